@@ -1,0 +1,78 @@
+"""Child processes that never outlive us: each in its own session, so that Ctrl-C reaches only the parent, which stops
+them in order, and each with a watchdog, so that even `kill -9` of the parent leaves nothing running."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+
+class Child:
+    """A process group of our own. `output` is the file that gets its stdout and stderr."""
+
+    # The shell waits on a pipe whose other end only we hold: it reads end-of-file when we are gone, however that happened.
+    # PR_SET_PDEATHSIG would be shorter, but fires already when the *thread* that started the child ends.
+    WATCHDOG = 'read _; kill -KILL "-$0" 2>/dev/null'
+
+    def __init__(self, command: Sequence[str], *, output: Path, env: Mapping[str, str] | None = None) -> None:
+        self.output = output
+        with output.open("ab") as sink:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,
+            )
+        self.pid = self.process.pid
+        self._watchdog = subprocess.Popen(
+            ["/bin/sh", "-c", self.WATCHDOG, str(self.pid)], stdin=subprocess.PIPE, start_new_session=True
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process has not ended yet."""
+        return self.process.poll() is None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process itself."""
+        self.process.send_signal(number)
+
+    def stop(self, timeout: float = 10) -> None:
+        """Ask it to end (SIGTERM); after `timeout` seconds kill it, and in any case what is left of its group."""
+        if self.alive:
+            self.signal(signal.SIGCONT)  # a paused process would not see the SIGTERM
+            self.signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the whole group at once (SIGKILL)."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait()
+        self._watchdog.kill()
+        self._watchdog.communicate()
+
+    def log(self, characters: int = 2000) -> str:
+        """The end of what it has written."""
+        return self.output.read_text(errors="replace")[-characters:]
+
+
+def wait_until(ready: Callable[[], bool], *, child: Child, timeout: float, what: str) -> None:
+    """Ask `ready` again and again until it says yes; `RuntimeError` with the child's log when it ended or time is up."""
+    deadline = time.monotonic() + timeout
+    while not ready():
+        reason = f"did not come up within {timeout:g} s" if child.alive else f"ended with code {child.process.returncode}"
+        if not child.alive or time.monotonic() > deadline:
+            log = child.log()
+            child.kill()
+            raise RuntimeError(f"{what} {reason}:\n{log}")
+        time.sleep(0.01)

