@@ -1,5 +1,6 @@
 """Child processes that never outlive us: each in its own session, so that Ctrl-C reaches only the parent, which stops
-them in order, and each with a watchdog, so that even `kill -9` of the parent leaves nothing running."""
+them in order, and each with a watchdog, so that even `kill -9` of the parent leaves nothing running.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +71,9 @@ def wait_until(ready: Callable[[], bool], *, child: Child, timeout: float, what:
     """Ask `ready` again and again until it says yes; `RuntimeError` with the child's log when it ended or time is up."""
     deadline = time.monotonic() + timeout
     while not ready():
-        reason = f"did not come up within {timeout:g} s" if child.alive else f"ended with code {child.process.returncode}"
+        reason = (
+            f"did not come up within {timeout:g} s" if child.alive else f"ended with code {child.process.returncode}"
+        )
         if not child.alive or time.monotonic() > deadline:
             log = child.log()
             child.kill()
