@@ -16,7 +16,7 @@ from pathlib import Path
 class Child:
     """A process group of our own. `output` is the file that gets its stdout and stderr."""
 
-    # The shell waits on a pipe whose other end only we hold: it reads end-of-file when we are gone, however that happened.
+    # The shell waits on a pipe whose other end only we hold: it reads end-of-file when we are gone, whatever happened.
     # PR_SET_PDEATHSIG would be shorter, but fires already when the *thread* that started the child ends.
     WATCHDOG = 'read _; kill -KILL "-$0" 2>/dev/null'
 
@@ -68,14 +68,14 @@ class Child:
 
 
 def wait_until(ready: Callable[[], bool], *, child: Child, timeout: float, what: str) -> None:
-    """Ask `ready` again and again until it says yes; `RuntimeError` with the child's log when it ended or time is up."""
+    """Ask `ready` again and again until it says yes; `RuntimeError` with the child's log when it ended or is too late."""
     deadline = time.monotonic() + timeout
     while not ready():
-        reason = (
-            f"did not come up within {timeout:g} s" if child.alive else f"ended with code {child.process.returncode}"
-        )
         if not child.alive or time.monotonic() > deadline:
+            ended = (
+                f"ended with code {child.process.returncode}" if not child.alive else f"is not up after {timeout:g} s"
+            )
             log = child.log()
             child.kill()
-            raise RuntimeError(f"{what} {reason}:\n{log}")
+            raise RuntimeError(f"{what} {ended}:\n{log}")
         time.sleep(0.01)
