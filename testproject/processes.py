@@ -68,7 +68,7 @@ class Child:
 
 
 def wait_until(ready: Callable[[], bool], *, child: Child, timeout: float, what: str) -> None:
-    """Ask `ready` again and again until it says yes; `RuntimeError` with the child's log when it ended or is too late."""
+    """Ask `ready` again and again until it says yes; `RuntimeError` with its log when it ended or is too late."""
     deadline = time.monotonic() + timeout
     while not ready():
         if not child.alive or time.monotonic() > deadline:

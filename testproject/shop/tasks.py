@@ -1,0 +1,17 @@
+"""What the shop does after a sale, in a Celery worker."""
+
+import time
+
+from celery import shared_task
+from django.db.models import F
+
+from django_redlock.celery import single_instance_task
+from testproject.shop.models import Order
+
+
+@shared_task
+@single_instance_task(mode="until_executed", key="confirm:{order_id}")
+def confirm(order_id: int) -> None:
+    """Write to the buyer: slow, and embarrassing when done twice."""
+    time.sleep(0.1)
+    Order.objects.filter(pk=order_id).update(confirmations=F("confirmations") + 1)

@@ -1,0 +1,10 @@
+"""The project for a WSGI server, with the admin's style sheets, so that no other server is needed."""
+
+import os
+
+from django.contrib.staticfiles.handlers import StaticFilesHandler
+from django.core.wsgi import get_wsgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
+
+application = StaticFilesHandler(get_wsgi_application())
