@@ -1,0 +1,114 @@
+"""Buyers, many at once, over HTTP; and what they saw."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlencode
+
+PATIENCE = 60.0  # seconds that a buyer goes on trying while others hold the lock
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What one buyer was told: seconds of each try to buy, the order if there was one, and of the requests to have it
+    confirmed whether the shop called it a duplicate.
+    """
+
+    tries: list[float]
+    order: int | None
+    duplicates: list[bool]
+
+
+@dataclass(frozen=True)
+class Sale:
+    """All visits, and the seconds from the first buyer's coming to the last one's going."""
+
+    visits: list[Visit]
+    elapsed: float
+
+    @property
+    def sold(self) -> int:
+        return sum(visit.order is not None for visit in self.visits)
+
+    @property
+    def refused(self) -> int:
+        return len(self.visits) - self.sold
+
+    @cached_property
+    def tries(self) -> list[float]:
+        return sorted(seconds for visit in self.visits for seconds in visit.tries)
+
+    @cached_property
+    def duplicates(self) -> list[bool]:
+        return [duplicate for visit in self.visits for duplicate in visit.duplicates]
+
+    @property
+    def requests_per_second(self) -> float:
+        return (len(self.tries) + len(self.duplicates)) / self.elapsed
+
+    def percentile(self, percent: int) -> float:
+        """The seconds that so many percent of the tries to buy took at most."""
+        return self.tries[percent * (len(self.tries) - 1) // 100]
+
+
+def post(address: tuple[str, int], path: str, **fields: str) -> tuple[int, dict[str, Any], float]:
+    """Status, JSON and `Retry-After` (seconds; 0 where there is none) of one POST."""
+    connection = http.client.HTTPConnection(*address, timeout=30)
+    try:
+        connection.request("POST", path, urlencode(fields), {"Content-Type": "application/x-www-form-urlencoded"})
+        response = connection.getresponse()
+        body = response.read()
+        content = json.loads(body) if response.headers.get_content_type() == "application/json" else {}
+        return response.status, content, float(response.headers.get("Retry-After", 0))
+    finally:
+        connection.close()
+
+
+def visit(address: tuple[str, int], path: str, buyer: str) -> Visit:
+    """Try until there is an order or nothing left, then ask twice for its confirmation, as impatient people do."""
+    deadline = time.monotonic() + PATIENCE
+    tries: list[float] = []
+    while time.monotonic() < deadline:
+        start = time.monotonic()
+        status, content, retry_after = post(address, path, buyer=buyer)
+        tries.append(time.monotonic() - start)
+        match status:
+            case http.client.CREATED:
+                return Visit(tries, content["order"], [confirm(address, content["order"]) for _ in range(2)])
+            case http.client.GONE:
+                return Visit(tries, None, [])
+            case http.client.CONFLICT | http.client.SERVICE_UNAVAILABLE:
+                time.sleep(retry_after)
+            case _:
+                raise RuntimeError(f"{path} answered {status}")
+    raise TimeoutError(f"{path} had nothing but 'try later' for {buyer} within {PATIENCE:g} s")
+
+
+def confirm(address: tuple[str, int], order: int) -> bool:
+    """Ask for the confirmation of an order; says whether that was a duplicate of one that is under way."""
+    status, content, _ = post(address, f"/orders/{order}/confirm/")
+    if status != http.client.ACCEPTED:
+        raise RuntimeError(f"the confirmation of order {order} answered {status}")
+    return bool(content["duplicate"])
+
+
+def hold_sale(address: tuple[str, int], path: str, *, buyers: int, at_once: int, advance: Callable[[], object]) -> Sale:
+    """Let the buyers in, so many at once; `advance` is called after each. The first error among them is raised."""
+    start = time.monotonic()
+    with ThreadPoolExecutor(at_once) as crowd:
+        coming = [crowd.submit(visit, address, path, f"buyer {number}") for number in range(buyers)]
+        visits = []
+        try:
+            for gone in coming:
+                visits.append(gone.result())
+                advance()
+        finally:
+            crowd.shutdown(wait=False, cancel_futures=True)
+    return Sale(visits, time.monotonic() - start)
