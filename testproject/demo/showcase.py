@@ -24,10 +24,9 @@ def keep_serving(address: tuple[str, int]) -> None:
         for number in range(BUYERS):
             collector = (address, f"/buy/{sku}/", f"collector {number}", over)
             threading.Thread(target=buy_again_and_again, args=collector, daemon=True).start()
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         threading.Event().wait()
-    finally:
-        over.set()
+    over.set()
 
 
 def buy_again_and_again(address: tuple[str, int], path: str, buyer: str, over: threading.Event) -> None:
