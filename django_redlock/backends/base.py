@@ -1,0 +1,211 @@
+"""What every backend has: its options, and the locks it makes. A store of one's own needs `PlainBackend`'s three methods."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeVar
+
+from ..core.drivers import adrive, drive
+from ..core.events import Hook
+from ..core.held import Held
+from ..core.keys import Keys, check_name, check_prefix, keys_for
+from ..core.lease import Seconds, seconds
+from ..core.lock import Lock
+from ..core.primitives import MUTEX, Primitive
+from ..core.requests import Flow
+from ..core.store import Rule
+from ..core.terms import OnLost, Terms
+from ..errors import LockNotSupported
+
+T = TypeVar("T")
+
+
+class Listing(NamedTuple):
+    """Live locks. ``scanned`` keys were looked at; unless ``complete``, there are more that were not."""
+
+    locks: list[Held]
+    scanned: int
+    complete: bool
+
+
+class Backend:
+    """A place where locks are kept.
+
+    ``ttl`` and ``max_ttl`` are seconds, ``auto_renew`` renews at a third of the ttl for as long as the lock is held,
+    ``blocking_timeout`` is how long ``with`` waits (``None``: without an end).
+    Raises ``TypeError`` for an option that this backend doesn't have, ``ValueError`` for a value that makes no sense.
+    """
+
+    alias = ""
+    hook: Hook | None = None
+    rule: Rule
+
+    def __init__(
+        self,
+        location: Any = "",
+        *,
+        key_prefix: str = "redlock",
+        ttl: Seconds = 30,
+        max_ttl: Seconds = 300,
+        auto_renew: bool = True,
+        blocking_timeout: Seconds | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.location = location
+        self.key_prefix = check_prefix(key_prefix)
+        self.max_ttl = seconds(max_ttl, "max_ttl")
+        self.ttl = self.check_ttl(ttl)
+        self.auto_renew = bool(auto_renew)
+        self.blocking_timeout = None if blocking_timeout is None else _wait(blocking_timeout)
+        self.clock = clock
+        self._prefix = self.key_prefix.encode()
+        self._defaults = Terms(self.ttl, True, self.blocking_timeout, self.auto_renew)
+
+    # ── locks ────────────────────────────────────────────────────────────────────────────────
+
+    def lock(
+        self,
+        name: str,
+        *,
+        ttl: Seconds | None = None,
+        blocking: bool = True,
+        blocking_timeout: Seconds | None = None,
+        auto_renew: bool | None = None,
+        max_hold: Seconds | None = None,
+        min_hold: Seconds | None = None,
+        fair: bool = False,
+        fencing: bool = False,
+        owner: str | Mapping[str, Any] | None = None,
+        on_lost: OnLost = "raise",
+    ) -> Lock:
+        """A mutex: at most one holder at a time.
+
+        ``ttl``: the lease, renewed while held if ``auto_renew``. ``blocking`` and ``blocking_timeout``: what ``with``
+        does when another holds it. ``max_hold``: no longer than this in all; ``min_hold``: at least this long, even
+        when released earlier. ``fair``: strictly in order of arrival. ``fencing``: a fencing token that grows whatever
+        the server's clock does. ``owner``: a label or mapping to show beside host, pid and thread. ``on_lost``:
+        ``"raise"``, ``"warn"`` or a callable that gets the lock. Times are seconds.
+        Raises ``TypeError`` and ``ValueError`` for bad values, ``LockNotSupported`` for what this backend can't do.
+        """
+        keys = keys_for(self._prefix, check_name(name))
+        if fair:
+            raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}")
+        if not blocking and blocking_timeout is not None:
+            raise ValueError("can't specify a blocking_timeout for a non-blocking lock")
+        if not (on_lost in ("raise", "warn") or callable(on_lost)):
+            raise ValueError(f'on_lost is "raise", "warn" or a callable, not {on_lost!r}')
+        longest = None if max_hold is None else seconds(max_hold, "max_hold")
+        lease = self.ttl if ttl is None else self.check_ttl(ttl)
+        terms = Terms(
+            lease if longest is None else min(lease, longest),
+            bool(blocking),
+            self.blocking_timeout if blocking_timeout is None else _wait(blocking_timeout),
+            self.auto_renew if auto_renew is None else bool(auto_renew),
+            longest,
+            0.0 if min_hold is None else self.check_ttl(min_hold, "min_hold"),
+            bool(fencing),
+            owner,
+            on_lost,
+        )
+        return self._make(MUTEX, name, keys, terms)
+
+    def _make(self, primitive: Primitive, name: str, keys: Keys, terms: Terms) -> Lock:
+        return Lock(self, primitive, name, keys, terms)
+
+    def check_ttl(self, ttl: Seconds, what: str = "ttl") -> float:
+        """``ttl`` in seconds. Raises ``TypeError`` or ``ValueError`` unless it is positive and ``max_ttl`` at most."""
+        value = seconds(ttl, what)
+        if value > self.max_ttl:
+            raise ValueError(f"{what} is {self.max_ttl:g} s at most (the backend's max_ttl), not {value:g}")
+        return value
+
+    # ── what is held ─────────────────────────────────────────────────────────────────────────
+
+    def held(self, pattern: str = "*", limit: int | None = None) -> list[Held]:
+        """The live locks whose names match the glob ``pattern``, ``limit`` at most. Raises ``LockUnavailable``."""
+        return self.listing(pattern, limit).locks
+
+    async def aheld(self, pattern: str = "*", limit: int | None = None) -> list[Held]:
+        """`held` for asyncio."""
+        return (await self.alisting(pattern, limit)).locks
+
+    def listing(self, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listing:
+        """The same, looking at about ``max_keys`` keys at most and saying whether that was all."""
+        return self.drive(self._listing(pattern, limit, max_keys))
+
+    async def alisting(self, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listing:
+        """`listing` for asyncio."""
+        return await self.adrive(self._listing(pattern, limit, max_keys))
+
+    def describe(self, name: str) -> Held | None:
+        """Who holds the lock ``name`` and who waits for it; ``None`` when nobody holds it. Raises ``LockUnavailable``."""
+        return self.drive(self.rule.describe(name, keys_for(self._prefix, check_name(name)), queue=True))
+
+    async def adescribe(self, name: str) -> Held | None:
+        """`describe` for asyncio."""
+        return await self.adrive(self.rule.describe(name, keys_for(self._prefix, check_name(name)), queue=True))
+
+    def force_release(self, name: str, digest: str = "") -> bool:
+        """Free the lock whoever holds it, wake a waiter, and say whether it was held.
+
+        With the ``digest`` of a `Held` only if that holding is still the current one. Raises ``LockUnavailable``.
+        """
+        return self.drive(self._force_release(name, digest))
+
+    async def aforce_release(self, name: str, digest: str = "") -> bool:
+        """`force_release` for asyncio."""
+        return await self.adrive(self._force_release(name, digest))
+
+    def health(self) -> list[dict[str, Any]]:
+        """For each node, what `redlock_check` prints: ``node``, ``ok``, ``problems`` and facts."""
+        return self.drive(self._health())
+
+    async def ahealth(self) -> list[dict[str, Any]]:
+        """`health` for asyncio."""
+        return await self.adrive(self._health())
+
+    def prepare(self) -> bool:
+        """Get ready for the first lock, where that takes anything; whether it succeeded. Never raises."""
+        return True
+
+    # ── for the subclasses ───────────────────────────────────────────────────────────────────
+
+    def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
+        raise LockNotSupported("", f"{type(self).__name__} can't list its locks")
+
+    def _force_release(self, name: str, digest: str) -> Flow[bool]:
+        raise LockNotSupported(name, f"{type(self).__name__} can't release by force")
+
+    def _health(self) -> Flow[list[dict[str, Any]]]:
+        return [{"node": str(self.location) or type(self).__name__, "ok": True, "problems": []}]
+        yield
+
+    def perform(self, request: Any) -> Any:
+        """Carry out what a flow asks for, blocking."""
+        raise NotImplementedError
+
+    async def aperform(self, request: Any) -> Any:
+        """Carry out what a flow asks for, on the running event loop."""
+        raise NotImplementedError
+
+    def drive(self, flow: Flow[T]) -> T:
+        """Run a flow on this store, blocking."""
+        return drive(flow, self.perform)
+
+    async def adrive(self, flow: Flow[T]) -> T:
+        """Run a flow on this store, on the running event loop."""
+        return await adrive(flow, self.aperform)
+
+    def close(self) -> None:
+        """Close idle connections. The backend can be used again afterwards."""
+
+    async def aclose(self) -> None:
+        """`close` for asyncio: those of the running event loop."""
+
+
+def _wait(value: Seconds) -> float:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    return 0.0 if value == 0 and not isinstance(value, bool) else seconds(value, "blocking_timeout")

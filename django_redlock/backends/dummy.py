@@ -1,0 +1,36 @@
+"""No locks at all: everything is granted. For tests of other things."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from ..core import lease as _lease
+from ..core.held import Held
+from ..core.lease import Claim, Lease, Refusal, valid_until
+from .plain import PlainBackend
+
+
+class DummyBackend(PlainBackend):
+    """Grants everything to everybody, at once. Options are checked as any backend's. Options: `Backend`."""
+
+    blocks = False
+
+    def attempt(self, claim: Claim) -> Lease | Refusal:
+        now = self.clock()
+        return Lease(claim, claim.ttl, valid_until(now, claim.ttl), time.time_ns() // 1000, now, _lease.generation)
+
+    def prolong(self, lease: Lease, ttl: float) -> Lease | None:
+        return lease._replace(ttl=ttl, valid_until=valid_until(self.clock(), ttl))
+
+    def free(self, claim: Claim, keep: float = 0.0) -> bool:
+        return True
+
+    def look(self, name: str) -> Held | None:
+        return None
+
+    def names(self) -> Iterable[str]:
+        return ()
+
+    def evict(self, name: str, digest: str) -> bool:
+        return False

@@ -1,0 +1,115 @@
+"""Bytes out, replies in: the one step that exists in two colours."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+from redis import ConnectionError as RedisConnectionError
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+
+from ..core.requests import Fault, Run
+from .nodes import Node
+from .routes import Route
+from .wire import spelled_out, words
+
+# An idle Redis looks at the time limits of blocked clients ten times a second only. Whatever arrives makes it look.
+NUDGE = words(b"PING")
+GRACE = 0.002
+
+
+class Exchange(NamedTuple):
+    """Send ``payload``, read ``replies`` answers. ``block``: seconds that the server may take on purpose."""
+
+    node: Node
+    key: bytes | None
+    payload: bytes
+    replies: int = 1
+    block: float = 0.0
+    undo: Run | None = None
+    route: Route | None = None
+
+
+def fault(node: Node, error: Exception, reused: bool = False, where: str = "") -> Fault:
+    """No usable answer. It is worth another try at once when an idle connection had been closed meanwhile, or when the
+    server is a replica by now and the node may know a newer master."""
+    closed = reused and type(error) is RedisConnectionError and not _timed_out(error)
+    if not isinstance(error, ResponseError) or isinstance(error, ReadOnlyError):
+        node.rethink(error)
+    return Fault(error, closed or isinstance(error, ReadOnlyError), where or node.label)
+
+
+def _timed_out(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, TimeoutError | BlockingIOError):
+            return True
+        error = error.__context__
+    return False
+
+
+def exchange(request: Exchange) -> list[Any] | Fault:
+    """Send and receive, blocking."""
+    node, key, payload, count, block, undo, route = request
+    connection, reused, nudged, whole = None, False, 0, False
+    try:
+        if route is None:
+            route = node.known(key) or node.find(key)
+        connection, reused = route.take()
+        connection.send_packed_command((payload,), check_health=False)
+        if block and not connection.can_read(block + GRACE):
+            connection.send_packed_command((NUDGE,), check_health=False)
+            nudged = 1
+        replies: list[Any] = []
+        while len(replies) < count + nudged:
+            try:
+                replies.append(connection.read_response(disable_decoding=True, disconnect_on_error=False))
+            except ResponseError as error:
+                replies.append(error)
+        whole = True
+        return replies[:count]
+    except (RedisError, OSError) as error:
+        return fault(node, error, reused, route.where if route else "")
+    finally:
+        if connection is not None and route is not None:
+            if whole:
+                route.give(connection)
+            else:
+                route.drop(connection, undo and spelled_out(undo))
+
+
+def _nudge(connection: Any, sent: list[bytes]) -> None:
+    sent.append(NUDGE)
+    connection._writer.write(NUDGE)
+
+
+async def aexchange(request: Exchange) -> list[Any] | Fault:
+    """Send and receive on the running event loop."""
+    node, key, payload, count, block, undo, route = request
+    connection, reused, whole, timer = None, False, False, None
+    nudges: list[bytes] = []
+    try:
+        if route is None:
+            route = node.known(key) or await asyncio.to_thread(node.find, key)
+        connection, reused = await route.atake()
+        async with asyncio.timeout(block + route.timeout):
+            await connection.send_packed_command((payload,), check_health=False)
+            if block:
+                timer = asyncio.get_running_loop().call_later(block + GRACE, _nudge, connection, nudges)
+            replies: list[Any] = []
+            while len(replies) < count + len(nudges):
+                try:
+                    replies.append(await connection.read_response(disable_decoding=True, disconnect_on_error=False))
+                except ResponseError as error:
+                    replies.append(error)
+        whole = True
+        return replies[:count]
+    except (RedisError, OSError) as error:
+        return fault(node, error, reused, route.where if route else "")
+    finally:
+        if timer is not None:
+            timer.cancel()
+        if connection is not None and route is not None:
+            if whole:
+                await route.agive(connection)
+            else:
+                await route.adrop(connection, undo and spelled_out(undo))

@@ -1,0 +1,167 @@
+"""The base of stores that are no Redis. Three methods make one; waiting, renewing and asyncio come from here.
+
+    class MyBackend(PlainBackend):
+        def attempt(self, claim): ...        # a Lease, or a Refusal when another holds it; never waits
+        def prolong(self, lease, ttl): ...   # the longer Lease, or None when it is lost
+        def free(self, claim, keep): ...     # whether the claim still held it
+
+``look`` (who holds it), ``names`` (what is held), ``evict`` (force release) and ``subscribe`` (wake-ups) are optional.
+A store that can't be asked raises ``LockUnavailable``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..core.held import Held
+from ..core.keys import Keys
+from ..core.lease import Claim, Lease, Refusal
+from ..core.primitives import MUTEX, Primitive
+from ..core.requests import Call, Fault, Flow, Sleep, WakeUp
+from ..errors import LockError, LockNotSupported
+from .base import Backend, Listing
+
+POLL = 0.05, 0.2  # seconds between two looks where nothing wakes a waiter, drawn at random
+
+
+class PlainRule:
+    """The rule of one store that is asked through plain functions."""
+
+    def __init__(self, backend: PlainBackend) -> None:
+        self._backend = backend
+
+    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+        """Ask, and while refused wait to be woken, until ``deadline``."""
+        backend = self._backend
+        if primitive is not MUTEX:
+            raise LockNotSupported(claim.name, f"{type(backend).__name__} has no {primitive.kind}")
+        while True:
+            outcome: Lease | Refusal = yield Call(backend.attempt, (claim,))
+            left = deadline - backend.clock()
+            if type(outcome) is Lease or left <= 0:
+                return outcome
+            assert isinstance(outcome, Refusal)
+            yield WakeUp(claim, min(left, outcome.remaining + 0.001))
+
+    def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
+        """The lease with ``ttl`` from now on, or ``None`` when it is lost."""
+        longer: Lease | None = yield Call(self._backend.prolong, (lease, ttl))
+        return longer
+
+    def extend_many(
+        self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
+    ) -> Flow[Sequence[Lease | Fault | None]]:
+        """The same for many, one after another."""
+        outcomes: list[Lease | Fault | None] = []
+        for lease, ttl in leases:
+            try:
+                outcomes.append((yield Call(self._backend.prolong, (lease, ttl))))
+            except LockError as error:
+                outcomes.append(Fault(error))
+        return outcomes
+
+    def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
+        """Whether the claim still held the lock that it gives back."""
+        freed: bool = yield Call(self._backend.free, (claim, keep))
+        return freed
+
+    def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
+        """Who holds the lock now."""
+        held: Held | None = yield Call(self._backend.look, (name,))
+        return held
+
+
+class PlainBackend(Backend):
+    """A store whose operations are plain functions. ``blocks``: they do I/O, so asyncio runs them in a thread."""
+
+    blocks = True
+
+    def __init__(self, location: Any = "", **options: Any) -> None:
+        super().__init__(location, **options)
+        self.rule = PlainRule(self)
+
+    def attempt(self, claim: Claim) -> Lease | Refusal:
+        """One try. A claim whose token holds the lock already is granted again."""
+        raise NotImplementedError
+
+    def prolong(self, lease: Lease, ttl: float) -> Lease | None:
+        """The lease with ``ttl`` seconds from now on, ``None`` when it is no longer held."""
+        raise NotImplementedError
+
+    def free(self, claim: Claim, keep: float = 0.0) -> bool:
+        """Free the lock, ``keep`` seconds from now, if the claim holds it; whether it did."""
+        raise NotImplementedError
+
+    def look(self, name: str) -> Held | None:
+        """Who holds ``name``."""
+        raise LockNotSupported(name, f"{type(self).__name__} can't tell who holds a lock")
+
+    def names(self) -> Iterable[str]:
+        """The names of the locks that are held."""
+        raise LockNotSupported("", f"{type(self).__name__} can't list its locks")
+
+    def evict(self, name: str, digest: str) -> bool:
+        """Free ``name`` whoever holds it, with ``digest`` only if it is that holding."""
+        raise LockNotSupported(name, f"{type(self).__name__} can't release by force")
+
+    def subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None] | None:
+        """Have ``wake`` called once when another try is worth it, at once if it is now; returns how to cancel that.
+
+        ``None``: this store wakes nobody, and waiters look again at random intervals.
+        """
+        return None
+
+    def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
+        rows = yield Call(self._look_at_all, (pattern, limit))
+        return Listing(rows, len(rows), limit is None or len(rows) < limit)
+
+    def _look_at_all(self, pattern: str, limit: int | None) -> list[Held]:
+        names = [name for name in self.names() if fnmatch.fnmatchcase(name, pattern)][:limit]
+        return [held for name in names if (held := self.look(name)) is not None]
+
+    def _force_release(self, name: str, digest: str) -> Flow[bool]:
+        released: bool = yield Call(self.evict, (name, digest))
+        return released
+
+    # ── drivers ──────────────────────────────────────────────────────────────────────────────
+
+    def perform(self, request: Any) -> Any:
+        """Carry out ``request``, blocking."""
+        if type(request) is Call:
+            return request.function(*request.args)
+        if type(request) is Sleep:
+            return time.sleep(request.seconds)
+        woken = threading.Event()
+        cancel = self.subscribe(request.claim, woken.set)
+        if cancel is None:
+            return time.sleep(min(request.seconds, random.uniform(*POLL)))
+        try:
+            return woken.wait(min(request.seconds, threading.TIMEOUT_MAX))
+        finally:
+            cancel()
+
+    async def aperform(self, request: Any) -> Any:
+        """`perform` for asyncio."""
+        if type(request) is Call:
+            if self.blocks:
+                return await asyncio.to_thread(request.function, *request.args)
+            return request.function(*request.args)
+        if type(request) is Sleep:
+            return await asyncio.sleep(request.seconds)
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        cancel = self.subscribe(request.claim, lambda: loop.call_soon_threadsafe(woken.set))
+        if cancel is None:
+            return await asyncio.sleep(min(request.seconds, random.uniform(*POLL)))
+        try:
+            async with asyncio.timeout(None if request.seconds == float("inf") else request.seconds):
+                await woken.wait()
+        except TimeoutError:
+            pass
+        finally:
+            cancel()

@@ -1,0 +1,124 @@
+"""Does what a flow asks of Redis. What to send and how to read the answer is written once, as flows over `Exchange`;
+only the exchange of bytes itself has two colours."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from redis.exceptions import NoScriptError, RedisError
+
+from ..core.drivers import adrive, drive
+from ..core.requests import Await, Batch, Call, Command, Fault, Flow, Run, Sleep
+from .exchange import Exchange, aexchange, exchange, fault
+from .nodes import ClusterNode, Node, Redirection
+from .routes import Route
+from .wire import packed, spelled_out, words
+
+REDIRECTS = 5
+
+
+class Routes(NamedTuple):
+    """Ask for every server of a node; answered by a list of routes or a `Fault`."""
+
+    node: int = 0
+
+
+class RedisIO:
+    """Carries requests to nodes, blocking or on the running event loop."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes = nodes
+        self._plans = {Run: self._run, Await: self._await, Batch: self._batch, Command: self._command}
+
+    def perform(self, request: Any) -> Any:
+        """Carry out ``request``, blocking; a `Fault` where no answer came."""
+        kind = type(request)
+        if kind is Sleep:
+            return time.sleep(request.seconds)
+        if kind is Call:
+            return request.function(*request.args)
+        if kind is Routes:
+            return self._routes(request)
+        return drive(self._plans[kind](request), exchange)
+
+    async def aperform(self, request: Any) -> Any:
+        """`perform` for asyncio."""
+        kind = type(request)
+        if kind is Sleep:
+            return await asyncio.sleep(request.seconds)
+        if kind is Call:
+            return await asyncio.to_thread(request.function, *request.args)
+        if kind is Routes:
+            return await asyncio.to_thread(self._routes, request)
+        return await adrive(self._plans[kind](request), aexchange)
+
+    # ── the plans ────────────────────────────────────────────────────────────────────────────
+
+    def _run(self, run: Run) -> Flow[Any]:
+        replies = yield Exchange(self.nodes[run.node], run.keys[0], packed(run), undo=run.undo)
+        if type(replies) is Fault:
+            return replies
+        reply = replies[0]
+        return reply if not isinstance(reply, Exception) else (yield from self._insist(run, reply))
+
+    def _await(self, request: Await) -> Flow[Any]:
+        run, signal, pause = request
+        block = words(b"BLPOP", signal, b"%.3f" % max(0.001, pause))
+        replies = yield Exchange(self.nodes[run.node], signal, block + packed(run), 2, pause, run.undo)
+        if type(replies) is Fault:
+            return replies
+        reply = replies[1]
+        return reply if not isinstance(reply, Exception) else (yield from self._insist(run, reply))
+
+    def _insist(self, run: Run, error: Exception) -> Flow[Any]:
+        """An error came back: load the script, follow the redirection, or say what is wrong."""
+        node = self.nodes[run.node]
+        for _ in range(REDIRECTS):
+            route, prefix = None, b""
+            move = Redirection.read(error)
+            if move and isinstance(node, ClusterNode):
+                route = node.redirected(move)
+                prefix = words(b"ASKING") if move.asking else b""
+            elif not isinstance(error, NoScriptError):
+                break
+            payload = prefix + spelled_out(run)
+            replies = yield Exchange(node, run.keys[0], payload, 1 + bool(prefix), undo=run.undo, route=route)
+            if type(replies) is Fault:
+                return replies
+            if not isinstance(replies[-1], Exception):
+                return replies[-1]
+            error = replies[-1]
+        return fault(node, error)
+
+    def _batch(self, batch: Batch) -> Flow[list[Any]]:
+        node = self.nodes[batch.node]
+        answers: list[Any] = [None] * len(batch.runs)
+        parts: dict[Route | None, list[int]] = {}
+        for index, run in enumerate(batch.runs):
+            parts.setdefault(node.known(run.keys[0]), []).append(index)
+        for indexes in parts.values():
+            runs = [batch.runs[index] for index in indexes]
+            payload = b"".join(map(packed, runs))
+            replies = yield Exchange(node, runs[0].keys[0], payload, len(runs))
+            if type(replies) is Fault:
+                replies = [replies] * len(runs)
+            for index, run, reply in zip(indexes, runs, replies, strict=True):
+                answers[index] = reply if not isinstance(reply, Exception) else (yield from self._insist(run, reply))
+        return answers
+
+    def _command(self, command: Command) -> Flow[Any]:
+        node = self.nodes[command.node]
+        replies = yield Exchange(node, command.key, words(*command.words), route=command.route)
+        if type(replies) is Fault:
+            return replies
+        return replies[0] if not isinstance(replies[0], Exception) else fault(node, replies[0])
+
+    def _routes(self, request: Routes) -> list[Route] | Fault:
+        node = self.nodes[request.node]
+        try:
+            return node.routes()
+        except (RedisError, OSError) as error:
+            return Fault(error, where=node.label)

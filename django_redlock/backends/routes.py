@@ -1,0 +1,197 @@
+"""Connections: redis-py's own, kept open, bounded in time, and handed out without the checks that cost a round of polls.
+
+A connection that turns out to be closed is found when it is used; scripts are idempotent, so they are simply sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+import weakref
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from redis.asyncio.connection import Connection as AsyncTCP
+from redis.asyncio.connection import SSLConnection as AsyncTLS
+from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnix
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.connection import Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
+from redis.retry import Retry
+
+IDLE = 64  # connections that a route keeps open while nobody uses them
+_Idle = tuple[deque[Any], AsyncGenerator[None, None]]  # a loop's connections, and what closes them when the loop ends
+_ASYNC = {Connection: AsyncTCP, SSLConnection: AsyncTLS, UnixDomainSocketConnection: AsyncUnix}
+
+
+class Route:
+    """The way to one server: the connections to it that are idle, and how to make another."""
+
+    def __init__(self, kind: type[Connection], settings: Mapping[str, Any], timeout: float) -> None:
+        self.timeout = timeout
+        self.where = str(settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}")
+        self._kind = kind
+        self._settings = {
+            "protocol": 2,
+            **settings,
+            "socket_connect_timeout": timeout,
+            "decode_responses": False,
+        }
+        self._idle: deque[Connection] = deque()
+        self._by_loop: weakref.WeakKeyDictionary[Any, _Idle] = weakref.WeakKeyDictionary()
+        _routes.add(self)
+
+    # ── blocking ─────────────────────────────────────────────────────────────────────────────
+
+    def take(self) -> tuple[Connection, bool]:
+        """A connection, and whether it has been used before. Raises what redis-py raises when it can't connect."""
+        try:
+            return self._idle.pop(), True
+        except IndexError:
+            pass
+        connection = self._kind(**self._bounded(), retry=Retry(NoBackoff(), 0), redis_connect_func=self._on_connect)
+        connection.connect()
+        return connection, False
+
+    def give(self, connection: Connection) -> None:
+        """Keep a connection on which no reply is outstanding."""
+        if len(self._idle) < IDLE:
+            self._idle.append(connection)
+        else:
+            connection.disconnect()
+
+    def drop(self, connection: Connection, last_words: bytes | None = None) -> None:
+        """Close a connection; ``last_words`` go out behind what was sent, as far as the socket takes them now."""
+        sock = connection._sock
+        if last_words and sock is not None:
+            try:
+                sock.setblocking(False)
+                sock.send(last_words)
+            except OSError:
+                pass
+        connection.disconnect()
+
+    def _bounded(self) -> dict[str, Any]:
+        # A Python socket timeout costs a poll for each send and each receive; the kernel's costs nothing. It is of no
+        # use where the socket is never blocking: under TLS, which loops on EAGAIN, and under gevent or eventlet.
+        native = not issubclass(self._kind, SSLConnection) and socket.socket.__module__ == "socket"
+        return {**self._settings, "socket_timeout": None if native else self.timeout}
+
+    def _on_connect(self, connection: Any) -> None:
+        if connection.socket_timeout is None:
+            whole, part = divmod(self.timeout, 1)
+            bound = struct.pack("@ll", int(whole), int(part * 1e6))
+            connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
+            connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
+        connection.on_connect()
+
+    # ── asyncio ──────────────────────────────────────────────────────────────────────────────
+
+    async def atake(self) -> tuple[Any, bool]:
+        """`take` on the running loop; connections belong to their loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._by_loop:
+            idle: deque[Any] = deque()
+            self._by_loop[loop] = idle, (keeper := _close_with_loop(idle))
+            await anext(keeper)
+        try:
+            return self._by_loop[loop][0].pop(), True
+        except IndexError:
+            pass
+        settings = {**self._settings, "socket_timeout": None, "retry": AsyncRetry(NoBackoff(), 0)}
+        connection = _ASYNC[self._kind](**settings)
+        try:
+            async with asyncio.timeout(self.timeout):
+                await connection.connect()
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return connection, False
+
+    async def agive(self, connection: Any) -> None:
+        """`give` on the running loop."""
+        idle = self._by_loop.get(asyncio.get_running_loop())
+        if idle is not None and len(idle[0]) < IDLE:
+            idle[0].append(connection)
+        else:
+            await connection.disconnect(nowait=True)
+
+    async def adrop(self, connection: Any, last_words: bytes | None = None) -> None:
+        """`drop` on the running loop."""
+        writer = connection._writer
+        if last_words and writer is not None and not writer.is_closing():
+            writer.write(last_words)
+        await connection.disconnect(nowait=True)
+
+    # ── end ──────────────────────────────────────────────────────────────────────────────────
+
+    def clear(self) -> None:
+        """Close the idle connections of this thread's colour."""
+        while self._idle:
+            self._idle.pop().disconnect()
+
+    async def aclear(self) -> None:
+        """Close the running loop's idle connections."""
+        idle = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if idle is not None:
+            await idle[1].aclose()
+
+    def forget(self) -> None:
+        """Drop the connections without a word: after fork() they are the parent's."""
+        self._idle = deque()
+        self._by_loop = weakref.WeakKeyDictionary()
+
+
+class BorrowedRoute(Route):
+    """Connections of somebody else's pool, a django-redis cache's: its limits and its settings hold."""
+
+    def __init__(self, pool: ConnectionPool, timeout: float) -> None:
+        kind = pool.connection_class
+        known = next((base for base in _ASYNC if issubclass(kind, base)), Connection)
+        super().__init__(known, _portable(pool.connection_kwargs), timeout)
+        self._pool = pool
+
+    def take(self) -> tuple[Connection, bool]:
+        connection = self._pool.get_connection()
+        connection._sock.settimeout(self.timeout)
+        return connection, True
+
+    def give(self, connection: Connection) -> None:
+        connection._sock.settimeout(connection.socket_timeout)
+        self._pool.release(connection)
+
+    def drop(self, connection: Connection, last_words: bytes | None = None) -> None:
+        super().drop(connection, last_words)
+        self._pool.release(connection)
+
+
+_PORTABLE = {"host", "port", "path", "db", "username", "password", "client_name", "credential_provider", "protocol"}
+
+
+def _portable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a pool's settings an asyncio connection can take over."""
+    return {name: settings[name] for name in settings if name in _PORTABLE or name.startswith("ssl_")}
+
+
+async def _close_with_loop(idle: deque[Any]) -> AsyncGenerator[None, None]:
+    # A loop that ends closes the asynchronous generators which were begun on it, and this one then the connections.
+    try:
+        yield
+    finally:
+        while idle:
+            await idle.pop().disconnect(nowait=True)
+
+
+_routes: weakref.WeakSet[Route] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for route in _routes:
+        route.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

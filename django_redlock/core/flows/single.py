@@ -1,0 +1,111 @@
+"""One node's word counts: a single Redis, the master that Sentinels name, or the owner of a slot in a Cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ..held import Held, read_held
+from ..keys import Keys
+from ..lease import DRIFT, Claim, Lease, Refusal, valid_until
+from ..primitives import Primitive
+from ..replies import outcome_of, server_time, trouble
+from ..requests import Await, Batch, Fault, Flow, Run
+from ..scripts import script
+
+# Seconds that a waiter blocks at the longest. Whatever swallows a wake-up, it looks again after that.
+PATIENCE = 5.0
+_QUEUE = round(PATIENCE * 1000) + 1000  # ms for which a waiter is listed as one: until it has surely looked again
+_LAST_TRY = -1
+_DESCRIBE = script("describe")
+
+
+def ask(run: Run) -> Flow[Any]:
+    """``run``, once more on a new connection when an old one turned out to be closed: scripts are idempotent."""
+    reply = yield run
+    if type(reply) is Fault and reply.stale:
+        reply = yield run
+    return reply
+
+
+def _since(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
+    """A time before which the node did not grant, on our clock, for a grant that came while we were blocked.
+
+    The reply may have lain in our socket for long, so its arrival proves nothing. But the node told its own time with
+    the refusal and again with the grant, and the lease runs on that clock: the refusal was answered after we asked.
+    """
+    waited = (server_us - refusal.server_us) / 1e6
+    return max(asked, min(now, refusal.asked + waited * (1 - DRIFT)))
+
+
+class SingleNode(NamedTuple):
+    """The rule for one node."""
+
+    clock: Callable[[], float]
+
+    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+        """Ask, and while refused block on the wake-up list, until ``deadline``. Raises ``LockUnavailable``.
+
+        A waiter sends "block" and "acquire" together: the node runs the second as soon as the first ends, before any
+        newcomer's request, so a hand-over takes one message and nobody overtakes.
+        """
+        clock = self.clock
+        start = clock()
+        reply = yield from ask(primitive.take(claim, _QUEUE if deadline > start else 0))
+        while True:
+            if type(reply) is Fault:
+                raise trouble(claim.name, reply)
+            outcome = outcome_of(claim, reply, start)
+            left = deadline - clock()
+            if type(outcome) is Lease or left <= 0:
+                return outcome
+            pause = min(left, outcome.remaining + 0.001, PATIENCE)
+            again = primitive.take(claim, _LAST_TRY if pause == left else -_QUEUE)
+            asked = clock()
+            reply = yield Await(again, claim.keys.wake, pause)
+            start = clock()
+            if type(reply) is Fault:
+                reply = yield from ask(again)
+            else:
+                start = _since(outcome, server_time(reply), asked, start)
+
+    def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
+        """The lease with ``ttl`` from now on, or ``None`` when it is lost. Raises ``LockUnavailable``."""
+        start = self.clock()
+        if start >= lease.valid_until:
+            return None  # a node that came back with old data would say yes
+        reply = yield from ask(primitive.prolong(lease.claim, ttl))
+        if type(reply) is Fault:
+            raise trouble(lease.claim.name, reply)
+        return lease._replace(ttl=ttl, valid_until=valid_until(start, ttl)) if reply == 1 else None
+
+    def extend_many(self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]) -> Flow[list[Lease | Fault | None]]:
+        """The same for many at once, in one pipeline; a `Fault` says nothing about the lease it stands for."""
+        start = self.clock()
+        runs = [primitive.prolong(lease.claim, ttl) for lease, ttl in leases]
+        replies = yield Batch(runs)
+        return [
+            lease._replace(ttl=ttl, valid_until=valid_until(start, ttl)) if reply == 1
+            else reply if type(reply) is Fault
+            else None
+            for (lease, ttl), reply in zip(leases, replies, strict=True)
+        ]
+
+    def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
+        """Who holds the lock now, and with ``queue`` who waits for it. Raises ``LockUnavailable``."""
+        reply = yield from ask(Run(_DESCRIBE, (keys.lock, keys.waiters), (b"1" if queue else b"0",)))
+        if type(reply) is Fault:
+            raise trouble(name, reply)
+        return read_held(name, reply) if reply else None
+
+    def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
+        """Whether the claim still held the lock that it gives back. Raises ``LockUnavailable``."""
+        run = primitive.free(claim, keep)
+        reply = yield run
+        if type(reply) is not Fault:
+            return bool(reply == 1)
+        if reply.stale:
+            reply = yield run
+        if type(reply) is Fault:
+            raise trouble(claim.name, reply)
+        return True  # a first request may have freed it: "not yours" proves nothing any more

@@ -1,0 +1,210 @@
+"""What a handle holds and what it says of that: the part of a lock that does no I/O."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import LockLost, LockNotHeld
+from . import lease as _lease
+from .events import Event, logger, report
+from .keys import Keys
+from .lease import DRIFT, PRECISION, Lease
+from .owner import Owner
+from .primitives import Primitive
+from .renewal import renewal
+from .requests import Fault
+from .store import Store
+from .terms import Terms
+
+
+class Holding:
+    """A lease that is renewed in the background, replaced, lost or given up, by several threads at once."""
+
+    def __init__(self, store: Store, primitive: Primitive, name: str, keys: Keys, terms: Terms) -> None:
+        self.name = name
+        self._store = store
+        self._primitive = primitive
+        self._keys = keys
+        self._terms = terms
+        self._mutex = threading.Lock()  # guards the three below
+        self._lease: Lease | None = None
+        self._lost = False
+        self._told = False
+        self._entered: dict[int, bytes] = {}  # thread or task -> token, for `with` blocks on a shared handle
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # ── what it says of itself ───────────────────────────────────────────────────────────────
+
+    @property
+    def token(self) -> str | None:
+        """The secret of this holding, ``None`` when nothing is held."""
+        lease = self._current()
+        return lease.claim.token.decode() if lease else None
+
+    @property
+    def owner(self) -> Owner | None:
+        """Who holds through this handle: host, pid, thread or task, since when. ``None`` when nothing is held."""
+        lease = self._current()
+        return Owner.parse(lease.claim.owner) if lease else None
+
+    @property
+    def fencing_token(self) -> int | None:
+        """A number that grows with every grant of this name; ``None`` when nothing is held.
+
+        It is the server's clock in µs. With ``fencing=True`` the last one is kept beside the lock, so that it grows
+        even when that clock is set back. Store it with what you write, and refuse to write over a larger one
+        (Kleppmann, "How to do distributed locking").
+        """
+        lease = self._current()
+        return lease.fencing_token if lease else None
+
+    @property
+    def remaining(self) -> float:
+        """Seconds of lease left by the monotonic clock, acquisition time and drift taken off; 0 when nothing is held."""
+        lease = self._current()
+        return max(0.0, lease.valid_until - self._store.clock()) if lease and not self._lost else 0.0
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease that this handle got last was lost before it was released."""
+        lease = self._lease
+        if lease is None:
+            return self._lost
+        if lease.generation != _lease.generation:
+            return False  # the parent's
+        return self._lost or self._store.clock() >= lease.valid_until
+
+    def check(self) -> None:
+        """Raise ``LockLost`` if the lease has been lost, ``LockNotHeld`` if there is none. Costs no round trip."""
+        if self.lost:
+            raise LockLost(self.name)
+        self._held()
+
+    def __repr__(self) -> str:
+        state = "locked" if self._current() and not self.lost else "unlocked"
+        return f"<{state} {type(self).__module__}.{type(self).__qualname__} object name={self.name!r} at {id(self):#x}>"
+
+    # ── what happens to it ───────────────────────────────────────────────────────────────────
+
+    def _current(self) -> Lease | None:
+        lease = self._lease
+        return lease if lease is not None and lease.generation == _lease.generation else None
+
+    def _held(self) -> Lease:
+        lease = self._current()
+        if lease is None:
+            inherited = self._lease is not None
+            raise LockNotHeld(self.name, "is the parent process's: after fork() the child holds nothing" if inherited else None)
+        return lease
+
+    def _granted(self, lease: Lease) -> None:
+        with self._mutex:
+            self._lease, self._lost, self._told = lease, False, False
+        self._watch(lease)
+
+    def _give_up(self, token: bytes | None) -> tuple[Lease, bool]:
+        """Hold nothing from here on; what was held, and whether it had been lost. ``token``: only if it is this one."""
+        with self._mutex:
+            lease = self._held()
+            if token not in (None, lease.claim.token):
+                raise LockLost(self.name)  # a block on a shared handle leaves what it entered, not what came after
+            self._lost = self._lost or self._store.clock() >= lease.valid_until
+            self._lease = None
+        renewal.forget(lease.claim.token)
+        return lease, self._lost
+
+    def _replaced(self, basis: Lease, outcome: Lease | Fault | None) -> None:
+        """What became of the attempt to extend ``basis``."""
+        if type(outcome) is Fault:
+            left = basis.valid_until - self._store.clock()
+            renewal.watch(basis.claim.token, weakref.ref(self), max(0.0, min(left, basis.ttl / 20)))
+            return
+        with self._mutex:
+            current = self._current()
+            if current is None or current.claim.token != basis.claim.token:
+                return
+            if type(outcome) is Lease:
+                # Two requests may have crossed, and the node keeps the last: only the earlier end is certain.
+                if current is not basis:
+                    outcome = outcome._replace(valid_until=min(outcome.valid_until, current.valid_until))
+                self._lease = outcome
+        if type(outcome) is Lease:
+            self._watch(outcome)
+        else:
+            self._lose(basis, "it was released by force, or the store has forgotten it")
+
+    def _lose(self, lease: Lease, reason: str) -> None:
+        with self._mutex:
+            if self._lease is None or self._lease.claim.token != lease.claim.token:
+                return
+            self._lost = True
+        renewal.forget(lease.claim.token)
+        # A receiver may take its time, or take locks: it must not hold up the renewal of the others.
+        threading.Thread(target=self._tell, args=(reason,), name="redlock-lost", daemon=True).start()
+
+    # ── renewal ──────────────────────────────────────────────────────────────────────────────
+
+    def _watch(self, lease: Lease) -> None:
+        delay = lease.valid_until - self._store.clock()
+        if self._is_renewable(lease):
+            delay -= lease.ttl * 2 / 3
+        renewal.watch(lease.claim.token, weakref.ref(self), max(0.0, delay))
+
+    def _is_renewable(self, lease: Lease) -> bool:
+        terms = self._terms
+        if not terms.auto_renew:
+            return False
+        end = lease.valid_until + lease.ttl * DRIFT + PRECISION
+        return terms.max_hold is None or end + PRECISION < lease.since + terms.max_hold
+
+    def _within_max_hold(self, lease: Lease, ttl: float) -> float:
+        if self._terms.max_hold is None:
+            return ttl
+        return max(PRECISION, min(ttl, lease.since + self._terms.max_hold - self._store.clock()))
+
+    def _renewal_terms(self) -> tuple[Lease, float] | None:
+        """The lease to renew and its new ttl, or ``None`` when there is nothing (more) to renew."""
+        lease = self._current()
+        if lease is None or self._lost:
+            return None
+        if self._store.clock() >= lease.valid_until:
+            self._lose(lease, "the lease ran out")
+            return None
+        if not self._is_renewable(lease):
+            self._watch(lease)
+            return None
+        return lease, self._within_max_hold(lease, lease.ttl)
+
+    # ── telling ──────────────────────────────────────────────────────────────────────────────
+
+    def _report(self, kind: Any, **details: Any) -> None:
+        hook = self._store.hook
+        if hook is not None:
+            report(hook, Event(kind, self, self.name, self._store.alias, **details))
+
+    def _tell(self, reason: str) -> None:
+        """Say once that the lease was lost: to the log, the hook, and ``on_lost``."""
+        with self._mutex:
+            told, self._told = self._told, True
+        if told:
+            return
+        logger.warning("lock %r was lost: %s", self.name, reason)
+        self._report("lost", reason=reason)
+        callback = self._terms.on_lost
+        if not callable(callback):
+            return
+        try:
+            self._call(callback)
+        except Exception:
+            logger.exception("on_lost of lock %r failed", self.name)
+
+    def _call(self, callback: Callable[..., Any]) -> None:
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            callback(self)
+        else:
+            loop.call_soon_threadsafe(callback, self)

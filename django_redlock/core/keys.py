@@ -1,0 +1,72 @@
+"""Key names: made and read here, and nowhere else.
+
+All keys of one lock share a hash tag, so that Redis Cluster keeps them in one slot. A lock's own key ends with ``}``,
+its companions never do, which lets one SCAN pattern find the locks alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+MAX_NAME_BYTES = 512
+_GLOB = re.compile(r"([*?\[\]\\])")
+
+
+class Keys(NamedTuple):
+    """The Redis keys of one lock."""
+
+    lock: bytes  # what is held; its type is the kind of lock
+    waiters: bytes  # zset: who waits -> server time (ms) at which the entry lapses
+    wake: bytes  # list: one element is one wake-up, taken with BLPOP
+    fence: bytes  # string: the last fencing token
+
+
+def check_name(name: str) -> bytes:
+    """The UTF-8 form of a lock's name.
+
+    Raises ``TypeError`` for what is not a ``str`` and ``ValueError`` for a name that is empty, longer than 512 bytes,
+    not encodable, or begins with ``}`` (its keys would land in different slots of a Redis Cluster).
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"a lock's name is a str, not {type(name).__name__}: {name!r}")
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"a lock's name must be valid Unicode text: {name!r}") from error
+    if not encoded or len(encoded) > MAX_NAME_BYTES:
+        raise ValueError(f"a lock's name has 1 to {MAX_NAME_BYTES} bytes in UTF-8, this one {len(encoded)}: {name[:40]!r}")
+    if encoded[0] == 0x7D:
+        raise ValueError(f"a lock's name can't begin with '}}': {name!r}")
+    return encoded
+
+
+def check_prefix(prefix: str) -> str:
+    """A key prefix that keeps the hash tag readable. Raises ``ValueError`` for an empty one or one with braces."""
+    if not isinstance(prefix, str) or not prefix or "{" in prefix or "}" in prefix:
+        raise ValueError(f"key_prefix is a text without braces, not {prefix!r}")
+    return prefix
+
+
+def keys_for(prefix: bytes, name: bytes) -> Keys:
+    """The keys of the lock ``name`` under ``prefix``."""
+    lock = b"%b:{%b}" % (prefix, name)
+    return Keys(lock, lock + b":waiters", lock + b":wake", lock + b":fence")
+
+
+def name_of(prefix: bytes, key: bytes) -> str | None:
+    """The lock's name that ``key`` belongs to, or ``None`` when it is no lock's own key."""
+    head = prefix + b":{"
+    if not (key.startswith(head) and key.endswith(b"}")):
+        return None
+    return key[len(head) : -1].decode(errors="replace")
+
+
+def glob_escape(text: str) -> str:
+    """``text`` as a glob pattern that matches just itself."""
+    return _GLOB.sub(r"\\\1", text)
+
+
+def scan_pattern(prefix: str, pattern: str = "*") -> str:
+    """The SCAN pattern for the locks whose names match the glob ``pattern``."""
+    return f"{glob_escape(prefix)}:{{{pattern}}}"

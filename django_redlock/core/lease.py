@@ -1,0 +1,84 @@
+"""The values that pass between a lock, its rule and its store: a claim is asked for, a lease is granted."""
+
+from __future__ import annotations
+
+import math
+import os
+from datetime import timedelta
+from typing import NamedTuple
+
+from .keys import Keys
+
+Seconds = float | int | timedelta
+
+# Counts the forks that led to this process. A lease of another generation belongs to an ancestor.
+generation = 0
+
+
+def _forked() -> None:
+    global generation
+    generation += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+DRIFT = 0.01  # of the ttl: how far two clocks may run apart while a lease lasts
+PRECISION = 0.002  # Redis expires to the millisecond
+
+
+class Claim(NamedTuple):
+    """What one ``acquire()`` asks for. The token is new each time: it is the secret of the holding to come."""
+
+    name: str
+    keys: Keys
+    token: bytes
+    owner: bytes
+    ttl: float
+    fencing: bool = False
+
+
+class Lease(NamedTuple):
+    """A granted claim. ``valid_until`` is on the monotonic clock, acquisition time and drift already taken off."""
+
+    claim: Claim
+    ttl: float
+    valid_until: float
+    fencing_token: int
+    since: float
+    generation: int
+
+
+class Refusal(NamedTuple):
+    """Taken by another. ``remaining`` is what is left of the lease in the way, infinite when it has no end."""
+
+    remaining: float
+    holder: str = ""
+    asked: float = 0.0  # monotonic time before the question was sent,
+    server_us: int = 0  # and the server's clock when it answered
+
+
+def new_token() -> bytes:
+    """128 random bits as 32 hex digits. Never used twice: a script that recognises its token would grant both users."""
+    return os.urandom(16).hex().encode()
+
+
+def valid_until(start: float, ttl: float) -> float:
+    """Until when a lease that was asked for at ``start`` can be relied on (Redis documentation, "Distributed Locks")."""
+    return start + ttl - ttl * DRIFT - PRECISION
+
+
+def millis(seconds: float) -> bytes:
+    """``seconds`` in whole milliseconds, 1 at least, as a script's argument."""
+    return b"%d" % max(1, round(seconds * 1000))
+
+
+def seconds(value: Seconds, what: str) -> float:
+    """``value`` as a float. Raises ``TypeError`` for what is no number or timedelta, ``ValueError`` unless 0 < value < ∞."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{what} is a number of seconds or a timedelta, not {value!r}")
+    if not 0 < value < math.inf:
+        raise ValueError(f"{what} is a positive number of seconds, not {value!r}")
+    return float(value)

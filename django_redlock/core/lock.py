@@ -1,0 +1,213 @@
+"""The lock that users hold: one handle, the same algorithm for threads and for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import TracebackType
+from typing import Self
+
+from ..errors import LockError, LockLost, LockNotAcquired, LockNotHeld
+from .drivers import adrive, drive
+from .events import logger
+from .held import Held
+from .holding import Holding
+from .lease import Claim, Lease, Refusal, Seconds, new_token
+from .owner import Owner, describe_owner
+from .renewal import renewal
+from .requests import Flow
+from .terms import wait_seconds
+
+_running_loop = asyncio._get_running_loop
+_FOREVER = float("inf")
+
+
+def _caller() -> int:
+    """The thread, or within an event loop the task, that is running."""
+    if _running_loop() is not None and (task := asyncio.current_task()) is not None:
+        return id(task)
+    return threading.get_ident()
+
+
+class Lock(Holding):
+    """A lock with the interface of ``threading.Lock``, and the same with ``a`` in front for asyncio.
+
+    Made by ``backend.lock(name, …)``. A handle may be shared by threads or tasks and then behaves like one lock. After
+    ``fork()`` the child's copy holds nothing. What it holds is renewed until it is released, ``max_hold`` has passed,
+    the handle is garbage-collected or the process ends.
+    """
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take the lock; whether it was got. Waits ``timeout`` seconds at most, without an end by default.
+
+        Raises ``ValueError`` and ``OverflowError`` as ``threading.Lock.acquire`` does, ``LockUnavailable`` when the
+        store can't be asked, and ``RuntimeError`` when called in a coroutine.
+        """
+        return type(self._take(wait_seconds(blocking, timeout))) is Lease
+
+    async def aacquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """`acquire` for asyncio."""
+        return type(await self._atake(wait_seconds(blocking, timeout))) is Lease
+
+    def release(self) -> None:
+        """Give the lock back, from any thread.
+
+        Raises ``LockNotHeld`` when this handle holds nothing, ``LockLost`` when the lease has run out or another has
+        taken over, ``LockUnavailable`` when the store can't be asked (the lock is then freed in the background as soon
+        as it can, or by its ttl).
+        """
+        drive(self._releasing(), self._store.perform)
+
+    async def arelease(self) -> None:
+        """`release` for asyncio."""
+        await adrive(self._releasing(), self._store.aperform)
+
+    def extend(self, ttl: Seconds | None = None) -> float:
+        """Replace what is left of the lease by ``ttl`` seconds (default: the lock's own) and return what is left then.
+
+        Raises ``LockNotHeld`` when this handle holds nothing, ``LockLost`` when the lease is lost, ``LockUnavailable``
+        when the store can't be asked, ``ValueError`` for a ttl that is not positive or above ``max_ttl``.
+        """
+        return drive(self._extending(ttl), self._store.perform)
+
+    async def aextend(self, ttl: Seconds | None = None) -> float:
+        """`extend` for asyncio."""
+        return await adrive(self._extending(ttl), self._store.aperform)
+
+    def locked(self) -> bool:
+        """Whether anybody holds the lock, asked of the store. Raises ``LockUnavailable``."""
+        return drive(self._describing(), self._store.perform) is not None
+
+    async def alocked(self) -> bool:
+        """`locked` for asyncio."""
+        return await adrive(self._describing(), self._store.aperform) is not None
+
+    def owned(self) -> bool:
+        """Whether this handle holds the lock, asked of the store. Raises ``LockUnavailable``."""
+        return self._is_mine(drive(self._describing(), self._store.perform))
+
+    async def aowned(self) -> bool:
+        """`owned` for asyncio."""
+        return self._is_mine(await adrive(self._describing(), self._store.aperform))
+
+    def __enter__(self) -> Self:
+        self._remember(self._take(self._patience()))
+        return self
+
+    async def __aenter__(self) -> Self:
+        self._remember(await self._atake(self._patience()))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            drive(self._releasing(self._entered.pop(_caller(), None)), self._store.perform)
+        except LockError as failure:
+            self._leave(failure, error)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        try:
+            await adrive(self._releasing(self._entered.pop(_caller(), None)), self._store.aperform)
+        except LockError as failure:
+            self._leave(failure, error)
+
+    # ── the flows behind both colours ────────────────────────────────────────────────────────
+
+    def _take(self, wait: float) -> Lease | Refusal:
+        if _running_loop() is not None:
+            raise RuntimeError(
+                f"lock {self.name!r}: acquire() would block the event loop; "
+                "in a coroutine use `await lock.aacquire()` or `async with lock`"
+            )
+        self._loop = None
+        return drive(self._acquiring(wait), self._store.perform)
+
+    async def _atake(self, wait: float) -> Lease | Refusal:
+        self._loop = _running_loop()
+        return await adrive(self._acquiring(wait), self._store.aperform)
+
+    def _acquiring(self, wait: float) -> Flow[Lease | Refusal]:
+        store, primitive, terms = self._store, self._primitive, self._terms
+        claim = Claim(self.name, self._keys, new_token(), describe_owner(terms.owner), terms.ttl, terms.fencing)
+        start = store.clock()
+        deadline = start + wait
+        try:
+            while True:
+                outcome = yield from store.rule.acquire(primitive, claim, deadline)
+                now = store.clock()
+                if type(outcome) is Refusal or now < outcome.valid_until:
+                    break
+                # Granted too late to be of use: free it, and look again if there is time.
+                yield from store.rule.release(primitive, claim)
+                outcome = Refusal(0.0)
+                if now >= deadline:
+                    break
+        except BaseException as error:
+            if not isinstance(error, LockError):  # interrupted or cancelled: a grant may be under way
+                renewal.free(store, primitive, claim)
+            raise
+        if type(outcome) is Lease:
+            self._granted(outcome)
+            self._report("acquired", waited=now - start)
+        else:
+            self._report("refused", waited=now - start, reason="taken", holder=outcome.holder)
+        return outcome
+
+    def _releasing(self, token: bytes | None = None) -> Flow[None]:
+        lease, lost = self._give_up(token)
+        held = self._store.clock() - lease.since
+        try:
+            freed = yield from self._store.rule.release(self._primitive, lease.claim, self._terms.min_hold - held)
+        except BaseException as error:
+            renewal.free(self._store, self._primitive, lease.claim)
+            if not (lost and isinstance(error, LockError)):
+                raise
+            freed = False
+        if lost or not freed:
+            self._lost = True
+            self._tell("the lease had ended before the release")
+            raise LockLost(self.name)
+        self._report("released", held=held)
+
+    def _extending(self, ttl: Seconds | None) -> Flow[float]:
+        wanted = self._terms.ttl if ttl is None else self._store.check_ttl(ttl)
+        self.check()
+        lease = self._held()
+        longer = yield from self._store.rule.extend(self._primitive, lease, self._within_max_hold(lease, wanted))
+        self._replaced(lease, longer)
+        self.check()
+        return self.remaining
+
+    def _describing(self) -> Flow[Held | None]:
+        return self._store.rule.describe(self.name, self._keys)
+
+    def _is_mine(self, held: Held | None) -> bool:
+        lease = self._current()
+        return lease is not None and held is not None and held.is_of(lease.claim)
+
+    # ── with ─────────────────────────────────────────────────────────────────────────────────
+
+    def _patience(self) -> float:
+        timeout = self._terms.blocking_timeout
+        return 0.0 if not self._terms.blocking else _FOREVER if timeout is None else timeout
+
+    def _remember(self, outcome: Lease | Refusal) -> None:
+        if type(outcome) is Lease:
+            self._entered[_caller()] = outcome.claim.token
+            return
+        assert isinstance(outcome, Refusal)
+        holder = f" by {Owner.parse(outcome.holder)}" if outcome.holder else ""
+        retry_after = None if outcome.remaining == _FOREVER else outcome.remaining
+        raise LockNotAcquired(self.name, f"is held{holder}", retry_after, outcome.holder)
+
+    def _leave(self, failure: LockError, error: BaseException | None) -> None:
+        """What a failed release at the end of a block comes to. The body's own exception is never hidden."""
+        on_lost = self._terms.on_lost
+        if error is None and (
+            isinstance(failure, LockNotHeld) or (isinstance(failure, LockLost) and on_lost == "raise")
+        ):
+            raise failure
+        if not (isinstance(failure, LockLost) and callable(on_lost)):
+            # A store that can't be reached here harms nobody: the work was done under a valid lease.
+            logger.warning("%s", failure)

@@ -1,0 +1,34 @@
+-- Take a mutex, or say who is in the way. Idempotent per token: the same request sent twice is granted twice.
+-- KEYS 1 lock  2 waiters  3 fence
+-- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait
+--   wait: the ms for which to queue when refused, 0 for not at all; negative by one who queued before; -1 is the last try
+-- Returns the server's time in µs, which is the fencing token too; with fencing {1, fencing token, time};
+--   refused {0, lease left in ms, time, owner in the way}.
+local held = redis.call('GET', KEYS[1])
+local now = redis.call('TIME')
+local micros = now[1] * 1000000 + now[2]
+local wait = tonumber(ARGV[5])
+local queued = wait < 0
+wait = math.abs(wait)
+
+if held and string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then
+  if wait > 1 then
+    local millis = math.floor(micros / 1000)
+    redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', millis)
+    redis.call('ZADD', KEYS[2], millis + wait, ARGV[1] .. ' ' .. ARGV[2])
+    redis.call('PEXPIRE', KEYS[2], wait + 1000)
+  elseif queued then
+    redis.call('ZREM', KEYS[2], ARGV[1] .. ' ' .. ARGV[2])
+  end
+  local space = string.find(held, ' ', 1, true) -- what stands before it is the holder's secret
+  return {0, redis.call('PTTL', KEYS[1]), micros, space and string.sub(held, space + 1) or ''}
+end
+
+if queued then
+  redis.call('ZREM', KEYS[2], ARGV[1] .. ' ' .. ARGV[2])
+end
+redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])
+if ARGV[4] ~= '1' then return micros end
+local fence = math.max(micros, (tonumber(redis.call('GET', KEYS[3])) or 0) + 1)
+redis.call('SET', KEYS[3], string.format('%.0f', fence), 'PX', 86400000)
+return {1, fence, micros}

@@ -1,0 +1,10 @@
+-- Replace the rest of a mutex's lease, if the token still holds it.
+-- KEYS 1 lock  2 fence
+-- ARGV 1 token  2 ttl in ms
+-- Returns 1 extended, 0 nobody holds it, -1 another holds it.
+local held = redis.call('GET', KEYS[1])
+if not held then return 0 end
+if string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return -1 end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[2], 86400000)
+return 1

@@ -1,0 +1,69 @@
+"""Who holds a lock: written into its value, so that a person who looks at Redis, the admin or a command sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The holder of a lock. ``since`` is Unix time by the holder's clock; ``extra`` is what ``owner={…}`` added."""
+
+    host: str = ""
+    pid: int = 0
+    thread: str = ""
+    task: str = ""
+    since: float = 0.0
+    label: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        if not self.host:
+            return self.label or "unknown"
+        what = f" {self.label}" if self.label else ""
+        return f"{self.host}:{self.pid} {self.task or self.thread}{what}"
+
+    @classmethod
+    def parse(cls, text: str | bytes) -> Owner:
+        """The owner in a lock's value; a text of another program's becomes the label."""
+        if isinstance(text, bytes):
+            text = text.decode(errors="replace")
+        try:
+            data = json.loads(text)
+            known = {name: _KINDS[name](data.pop(name)) for name in tuple(data) if name in _KINDS}
+        except (ValueError, TypeError, AttributeError, OverflowError):
+            return cls(label=text)
+        return cls(**known, extra=data)
+
+
+_KINDS: dict[str, Any] = {f.name: {"pid": int, "since": float}.get(f.name, str) for f in fields(Owner) if f.name != "extra"}
+
+
+@lru_cache(maxsize=1024)
+def _quoted(text: str) -> str:
+    return json.dumps(text)
+
+
+@lru_cache(maxsize=1)
+def _process(pid: int) -> str:
+    return f'"host":{json.dumps(socket.gethostname())},"pid":{pid}'
+
+
+def describe_owner(owner: str | Mapping[str, Any] | None = None) -> bytes:
+    """This thread or asyncio task, now, as JSON. ``owner`` adds a label (a text) or fields of the caller's (a mapping)."""
+    text = f'{{{_process(os.getpid())},"thread":{_quoted(threading.current_thread().name)},"since":{time.time():.3f}'
+    if asyncio._get_running_loop() is not None and (task := asyncio.current_task()) is not None:
+        text += f',"task":{_quoted(task.get_name())}'
+    if owner is not None:
+        added = owner if isinstance(owner, Mapping) else {"label": str(owner)}
+        text += "".join(f",{_quoted(str(key))}:{json.dumps(value, default=str)}" for key, value in added.items())
+    return (text + "}").encode(errors="replace")

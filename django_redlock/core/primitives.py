@@ -1,0 +1,48 @@
+"""What is locked: the scripts of each kind of lock, and which keys and arguments they take."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .lease import Claim, millis
+from .requests import Run
+from .scripts import Script, script
+
+_YES_NO = (b"0", b"1")
+
+
+class Primitive(NamedTuple):
+    """One kind of lock. Any rule can run it: it says what to ask a node, not which nodes and whose word counts."""
+
+    kind: str
+    acquire: Script
+    extend: Script
+    release: Script
+
+    def take(self, claim: Claim, wait: int = 0, node: int = 0) -> Run:
+        """Ask for the lock. ``wait``: as in the script, ms for which to queue when refused."""
+        keys = claim.keys
+        return Run(
+            self.acquire,
+            (keys.lock, keys.waiters, keys.fence),
+            (claim.token, claim.owner, millis(claim.ttl), _YES_NO[claim.fencing], b"%d" % wait),
+            node,
+            self.free(claim, node=node),
+        )
+
+    def prolong(self, claim: Claim, ttl: float, node: int = 0) -> Run:
+        """Replace the rest of the lease by ``ttl``."""
+        return Run(self.extend, (claim.keys.lock, claim.keys.fence), (claim.token, millis(ttl)), node)
+
+    def free(self, claim: Claim, keep: float = 0.0, node: int = 0) -> Run:
+        """Give the lock back, ``keep`` seconds from now."""
+        keys = claim.keys
+        kept = millis(keep) if keep > 0 else b"0"
+        return Run(self.release, (keys.lock, keys.waiters, keys.wake), (claim.token, kept), node)
+
+
+def _primitive(kind: str) -> Primitive:
+    return Primitive(kind, *(script(f"{kind}_{verb}") for verb in ("acquire", "extend", "release")))
+
+
+MUTEX = _primitive("mutex")

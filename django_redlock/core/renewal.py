@@ -1,0 +1,154 @@
+"""One thread for each process that renews what is due, says what was lost, and frees what an interrupted caller left.
+
+It serves locks that were taken by coroutines too: an event loop that is busy for a while must not lose its locks.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterable
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from .drivers import drive
+from .events import logger
+from .lease import Claim
+from .primitives import Primitive
+from .requests import Fault
+from .store import Store
+
+if TYPE_CHECKING:
+    from .holding import Holding
+
+BATCH = 256  # renewals in one pipeline: about 2 ms of a server's time
+SLACK = 0.05  # seconds that a renewal may come early, to travel with others
+
+
+class Orphan(NamedTuple):
+    """A claim whose caller has gone: free it while its lease may last."""
+
+    store: Store
+    primitive: Primitive
+    claim: Claim
+    until: float
+
+
+class Renewal:
+    """A heap of due times. What was released meanwhile is skipped when its time comes, or swept when it gets much."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._heap: list[tuple[float, bytes]] = []
+        self._live: dict[bytes, tuple[float, weakref.ref[Holding] | Orphan]] = {}
+        self._thread: threading.Thread | None = None
+        self._wakes_at = math.inf
+
+    def watch(self, token: bytes, target: weakref.ref[Holding] | Orphan, delay: float) -> None:
+        """See to ``target`` in ``delay`` seconds."""
+        due = time.monotonic() + delay
+        with self._changed:
+            self._live[token] = due, target
+            heapq.heappush(self._heap, (due, token))
+            if len(self._heap) > 2 * len(self._live) + 64:
+                self._heap = [(due, token) for token, (due, _) in self._live.items()]
+                heapq.heapify(self._heap)
+            if self._thread is None:
+                self._start()
+            elif due < self._wakes_at:
+                self._changed.notify()
+
+    def forget(self, token: bytes) -> None:
+        """Nothing more to do for ``token``."""
+        self._live.pop(token, None)
+
+    def free(self, store: Store, primitive: Primitive, claim: Claim) -> None:
+        """Free ``claim`` soon, from the thread; repeat while the store can't be asked and the lease may last."""
+        self.watch(claim.token, Orphan(store, primitive, claim, store.clock() + claim.ttl), 0.0)
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="redlock-renewal", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:  # the interpreter is shutting down: the lease is good for its ttl, and then it ends
+            self._thread = None
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._wakes_at = self._heap[0][0] if self._heap else math.inf
+                wait = self._wakes_at - time.monotonic()
+                if wait > 0:
+                    self._changed.wait(None if wait == math.inf else wait)
+                self._wakes_at = -math.inf
+                due = list(self._pop(time.monotonic() + SLACK))
+            try:
+                self._serve(due)
+            except Exception:
+                logger.exception("the renewal of locks failed")
+
+    def _pop(self, until: float) -> Iterable[Holding | Orphan]:
+        while self._heap and self._heap[0][0] <= until:
+            when, token = heapq.heappop(self._heap)
+            entry = self._live.get(token)
+            if entry is None or entry[0] != when:
+                continue
+            target = entry[1]
+            alive = target if isinstance(target, Orphan) else target()
+            if alive is None:
+                del self._live[token]  # the handle was garbage-collected: nobody can release it, let it end
+            else:
+                yield alive
+
+    def _serve(self, due: list[Holding | Orphan]) -> None:
+        for orphan in (each for each in due if isinstance(each, Orphan)):
+            self._bury(orphan)
+        locks = sorted((each for each in due if not isinstance(each, Orphan)), key=_sort)
+        for _, group in groupby(locks, key=_sort):
+            self._renew(list(group))
+
+    def _renew(self, locks: list[Holding]) -> None:
+        store, primitive = locks[0]._store, locks[0]._primitive
+        fault: Fault | None = None
+        for first in range(0, len(locks), BATCH):
+            pairs = [(lock, *terms) for lock in locks[first : first + BATCH] if (terms := lock._renewal_terms())]
+            if not pairs:
+                continue
+            if fault is None:
+                flow = store.rule.extend_many(primitive, [(lease, ttl) for _, lease, ttl in pairs])
+                outcomes = list(drive(flow, store.perform))
+            else:  # one batch has waited for this node in vain: don't let the others, or other nodes, wait as well
+                outcomes = [fault] * len(pairs)
+            for (lock, lease, _), outcome in zip(pairs, outcomes, strict=True):
+                if type(outcome) is Fault:
+                    fault = outcome
+                lock._replaced(lease, outcome)
+
+    def _bury(self, orphan: Orphan) -> None:
+        store, primitive, claim, until = orphan
+        try:
+            drive(store.rule.release(primitive, claim), store.perform)
+        except Exception:
+            if store.clock() < until:
+                self.watch(claim.token, orphan, 0.5)
+                return
+        self.forget(claim.token)
+
+
+def _sort(lock: Holding) -> tuple[int, str]:
+    return id(lock._store), lock._primitive.kind
+
+
+renewal = Renewal()
+
+
+def _forked() -> None:
+    renewal.__init__()  # type: ignore[misc]  # the thread and the locks that it watched are the parent's
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,82 @@
+"""What a flow asks for. A flow is a generator: it yields these, is sent the replies, and does no I/O of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from .lease import Claim
+from .scripts import Script
+
+T = TypeVar("T")
+Flow = Generator[Any, Any, T]
+
+
+class Run(NamedTuple):
+    """Run a script on a node; answered by its reply or a `Fault`.
+
+    ``undo`` is sent behind it on the same connection when nobody will read the reply (time out, cancellation), so that
+    a grant that comes late doesn't stay as a lock that nobody owns.
+    """
+
+    script: Script
+    keys: Sequence[bytes]
+    args: Sequence[bytes]
+    node: int = 0
+    undo: Run | None = None
+
+
+class Await(NamedTuple):
+    """Block on ``signal`` (a wake-up list) for ``seconds`` at most, then run ``run`` at once, in one round trip."""
+
+    run: Run
+    signal: bytes
+    seconds: float
+
+
+class Batch(NamedTuple):
+    """Run many scripts on one node in one pipeline; answered by a list of replies and `Fault`s."""
+
+    runs: Sequence[Run]
+    node: int = 0
+
+
+class Command(NamedTuple):
+    """Send one plain command (SCAN, PING, INFO) to a node; ``route`` names one server of a cluster, ``None`` any."""
+
+    words: Sequence[bytes]
+    node: int = 0
+    key: bytes | None = None
+    route: Any = None
+
+
+class Sleep(NamedTuple):
+    """Let ``seconds`` pass."""
+
+    seconds: float
+
+
+class Call(NamedTuple):
+    """Call a plain function of a store that has no wire; answered by what it returns."""
+
+    function: Callable[..., Any]
+    args: Sequence[Any] = ()
+
+
+class WakeUp(NamedTuple):
+    """Wait ``seconds`` at most until ``claim`` may be worth another try, in a store that has no wire."""
+
+    claim: Claim
+    seconds: float
+
+
+class Fault(NamedTuple):
+    """No reply: what went wrong instead.
+
+    ``stale`` tells that a connection from an earlier request turned out to be closed: the request may be repeated at
+    once on a new one, but it is unknown whether it has been carried out.
+    """
+
+    error: Exception
+    stale: bool = False
+    where: str = ""

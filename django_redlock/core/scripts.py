@@ -1,0 +1,41 @@
+"""The Lua scripts: read once, hashed once, checked against their own headers."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from hashlib import sha1
+from importlib import resources
+from typing import NamedTuple
+
+_NUMBERED = re.compile(r"(?<!\S)(\d+) ")
+
+
+class Script(NamedTuple):
+    """One operation. ``keys`` and ``args`` are the numbers of KEYS and ARGV that its header names."""
+
+    name: str
+    source: bytes
+    sha: bytes
+    keys: int
+    args: int
+
+
+def _count(source: str, word: str) -> int:
+    line = next((line for line in source.splitlines() if line.startswith(f"-- {word} ")), "")
+    return max(map(int, _NUMBERED.findall(line)), default=0)
+
+
+@cache
+def script(name: str) -> Script:
+    """The script ``lua/<name>.lua``. Raises ``FileNotFoundError`` for a name that has none."""
+    text = resources.files("django_redlock.core").joinpath("lua", f"{name}.lua").read_text("utf-8")
+    # SHA-1 is Redis' name for a script, not a safeguard.
+    digest = sha1(text.encode(), usedforsecurity=False).hexdigest().encode()
+    return Script(name, text.encode(), digest, _count(text, "KEYS"), _count(text, "ARGV"))
+
+
+def all_scripts() -> list[Script]:
+    """Every script of the package, read and hashed."""
+    folder = resources.files("django_redlock.core").joinpath("lua")
+    return [script(entry.name[:-4]) for entry in sorted(folder.iterdir(), key=lambda e: e.name) if entry.name.endswith(".lua")]

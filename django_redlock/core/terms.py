@@ -1,0 +1,44 @@
+"""What a lock is asked for with: the options of ``backend.lock()``, checked and made one value."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from .holding import Holding
+
+OnLost = Literal["raise", "warn"] | Callable[["Holding"], Any]
+
+
+class Terms(NamedTuple):
+    """The options of one lock; times are seconds, ``None`` means "no limit"."""
+
+    ttl: float
+    blocking: bool = True
+    blocking_timeout: float | None = None
+    auto_renew: bool = True
+    max_hold: float | None = None
+    min_hold: float = 0.0
+    fencing: bool = False
+    owner: str | Mapping[str, Any] | None = None
+    on_lost: OnLost = "raise"
+
+
+def wait_seconds(blocking: bool, timeout: float) -> float:
+    """How long ``acquire(blocking, timeout)`` may wait; the arguments and errors of ``threading.Lock.acquire``."""
+    timeout = float(timeout)
+    if timeout != timeout:
+        raise ValueError("Invalid value NaN (not a number)")
+    if not blocking:
+        if timeout != -1:
+            raise ValueError("can't specify a timeout for a non-blocking call")
+        return 0.0
+    if timeout == -1:
+        return float("inf")
+    if timeout < 0:
+        raise ValueError("timeout value must be a non-negative number")
+    if timeout > threading.TIMEOUT_MAX:
+        raise OverflowError("timeout value is too large")
+    return timeout

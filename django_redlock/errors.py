@@ -1,0 +1,94 @@
+"""What can go wrong with a lock, by what the caller can do about it.
+
+LockError
+├── LockNotAcquired    somebody else holds it            → skip, retry, answer 409   (also TimeoutError)
+├── LockLost           it was held and is no longer      → stop the work             (not a RuntimeError: never ignore it)
+├── LockNotHeld        released or extended, never held  → a bug in the caller       (also RuntimeError)
+├── LockUnavailable    the store can't be asked          → alarm, answer 503         (also ConnectionError)
+└── LockNotSupported   this backend can't do that        → choose another backend    (also NotImplementedError)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = [
+    "LockError",
+    "LockLost",
+    "LockNotAcquired",
+    "LockNotHeld",
+    "LockNotSupported",
+    "LockUnavailable",
+]
+
+
+class LockError(Exception):
+    """Base of all errors of this package. ``name`` is the lock's name; ``reason`` finishes the sentence."""
+
+    template = "lock {name!r}: {reason}"
+    reason = "failed"
+
+    def __init__(self, name: str, reason: str | None = None) -> None:
+        super().__init__(name)  # one argument: OSError, a parent of some, would take two for errno and strerror
+        self.name = name
+        if reason is not None:
+            self.reason = reason
+
+    def __str__(self) -> str:
+        return self.template.format(name=self.name, reason=self.reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The builtin parents (OSError above all) have constructors of their own; rebuild from our arguments alone.
+        return type(self), (self.name,), self.__dict__
+
+
+class LockNotAcquired(LockError, TimeoutError):
+    """Another holder has the lock, and it did not become free within the time that the caller was ready to wait.
+
+    ``retry_after`` is the seconds after which the lease in the way ends at the latest, unless renewed (``None``: unknown);
+    ``holder`` says who held it at the last look (``""``: unknown).
+    """
+
+    reason = "is held by another"
+
+    def __init__(
+        self, name: str, reason: str | None = None, retry_after: float | None = None, holder: str = ""
+    ) -> None:
+        super().__init__(name, reason)
+        self.retry_after = retry_after
+        self.holder = holder
+
+
+class LockLost(LockError):
+    """The lease ran out, was force-released or was taken over while this handle believed to hold the lock.
+
+    Whatever the lock protects may already be in another's hands: stop, and don't write.
+    """
+
+    reason = "the lease was lost"
+
+
+class LockNotHeld(LockError, RuntimeError):
+    """This handle holds nothing: it never acquired, has released already, or belongs to the parent of a fork."""
+
+    reason = "is not held by this handle"
+
+
+class LockUnavailable(LockError, ConnectionError):
+    """The store could not be asked: unreachable, hung, read-only, out of memory, or it wants a password.
+
+    Says nothing about who holds the lock. ``errors`` maps each node to what went wrong there.
+    """
+
+    reason = "the store can't be asked"
+
+    def __init__(self, name: str, reason: str | None = None, errors: Mapping[str, BaseException] | None = None) -> None:
+        super().__init__(name, reason)
+        self.errors = dict(errors or {})
+
+
+class LockNotSupported(LockError, NotImplementedError):
+    """This backend can't do that soundly, and so doesn't do it."""
+
+    reason = "is not supported by this backend"
