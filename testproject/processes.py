@@ -20,7 +20,14 @@ class Child:
     # PR_SET_PDEATHSIG would be shorter, but fires already when the *thread* that started the child ends.
     WATCHDOG = 'read _; kill -KILL "-$0" 2>/dev/null'
 
-    def __init__(self, command: Sequence[str], *, output: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        output: Path,
+        env: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
         self.output = output
         with output.open("ab") as sink:
             self.process = subprocess.Popen(
@@ -30,6 +37,7 @@ class Child:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(env or {})},
                 start_new_session=True,
+                pass_fds=pass_fds,
             )
         self.pid = self.process.pid
         self._watchdog = subprocess.Popen(
