@@ -157,7 +157,7 @@ class RedisServer:
 def _answers(client: redis.Redis, pid: int) -> bool:
     """Whether it is *our* process that answers: a stranger on the same port would have another process id."""
     try:
-        return client.info("server")["process_id"] == pid
+        return bool(client.info("server")["process_id"] == pid)
     except redis.AuthenticationError:
         return True  # it runs, and wants a password
     except redis.BusyLoadingError:

@@ -1,0 +1,103 @@
+"""What `pip install django-redlock` gives: a wheel, built from a copy of the tree, in an environment of its own."""
+
+import shutil
+import subprocess
+import sys
+import textwrap
+import venv
+import zipfile
+from email.parser import HeaderParser
+from pathlib import Path
+
+import pytest
+
+from testproject.redis_server import RedisServer
+
+ROOT = Path(__file__).parents[2]
+MADE = shutil.ignore_patterns("__pycache__", "*.pyc")
+
+
+def pip(*arguments, python=sys.executable):
+    """Run pip on an environment; a failure shows what it said."""
+    command = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def run(python, program, *arguments, cwd):
+    """What a program prints in an environment, started away from our tree."""
+    command = [python, "-I", "-W", "error", "-c", textwrap.dedent(program), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "django_redlock", source / "django_redlock", ignore=MADE)
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(target), str(source))
+    [built] = target.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory):
+    """An environment without anything, not even pip."""
+    directory = tmp_path_factory.mktemp("environment")
+    venv.create(directory, symlinks=True)
+    return str(directory / "bin" / "python")
+
+
+def test_everything_is_in_it(wheel):
+    """Every file of the package is in the wheel: scripts, templates, styles and the typing marker too."""
+    package = ROOT / "django_redlock"
+    ours = {
+        str(file.relative_to(ROOT)) for file in package.rglob("*") if file.is_file() and "__pycache__" not in file.parts
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert packed == ours
+
+
+def test_metadata(wheel):
+    """Name, licence, the Pythons it is for, and the extras that the documentation names."""
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = HeaderParser().parsestr(archive.read(name).decode())
+    assert (metadata["Name"], metadata["License-Expression"]) == ("django-redlock", "BSD-3-Clause")
+    assert metadata["Requires-Python"] == ">=3.11"
+    extras = {"celery", "django-redis", "zookeeper", "embedded", "prometheus", "dev"}
+    assert extras <= set(metadata.get_all("Provides-Extra"))
+
+
+def test_works_alone(wheel, empty, tmp_path):
+    """With no Django, no Celery and no redis-py beside it, locks of one process can be taken and are exclusive."""
+    pip("install", "--no-deps", "--no-index", str(wheel), python=empty)
+    program = """
+        from django_redlock.backends.locmem import LocMemBackend
+        backend = LocMemBackend("here", ttl=5)
+        with backend.lock("x") as held:
+            print(held.owned(), backend.lock("x").acquire(blocking=False))
+        print(held.locked())
+    """
+    assert run(empty, program, cwd=tmp_path) == ["True", "False", "False"]
+
+
+def test_works_with_what_it_requires(wheel, empty, tmp_path):
+    """With its dependencies installed as its metadata says, a Django project takes a lock in Redis."""
+    pip("install", "--quiet", str(wheel), python=empty)
+    program = """
+        import sys, django
+        from django.conf import settings
+        backend = {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": sys.argv[1]}
+        settings.configure(REDLOCK={"default": backend}, INSTALLED_APPS=["django_redlock"])
+        django.setup()
+        from django_redlock import lock, locks
+        with lock("x", ttl=5):
+            print(*[held.name for held in locks["default"].held()], lock("x").acquire(blocking=False))
+    """
+    with RedisServer() as redis:
+        assert run(empty, program, redis.url, cwd=tmp_path) == ["x", "False"]
