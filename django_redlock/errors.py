@@ -2,7 +2,7 @@
 
 LockError
 ├── LockNotAcquired    somebody else holds it            → skip, retry, answer 409   (also TimeoutError)
-├── LockLost           it was held and is no longer      → stop the work             (not a RuntimeError: never ignore it)
+├── LockLost           it was held and is no longer      → stop the work
 ├── LockNotHeld        released or extended, never held  → a bug in the caller       (also RuntimeError)
 ├── LockUnavailable    the store can't be asked          → alarm, answer 503         (also ConnectionError)
 └── LockNotSupported   this backend can't do that        → choose another backend    (also NotImplementedError)
@@ -46,8 +46,8 @@ class LockError(Exception):
 class LockNotAcquired(LockError, TimeoutError):
     """Another holder has the lock, and it did not become free within the time that the caller was ready to wait.
 
-    ``retry_after`` is the seconds after which the lease in the way ends at the latest, unless renewed (``None``: unknown);
-    ``holder`` says who held it at the last look (``""``: unknown).
+    ``retry_after``: seconds until the lease in the way ends, unless it is renewed (``None``: unknown). ``holder``: who
+    held it at the last look (``""``: unknown).
     """
 
     reason = "is held by another"

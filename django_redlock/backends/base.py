@@ -1,4 +1,7 @@
-"""What every backend has: its options, and the locks it makes. A store of one's own needs `PlainBackend`'s three methods."""
+"""What every backend has: its options, and the locks it makes.
+
+A store of one's own is a `django_redlock.backends.plain.PlainBackend` with three methods.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +143,7 @@ class Backend:
         return await self.adrive(self._listing(pattern, limit, max_keys))
 
     def describe(self, name: str) -> Held | None:
-        """Who holds the lock ``name`` and who waits for it; ``None`` when nobody holds it. Raises ``LockUnavailable``."""
+        """Who holds the lock ``name`` and who waits for it; ``None`` when nobody does. Raises ``LockUnavailable``."""
         return self.drive(self.rule.describe(name, keys_for(self._prefix, check_name(name)), queue=True))
 
     async def adescribe(self, name: str) -> Held | None:

@@ -31,8 +31,11 @@ class Exchange(NamedTuple):
 
 
 def fault(node: Node, error: Exception, reused: bool = False, where: str = "") -> Fault:
-    """No usable answer. It is worth another try at once when an idle connection had been closed meanwhile, or when the
-    server is a replica by now and the node may know a newer master."""
+    """No usable answer.
+
+    It is worth another try at once when an idle connection had been closed meanwhile, or when the server is a replica
+    by now and the node may know a newer master.
+    """
     closed = reused and type(error) is RedisConnectionError and not _timed_out(error)
     if not isinstance(error, ResponseError) or isinstance(error, ReadOnlyError):
         node.rethink(error)
@@ -52,8 +55,7 @@ def exchange(request: Exchange) -> list[Any] | Fault:
     node, key, payload, count, block, undo, route = request
     connection, reused, nudged, whole = None, False, 0, False
     try:
-        if route is None:
-            route = node.known(key) or node.find(key)
+        route = route or node.known(key) or node.find(key)
         connection, reused = route.take()
         connection.send_packed_command((payload,), check_health=False)
         if block and not connection.can_read(block + GRACE):
@@ -88,8 +90,7 @@ async def aexchange(request: Exchange) -> list[Any] | Fault:
     connection, reused, whole, timer = None, False, False, None
     nudges: list[bytes] = []
     try:
-        if route is None:
-            route = node.known(key) or await asyncio.to_thread(node.find, key)
+        route = route or node.known(key) or await asyncio.to_thread(node.find, key)
         connection, reused = await route.atake()
         async with asyncio.timeout(block + route.timeout):
             await connection.send_packed_command((payload,), check_health=False)

@@ -1,4 +1,4 @@
-"""Where a lock lives: a LOCATION becomes a node, and a node knows the route to the server that is right for a key now."""
+"""Where a lock lives: a LOCATION becomes a node, and a node knows which server is the right one for a key now."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from redis import RedisError
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
-from redis.connection import Connection, SSLConnection, parse_url
+from redis.connection import Connection, parse_url
 from redis.crc import key_slot
 from redis.retry import Retry
 from redis.sentinel import Sentinel
@@ -161,7 +161,9 @@ class ClusterNode:
 
     def _to(self, host: str, port: int) -> Route:
         if (host, port) not in self._by_place:
-            self._by_place[host, port] = Route(Connection, {**self._settings, "host": host, "port": port}, self._timeout)
+            self._by_place[host, port] = Route(
+                Connection, {**self._settings, "host": host, "port": port}, self._timeout
+            )
         return self._by_place[host, port]
 
     def rethink(self, error: Exception) -> None:
@@ -193,7 +195,7 @@ def _hosts(netloc: str, default_port: int) -> tuple[list[tuple[str, int]], dict[
         settings = {"username": unquote(user) or None, "password": unquote(password)}
     hosts = []
     for place in places.split(","):
-        host, _, port = place.strip().rpartition(":") if ":" in place else (place.strip(), "", "")
+        host, _, port = place.strip().rpartition(":") if re.search(r":\d+$", place.strip()) else (place.strip(), "", "")
         if not host:
             raise ValueError(f"expected host:port, not {place!r}")
         hosts.append((host.strip("[]"), int(port or default_port)))

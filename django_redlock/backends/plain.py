@@ -44,10 +44,9 @@ class PlainRule:
         while True:
             outcome: Lease | Refusal = yield Call(backend.attempt, (claim,))
             left = deadline - backend.clock()
-            if type(outcome) is Lease or left <= 0:
+            if isinstance(outcome, Lease) or left <= 0:
                 return outcome
-            assert isinstance(outcome, Refusal)
-            yield WakeUp(claim, min(left, outcome.remaining + 0.001))
+                yield WakeUp(claim, min(left, outcome.remaining + 0.001))
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
         """The lease with ``ttl`` from now on, or ``None`` when it is lost."""

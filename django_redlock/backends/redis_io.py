@@ -1,11 +1,13 @@
-"""Does what a flow asks of Redis. What to send and how to read the answer is written once, as flows over `Exchange`;
-only the exchange of bytes itself has two colours."""
+"""Does what a flow asks of Redis.
+
+What to send and how to read the answer is written once, as flows over `Exchange`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from redis.exceptions import NoScriptError, RedisError
@@ -31,7 +33,12 @@ class RedisIO:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = nodes
-        self._plans = {Run: self._run, Await: self._await, Batch: self._batch, Command: self._command}
+        self._plans: dict[type, Callable[[Any], Flow[Any]]] = {
+            Run: self._run,
+            Await: self._await,
+            Batch: self._batch,
+            Command: self._command,
+        }
 
     def perform(self, request: Any) -> Any:
         """Carry out ``request``, blocking; a `Fault` where no answer came."""
@@ -59,7 +66,7 @@ class RedisIO:
 
     def _run(self, run: Run) -> Flow[Any]:
         replies = yield Exchange(self.nodes[run.node], run.keys[0], packed(run), undo=run.undo)
-        if type(replies) is Fault:
+        if isinstance(replies, Fault):
             return replies
         reply = replies[0]
         return reply if not isinstance(reply, Exception) else (yield from self._insist(run, reply))
@@ -68,7 +75,7 @@ class RedisIO:
         run, signal, pause = request
         block = words(b"BLPOP", signal, b"%.3f" % max(0.001, pause))
         replies = yield Exchange(self.nodes[run.node], signal, block + packed(run), 2, pause, run.undo)
-        if type(replies) is Fault:
+        if isinstance(replies, Fault):
             return replies
         reply = replies[1]
         return reply if not isinstance(reply, Exception) else (yield from self._insist(run, reply))
@@ -86,7 +93,7 @@ class RedisIO:
                 break
             payload = prefix + spelled_out(run)
             replies = yield Exchange(node, run.keys[0], payload, 1 + bool(prefix), undo=run.undo, route=route)
-            if type(replies) is Fault:
+            if isinstance(replies, Fault):
                 return replies
             if not isinstance(replies[-1], Exception):
                 return replies[-1]
@@ -103,7 +110,7 @@ class RedisIO:
             runs = [batch.runs[index] for index in indexes]
             payload = b"".join(map(packed, runs))
             replies = yield Exchange(node, runs[0].keys[0], payload, len(runs))
-            if type(replies) is Fault:
+            if isinstance(replies, Fault):
                 replies = [replies] * len(runs)
             for index, run, reply in zip(indexes, runs, replies, strict=True):
                 answers[index] = reply if not isinstance(reply, Exception) else (yield from self._insist(run, reply))
@@ -112,7 +119,7 @@ class RedisIO:
     def _command(self, command: Command) -> Flow[Any]:
         node = self.nodes[command.node]
         replies = yield Exchange(node, command.key, words(*command.words), route=command.route)
-        if type(replies) is Fault:
+        if isinstance(replies, Fault):
             return replies
         return replies[0] if not isinstance(replies[0], Exception) else fault(node, replies[0])
 

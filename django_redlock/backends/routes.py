@@ -1,6 +1,6 @@
-"""Connections: redis-py's own, kept open, bounded in time, and handed out without the checks that cost a round of polls.
+"""Connections: redis-py's own, kept open, bounded in time, handed out without the checks that cost a round of polls.
 
-A connection that turns out to be closed is found when it is used; scripts are idempotent, so they are simply sent again.
+That a connection has been closed is found when it is used; scripts are idempotent, so they are simply sent again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import struct
 import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from redis.asyncio.connection import Connection as AsyncTCP
 from redis.asyncio.connection import SSLConnection as AsyncTLS
@@ -156,16 +156,21 @@ class BorrowedRoute(Route):
 
     def take(self) -> tuple[Connection, bool]:
         connection = self._pool.get_connection()
-        connection._sock.settimeout(self.timeout)
+        _socket(connection).settimeout(self.timeout)
         return connection, True
 
     def give(self, connection: Connection) -> None:
-        connection._sock.settimeout(connection.socket_timeout)
+        _socket(connection).settimeout(connection.socket_timeout)
         self._pool.release(connection)
 
     def drop(self, connection: Connection, last_words: bytes | None = None) -> None:
         super().drop(connection, last_words)
         self._pool.release(connection)
+
+
+def _socket(connection: Any) -> socket.socket:
+    # redis-py has no public way to the socket.
+    return cast(socket.socket, connection._sock)
 
 
 _PORTABLE = {"host", "port", "path", "db", "username", "password", "client_name", "credential_provider", "protocol"}

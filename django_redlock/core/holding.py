@@ -64,7 +64,7 @@ class Holding:
 
     @property
     def remaining(self) -> float:
-        """Seconds of lease left by the monotonic clock, acquisition time and drift taken off; 0 when nothing is held."""
+        """Seconds of lease left by the monotonic clock, acquisition time and drift taken off; 0: nothing is held."""
         lease = self._current()
         return max(0.0, lease.valid_until - self._store.clock()) if lease and not self._lost else 0.0
 
@@ -97,8 +97,8 @@ class Holding:
     def _held(self) -> Lease:
         lease = self._current()
         if lease is None:
-            inherited = self._lease is not None
-            raise LockNotHeld(self.name, "is the parent process's: after fork() the child holds nothing" if inherited else None)
+            inherited = "is the parent process's: after fork() the child holds nothing"
+            raise LockNotHeld(self.name, inherited if self._lease is not None else None)
         return lease
 
     def _granted(self, lease: Lease) -> None:
@@ -119,7 +119,7 @@ class Holding:
 
     def _replaced(self, basis: Lease, outcome: Lease | Fault | None) -> None:
         """What became of the attempt to extend ``basis``."""
-        if type(outcome) is Fault:
+        if isinstance(outcome, Fault):
             left = basis.valid_until - self._store.clock()
             renewal.watch(basis.claim.token, weakref.ref(self), max(0.0, min(left, basis.ttl / 20)))
             return
@@ -127,12 +127,12 @@ class Holding:
             current = self._current()
             if current is None or current.claim.token != basis.claim.token:
                 return
-            if type(outcome) is Lease:
+            if isinstance(outcome, Lease):
                 # Two requests may have crossed, and the node keeps the last: only the earlier end is certain.
                 if current is not basis:
                     outcome = outcome._replace(valid_until=min(outcome.valid_until, current.valid_until))
                 self._lease = outcome
-        if type(outcome) is Lease:
+        if isinstance(outcome, Lease):
             self._watch(outcome)
         else:
             self._lose(basis, "it was released by force, or the store has forgotten it")

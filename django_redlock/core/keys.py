@@ -35,7 +35,7 @@ def check_name(name: str) -> bytes:
     except UnicodeEncodeError as error:
         raise ValueError(f"a lock's name must be valid Unicode text: {name!r}") from error
     if not encoded or len(encoded) > MAX_NAME_BYTES:
-        raise ValueError(f"a lock's name has 1 to {MAX_NAME_BYTES} bytes in UTF-8, this one {len(encoded)}: {name[:40]!r}")
+        raise ValueError(f"a lock's name has 1 to {MAX_NAME_BYTES} bytes in UTF-8, not {len(encoded)}: {name[:40]!r}")
     if encoded[0] == 0x7D:
         raise ValueError(f"a lock's name can't begin with '}}': {name!r}")
     return encoded

@@ -16,7 +16,7 @@ generation = 0
 
 
 def _forked() -> None:
-    global generation
+    global generation  # noqa: PLW0603  (the one thing here that changes, and only between processes)
     generation += 1
 
 
@@ -64,7 +64,7 @@ def new_token() -> bytes:
 
 
 def valid_until(start: float, ttl: float) -> float:
-    """Until when a lease that was asked for at ``start`` can be relied on (Redis documentation, "Distributed Locks")."""
+    """Until when a lease asked for at ``start`` can be relied on (Redis documentation, "Distributed Locks")."""
     return start + ttl - ttl * DRIFT - PRECISION
 
 
@@ -74,7 +74,7 @@ def millis(seconds: float) -> bytes:
 
 
 def seconds(value: Seconds, what: str) -> float:
-    """``value`` as a float. Raises ``TypeError`` for what is no number or timedelta, ``ValueError`` unless 0 < value < ∞."""
+    """``value`` as a float. Raises ``TypeError`` for no number or timedelta, ``ValueError`` unless 0 < it < ∞."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):

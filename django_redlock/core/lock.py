@@ -43,11 +43,11 @@ class Lock(Holding):
         Raises ``ValueError`` and ``OverflowError`` as ``threading.Lock.acquire`` does, ``LockUnavailable`` when the
         store can't be asked, and ``RuntimeError`` when called in a coroutine.
         """
-        return type(self._take(wait_seconds(blocking, timeout))) is Lease
+        return isinstance(self._take(wait_seconds(blocking, timeout)), Lease)
 
-    async def aacquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+    async def aacquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: ASYNC109 (as in threading)
         """`acquire` for asyncio."""
-        return type(await self._atake(wait_seconds(blocking, timeout))) is Lease
+        return isinstance(await self._atake(wait_seconds(blocking, timeout)), Lease)
 
     def release(self) -> None:
         """Give the lock back, from any thread.
@@ -136,7 +136,7 @@ class Lock(Holding):
             while True:
                 outcome = yield from store.rule.acquire(primitive, claim, deadline)
                 now = store.clock()
-                if type(outcome) is Refusal or now < outcome.valid_until:
+                if isinstance(outcome, Refusal) or now < outcome.valid_until:
                     break
                 # Granted too late to be of use: free it, and look again if there is time.
                 yield from store.rule.release(primitive, claim)
@@ -147,7 +147,7 @@ class Lock(Holding):
             if not isinstance(error, LockError):  # interrupted or cancelled: a grant may be under way
                 renewal.free(store, primitive, claim)
             raise
-        if type(outcome) is Lease:
+        if isinstance(outcome, Lease):
             self._granted(outcome)
             self._report("acquired", waited=now - start)
         else:
@@ -193,10 +193,9 @@ class Lock(Holding):
         return 0.0 if not self._terms.blocking else _FOREVER if timeout is None else timeout
 
     def _remember(self, outcome: Lease | Refusal) -> None:
-        if type(outcome) is Lease:
+        if isinstance(outcome, Lease):
             self._entered[_caller()] = outcome.claim.token
             return
-        assert isinstance(outcome, Refusal)
         holder = f" by {Owner.parse(outcome.holder)}" if outcome.holder else ""
         retry_after = None if outcome.remaining == _FOREVER else outcome.remaining
         raise LockNotAcquired(self.name, f"is held{holder}", retry_after, outcome.holder)

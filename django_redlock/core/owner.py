@@ -45,7 +45,8 @@ class Owner:
         return cls(**known, extra=data)
 
 
-_KINDS: dict[str, Any] = {f.name: {"pid": int, "since": float}.get(f.name, str) for f in fields(Owner) if f.name != "extra"}
+_KINDS: dict[str, Any] = dict.fromkeys((f.name for f in fields(Owner)), str) | {"pid": int, "since": float}
+del _KINDS["extra"]
 
 
 @lru_cache(maxsize=1024)
@@ -59,7 +60,7 @@ def _process(pid: int) -> str:
 
 
 def describe_owner(owner: str | Mapping[str, Any] | None = None) -> bytes:
-    """This thread or asyncio task, now, as JSON. ``owner`` adds a label (a text) or fields of the caller's (a mapping)."""
+    """This thread or asyncio task, now, as JSON. ``owner`` adds a label (a text) or fields of one's own (a mapping)."""
     text = f'{{{_process(os.getpid())},"thread":{_quoted(threading.current_thread().name)},"since":{time.time():.3f}'
     if asyncio._get_running_loop() is not None and (task := asyncio.current_task()) is not None:
         text += f',"task":{_quoted(task.get_name())}'

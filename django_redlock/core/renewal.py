@@ -124,7 +124,7 @@ class Renewal:
             else:  # one batch has waited for this node in vain: don't let the others, or other nodes, wait as well
                 outcomes = [fault] * len(pairs)
             for (lock, lease, _), outcome in zip(pairs, outcomes, strict=True):
-                if type(outcome) is Fault:
+                if isinstance(outcome, Fault):
                     fault = outcome
                 lock._replaced(lease, outcome)
 
@@ -132,7 +132,7 @@ class Renewal:
         store, primitive, claim, until = orphan
         try:
             drive(store.rule.release(primitive, claim), store.perform)
-        except Exception:
+        except Exception:  # noqa: BLE001  (whatever it is: try again, and in the end the ttl frees the lock)
             if store.clock() < until:
                 self.watch(claim.token, orphan, 0.5)
                 return

@@ -38,4 +38,4 @@ def script(name: str) -> Script:
 def all_scripts() -> list[Script]:
     """Every script of the package, read and hashed."""
     folder = resources.files("django_redlock.core").joinpath("lua")
-    return [script(entry.name[:-4]) for entry in sorted(folder.iterdir(), key=lambda e: e.name) if entry.name.endswith(".lua")]
+    return [script(name[:-4]) for name in sorted(entry.name for entry in folder.iterdir()) if name.endswith(".lua")]

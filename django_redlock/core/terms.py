@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -29,7 +30,7 @@ class Terms(NamedTuple):
 def wait_seconds(blocking: bool, timeout: float) -> float:
     """How long ``acquire(blocking, timeout)`` may wait; the arguments and errors of ``threading.Lock.acquire``."""
     timeout = float(timeout)
-    if timeout != timeout:
+    if math.isnan(timeout):
         raise ValueError("Invalid value NaN (not a number)")
     if not blocking:
         if timeout != -1:

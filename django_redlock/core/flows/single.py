@@ -23,7 +23,7 @@ _DESCRIBE = script("describe")
 def ask(run: Run) -> Flow[Any]:
     """``run``, once more on a new connection when an old one turned out to be closed: scripts are idempotent."""
     reply = yield run
-    if type(reply) is Fault and reply.stale:
+    if isinstance(reply, Fault) and reply.stale:
         reply = yield run
     return reply
 
@@ -53,18 +53,18 @@ class SingleNode(NamedTuple):
         start = clock()
         reply = yield from ask(primitive.take(claim, _QUEUE if deadline > start else 0))
         while True:
-            if type(reply) is Fault:
+            if isinstance(reply, Fault):
                 raise trouble(claim.name, reply)
             outcome = outcome_of(claim, reply, start)
             left = deadline - clock()
-            if type(outcome) is Lease or left <= 0:
+            if isinstance(outcome, Lease) or left <= 0:
                 return outcome
             pause = min(left, outcome.remaining + 0.001, PATIENCE)
             again = primitive.take(claim, _LAST_TRY if pause == left else -_QUEUE)
             asked = clock()
             reply = yield Await(again, claim.keys.wake, pause)
             start = clock()
-            if type(reply) is Fault:
+            if isinstance(reply, Fault):
                 reply = yield from ask(again)
             else:
                 start = _since(outcome, server_time(reply), asked, start)
@@ -75,18 +75,22 @@ class SingleNode(NamedTuple):
         if start >= lease.valid_until:
             return None  # a node that came back with old data would say yes
         reply = yield from ask(primitive.prolong(lease.claim, ttl))
-        if type(reply) is Fault:
+        if isinstance(reply, Fault):
             raise trouble(lease.claim.name, reply)
         return lease._replace(ttl=ttl, valid_until=valid_until(start, ttl)) if reply == 1 else None
 
-    def extend_many(self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]) -> Flow[list[Lease | Fault | None]]:
+    def extend_many(
+        self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
+    ) -> Flow[list[Lease | Fault | None]]:
         """The same for many at once, in one pipeline; a `Fault` says nothing about the lease it stands for."""
         start = self.clock()
         runs = [primitive.prolong(lease.claim, ttl) for lease, ttl in leases]
         replies = yield Batch(runs)
         return [
-            lease._replace(ttl=ttl, valid_until=valid_until(start, ttl)) if reply == 1
-            else reply if type(reply) is Fault
+            lease._replace(ttl=ttl, valid_until=valid_until(start, ttl))
+            if reply == 1
+            else reply
+            if isinstance(reply, Fault)
             else None
             for (lease, ttl), reply in zip(leases, replies, strict=True)
         ]
@@ -94,7 +98,7 @@ class SingleNode(NamedTuple):
     def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
         """Who holds the lock now, and with ``queue`` who waits for it. Raises ``LockUnavailable``."""
         reply = yield from ask(Run(_DESCRIBE, (keys.lock, keys.waiters), (b"1" if queue else b"0",)))
-        if type(reply) is Fault:
+        if isinstance(reply, Fault):
             raise trouble(name, reply)
         return read_held(name, reply) if reply else None
 
@@ -106,6 +110,6 @@ class SingleNode(NamedTuple):
             return bool(reply == 1)
         if reply.stale:
             reply = yield run
-        if type(reply) is Fault:
+        if isinstance(reply, Fault):
             raise trouble(claim.name, reply)
         return True  # a first request may have freed it: "not yours" proves nothing any more
