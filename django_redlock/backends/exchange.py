@@ -90,7 +90,8 @@ async def aexchange(request: Exchange) -> list[Any] | Fault:
     connection, reused, whole, timer = None, False, False, None
     nudges: list[bytes] = []
     try:
-        route = route or node.known(key) or await asyncio.to_thread(node.find, key)
+        if (route := route or node.known(key)) is None:
+            route = await asyncio.to_thread(node.find, key)
         connection, reused = await route.atake()
         async with asyncio.timeout(block + route.timeout):
             await connection.send_packed_command((payload,), check_health=False)

@@ -170,7 +170,7 @@ class BorrowedRoute(Route):
 
 def _socket(connection: Any) -> socket.socket:
     # redis-py has no public way to the socket.
-    return cast(socket.socket, connection._sock)
+    return cast("socket.socket", connection._sock)
 
 
 _PORTABLE = {"host", "port", "path", "db", "username", "password", "client_name", "credential_provider", "protocol"}
