@@ -46,7 +46,7 @@ class PlainRule:
             left = deadline - backend.clock()
             if isinstance(outcome, Lease) or left <= 0:
                 return outcome
-                yield WakeUp(claim, min(left, outcome.remaining + 0.001))
+            yield WakeUp(claim, min(left, outcome.remaining + 0.001))
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
         """The lease with ``ttl`` from now on, or ``None`` when it is lost."""
