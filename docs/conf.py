@@ -1,0 +1,28 @@
+"""Sphinx: `make docs`. Warnings are errors there, so that a link or a name that has gone is noticed."""
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
+
+from django_redlock import __version__
+
+project = "django-redlock"
+author = copyright = "The django-redlock authors"
+version = release = __version__
+
+extensions = ["sphinx.ext.autodoc", "sphinxcontrib.mermaid"]
+exclude_patterns = ["_build"]
+default_role = "py:obj"
+highlight_language = "python"
+add_module_names = False
+html_theme = "furo"
+html_title = f"django-redlock {version}"
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_default_options = {"show-inheritance": True}
+python_use_unqualified_type_names = True
