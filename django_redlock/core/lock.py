@@ -37,7 +37,7 @@ class Lock(Holding):
     the handle is garbage-collected or the process ends.
     """
 
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+    def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:
         """Take the lock; whether it was got. Waits ``timeout`` seconds at most, without an end by default.
 
         Raises ``ValueError`` and ``OverflowError`` as ``threading.Lock.acquire`` does, ``LockUnavailable`` when the
@@ -45,7 +45,7 @@ class Lock(Holding):
         """
         return isinstance(self._take(wait_seconds(blocking, timeout)), Lease)
 
-    async def aacquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: ASYNC109 (as in threading)
+    async def aacquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:  # noqa: ASYNC109 (as in threading)
         """`acquire` for asyncio."""
         return isinstance(await self._atake(wait_seconds(blocking, timeout)), Lease)
 

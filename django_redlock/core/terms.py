@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from .lease import Seconds
 
 if TYPE_CHECKING:
     from .holding import Holding
@@ -27,8 +30,12 @@ class Terms(NamedTuple):
     on_lost: OnLost = "raise"
 
 
-def wait_seconds(blocking: bool, timeout: float) -> float:
+def wait_seconds(blocking: bool, timeout: Seconds) -> float:
     """How long ``acquire(blocking, timeout)`` may wait; the arguments and errors of ``threading.Lock.acquire``."""
+    if isinstance(timeout, timedelta):
+        timeout = timeout.total_seconds()
+    if not isinstance(timeout, int | float):
+        raise TypeError(f"timeout is a number of seconds or a timedelta, not {timeout!r}")
     timeout = float(timeout)
     if math.isnan(timeout):
         raise ValueError("Invalid value NaN (not a number)")
@@ -38,8 +45,8 @@ def wait_seconds(blocking: bool, timeout: float) -> float:
         return 0.0
     if timeout == -1:
         return float("inf")
+    if abs(timeout) > threading.TIMEOUT_MAX:
+        raise OverflowError("timeout value is too large")
     if timeout < 0:
         raise ValueError("timeout value must be a non-negative number")
-    if timeout > threading.TIMEOUT_MAX:
-        raise OverflowError("timeout value is too large")
     return timeout
