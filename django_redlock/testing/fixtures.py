@@ -1,0 +1,109 @@
+"""What the cases of the suite stand on: two users of one store, threads, and forked children."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import secrets
+import select
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from ..backends.base import Backend
+from ..errors import LockNotSupported
+from .faces import PATIENCE, AsyncClient, Client, SyncClient
+
+NewBackend = Callable[..., Backend]
+Spawn = Callable[..., "Future[Any]"]
+
+
+class Fixtures:
+    """The one thing that a subclass has to give is `new_backend`."""
+
+    @pytest.fixture
+    def new_backend(self) -> NewBackend:
+        """`new_backend(**options)`: the backend that is tested, a new one on the same store with each call."""
+        raise NotImplementedError("give a fixture `new_backend` that returns a function: (**options) -> Backend")
+
+    @pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
+    def new_client(self, request: pytest.FixtureRequest, new_backend: NewBackend) -> Iterator[Callable[..., Client]]:
+        """`new_client(**options)`: another user of the store, as another process would be."""
+        with contextlib.ExitStack() as ends:
+
+            def make(**options: Any) -> Client:
+                client: Client = request.param(new_backend(**options))
+                ends.callback(client.close)
+                return client
+
+            yield make
+
+    @pytest.fixture
+    def client(self, new_client: Callable[..., Client]) -> Client:
+        """A user of the store."""
+        return new_client()
+
+    @pytest.fixture
+    def other(self, new_client: Callable[..., Client]) -> Client:
+        """Another one."""
+        return new_client()
+
+    @pytest.fixture
+    def name(self) -> str:
+        """A lock's name that nobody else uses."""
+        return f"conformance:{secrets.token_hex(6)}"
+
+    @pytest.fixture
+    def spawn(self) -> Iterator[Spawn]:
+        """`spawn(function, *args)`: run it in a thread; its `result(PATIENCE)` is what it returns."""
+        pool = ThreadPoolExecutor(16, thread_name_prefix="conformance")
+        yield pool.submit
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def eventually(condition: Callable[[], Any], timeout: float = PATIENCE) -> Any:
+    """What `condition` returns as soon as that is true; the last, false, answer after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not (answer := condition()) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return answer
+
+
+def until_someone_waits(client: Client, name: str, waiters: int = 1) -> None:
+    """Return when somebody waits for the lock, or, on a store that can't tell, soon. Either way the case goes on."""
+    try:
+        eventually(lambda: (held := client.describe(name)) is None or held.waiters >= waiters, 1)
+    except LockNotSupported:
+        time.sleep(0.05)
+
+
+def in_child(function: Callable[[], Any]) -> Any:
+    """What `function` returns in a forked child, or the error that it raised there."""
+    gc.collect()  # what has died already shall not be finalized twice
+    ours, theirs = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads: just what is tested
+        pid = os.fork()
+    if pid == 0:
+        with os.fdopen(theirs, "wb") as pipe:
+            try:
+                answer = function()
+            except BaseException as error:  # noqa: BLE001  (told to the parent)
+                answer = error
+            pipe.write(pickle.dumps(answer))
+        os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as pipe:
+        answered, _, _ = select.select([pipe], [], [], PATIENCE)
+        if not answered:
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        assert answered, "the child hangs"
+        return pickle.loads(pipe.read())  # noqa: S301  (our own child's)
