@@ -1,0 +1,139 @@
+"""Servers for tests. One of each kind runs as long as the session, and is up and empty at the start of every test.
+
+Tests that reconfigure a Redis, or need several, start their own: `own_redis()`, or `start(...)` with anything from
+`tests.support`. Fixtures that live longer than a test ask for `running(RedisServer)`, and clean up themselves. What is
+not installed skips its tests, and fails them where it is required: `--require-servers` or REDLOCK_REQUIRE_SERVERS=1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import pytest
+
+from testproject.redis_server import RedisServer
+from tests.support.cluster import Cluster
+from tests.support.proxy import Proxy
+from tests.support.rabbitmq import RabbitMQ
+from tests.support.sentinel import Sentinel
+from tests.support.service import revive
+from tests.support.tls import TlsRedis
+from tests.support.zookeeper import ZooKeeper
+
+T = TypeVar("T")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--require-servers", action="store_true", help="what is not installed is a failure, not a skip")
+
+
+@contextlib.contextmanager
+def _starter(config: pytest.Config) -> Iterator[Callable[[AbstractContextManager[T]], T]]:
+    with contextlib.ExitStack() as ends:
+
+        def start(server: AbstractContextManager[T]) -> T:
+            try:
+                return ends.enter_context(server)
+            except FileNotFoundError as missing:
+                required = config.getoption("--require-servers") or os.environ.get("REDLOCK_REQUIRE_SERVERS") == "1"
+                (pytest.fail if required else pytest.skip)(str(missing))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def running(pytestconfig):
+    """`running(kind)`: the one server of that kind that the session shares, started when it is first asked for."""
+    with _starter(pytestconfig) as start:
+        yield functools.cache(lambda kind: start(kind()))
+
+
+@pytest.fixture
+def start(pytestconfig):
+    """`start(server)`: starts any server, proxy or worker of `tests.support`; it ends with the test."""
+    with _starter(pytestconfig) as start:
+        yield start
+
+
+@pytest.fixture
+def own_redis(start) -> Callable[..., RedisServer]:
+    """`own_redis(*extra_args, **options)`: a Redis of the test's own, to kill or configure."""
+    return lambda *extra_args, **options: start(RedisServer(*extra_args, **options))
+
+
+def _emptied(server: RedisServer) -> Any:
+    revive(server)
+    with server.client() as client:
+        client.flushall()
+    return server
+
+
+@pytest.fixture
+def redis_server(running) -> RedisServer:
+    """A Redis."""
+    return _emptied(running(RedisServer))
+
+
+@pytest.fixture
+def redis_url(redis_server) -> str:
+    """Its URL."""
+    return redis_server.url
+
+
+@pytest.fixture
+def tls_redis(running) -> TlsRedis:
+    """A Redis that speaks TLS."""
+    return _emptied(running(TlsRedis))
+
+
+@pytest.fixture
+def sentinel(running) -> Sentinel:
+    """A master with two replicas and three Sentinels; kill and fail over as you like."""
+    group = running(Sentinel)
+    group.heal()
+    _emptied(group.master)
+    return group
+
+
+@pytest.fixture
+def cluster(running) -> Cluster:
+    """A Redis Cluster of three masters; kill them and move slots as you like."""
+    cluster = running(Cluster)
+    cluster.heal()
+    for node in cluster.nodes:
+        _emptied(node)
+    return cluster
+
+
+@pytest.fixture
+def proxy(start, redis_server) -> Proxy:
+    """A proxy before `redis_server`."""
+    return start(Proxy(redis_server.url))
+
+
+@pytest.fixture
+def zookeeper(running) -> ZooKeeper:
+    """A ZooKeeper server: up, and with whatever other tests left there. Use `unique` names."""
+    server = running(ZooKeeper)
+    revive(server)
+    return server
+
+
+@pytest.fixture
+def rabbitmq(running) -> RabbitMQ:
+    """A RabbitMQ broker: up, and with whatever other tests left there. Use `unique` names."""
+    broker = running(RabbitMQ)
+    revive(broker)
+    return broker
+
+
+@pytest.fixture
+def unique() -> str:
+    """A name that nothing else has."""
+    return f"test-{secrets.token_hex(6)}"

@@ -1,0 +1,98 @@
+"""A Redis Cluster of three masters, made with commands that 6.2 knows too."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import redis
+from redis.crc import key_slot
+
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
+from tests.support.service import poll, revive
+
+SLOTS = 16384
+OPTIONS = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-config-file", "nodes.conf")
+
+
+def ask(node: RedisServer, *command: object) -> Any:
+    """Send one command to one node, wherever the key's slot is."""
+    with node.client(decode_responses=True) as client:
+        return client.execute_command(*command)
+
+
+class Cluster(Group):
+    """Three `nodes`, and `url` for clients.
+
+    A cluster that has just started takes no writes for two seconds (Redis has that fixed): one a session is better.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(RedisServer(*OPTIONS) for _ in range(3))
+        self.nodes = self.servers
+
+    @property
+    def url(self) -> str:
+        """`redis+cluster://h:p,h:p,h:p`."""
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    def client(self, **options: Any) -> redis.RedisCluster:
+        """A new redis-py cluster client."""
+        return redis.RedisCluster.from_url(self.nodes[0].url, **options)
+
+    def owner(self, key: str) -> RedisServer:
+        """The node that has the key's slot."""
+        slot, ranges = key_slot(key.encode()), ask(self.nodes[0], "CLUSTER", "SLOTS")
+        port = next(master[1] for first, last, master, *_ in ranges if first <= slot <= last)
+        return next(node for node in self.nodes if node.port == port)
+
+    @contextlib.contextmanager
+    def migrating(self, key: str, to: RedisServer) -> Iterator[None]:
+        """The key's slot is on its way: the old node answers for keys that it has, and ASK for all others."""
+        source, slot = self.owner(key), key_slot(key.encode())
+        ask(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", _id(source))
+        ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", _id(to))
+        try:
+            yield
+        finally:
+            for node in (source, to):
+                ask(node, "CLUSTER", "SETSLOT", slot, "STABLE")
+
+    def move_keys(self, key: str, to: RedisServer) -> None:
+        """Move all keys of the key's slot, with their ttl; for use while it is `migrating()`."""
+        source, slot = self.owner(key), key_slot(key.encode())
+        while keys := ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 100):
+            ask(source, "MIGRATE", "127.0.0.1", to.port, "", 0, 5000, "KEYS", *keys)
+
+    def move_slot(self, key: str, to: RedisServer) -> None:
+        """Give the key's slot and all that is in it to another node; from then on the old one answers MOVED."""
+        with self.migrating(key, to):
+            self.move_keys(key, to)
+            source = self.owner(key)
+            for node in (to, source, *self.nodes):
+                ask(node, "CLUSTER", "SETSLOT", key_slot(key.encode()), "NODE", _id(to))
+
+    def heal(self, timeout: float = 20) -> None:
+        """Whatever a test did to the nodes: all run, and each finds the cluster complete."""
+        for node in self.nodes:
+            revive(node)
+        poll(lambda: all(map(_complete, self.nodes)), timeout=timeout, what="a cluster that is complete")
+
+    def form(self) -> None:
+        for number, node in enumerate(self.nodes):
+            ask(node, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            ask(node, "CLUSTER", "ADDSLOTS", *range(SLOTS * number // 3, SLOTS * (number + 1) // 3))
+            for earlier in self.nodes[:number]:
+                ask(node, "CLUSTER", "MEET", "127.0.0.1", earlier.port)
+        self.heal()
+
+
+def _id(node: RedisServer) -> str:
+    return str(ask(node, "CLUSTER", "MYID"))
+
+
+def _complete(node: RedisServer) -> bool:
+    state = set(ask(node, "CLUSTER", "INFO").split())
+    return {"cluster_state:ok", "cluster_known_nodes:3", f"cluster_slots_ok:{SLOTS}"} <= state

@@ -1,0 +1,120 @@
+"""Python functions in real processes of their own, which say over a pipe what they have done, and are told to go on.
+
+A worker is a function of an importable module (not a test's, which imports pytest) that takes a `Channel`:
+
+    def hold(channel, url, name):                       with Worker(hold, url, "stock") as worker:
+        lock = RedisBackend(url).lock(name)                 worker.expect("held", timeout=5)
+        lock.acquire()                                      worker.pause()
+        channel.say("held", token=lock.token)               ...
+        channel.hear("go", timeout=30)                      worker.resume()
+        return lock.lost                                    worker.tell("go")
+                                                            assert worker.result()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Self
+
+from testproject.processes import Child
+
+RETURNED, RAISED = "returned", "raised"  # the events with which every worker ends, if it is allowed to
+MAIN = "import sys; from tests.support.processes import main; main(int(sys.argv[1]))"
+
+
+class Channel:
+    """One end of the pipe. Events are a name and facts by name: anything that pickles."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def say(self, event: str, **facts: Any) -> None:
+        """Tell the other side."""
+        self.connection.send((event, facts))
+
+    def hear(self, event: str, timeout: float) -> dict[str, Any]:
+        """Wait for that event, past all others; its facts. `TimeoutError`, and `EOFError` when nobody is there."""
+        deadline = time.monotonic() + timeout
+        while self.connection.poll(max(0, deadline - time.monotonic())):
+            said, facts = self.connection.recv()
+            if said == event:
+                return facts
+            if said == RAISED:
+                raise AssertionError(f"the worker failed before {event!r}:\n{facts['traceback']}")
+        raise TimeoutError(f"no {event!r} within {timeout:g} s")
+
+
+class Worker:
+    """`function(channel, *args)` in a child process, which ends with this context at the latest."""
+
+    def __init__(self, function: Callable[..., Any], *args: Any, **env: str) -> None:
+        self.dir = Path(tempfile.mkdtemp(prefix="worker-"))
+        ours, theirs = multiprocessing.Pipe()
+        with theirs:
+            path = os.pathsep.join(filter(None, sys.path))  # what can be imported here can be imported there
+            command = [sys.executable, "-c", MAIN, str(theirs.fileno())]
+            fds = [theirs.fileno()]
+            self.child = Child(command, output=self.dir / "log", env={"PYTHONPATH": path, **env}, pass_fds=fds)
+        self.pid = self.child.pid
+        self.channel = Channel(ours)
+        ours.send((function, args))
+
+    def expect(self, event: str, timeout: float = 10) -> dict[str, Any]:
+        """Wait until it says so; the facts. `AssertionError` with its log when it raised, ended or is late."""
+        try:
+            return self.channel.hear(event, timeout)
+        except (TimeoutError, EOFError, ConnectionError) as error:
+            reason = error if isinstance(error, TimeoutError) else f"the worker ended before {event!r}"
+            raise AssertionError(f"{reason}; it wrote:\n{self.child.log()}") from error
+
+    def result(self, timeout: float = 10) -> Any:
+        """Wait until the function returns, and what."""
+        return self.expect(RETURNED, timeout)["value"]
+
+    def tell(self, event: str, **facts: Any) -> None:
+        """Say something to it."""
+        self.channel.say(event, **facts)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self.child.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.child.signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """`kill -9`; the operating system has closed its connections when this returns."""
+        self.child.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.child.kill()
+        self.channel.connection.close()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def main(fd: int) -> None:
+    """What the child process runs."""
+    channel = Channel(Connection(fd))
+    try:
+        function, args = channel.connection.recv()
+        value = function(channel, *args)
+    except BaseException:
+        with contextlib.suppress(ConnectionError):  # the test may be over
+            channel.say(RAISED, traceback=traceback.format_exc())
+        raise
+    channel.say(RETURNED, value=value)

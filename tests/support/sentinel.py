@@ -1,0 +1,159 @@
+"""A master, two replicas and three Sentinels: a group that fails over in about a second and a half."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+from typing import Self
+
+import redis
+
+from testproject.redis_server import RedisServer, find_redis_server, free_port
+from tests.support.group import Group
+from tests.support.replicas import REPLICATION, replicate, role, wait_in_sync
+from tests.support.service import Service, poll, revive
+
+SERVICE = "locks"
+# failover-timeout bounds each phase of a failover, and twice that the pause before the next. down-after-milliseconds:
+# a Sentinel first pings a server that it has just heard of, a promoted one too, after that time or a second, whichever
+# is shorter; with a second or less it finds it down in the same moment, and deposes it. Redis 7 can be told to ping
+# sooner.
+CONFIG = """\
+port {self.port}
+bind 127.0.0.1
+sentinel myid {self.id}
+sentinel monitor {service} 127.0.0.1 {master} 2
+sentinel down-after-milliseconds {service} 1500
+sentinel failover-timeout {service} 2000
+sentinel parallel-syncs {service} 2
+"""
+
+
+class SentinelProcess(Service):
+    """One Sentinel, which is told of the others before it starts: finding them would take seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.port = free_port()
+        self.id = secrets.token_hex(20)
+        self.config = self.dir / "sentinel.conf"
+        self.client = redis.Redis("127.0.0.1", self.port, decode_responses=True, socket_timeout=2, retry=None)
+
+    def meet(self, servers: Sequence[RedisServer], sentinels: Sequence[SentinelProcess]) -> None:
+        master, *replicas = servers
+        lines = [f"sentinel known-replica {SERVICE} 127.0.0.1 {replica.port}" for replica in replicas]
+        lines += [f"sentinel known-sentinel {SERVICE} 127.0.0.1 {s.port} {s.id}" for s in sentinels if s is not self]
+        head = CONFIG.format(self=self, service=SERVICE, master=master.port)
+        self.config.write_text(head + "\n".join(lines) + "\n")
+
+    def command(self) -> Sequence[str]:
+        return [find_redis_server(), str(self.config), "--sentinel", "--dir", str(self.dir)]
+
+    def ready(self) -> bool:
+        with contextlib.suppress(redis.ConnectionError):
+            return bool(self.client.ping())
+        return False
+
+    def start(self) -> Self:
+        """Start it, and on Redis 7 make it quicker to notice."""
+        super().start()
+        with contextlib.suppress(redis.ResponseError):
+            self.client.execute_command("SENTINEL", "DEBUG", "ping-period", 100)
+            self.client.execute_command("SENTINEL", "SET", SERVICE, "down-after-milliseconds", 600)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.client.close()
+        super().__exit__()
+
+    def named(self) -> int | None:
+        """The port of what it takes for the master; None when it does not answer.
+
+        Asked as redis-py asks (SENTINEL MASTERS): GET-MASTER-ADDR-BY-NAME changes up to a second earlier.
+        """
+        with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
+            return int(self.client.sentinel_master(SERVICE)["port"])
+        return None
+
+    def content(self) -> bool:
+        """Whether it sees a quorum, a master with two replicas, and nothing to do."""
+        with contextlib.suppress(redis.RedisError):
+            self.client.sentinel_ckquorum(SERVICE)
+            state = self.client.sentinel_master(SERVICE)
+            return bool(state["flags"] == "master" and state["num-slaves"] == 2)
+        return False
+
+
+class Sentinel(Group):
+    """`servers` (the master changes among them), `sentinels`, and `url` for clients."""
+
+    def __init__(self) -> None:
+        super().__init__(RedisServer(*REPLICATION) for _ in range(3))
+        self.sentinels = [SentinelProcess() for _ in range(3)]
+
+    @property
+    def url(self) -> str:
+        """`redis+sentinel://h:p,h:p,h:p/SERVICE/0`."""
+        hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+        return f"redis+sentinel://{hosts}/{SERVICE}/0"
+
+    @property
+    def master(self) -> RedisServer:
+        """Whom the Sentinels (those that answer; the most of them) name."""
+        names = Counter(filter(None, (sentinel.named() for sentinel in self.sentinels)))
+        port, _ = names.most_common(1)[0]
+        return next(server for server in self.servers if server.port == port)
+
+    @property
+    def replicas(self) -> list[RedisServer]:
+        """The others."""
+        master = self.master
+        return [server for server in self.servers if server is not master]
+
+    def failover(self, timeout: float = 20) -> RedisServer:
+        """Order the Sentinels to promote a replica while the master is well; the new master."""
+        former = self.master
+
+        def ordered() -> bool:
+            with contextlib.suppress(redis.ResponseError):  # one is under way, or no replica is ready
+                return bool(self.sentinels[0].client.execute_command("SENTINEL", "FAILOVER", SERVICE))
+            return False
+
+        poll(ordered, timeout=timeout, what="a failover that can begin")
+        return self.wait_for_new_master(former, timeout)
+
+    def wait_for_new_master(self, former: RedisServer, timeout: float = 20) -> RedisServer:
+        """Wait until all Sentinels (that answer) name another master, and it knows; use it after `former.kill()`."""
+
+        def agreed() -> bool:
+            names = {sentinel.named() for sentinel in self.sentinels} - {None}
+            return len(names) == 1 and names != {former.port} and role(self.master) == "master"
+
+        poll(agreed, timeout=timeout, what=f"another master than {former.port}")
+        return self.master
+
+    def heal(self, timeout: float = 20) -> None:
+        """Whatever a test did: all six run, and the replicas follow the one master that all Sentinels name."""
+        for process in (*self.servers, *self.sentinels):
+            revive(process)
+        poll(
+            lambda: len({sentinel.named() for sentinel in self.sentinels}) == 1 and role(self.master) == "master",
+            timeout=timeout,
+            what="one master",
+        )
+        for replica in self.replicas:
+            replicate(replica, self.master.port)
+        wait_in_sync(self.master, self.replicas, timeout)
+        poll(lambda: all(s.content() for s in self.sentinels), timeout=timeout, what="Sentinels that are content")
+
+    def form(self) -> None:
+        first, *others = self.servers
+        for replica in others:
+            replicate(replica, first.port)
+            wait_in_sync(first, [replica])
+        for sentinel in self.sentinels:
+            sentinel.meet(self.servers, self.sentinels)
+            self._ends.enter_context(sentinel)
+        self.heal()

@@ -1,0 +1,48 @@
+"""A Redis that speaks TLS only, with a certificate made for the occasion."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Self
+
+from testproject.redis_server import RedisServer, free_port
+from tests.support.service import find
+
+
+class TlsRedis(RedisServer):
+    """`url` is a `rediss://` one that names the certificate to trust; the unix socket stays without TLS."""
+
+    def __init__(self, *extra_args: str) -> None:
+        super().__init__(*extra_args, port=0)
+        self.tls_port = free_port()
+        self.certificate = self.dir / "certificate.pem"
+
+    @property
+    def url(self) -> str:
+        """`rediss://127.0.0.1:<port>/0?ssl_ca_certs=<file>`."""
+        return f"rediss://127.0.0.1:{self.tls_port}/0?ssl_ca_certs={self.certificate}"
+
+    def start(self) -> Self:
+        """Start it; `FileNotFoundError` where redis-server was built without TLS, or openssl is missing."""
+        key = self.dir / "key.pem"
+        if not key.exists():
+            make_certificate(self.certificate, key)
+            files = ["--tls-cert-file", str(self.certificate), "--tls-key-file", str(key)]
+            trust = ["--tls-ca-cert-file", str(self.certificate), "--tls-auth-clients", "no"]
+            self.extra_args = ("--tls-port", str(self.tls_port), *files, *trust, *self.extra_args)
+        try:
+            return super().start()
+        except RuntimeError as error:
+            if "Bad directive" in str(error) and "tls-" in str(error):
+                raise FileNotFoundError("redis-server has no TLS (Debian's has: apt install redis-server)") from error
+            raise
+
+
+def make_certificate(certificate: Path, key: Path) -> None:
+    """A self-signed certificate for localhost and 127.0.0.1, and its key."""
+    command = [find("openssl", package="openssl"), "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-keyout", str(key)]
+    command += ["-out", str(certificate)]
+    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run(command, check=True, capture_output=True, timeout=30)

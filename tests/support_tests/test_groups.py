@@ -1,0 +1,103 @@
+"""Groups of Redis servers that fail over, split and move."""
+
+import contextlib
+
+import pytest
+import redis
+from redis.sentinel import Sentinel as SentinelClient
+
+from tests.support.cluster import ask
+from tests.support.replicas import Replicated, role
+
+
+@pytest.fixture
+def replicated(start):
+    return start(Replicated(2))
+
+
+def test_sentinels_promote_another(sentinel):
+    """An ordered failover names a replica, which has the data, and redis-py finds it."""
+    former = sentinel.master
+    with former.client() as client:
+        client.set("key", "value")
+        client.wait(2, 1000)
+    master = sentinel.failover()
+    assert master is not former
+    hosts = [("127.0.0.1", each.port) for each in sentinel.sentinels]
+    assert sentinel.url == f"redis+sentinel://{','.join(f'{host}:{port}' for host, port in hosts)}/locks/0"
+    assert SentinelClient(hosts).discover_master("locks") == ("127.0.0.1", master.port)
+    with SentinelClient(hosts).master_for("locks") as client:
+        assert client.get("key") == b"value"
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause"])
+def test_sentinels_depose_a_master_that_is_gone(sentinel, fault):
+    """A killed or paused master is replaced without an order, and is a replica when it comes back."""
+    former = sentinel.master
+    getattr(former, fault)()
+    assert sentinel.wait_for_new_master(former) is not former
+    sentinel.heal()
+    assert former in sentinel.replicas
+    assert sorted(map(role, sentinel.servers)) == ["master", "slave", "slave"]
+
+
+def test_a_slot_on_its_way(cluster):
+    """While a slot moves, keys that are there are served, others are ASKed for; afterwards the old node says MOVED."""
+    client = cluster.client()
+    client.set("{slot}here", "1", ex=100)
+    source = cluster.owner("{slot}here")
+    to = next(node for node in cluster.nodes if node is not source)
+    with cluster.migrating("{slot}here", to):
+        assert ask(source, "GET", "{slot}here") == "1"
+        with pytest.raises(redis.exceptions.AskError):
+            ask(source, "GET", "{slot}elsewhere")
+        client.set("{slot}elsewhere", "2")
+        assert client.get("{slot}elsewhere") == b"2"
+    cluster.move_slot("{slot}here", to)
+    with pytest.raises(redis.exceptions.MovedError):
+        ask(source, "GET", "{slot}here")
+    assert cluster.owner("{slot}here") is to
+    assert (client.get("{slot}here"), client.get("{slot}elsewhere")) == (b"1", b"2")
+    assert client.ttl("{slot}here") > 0
+    client.close()
+
+
+def test_a_cluster_heals(cluster):
+    """A cluster whose node was killed serves no key of its, and all after `heal()`."""
+    node = cluster.owner("key")
+    node.kill()
+    with contextlib.closing(redis.Redis(port=node.port, retry=None)) as client, pytest.raises(redis.ConnectionError):
+        client.get("key")
+    cluster.heal()
+    assert cluster.owner("key") is node
+    assert ask(node, "SET", "key", "value")
+
+
+def test_a_replica_that_is_cut_off(replicated):
+    """A replica that is cut off neither hears nor acknowledges, and catches up when it is back."""
+    far, near = replicated.replicas
+    with replicated.primary.client() as client:
+        client.set("key", "before")
+        assert client.wait(2, 1000) == 2
+        replicated.cut_off(far)
+        client.set("key", "after")
+        assert client.wait(2, 100) == 1
+    assert (ask(far, "GET", "key"), ask(near, "GET", "key")) == ("before", "after")
+    replicated.rejoin(far)
+    assert ask(far, "GET", "key") == "after"
+
+
+def test_two_primaries(replicated):
+    """After a promotion by hand both are primaries, with data of their own, until the former one follows."""
+    far, near = replicated.replicas
+    replicated.cut_off(far)
+    former = replicated.promote(far)
+    assert (role(former), role(far), role(near)) == ("master", "master", "slave")
+    ask(former, "SET", "key", "former")
+    ask(far, "SET", "key", "promoted")
+    replicated.follow(near)
+    replicated.follow(former)
+    assert [ask(server, "GET", "key") for server in (former, near)] == ["promoted", "promoted"]
+    with replicated.primary.client() as client:
+        client.set("key", "again")
+        assert client.wait(2, 1000) == 2

@@ -1,0 +1,98 @@
+"""Workers in processes of their own, and the checker of what they believed."""
+
+import os
+import time
+
+import pytest
+
+from tests.support.overlap import Belief, assert_no_overlap, overlaps, read
+from tests.support.processes import Worker
+from tests.support_tests import workers
+
+
+def test_a_worker_reports_and_is_told(start):
+    """Facts go both ways, and what the function returns comes back."""
+    worker = start(Worker(workers.greet, "Anna"))
+    assert worker.expect("hello") == {"name": "Anna", "pid": worker.pid}
+    assert worker.pid != os.getpid()
+    worker.tell("go", word="well")
+    assert worker.result() == "wellwell"
+
+
+def test_a_worker_that_fails_says_why(start):
+    """Its traceback is in the error of whoever waits for it."""
+    with pytest.raises(AssertionError, match="ValueError: on purpose"):
+        start(Worker(workers.fail)).expect("hello")
+
+
+def test_no_wait_for_ever(start):
+    """A worker that says nothing is an error when the time is up, one that was killed at once."""
+    worker = start(Worker(workers.silence))
+    with pytest.raises(AssertionError, match="no 'hello' within"):
+        worker.expect("hello", timeout=0.05)
+    worker.kill()
+    with pytest.raises(AssertionError, match="ended"):
+        worker.expect("hello", timeout=30)
+
+
+def test_a_paused_worker_does_nothing(start):
+    """Nothing happens between pause and resume."""
+    worker = start(Worker(workers.count))
+    worker.expect("count")
+    worker.pause()
+    worker.tell("next")
+    with pytest.raises(AssertionError, match="no 'count' within"):
+        worker.expect("count", timeout=0.2)
+    resumed = time.monotonic()
+    worker.resume()
+    assert worker.expect("count")["at"] > resumed
+
+
+def test_finds_a_planted_overlap(start, tmp_path):
+    """Two processes that hold one name at once are found; a name of its own, or one after the other, is fine."""
+    file = tmp_path / "beliefs"
+
+    def hold(name, worker, *until):
+        holder = start(Worker(workers.believe, str(file), name, worker, *until))
+        holder.expect("holding")
+        return holder
+
+    first, apart = hold("stock", "first"), hold("invoice", "apart")
+    for worker in (first, apart):
+        worker.tell("let go")
+        worker.result()
+    second = hold("stock", "second")
+    assert_no_overlap(file, at_least=3)
+    third = hold("stock", "third", time.monotonic() + 60)
+    for worker in (second, third):
+        worker.tell("let go")
+        worker.result()
+    with pytest.raises(AssertionError, match=r"1 overlaps among 4 grants(?s:.)*second\n.*third"):
+        assert_no_overlap(file)
+    assert_no_overlap(file, limit=2)
+
+
+def test_the_belief_of_a_killed_worker_counts(start, tmp_path):
+    """A worker that is killed believed until its lease ended, or for a moment when none is known."""
+    file, now = tmp_path / "beliefs", time.monotonic()
+    for name, until in (("leased", now + 60), ("open", None)):
+        worker = start(Worker(workers.believe, str(file), name, "victim", until))
+        worker.expect("holding")
+        worker.kill()
+    leased, unleased = read(file)
+    assert leased.end == now + 60
+    assert unleased.end == unleased.start
+
+
+def test_no_grant_is_no_proof(tmp_path):
+    """A check of nothing fails."""
+    (tmp_path / "beliefs").touch()
+    with pytest.raises(AssertionError, match="only 0 grants"):
+        assert_no_overlap(tmp_path / "beliefs")
+
+
+def test_counts_permits():
+    """Of three beliefs that meet, `limit` 2 allows two; touching ends do not meet."""
+    beliefs = [Belief(0, 2, "a", "x"), Belief(1, 4, "b", "x"), Belief(2, 3, "c", "x"), Belief(2.5, 5, "d", "x")]
+    assert overlaps(beliefs, limit=2) == [tuple(beliefs[1:])]
+    assert len(overlaps(beliefs)) == 3

@@ -1,0 +1,137 @@
+"""The network that misbehaves on command."""
+
+import threading
+import time
+
+import pytest
+import redis
+
+from testproject.redis_server import RedisServer
+from tests.support.proxy import Proxy
+from tests.support.service import poll
+
+
+@pytest.fixture
+def client(proxy):
+    with redis.Redis.from_url(proxy.url, socket_timeout=0.2, retry=None) as client:
+        yield client
+
+
+def test_counts_what_passes(proxy, client):
+    """Requests and replies pass unchanged and are counted."""
+    big = "x" * 300_000
+    client.set("key", big)
+    assert client.get("key") == big.encode()
+    assert (proxy.accepted, proxy.connections) == (1, 1)
+    assert min(proxy.bytes["requests"], proxy.bytes["replies"]) > len(big)
+
+
+def test_dropped_requests_never_arrive(redis_server, proxy, client):
+    """A swallowed request is not executed, then or after the network has come back, on old and new connections."""
+    client.ping()
+    proxy.drop("requests")
+    with redis.Redis.from_url(proxy.url, socket_timeout=0.2, retry=None) as newcomer:
+        for victim in (client, newcomer):
+            with pytest.raises(redis.TimeoutError):
+                victim.incr("count")
+    proxy.restore()
+    assert client.incr("count") == 1
+
+
+def test_dropped_replies_are_of_requests_that_arrived(redis_server, proxy, client):
+    """A swallowed reply leaves the effect, and its connection never carries another request's reply."""
+    client.ping()
+    proxy.drop("replies")
+    with pytest.raises(redis.TimeoutError):
+        client.incr("count")
+    proxy.restore()
+    assert client.incr("count") == 2
+
+
+def test_held_requests_arrive_late(redis_server, proxy, client):
+    """What was held back is delivered when the client has long given up."""
+    client.ping()
+    proxy.hold("requests")
+    with pytest.raises(redis.TimeoutError):
+        client.set("late", "1")
+    with redis_server.client() as direct:
+        assert direct.get("late") is None
+        proxy.restore()
+        poll(lambda: direct.get("late") == b"1", timeout=5, what="the late request")
+
+
+def test_delay_goes_both_ways(proxy, client):
+    """A round trip takes twice the delay longer."""
+    client.ping()
+    proxy.delay(0.05)
+    began = time.monotonic()
+    client.ping()
+    assert time.monotonic() - began >= 0.1
+
+
+def test_cut_and_refuse(proxy, client):
+    """A cut connection is an error at once; new ones are welcome until they are refused."""
+    connection = client.connection_pool.get_connection()
+    proxy.cut()
+    with pytest.raises(redis.ConnectionError):
+        connection.read_response()
+    client.connection_pool.release(connection)
+    assert client.ping()
+    proxy.refuse()
+    assert client.ping()
+    proxy.cut()
+    with pytest.raises(redis.ConnectionError, match="refused"):
+        client.ping()
+    proxy.restore()
+    assert client.ping()
+
+
+def test_loses_one_reply(redis_server, proxy, client):
+    """The chosen request is executed, its reply is lost, its connection ends, and all others are served."""
+    client.set("other", "1")
+    lost = proxy.lose_next_reply(b"INCR")
+    assert client.get("other") == b"1"
+    assert not lost.is_set()
+    with pytest.raises(redis.ConnectionError):
+        client.incr("count")
+    assert lost.wait(5)
+    assert client.incr("count") == 2
+
+
+def test_leads_elsewhere(proxy, client, own_redis):
+    """After `retarget()` the same address is another server."""
+    client.set("key", "first")
+    proxy.retarget(own_redis().url)
+    assert client.get("key") is None
+
+
+def test_a_server_that_is_down(own_redis, start):
+    """Clients of a proxy before nothing are hung up on."""
+    server = own_redis()
+    proxy = start(Proxy(server.url))
+    server.kill()
+    with redis.Redis.from_url(proxy.url, retry=None) as client, pytest.raises(redis.ConnectionError):
+        client.ping()
+
+
+def test_leaves_nothing():
+    """A closed proxy has no thread and no connection left, held and dropped ones included."""
+    before = set(threading.enumerate())
+    with RedisServer() as server, Proxy(server.url) as proxy:
+        clients = [redis.Redis.from_url(proxy.url, socket_timeout=0.05, retry=None) for _ in range(3)]
+        for client in clients:
+            client.ping()
+        dropped, held, _idle = clients
+        for client, disturb, way in (dropped, proxy.drop, "replies"), (held, proxy.hold, "requests"):
+            disturb(way)
+            with pytest.raises(redis.TimeoutError):
+                client.set("key", "value")
+        assert proxy.connections >= 2
+    poll(lambda: set(threading.enumerate()) <= before, timeout=5, what="the end of the proxy's threads")
+    assert proxy.connections == 0
+
+
+def test_a_direction_that_does_not_exist(proxy):
+    """A misspelt direction is an error, not a proxy that does nothing."""
+    with pytest.raises(ValueError, match="reply"):
+        proxy.drop("reply")

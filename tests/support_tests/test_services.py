@@ -1,0 +1,85 @@
+"""Servers other than plain Redis, and what happens where they are missing."""
+
+import contextlib
+import threading
+
+import pytest
+import redis
+from kazoo.client import KazooClient
+from kombu import Connection
+
+
+class NotInstalled(contextlib.AbstractContextManager):
+    def __enter__(self):
+        raise FileNotFoundError("apt install something")
+
+    def __exit__(self, *exc):
+        pass
+
+
+@pytest.mark.parametrize(("required", "outcome"), [("0", pytest.skip.Exception), ("1", pytest.fail.Exception)])
+def test_what_is_not_installed(start, monkeypatch, pytestconfig, required, outcome):
+    """A missing server skips its tests, and fails them where it is required; either way one is told what to install."""
+    monkeypatch.setattr(pytestconfig.option, "require_servers", False)
+    monkeypatch.setenv("REDLOCK_REQUIRE_SERVERS", required)
+    with pytest.raises(outcome, match="apt install something"):
+        start(NotInstalled())
+
+
+def test_redis_speaks_tls_only(tls_redis):
+    """Its certificate is trusted by its URL, and by nobody else; without TLS it does not talk."""
+    with redis.Redis.from_url(tls_redis.url) as client:
+        assert client.ping()
+    for options in ({"ssl": True}, {}):
+        client = redis.Redis("127.0.0.1", tls_redis.tls_port, retry=None, **options)
+        with client, pytest.raises(redis.ConnectionError):
+            client.ping()
+
+
+@pytest.fixture
+def connect(zookeeper):
+    clients = []
+
+    def connect(**options):
+        clients.append(KazooClient(zookeeper.hosts, **options))
+        clients[-1].start()
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.stop()
+        client.close()
+
+
+def test_zookeeper_ends_a_session(zookeeper, connect, unique):
+    """An expired session's ephemeral nodes are gone, and its client is told."""
+    client, witness = connect(), connect()
+    lost = threading.Event()
+    client.add_listener(lambda state: lost.set() if state == "LOST" else None)
+    client.create(unique, ephemeral=True)
+    assert witness.exists(unique)
+    zookeeper.expire(client)
+    assert not witness.exists(unique)
+    assert lost.wait(10)
+
+
+def test_zookeeper_survives_a_kill(zookeeper, connect, unique):
+    """What was written is there after a `kill -9`."""
+    connect().create(unique, b"value")
+    zookeeper.kill()
+    zookeeper.start()
+    assert connect().get(unique)[0] == b"value"
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_rabbitmq_keeps_durable_messages(rabbitmq, unique, end):
+    """A confirmed message outlives the broker, whether that was stopped or killed."""
+    confirmed = {"confirm_publish": True}
+    with Connection(rabbitmq.url, transport_options=confirmed) as connection, connection.SimpleQueue(unique) as queue:
+        queue.put("message")
+    getattr(rabbitmq, end)()
+    rabbitmq.start()
+    with Connection(rabbitmq.url) as connection, connection.SimpleQueue(unique) as queue:
+        message = queue.get(timeout=10)
+        message.ack()
+        assert message.payload == "message"

@@ -1,0 +1,35 @@
+"""What the child processes of `test_processes` do."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from tests.support.overlap import believing
+
+
+def greet(channel, name):
+    channel.say("hello", name=name, pid=os.getpid())
+    return channel.hear("go", timeout=10)["word"] * 2
+
+
+def fail(channel):
+    raise ValueError("on purpose")
+
+
+def silence(channel):
+    channel.hear("never", timeout=60)
+
+
+def count(channel):
+    number = 0
+    while True:
+        number += 1
+        channel.say("count", number=number, at=time.monotonic())
+        channel.hear("next", timeout=10)
+
+
+def believe(channel, file, name, worker, until=None):
+    with believing(file, name, worker, until):
+        channel.say("holding")
+        channel.hear("let go", timeout=10)
