@@ -1,0 +1,111 @@
+"""The examples of the documentation are run, as they stand there, on the stores that they name."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from django_redlock import locks
+from django_redlock.handler import build
+from tests.docs.pages import DOCS, PAGES, ROOT, Example, examples
+
+REDIS = "redis://127.0.0.1:6379/0"
+FLAGS = doctest.ELLIPSIS
+
+
+def run(page: Path, redis_url: str, globs: dict[str, Any]) -> None:
+    """Run the examples of `page` one after another in `globs`; its settings hold from where they stand."""
+    with ExitStack() as ends:
+        own = {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": str(page)}
+        ends.enter_context(override_settings(REDLOCK={"default": own}))
+        ends.callback(free_everything)
+        for example in examples(page.read_text().replace(REDIS, redis_url)):
+            where = f"{page.relative_to(ROOT)}:{example.line}"
+            if example.language == "pycon":
+                converse(example, where, globs)
+            elif example.language == "python" and "fragment" in example.options.get("class", ""):
+                check_fragment(example, where)
+            elif example.language == "python":
+                names = globs if "settings.py" not in example.options.get("caption", "") else {}
+                exec(compile(example.code, where, "exec"), names)  # noqa: S102  (the documentation's own code)
+                if names is not globs and "REDLOCK" in names:
+                    for alias, entry in names["REDLOCK"].items():
+                        build(alias, entry).close()
+                    ends.enter_context(override_settings(REDLOCK=names["REDLOCK"]))
+
+
+def free_everything() -> None:
+    for held in locks["default"].held():
+        locks["default"].force_release(held.name)
+
+
+def converse(example: Example, where: str, globs: dict[str, Any]) -> None:
+    """A dialogue: what is printed is what the page says."""
+    test = doctest.DocTestParser().get_doctest(example.code, globs, where, where, 0)
+    test.globs = globs  # not a copy: the next dialogue goes on from here
+    said: list[str] = []
+    if doctest.DocTestRunner(optionflags=FLAGS).run(test, out=said.append, clear_globs=False).failed:
+        pytest.fail("".join(said), pytrace=False)
+
+
+def check_fragment(example: Example, where: str) -> None:
+    """A piece that can't run by itself: it is Python, and what it imports from this package exists."""
+    tree = compile(example.code, where, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("django_redlock"):
+            module = importlib.import_module(node.module or "")
+            for name in node.names:
+                assert hasattr(module, name.name), f"{where}: {node.module} has no {name.name}"
+
+
+@pytest.fixture
+def url_if_named(request) -> Any:
+    """A real Redis for the pages that name one."""
+    return lambda text: request.getfixturevalue("redis_url") if REDIS in text else REDIS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_examples_of_the_page(page, url_if_named):
+    """Every example in this page does what the page says."""
+    run(page, url_if_named(page.read_text()), {"__name__": "__docs__"})
+
+
+@pytest.mark.parametrize(("taken", "answer"), [(False, "done"), (True, "somebody is at it: ")])
+def test_example_of_the_readme(taken, answer, redis_url):
+    """The README's example settles an order, or says who is at it."""
+    settings, code = [
+        example.code for example in examples((ROOT / "README.md").read_text()) if example.language == "python"
+    ]
+    written: dict[str, Any] = {}
+    globs: dict[str, Any] = {
+        "charge_the_card": lambda order_id: None,
+        "write_the_invoice": lambda order_id, **fields: written.update(fields),
+    }
+    names: dict[str, Any] = {}
+    exec(settings.replace(REDIS, redis_url), names)  # noqa: S102  (the README's own code)
+    exec(code.replace("blocking_timeout=5", "blocking_timeout=0.05"), globs)  # noqa: S102
+    with override_settings(REDLOCK=names["REDLOCK"]), ExitStack() as ends:
+        if taken:
+            ends.enter_context(locks["default"].lock("order:17"))
+        assert globs["settle"](17).startswith(answer)
+    assert ("fencing_token" in written) is not taken
+
+
+def test_an_example_that_is_wrong_fails(tmp_path, monkeypatch):
+    """The runner sees an answer that the code doesn't give, and an import that doesn't exist."""
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    wrong = tmp_path / "wrong.rst"
+    wrong.write_text("Page\n====\n\n>>> 1 + 1\n3\n\nText.\n")
+    with pytest.raises(pytest.fail.Exception, match="Expected:\n    3"):
+        run(wrong, REDIS, {})
+    wrong.write_text(".. code-block:: python\n   :class: fragment\n\n   from django_redlock import unlock\n\nText.\n")
+    with pytest.raises(AssertionError, match="has no unlock"):
+        run(wrong, REDIS, {})

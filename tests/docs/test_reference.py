@@ -1,0 +1,97 @@
+"""What the documentation lists is what there is."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module
+
+import pytest
+
+from django_redlock import errors, signals
+from django_redlock.backends.base import Backend
+from tests.docs.pages import DOCS, headings, options_table
+
+SETTINGS = DOCS / "reference" / "settings.rst"
+BACKENDS = {page.stem: page for page in (DOCS / "backends").glob("*.rst")}
+
+
+def backend_class(page) -> type[Backend]:
+    """The class that a backend's page is about: the first dotted path in it."""
+    found = re.search(r"``(django_redlock\.backends\.\w+)\.(\w+)``", page.read_text())
+    assert found, f"{page.name} names no class"
+    return getattr(import_module(found[1]), found[2])
+
+
+def keyword_options(function) -> dict[str, str]:
+    """The keyword-only parameters of `function` and their defaults as one writes them."""
+    return {
+        name: _written(parameter.default)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+
+def _written(default: object) -> str:
+    if callable(default):
+        module = default.__module__ or "builtins"
+        return f"{module}.{default.__name__}"
+    return repr(default).replace("'", '"')
+
+
+def test_options_of_a_lock():
+    """The table of a lock's options is the signature of `Backend.lock`, defaults included."""
+    assert options_table(SETTINGS, "options-lock") == keyword_options(Backend.lock)
+
+
+def test_options_of_every_backend():
+    """The table of common options is the signature of `Backend`, defaults included."""
+    assert options_table(SETTINGS, "options-all") == keyword_options(Backend.__init__)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_options_of_a_backend(name):
+    """A backend's page lists the options that it adds to the common ones, defaults included."""
+    page = BACKENDS[name]
+    own = {}
+    for cls in backend_class(page).__mro__:
+        if cls is not Backend and "__init__" in vars(cls):
+            own = keyword_options(cls) | own
+    common = keyword_options(Backend.__init__)
+    added = {option: default for option, default in own.items() if common.get(option) != default}
+    assert options_table(page, f"options-{name}") == added
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_headings_of_a_backends_page(name):
+    """The pages of backends have equal headings, so that one can be read beside another."""
+    assert headings(BACKENDS[name]) == headings(BACKENDS["redis"])
+
+
+def test_every_backend_has_a_page():
+    """No backend of the package is left out."""
+    documented = {backend_class(page).__module__.rpartition(".")[2] for page in BACKENDS.values()}
+    package = import_module("django_redlock.backends").__path__[0]
+    modules = {path.stem for path in DOCS.parent.joinpath(package).glob("*.py")}
+    with_backend = {
+        module
+        for module in modules
+        for name, value in vars(import_module(f"django_redlock.backends.{module}")).items()
+        if inspect.isclass(value)
+        and issubclass(value, Backend)
+        and value.__module__ == f"django_redlock.backends.{module}"
+        and module not in {"base", "plain", "__init__"}
+    }
+    assert documented == with_backend
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_every_error_is_documented(name):
+    """The page of errors shows each of them."""
+    assert f".. autoexception:: {name}\n" in (DOCS / "reference" / "errors.rst").read_text()
+
+
+def test_every_signal_is_documented():
+    """The page of signals lists each of them, and no other."""
+    listed = re.findall(r"^   \* - ``(lock_\w+)``", (DOCS / "reference" / "signals.rst").read_text(), re.MULTILINE)
+    assert set(listed) == {name for name in vars(signals) if name.startswith("lock_")}
