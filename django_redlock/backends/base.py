@@ -169,6 +169,14 @@ class Backend:
         """`health` for asyncio."""
         return await self.adrive(self._health())
 
+    def arm(self) -> dict[str, str]:
+        """Take new servers into service at once, where that means anything; see `ServerBackend.arm`."""
+        return {}
+
+    async def aarm(self) -> dict[str, str]:
+        """`arm` for asyncio."""
+        return {}
+
     def prepare(self) -> bool:
         """Get ready for the first lock, where that takes anything; whether it succeeded. Never raises."""
         return True

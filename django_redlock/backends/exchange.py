@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any, NamedTuple
 
 from redis import ConnectionError as RedisConnectionError
@@ -58,11 +59,12 @@ def exchange(request: Exchange) -> list[Any] | Fault:
         route = route or node.known(key) or node.find(key)
         connection, reused = route.take()
         connection.send_packed_command((payload,), check_health=False)
-        if block and not connection.can_read(block + GRACE):
-            connection.send_packed_command((NUDGE,), check_health=False)
-            nudged = 1
+        until = time.monotonic() + block + GRACE if block else 0.0
         replies: list[Any] = []
         while len(replies) < count + nudged:
+            if block and not nudged and not connection.can_read(max(0.001, until - time.monotonic())):
+                connection.send_packed_command((NUDGE,), check_health=False)
+                nudged = 1
             try:
                 replies.append(connection.read_response(disable_decoding=True, disconnect_on_error=False))
             except ResponseError as error:

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from redis.exceptions import NoScriptError, RedisError
 
 from ..core.drivers import adrive, drive
-from ..core.requests import Await, Batch, Call, Command, Fault, Flow, Run, Sleep
+from ..core.requests import Await, Batch, Call, Command, Confirmed, Fault, Flow, Run, Signal, Sleep, Together
 from .exchange import Exchange, aexchange, exchange, fault
 from .nodes import ClusterNode, Node, Redirection
 from .routes import Route
+from .together import Party
 from .wire import packed, spelled_out, words
 
 REDIRECTS = 5
@@ -31,13 +32,16 @@ class Routes(NamedTuple):
 class RedisIO:
     """Carries requests to nodes, blocking or on the running event loop."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[Node], timeout: float) -> None:
         self.nodes = nodes
+        self.party = Party(nodes, timeout)
         self._plans: dict[type, Callable[[Any], Flow[Any]]] = {
             Run: self._run,
             Await: self._await,
             Batch: self._batch,
             Command: self._command,
+            Signal: self._signal,
+            Confirmed: self._confirmed,
         }
 
     def perform(self, request: Any) -> Any:
@@ -49,6 +53,8 @@ class RedisIO:
             return request.function(*request.args)
         if kind is Routes:
             return self._routes(request)
+        if kind is Together:
+            return self.party.perform(request)
         return drive(self._plans[kind](request), exchange)
 
     async def aperform(self, request: Any) -> Any:
@@ -60,6 +66,8 @@ class RedisIO:
             return await asyncio.to_thread(request.function, *request.args)
         if kind is Routes:
             return await asyncio.to_thread(self._routes, request)
+        if kind is Together:
+            return await self.party.aperform(request, self.aperform)
         return await adrive(self._plans[kind](request), aexchange)
 
     # ── the plans ────────────────────────────────────────────────────────────────────────────
@@ -79,6 +87,26 @@ class RedisIO:
             return replies
         reply = replies[1]
         return reply if not isinstance(reply, Exception) else (yield from self._insist(run, reply))
+
+    def _signal(self, request: Signal) -> Flow[Any]:
+        key, pause, index = request
+        payload = words(b"BLPOP", key, b"%.3f" % max(0.001, pause))
+        replies = yield Exchange(self.nodes[index], key, payload, 1, pause)
+        return replies if isinstance(replies, Fault) else replies[0]
+
+    def _confirmed(self, request: Confirmed) -> Flow[Any]:
+        runs, replicas, limit = request
+        node = self.nodes[runs[0].node]
+        wait = words(b"WAIT", b"%d" % replicas, b"%d" % max(1, limit * 1000))
+        for spell in (packed, spelled_out):
+            payload = b"".join(map(spell, runs)) + wait
+            replies = yield Exchange(node, runs[0].keys[0], payload, len(runs) + 1, limit, runs[0].undo)
+            if isinstance(replies, Fault) or not any(isinstance(reply, NoScriptError) for reply in replies):
+                break
+        if isinstance(replies, Fault):
+            return replies
+        error = next((reply for reply in replies if isinstance(reply, Exception)), None)
+        return fault(node, error) if error else (replies[:-1], replies[-1])
 
     def _insist(self, run: Run, error: Exception) -> Flow[Any]:
         """An error came back: load the script, follow the redirection, or say what is wrong."""

@@ -156,11 +156,11 @@ class BorrowedRoute(Route):
 
     def take(self) -> tuple[Connection, bool]:
         connection = self._pool.get_connection()
-        _socket(connection).settimeout(self.timeout)
+        socket_of(connection).settimeout(self.timeout)
         return connection, True
 
     def give(self, connection: Connection) -> None:
-        _socket(connection).settimeout(connection.socket_timeout)
+        socket_of(connection).settimeout(connection.socket_timeout)
         self._pool.release(connection)
 
     def drop(self, connection: Connection, last_words: bytes | None = None) -> None:
@@ -168,7 +168,7 @@ class BorrowedRoute(Route):
         self._pool.release(connection)
 
 
-def _socket(connection: Any) -> socket.socket:
+def socket_of(connection: Any) -> socket.socket:
     # redis-py has no public way to the socket.
     return cast("socket.socket", connection._sock)
 

@@ -142,7 +142,8 @@ class Holding:
             if self._lease is None or self._lease.claim.token != lease.claim.token:
                 return
             self._lost = True
-        renewal.forget(lease.claim.token)
+        # Some nodes may still have it.
+        renewal.free(self._store, self._primitive, lease.claim)
         # A receiver may take its time, or take locks: it must not hold up the renewal of the others.
         threading.Thread(target=self._tell, args=(reason,), name="redlock-lost", daemon=True).start()
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import LockError, LockUnavailable
 from . import lease as _lease
 from .lease import Claim, Lease, Refusal, valid_until
 from .requests import Fault
+
+HINT = "if the servers are new and no lock is held on them: manage.py redlock_check --arm, or backend.arm()"
+
+
+class NotServing(Exception):
+    """A server that answers, but makes no new grants now: in quarantine, or without replicas that keep up."""
 
 
 def server_time(reply: Any) -> int:
@@ -38,7 +45,13 @@ def trouble(name: str, fault: Fault) -> LockError:
         wrong = LockError(name, "its key holds something that no lock of this kind wrote (WRONGTYPE)")
         wrong.__cause__ = error
         return wrong
-    reason = f"the store can't be asked: {error}" + (f" ({fault.where})" if fault.where else "")
-    unavailable = LockUnavailable(name, reason, {fault.where: error})
-    unavailable.__cause__ = error
-    return unavailable
+    return unavailable(name, "the store can't be asked", {fault.where: error})
+
+
+def unavailable(name: str, reason: str, errors: Mapping[str, Exception]) -> LockUnavailable:
+    """The error for a store that did not serve, with what each node said, and what to do if the servers are new."""
+    told = "; ".join(f"{where}: {error}" if where else str(error) for where, error in errors.items())
+    hint = f" ({HINT})" if any(isinstance(error, NotServing) for error in errors.values()) else ""
+    result = LockUnavailable(name, f"{reason}: {told}{hint}" if told else reason, errors)
+    result.__cause__ = next(iter(errors.values()), None)
+    return result

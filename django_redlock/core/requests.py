@@ -34,6 +34,37 @@ class Await(NamedTuple):
     seconds: float
 
 
+class Signal(NamedTuple):
+    """Block on a wake-up list for ``seconds`` at most; answered by something when woken, else by ``None``."""
+
+    key: bytes
+    seconds: float
+    node: int = 0
+
+
+class Confirmed(NamedTuple):
+    """Run scripts and wait for ``replicas`` acknowledgements of them, ``seconds`` at most, in one round trip.
+
+    Answered by ``(replies, number of acknowledgements)`` or a `Fault`.
+    """
+
+    runs: Sequence[Run]
+    replicas: int
+    seconds: float
+
+
+class Together(NamedTuple):
+    """Send each of ``asks`` (runs or batches, one for each node) before any reply is read, then read until ``decided``.
+
+    Answered by the list of replies, `Fault`s, and ``None`` for those that were not waited for. Requests of one
+    ``token`` reach a node in the order in which they were made, also when an earlier reply is still outstanding.
+    """
+
+    asks: Sequence[Run | Batch]
+    decided: Callable[[Sequence[Any]], bool]
+    token: bytes
+
+
 class Batch(NamedTuple):
     """Run many scripts on one node in one pipeline; answered by a list of replies and `Fault`s."""
 

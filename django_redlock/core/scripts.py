@@ -20,6 +20,11 @@ class Script(NamedTuple):
     keys: int
     args: int
 
+    @classmethod
+    def made(cls, name: str, source: bytes, keys: int, args: int) -> Script:
+        """A script of this source, hashed. SHA-1 is Redis' name for a script, not a safeguard."""
+        return cls(name, source, sha1(source, usedforsecurity=False).hexdigest().encode(), keys, args)
+
 
 def _count(source: str, word: str) -> int:
     line = next((line for line in source.splitlines() if line.startswith(f"-- {word} ")), "")
@@ -30,9 +35,7 @@ def _count(source: str, word: str) -> int:
 def script(name: str) -> Script:
     """The script ``lua/<name>.lua``. Raises ``FileNotFoundError`` for a name that has none."""
     text = resources.files("django_redlock.core").joinpath("lua", f"{name}.lua").read_text("utf-8")
-    # SHA-1 is Redis' name for a script, not a safeguard.
-    digest = sha1(text.encode(), usedforsecurity=False).hexdigest().encode()
-    return Script(name, text.encode(), digest, _count(text, "KEYS"), _count(text, "ARGV"))
+    return Script.made(name, text.encode(), _count(text, "KEYS"), _count(text, "ARGV"))
 
 
 def all_scripts() -> list[Script]:

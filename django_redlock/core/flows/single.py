@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ...errors import LockUnavailable
+from ..guard import Guard, served
 from ..held import Held, read_held
 from ..keys import Keys
 from ..lease import DRIFT, Claim, Lease, Refusal, valid_until
@@ -15,8 +17,8 @@ from ..scripts import script
 
 # Seconds that a waiter blocks at the longest. Whatever swallows a wake-up, it looks again after that.
 PATIENCE = 5.0
-_QUEUE = round(PATIENCE * 1000) + 1000  # ms for which a waiter is listed as one: until it has surely looked again
-_LAST_TRY = -1
+QUEUE = round(PATIENCE * 1000) + 1000  # ms for which a waiter is listed as one: until it has surely looked again
+LAST_TRY = -1
 _DESCRIBE = script("describe")
 
 
@@ -38,10 +40,21 @@ def _since(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
     return max(asked, min(now, refusal.asked + waited * (1 - DRIFT)))
 
 
+def reseeding(primitive: Primitive, claim: Claim, ttl: float, guard: Guard, node: int = 0) -> Run:
+    """Put a lock back on a server that has forgotten it and is in quarantine for that reason."""
+    return guard.over(primitive.take(claim._replace(ttl=ttl), 0, node), "reseed")
+
+
+def confirmed(reply: Any) -> bool:
+    """Whether an extension, or the re-seeding in its place, was granted."""
+    return reply == 1 or (isinstance(reply, list) and reply[0] == 1) or (isinstance(reply, int) and reply > 1)
+
+
 class SingleNode(NamedTuple):
     """The rule for one node."""
 
     clock: Callable[[], float]
+    guard: Guard | None = None
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """Ask, and while refused block on the wake-up list, until ``deadline``. Raises ``LockUnavailable``.
@@ -51,8 +64,9 @@ class SingleNode(NamedTuple):
         """
         clock = self.clock
         start = clock()
-        reply = yield from ask(primitive.take(claim, _QUEUE if deadline > start else 0))
+        reply = yield from ask(self._take(primitive, claim, QUEUE if deadline > start else 0))
         while True:
+            reply = served(reply)
             if isinstance(reply, Fault):
                 raise trouble(claim.name, reply)
             outcome = outcome_of(claim, reply, start)
@@ -60,7 +74,7 @@ class SingleNode(NamedTuple):
             if isinstance(outcome, Lease) or left <= 0:
                 return outcome
             pause = min(left, outcome.remaining + 0.001, PATIENCE)
-            again = primitive.take(claim, _LAST_TRY if pause == left else -_QUEUE)
+            again = self._take(primitive, claim, LAST_TRY if pause == left else -QUEUE)
             asked = clock()
             reply = yield Await(again, claim.keys.wake, pause)
             start = clock()
@@ -69,31 +83,44 @@ class SingleNode(NamedTuple):
             else:
                 start = _since(outcome, server_time(reply), asked, start)
 
+    def _take(self, primitive: Primitive, claim: Claim, wait: int) -> Run:
+        run = primitive.take(claim, wait)
+        return self.guard.over(run) if self.guard else run
+
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
         """The lease with ``ttl`` from now on, or ``None`` when it is lost. Raises ``LockUnavailable``."""
         start = self.clock()
         if start >= lease.valid_until:
             return None  # a node that came back with old data would say yes
         reply = yield from ask(primitive.prolong(lease.claim, ttl))
+        if reply == 0 and self.guard:
+            reply = yield from ask(reseeding(primitive, lease.claim, ttl, self.guard))
         if isinstance(reply, Fault):
             raise trouble(lease.claim.name, reply)
-        return lease._replace(ttl=ttl, valid_until=valid_until(start, ttl)) if reply == 1 else None
+        return lease._replace(ttl=ttl, valid_until=valid_until(start, ttl)) if confirmed(reply) else None
 
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
         """The same for many at once, in one pipeline; a `Fault` says nothing about the lease it stands for."""
         start = self.clock()
-        runs = [primitive.prolong(lease.claim, ttl) for lease, ttl in leases]
-        replies = yield Batch(runs)
-        return [
-            lease._replace(ttl=ttl, valid_until=valid_until(start, ttl))
-            if reply == 1
-            else reply
-            if isinstance(reply, Fault)
-            else None
-            for (lease, ttl), reply in zip(leases, replies, strict=True)
-        ]
+        replies = yield Batch([primitive.prolong(lease.claim, ttl) for lease, ttl in leases])
+        outcomes: list[Lease | Fault | None] = []
+        for (lease, ttl), reply in zip(leases, replies, strict=True):
+            if isinstance(reply, Fault):
+                outcomes.append(reply)
+            elif reply == 0 and self.guard:
+                outcomes.append((yield from self._settled(primitive, lease, ttl)))
+            else:
+                longer = lease._replace(ttl=ttl, valid_until=valid_until(start, ttl))
+                outcomes.append(longer if reply == 1 else None)
+        return outcomes
+
+    def _settled(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | Fault | None]:
+        try:
+            return (yield from self.extend(primitive, lease, ttl))
+        except LockUnavailable as error:
+            return Fault(error)
 
     def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
         """Who holds the lock now, and with ``queue`` who waits for it. Raises ``LockUnavailable``."""

@@ -1,0 +1,80 @@
+"""Redlock: locks that a majority of independent Redis nodes has granted."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from ..core.flows.quorum import Quorum, merged, votes_needed
+from ..core.held import Held
+from ..core.keys import check_name, keys_for
+from ..core.requests import Flow
+from ..errors import LockUnavailable
+from .base import Listing
+from .looking import force_release, health, listing
+from .nodes import ClusterNode
+from .server import ServerBackend
+
+
+class RedlockBackend(ServerBackend):
+    """Locks on N independent nodes (no replication between them), each given as `RedisBackend`'s ``location``.
+
+    ``quarantine`` (on): a node that may have forgotten a grant makes none until every lease has ended; new nodes are
+    taken into service by ``arm()``. Other options: `ServerBackend`. Warns on an even number of nodes: one node more
+    than an odd number tolerates no more failures. Source: Redis documentation, "The Redlock Algorithm".
+    """
+
+    default_max_ttl = 60.0
+    default_quarantine = True
+
+    def __init__(self, location: Sequence[str], **options: Any) -> None:
+        if isinstance(location, str) or not location:
+            raise ValueError(f"LOCATION of {type(self).__name__} is a list of URLs, one for each node: {location!r}")
+        super().__init__(list(location), **options)
+        if any(isinstance(node, ClusterNode) for node in self.nodes):
+            raise ValueError("a Redis Cluster is no node of a quorum: its masters fail over by themselves")
+        if len(self.nodes) % 2 == 0:
+            few = f"{len(self.nodes)} nodes tolerate no more failures than {len(self.nodes) - 1}"
+            warnings.warn(f"{type(self).__name__}: {few}; use an odd number", stacklevel=2)
+        self.rule = Quorum(len(self.nodes), self.clock, self._guard())
+
+    def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
+        found: dict[str, list[Held]] = {}
+        scanned, complete, errors = 0, True, {}
+        for index, node in enumerate(self.nodes):
+            try:
+                part = yield from listing(self.key_prefix, pattern, limit, max_keys, index)
+            except LockUnavailable as error:
+                errors[node.label] = error
+                continue
+            scanned, complete = scanned + part.scanned, complete and part.complete
+            for held in part.locks:
+                found.setdefault(held.name, []).append(held)
+        if len(errors) > len(self.nodes) - votes_needed(len(self.nodes)):
+            raise LockUnavailable(pattern, f"no majority of the {len(self.nodes)} nodes can be asked", errors)
+        rows = [row for views in found.values() if (row := merged(views)) is not None]
+        return Listing(rows[:limit], scanned, complete and (limit is None or len(rows) <= limit))
+
+    def _force_release(self, name: str, digest: str) -> Flow[bool]:
+        keys, released, errors = keys_for(self._prefix, check_name(name)), False, {}
+        for index, node in enumerate(self.nodes):
+            try:
+                released |= yield from force_release(name, keys, digest, index)
+            except LockUnavailable as error:
+                errors[node.label] = error
+        if len(errors) > len(self.nodes) - votes_needed(len(self.nodes)):
+            raise LockUnavailable(name, f"no majority of the {len(self.nodes)} nodes can be asked", errors)
+        return released
+
+    def _health(self) -> Flow[list[dict[str, Any]]]:
+        rows = []
+        for index, node in enumerate(self.nodes):
+            rows += yield from health(node.label, index)
+        seen: dict[str, str] = {}
+        for row in rows:
+            twin = seen.setdefault(row.get("run_id") or row["node"], row["node"])
+            if twin != row["node"]:
+                row["ok"] = False
+                row["problems"].append(f"is the same server as {twin}: one server must not have two votes")
+        return rows

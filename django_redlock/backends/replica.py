@@ -1,0 +1,54 @@
+"""ReplicaLock: locks that enough replicas have confirmed before they count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core.flows.replicated import Replicated
+from ..core.lease import Seconds, seconds
+from .nodes import ClusterNode
+from .redis import RedisBackend
+
+
+class ReplicaBackend(RedisBackend):
+    """Locks on a primary with replicas: a grant and a renewal count when WAIT says that enough replicas have them.
+
+    ``min_replicas``: ``"majority"`` (with the primary a majority of the data nodes), ``"all"``, or a number; 0 is plain
+    asynchronous replication, made knowingly. ``wait_timeout``: seconds for the replicas to confirm (default: the node
+    timeout). ``lag``: seconds after which a replica that has acknowledged nothing counts as gone. ``quarantine`` (on):
+    a promoted replica or a restarted primary grants nothing until every lease has ended. Other options: `RedisBackend`.
+    Source: the ReplicaLock proposal (ncghost1/Redis-ReplicaLock); Redis documentation, WAIT.
+    """
+
+    default_max_ttl = 60.0
+    default_quarantine = True
+    with_replicas = True
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        min_replicas: int | str = "majority",
+        wait_timeout: Seconds | None = None,
+        lag: int = 2,
+        **options: Any,
+    ) -> None:
+        super().__init__(location, **options)
+        if isinstance(self.nodes[0], ClusterNode):
+            raise ValueError("ReplicaBackend needs one primary; a Redis Cluster has several")
+        named = min_replicas in ("majority", "all")
+        if not named and (isinstance(min_replicas, bool) or not isinstance(min_replicas, int) or min_replicas < 0):
+            raise ValueError(f'min_replicas is "majority", "all" or a number from 0 on, not {min_replicas!r}')
+        if named and not self.quarantine:
+            raise ValueError(f"min_replicas={min_replicas!r} is reckoned by the quarantine; without it, give a number")
+        self.min_replicas = min_replicas
+        self.wait_timeout = self.node_timeout if wait_timeout is None else seconds(wait_timeout, "wait_timeout")
+        self.rule = Replicated(
+            self.clock,
+            key_prefix=self.key_prefix,
+            max_ttl=self.max_ttl,
+            replicas=min_replicas,
+            wait=self.wait_timeout,
+            lag=int(lag),
+            quarantine=self.quarantine,
+        )

@@ -1,0 +1,122 @@
+"""What all backends have in common that keep their locks in Redis servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..core.guard import Guard, quarantine, served
+from ..core.lease import Seconds, millis, seconds
+from ..core.requests import Fault, Flow, Run
+from ..core.scripts import script
+from ..errors import LockUnavailable
+from .base import Backend
+from .looking import load_scripts
+from .nodes import ClusterNode, node_for
+from .redis_io import RedisIO, Routes
+
+
+def default_node_timeout(ttl: float) -> float:
+    """Far below the ttl, so that a node that hangs can't eat up the lease: 5 %, between 50 and 250 ms."""
+    return min(0.25, max(0.05, 0.05 * ttl))
+
+
+class ServerBackend(Backend):
+    """Locks in Redis servers.
+
+    ``node_timeout``: seconds after which a server that doesn't answer counts as unreachable (default: 5 % of the ttl,
+    between 0.05 and 0.25). ``quarantine``: a server that may have forgotten a lock grants none for ``max_ttl`` seconds.
+    Other options: `Backend`.
+    """
+
+    default_max_ttl = 300.0
+    default_quarantine = False
+    with_replicas = False
+
+    def __init__(
+        self,
+        locations: Sequence[str],
+        *,
+        node_timeout: Seconds | None = None,
+        quarantine: bool | None = None,
+        max_ttl: Seconds | None = None,
+        **options: Any,
+    ) -> None:
+        self.quarantine = self.default_quarantine if quarantine is None else bool(quarantine)
+        if max_ttl is None:
+            max_ttl = 60.0 if self.quarantine else self.default_max_ttl
+        super().__init__(locations, max_ttl=max_ttl, **options)
+        default = default_node_timeout(self.ttl)
+        self.node_timeout = default if node_timeout is None else seconds(node_timeout, "node_timeout")
+        self.nodes = [node_for(location, self.node_timeout) for location in locations]
+        if self.quarantine and any(isinstance(node, ClusterNode) for node in self.nodes):
+            raise ValueError("quarantine=True is not possible on a Redis Cluster: it would need a marker in every slot")
+        self._io = RedisIO(self.nodes, self.node_timeout)
+        self.perform, self.aperform = self._io.perform, self._io.aperform  # type: ignore[method-assign]
+
+    def arm(self) -> dict[str, str]:
+        """Take new servers into service at once. By calling it you assert: no lock is held here.
+
+        What became of each node: ``"armed"``, or why not. It is refused where the marker names another server, since
+        that one's locks may have been forgotten. Raises ``LockUnavailable`` when no node could be asked.
+        """
+        return self.drive(self._arm())
+
+    async def aarm(self) -> dict[str, str]:
+        """`arm` for asyncio."""
+        return await self.adrive(self._arm())
+
+    def _arm(self) -> Flow[dict[str, str]]:
+        told: dict[str, str] = {}
+        errors: dict[str, Exception] = {}
+        args = (millis(self.max_ttl), b"%d" % self.with_replicas)
+        for index, node in enumerate(self.nodes):
+            reply = yield Run(script("arm"), (self._marker,), args, index)
+            if isinstance(reply, Fault):
+                errors[node.label] = reply.error
+            told[node.label] = (
+                f"unreachable: {reply.error}"
+                if isinstance(reply, Fault)
+                else "armed"
+                if reply == 1
+                else "refused: its marker names another server, whose locks may still be held; the quarantine goes on"
+            )
+        if len(errors) == len(self.nodes):
+            raise LockUnavailable("", f"no node can be asked: {'; '.join(map(str, errors.values()))}", errors)
+        return told
+
+    @property
+    def _marker(self) -> bytes:
+        return f"{self.key_prefix}:marker".encode()
+
+    def _guard(self) -> Guard | None:
+        return quarantine(self.key_prefix, self.max_ttl) if self.quarantine else None
+
+    def prepare(self) -> bool:
+        """Load the scripts into every server that answers in time, and start the clock of a quarantine that is due.
+
+        Whether all of them answered. Never raises.
+        """
+        whole = True
+        for index in range(len(self.nodes)):
+            routes = self.perform(Routes(index))
+            if isinstance(routes, Fault):
+                whole = False
+                continue
+            for route in routes:
+                self.drive(load_scripts(index, route))
+            guard = self._guard()
+            if guard is not None and not self.with_replicas:
+                reply = self.perform(guard.over(Run(script("touch"), (self._marker,), (b"0",), index)))
+                whole = whole and not isinstance(served(reply), Fault)
+        return whole
+
+    def close(self) -> None:
+        for node in self.nodes:
+            for route in node.used():
+                route.clear()
+
+    async def aclose(self) -> None:
+        for node in self.nodes:
+            for route in node.used():
+                await route.aclear()

@@ -1,0 +1,219 @@
+"""A majority's word counts: Redlock over N independent nodes (Redis documentation, "The Redlock Algorithm")."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ...errors import LockError, LockUnavailable
+from ..guard import Guard, served
+from ..held import Held, read_held
+from ..keys import Keys
+from ..lease import Claim, Lease, Refusal, valid_until
+from ..primitives import Primitive
+from ..replies import outcome_of, trouble, unavailable
+from ..requests import Batch, Fault, Flow, Run, Signal, Sleep, Together
+from ..scripts import script
+from .single import LAST_TRY, PATIENCE, QUEUE, confirmed, reseeding
+
+BACKOFF = 0.005, 0.05  # seconds, at random: clients that split the vote must not split it again in step
+_FENCE = script("fence_set")
+_DESCRIBE = script("describe")
+
+
+def votes_needed(nodes: int, limit: int = 1) -> int:
+    """Votes without which nobody holds one of ``limit`` permits: ``limit`` holders at most can have as many each."""
+    return limit * nodes // (limit + 1) + 1
+
+
+def _sent(replies: Sequence[Any]) -> bool:
+    """Nobody waits for the answers."""
+    del replies
+    return True
+
+
+def _all(replies: Sequence[Any]) -> bool:
+    return None not in replies
+
+
+class Taken(NamedTuple):
+    """A refused attempt. ``signal``: the node whose wake-up tells of the release; ``None`` after a split vote."""
+
+    refusal: Refusal
+    signal: int | None
+
+
+class Quorum(NamedTuple):
+    """The rule for N independent nodes. ``shuffle`` draws the pause after a split vote."""
+
+    nodes: int
+    clock: Callable[[], float]
+    guard: Guard | None = None
+    shuffle: Callable[[float, float], float] = random.uniform
+
+    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+        """Ask all nodes, and while refused wait for a wake-up or a random while, until ``deadline``.
+
+        Raises ``LockUnavailable`` with every node's error when a majority can't be asked.
+        """
+        wait = QUEUE if deadline > self.clock() else 0
+        while True:
+            outcome = yield from self._attempt(primitive, claim, wait)
+            left = deadline - self.clock()
+            if isinstance(outcome, Lease):
+                return outcome
+            if left <= 0:
+                return outcome.refusal
+            wait = yield from self._pause(claim, outcome, left)
+
+    def _attempt(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | Taken]:
+        need = votes_needed(self.nodes)
+        start = self.clock()
+        asks = [self._take(primitive, claim, wait, node) for node in range(self.nodes)]
+        replies = yield Together(asks, lambda got: _acquire_decided(got, need), claim.token)
+        outcomes = [_outcome(claim, reply, start) for reply in replies]
+        grants = [each for each in outcomes if isinstance(each, Lease)]
+        if len(grants) >= need:
+            token = max(each.fencing_token for each in grants)
+            lease = grants[0]._replace(fencing_token=token)
+            if not claim.fencing or (yield from self._remember(claim, token, need)):
+                return lease
+        # On all nodes, also those that refused or did not answer: a vote that nobody counts would stand for a ttl.
+        yield Together([primitive.free(claim, node=node) for node in range(self.nodes)], _sent, claim.token)
+        faults = {f"node {node}": each for node, each in enumerate(outcomes) if isinstance(each, Fault)}
+        if len(faults) > self.nodes - need or (len(grants) >= need and claim.fencing):
+            raise _no_quorum(claim.name, faults, self.nodes)
+        return _taken(outcomes, need)
+
+    def _take(self, primitive: Primitive, claim: Claim, wait: int, node: int) -> Run:
+        run = primitive.take(claim, wait, node)
+        return self.guard.over(run) if self.guard else run
+
+    def _remember(self, claim: Claim, token: int, need: int) -> Flow[bool]:
+        """Write the fencing token back to a majority, so that the next majority, whatever it is, knows of it."""
+        asks = [Run(_FENCE, (claim.keys.fence,), (b"%d" % token,), node) for node in range(self.nodes)]
+        replies = yield Together(asks, lambda got: got.count(1) >= need or None not in got, claim.token)
+        return bool(replies.count(1) >= need)
+
+    def _pause(self, claim: Claim, taken: Taken, left: float) -> Flow[int]:
+        """Wait for the holder's release, or after a split vote a random while; what to say at the next attempt."""
+        backoff = min(left, self.shuffle(*BACKOFF))
+        if taken.signal is None:
+            yield Sleep(backoff)
+            return LAST_TRY if backoff == left else -QUEUE
+        pause = min(left, taken.refusal.remaining + 0.001, PATIENCE)
+        answer = yield Signal(claim.keys.wake, pause, taken.signal)
+        if isinstance(answer, Fault):
+            yield Sleep(backoff)
+        return LAST_TRY if pause == left else -QUEUE
+
+    def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
+        """The lease with ``ttl`` from now on, or ``None`` when it is lost. Raises ``LockUnavailable``."""
+        (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
+        if isinstance(outcome, Fault):
+            raise outcome.error if isinstance(outcome.error, LockError) else trouble(lease.claim.name, outcome)
+        return outcome
+
+    def extend_many(
+        self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
+    ) -> Flow[list[Lease | Fault | None]]:
+        """The same for many, in one pipeline for each node; a `Fault` where too few nodes could be asked."""
+        start, everyone = self.clock(), range(self.nodes)
+        due = [(lease, ttl) for lease, ttl in leases if start < lease.valid_until]
+        asks = [Batch([primitive.prolong(lease.claim, ttl, node) for lease, ttl in due], node) for node in everyone]
+        answers = (yield Together(asks, _all, b"")) if due else []
+        outcomes: dict[bytes, Lease | Fault | None] = {}
+        for index, (lease, ttl) in enumerate(due):
+            replies = [answer if isinstance(answer, Fault) else answer[index] for answer in answers]
+            outcomes[lease.claim.token] = yield from self._extended(primitive, lease, ttl, start, replies)
+        return [outcomes.get(lease.claim.token) for lease, _ in leases]
+
+    def _extended(
+        self, primitive: Primitive, lease: Lease, ttl: float, start: float, replies: list[Any]
+    ) -> Flow[Lease | Fault | None]:
+        need = votes_needed(self.nodes)
+        absent = [node for node, reply in enumerate(replies) if reply == 0]
+        kept = sum(confirmed(reply) for reply in replies)
+        again: list[Run | Batch] = []
+        if kept >= need:  # a node was away when the lock was taken, or has restarted: get its vote (back)
+            again = [primitive.take(lease.claim._replace(ttl=ttl), 0, node) for node in absent]
+        elif self.guard:
+            again = [reseeding(primitive, lease.claim, ttl, self.guard, node) for node in absent]
+        if again:
+            kept += sum(map(confirmed, (yield Together(again, _all, lease.claim.token))))
+        if kept >= need:
+            return lease._replace(ttl=ttl, valid_until=valid_until(start, ttl))
+        faults = {f"node {node}": reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
+        if kept + len(faults) >= need:
+            return Fault(_no_quorum(lease.claim.name, faults, self.nodes))
+        return None
+
+    def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
+        """Free all nodes; whether a majority still held it. Raises ``LockUnavailable`` when too few could be asked."""
+        need = votes_needed(self.nodes)
+        asks = [primitive.free(claim, keep, node) for node in range(self.nodes)]
+        replies = yield Together(asks, lambda got: got.count(1) >= need or None not in got, claim.token)
+        faults = {f"node {node}": reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
+        if len(faults) > self.nodes - need:
+            raise _no_quorum(claim.name, faults, self.nodes)
+        return bool(replies.count(1) + len(faults) >= need)
+
+    def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
+        """Who holds the lock on most nodes, and on which. Raises ``LockUnavailable`` when too few could be asked."""
+        args = (b"1" if queue else b"0",)
+        asks = [Run(_DESCRIBE, (keys.lock, keys.waiters), args, node) for node in range(self.nodes)]
+        replies = yield Together(asks, _all, b"")
+        faults = {f"node {node}": reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
+        if len(faults) > self.nodes - votes_needed(self.nodes):
+            raise _no_quorum(name, faults, self.nodes)
+        found = [
+            read_held(name, reply, f"node {node}")
+            for node, reply in enumerate(replies)
+            if reply and not isinstance(reply, Fault)
+        ]
+        return merged(found)
+
+
+def merged(found: Sequence[Held]) -> Held | None:
+    """One view of several nodes: the holding that most of them know."""
+    if not found:
+        return None
+    digest = Counter(each.digest for each in found).most_common(1)[0][0]
+    same = [each for each in found if each.digest == digest]
+    nodes = tuple(node for each in same for node in each.nodes)
+    return replace(same[0], nodes=nodes, waiters=max(each.waiters for each in found))
+
+
+def _outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal | Fault | None:
+    reply = served(reply)
+    return reply if reply is None or isinstance(reply, Fault) else outcome_of(claim, reply, start)
+
+
+def _acquire_decided(replies: Sequence[Any], need: int) -> bool:
+    """A majority has granted, or can't any more."""
+    granted = waiting = 0
+    for reply in replies:
+        if reply is None:
+            waiting += 1
+        elif isinstance(reply, int) or (isinstance(reply, list) and reply[0] == 1):
+            granted += 1
+    return granted >= need or granted + waiting < need
+
+
+def _taken(outcomes: Sequence[Any], need: int) -> Taken:
+    """Who is in the way: one holder with a majority, or several with some votes each."""
+    refusals = {node: each for node, each in enumerate(outcomes) if isinstance(each, Refusal)}
+    counted = Counter(each.holder for each in refusals.values()).most_common(1)
+    if not counted or counted[0][1] < need:
+        return Taken(Refusal(0.0, counted[0][0] if counted else ""), None)
+    holder = counted[0][0]
+    nodes = [node for node, each in refusals.items() if each.holder == holder]
+    return Taken(Refusal(min(refusals[node].remaining for node in nodes), holder), nodes[0])
+
+
+def _no_quorum(name: str, faults: dict[str, Fault], nodes: int) -> LockUnavailable:
+    errors = {fault.where or node: fault.error for node, fault in faults.items()}
+    return unavailable(name, f"no majority of the {nodes} nodes can be asked", errors)

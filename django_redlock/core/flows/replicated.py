@@ -1,0 +1,139 @@
+"""A primary's word counts when enough replicas have confirmed it: ReplicaLock (ncghost1/Redis-ReplicaLock).
+
+The script and WAIT travel together, so the confirmation costs no round trip of its own; what it took is deducted from
+the lease, since that is reckoned from before the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...errors import LockError, LockUnavailable
+from ..guard import Guard, replica_quarantine, served
+from ..held import Held
+from ..keys import Keys
+from ..lease import Claim, Lease, Refusal, valid_until
+from ..primitives import Primitive
+from ..replies import outcome_of, trouble
+from ..requests import Confirmed, Fault, Flow, Run, Signal, Sleep
+from .single import LAST_TRY, PATIENCE, QUEUE, SingleNode, confirmed, reseeding
+
+_ADJUSTMENTS = 3  # times that a primary may tell us of another number of replicas before we give up
+
+
+class Replicated:
+    """The rule for a primary with replicas. ``replicas``: ``"majority"``, ``"all"`` or a number that must confirm."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        *,
+        key_prefix: str,
+        max_ttl: float,
+        replicas: str | int,
+        wait: float,
+        lag: int,
+        quarantine: bool,
+    ) -> None:
+        self.clock = clock
+        self._plain = SingleNode(clock)
+        self._wait = wait
+        self._replicas = replicas if isinstance(replicas, int) else 1  # acknowledgements to wait for, as far as known
+        self._guard: Callable[[int], Guard] | None = None
+        if quarantine:
+            self._guard = lambda waits: replica_quarantine(key_prefix, max_ttl, lag, waits, str(replicas))
+
+    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+        """Ask, and while refused wait for a wake-up, until ``deadline``.
+
+        Raises ``LockUnavailable`` also when too few replicas confirmed: what was taken is given back then.
+        """
+        wait = QUEUE if deadline > self.clock() else 0
+        while True:
+            outcome = yield from self._attempt(primitive, claim, wait)
+            left = deadline - self.clock()
+            if isinstance(outcome, Lease) or left <= 0:
+                return outcome
+            pause = min(left, outcome.remaining + 0.001, PATIENCE)
+            if isinstance((yield Signal(claim.keys.wake, pause)), Fault):
+                yield Sleep(min(left, 0.05))
+            wait = LAST_TRY if pause == left else -QUEUE
+
+    def _attempt(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | Refusal]:
+        for _ in range(_ADJUSTMENTS):
+            run = primitive.take(claim, wait)
+            start = self.clock()
+            replies, count = yield from self._ask(claim.name, self._guarded(run))
+            reply = served(replies[0])
+            if isinstance(replies[0], list) and replies[0][0] == 5:
+                self._replicas = replies[0][1]
+                continue
+            if isinstance(reply, Fault):
+                raise trouble(claim.name, reply)
+            outcome = outcome_of(claim, reply, start)
+            if isinstance(outcome, Lease) and count < self._replicas:
+                yield from self._plain.release(primitive, claim)
+                raise self._unconfirmed(claim.name, count)
+            return outcome
+        raise LockUnavailable(claim.name, "the number of replicas keeps changing")
+
+    def _guarded(self, run: Run) -> Run:
+        return self._guard(self._replicas).over(run) if self._guard else run
+
+    def _ask(self, name: str, *runs: Run) -> Flow[tuple[list[Any], int]]:
+        request = Confirmed(runs, self._replicas, self._wait)
+        answer = yield request
+        if isinstance(answer, Fault) and answer.stale:
+            answer = yield request
+        if isinstance(answer, Fault):
+            raise trouble(name, answer)
+        replies, count = answer
+        return replies, count
+
+    def _unconfirmed(self, name: str, count: int) -> LockUnavailable:
+        return LockUnavailable(name, f"{count} of {self._replicas} replicas confirmed within {self._wait:g} s")
+
+    def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
+        """The lease with ``ttl`` from now on, or ``None`` when it is lost. Raises ``LockUnavailable``."""
+        (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
+        if isinstance(outcome, Fault):
+            raise outcome.error
+        return outcome
+
+    def extend_many(
+        self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
+    ) -> Flow[list[Lease | Fault | None]]:
+        """The same for many, confirmed together; a `Fault` where the store could not be asked or did not confirm."""
+        start = self.clock()
+        due = {lease.claim.token: (lease, ttl) for lease, ttl in leases if start < lease.valid_until}
+        outcomes: dict[bytes, Lease | Fault | None] = {}
+        try:
+            if due:
+                runs = [primitive.prolong(lease.claim, ttl) for lease, ttl in due.values()]
+                replies, count = yield from self._ask("", *runs)
+                for (lease, ttl), reply in zip(due.values(), replies, strict=True):
+                    outcome = self._outcome(lease, ttl, reply, start, count)
+                    if reply == 0 and self._guard:
+                        again = reseeding(primitive, lease.claim, ttl, self._guard(self._replicas))
+                        (seeded,), acks = yield from self._ask(lease.claim.name, again)
+                        outcome = self._outcome(lease, ttl, seeded, start, acks)
+                    outcomes[lease.claim.token] = outcome
+        except LockError as error:
+            outcomes = {token: outcomes.get(token, Fault(error)) for token in due}
+        return [outcomes.get(lease.claim.token) for lease, _ in leases]
+
+    def _outcome(self, lease: Lease, ttl: float, reply: Any, start: float, count: int) -> Lease | Fault | None:
+        if not confirmed(reply):
+            return None
+        if count < self._replicas:
+            return Fault(self._unconfirmed(lease.claim.name, count))
+        return lease._replace(ttl=ttl, valid_until=valid_until(start, ttl))
+
+    def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
+        """Whether the claim still held the lock that it gives back. Raises ``LockUnavailable``."""
+        return self._plain.release(primitive, claim, keep)
+
+    def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
+        """Who holds the lock, as the primary has it. Raises ``LockUnavailable``."""
+        return self._plain.describe(name, keys, queue)

@@ -1,0 +1,64 @@
+"""Quarantine: a server that may have forgotten a grant makes no new one until every lease it may have given has ended.
+
+The acquire script itself enforces it: a guard stands before it in the same script. See `docs/concepts/quarantine`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from .lease import millis
+from .replies import NotServing
+from .requests import Fault, Run
+from .scripts import Script, script
+
+
+class Guard(NamedTuple):
+    """What is put before an acquire script: ``marker`` is its key on each server, ``args`` its arguments."""
+
+    prefix: str
+    marker: bytes
+    args: tuple[bytes, ...]
+
+    def over(self, run: Run, prefix: str = "") -> Run:
+        """``run``, guarded."""
+        prefix = prefix or self.prefix
+        args = self.args if prefix == self.prefix else self.args[:1]
+        combined = _combined(prefix, run.script, len(args))
+        return run._replace(script=combined, keys=(*run.keys, self.marker), args=(*run.args, *args))
+
+
+@cache
+def _combined(prefix: str, body: Script, extra: int) -> Script:
+    return Script.made(f"{prefix}+{body.name}", script(prefix).source + body.source, body.keys + 1, body.args + extra)
+
+
+def quarantine(key_prefix: str, max_ttl: float) -> Guard:
+    """The guard of servers that stand alone."""
+    return Guard("guard", f"{key_prefix}:marker".encode(), (millis(max_ttl),))
+
+
+def replica_quarantine(key_prefix: str, max_ttl: float, lag: int, waits: int, rule: str) -> Guard:
+    """The guard of a primary with replicas: ``rule`` says how many must follow, ``waits`` how many are waited for."""
+    args = (millis(max_ttl), b"%d" % lag, b"%d" % waits, rule.encode())
+    return Guard("guard_replicas", f"{key_prefix}:marker".encode(), args)
+
+
+def served(reply: Any) -> Any:
+    """The reply of a guarded script; a `Fault` where the guard did not let it through."""
+    if not isinstance(reply, list) or reply[0] < 2:
+        return reply
+    return Fault(NotServing(_SAYS[reply[0]](reply)))
+
+
+_SAYS = {
+    2: lambda reply: (
+        f"in quarantine for another {reply[1] / 1000:.1f} s, since it may have forgotten a lock that is held"
+        if reply[1] < 1e12
+        else "in quarantine until enough replicas follow it"
+    ),
+    3: lambda reply: f"its clients use max_ttl={reply[1] / 1000:g} s: it must be the same for all of them",
+    4: lambda reply: f"{reply[1]} of the {reply[3]} replicas that must confirm keep up with it",
+    5: lambda reply: f"{reply[1]} replicas must confirm",
+}

@@ -1,0 +1,12 @@
+-- Take a new server into service at once. The caller asserts that no lock is held here.
+-- KEYS 1 marker
+-- ARGV 1 max_ttl in ms  2 with replicas (1 or 0)
+-- Returns 1 armed, 0 refused: the marker names another server, whose locks this one may have forgotten.
+local identity = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+if ARGV[2] == '1' then
+  identity = identity .. ':' .. string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+end
+local who = string.match(redis.call('GET', KEYS[1]) or '', '^(.-)|')
+if who and who ~= identity then return 0 end
+redis.call('SET', KEYS[1], identity .. '|0|' .. ARGV[1] .. '|0')
+return 1

@@ -1,0 +1,18 @@
+-- Stands before an acquire script: no new grant by a server that may have forgotten one (restarted, flushed, replaced).
+-- KEYS last marker (string: identity|end of quarantine in ms|max_ttl in ms|replicas ever seen)
+-- ARGV last max_ttl in ms
+-- Returns {2, ms of quarantine left, server time in µs} or {3, max_ttl in the marker, server time in µs}; or goes on.
+do
+  local identity = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+  local longest, clock = ARGV[#ARGV], redis.call('TIME')
+  local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+  local mark = redis.call('GET', KEYS[#KEYS]) or ''
+  local who, ending, agreed = string.match(mark, '^(.-)|(%d+)|(%d+)|')
+  if who ~= identity then
+    local length = math.max(tonumber(longest), tonumber(agreed or 0))
+    redis.call('SET', KEYS[#KEYS], string.format('%s|%.0f|%s|0', identity, now + length, longest))
+    return {2, length, clock[1] * 1000000 + clock[2]}
+  end
+  if agreed ~= longest then return {3, tonumber(agreed), clock[1] * 1000000 + clock[2]} end
+  if now < tonumber(ending) then return {2, tonumber(ending) - now, clock[1] * 1000000 + clock[2]} end
+end
