@@ -86,8 +86,8 @@ def test_example_of_the_readme(taken, answer, redis_url):
     ]
     written: dict[str, Any] = {}
     globs: dict[str, Any] = {
-        "charge_the_card": lambda order_id: None,
-        "write_the_invoice": lambda order_id, **fields: written.update(fields),
+        "charge_the_card": lambda _order: None,
+        "write_the_invoice": lambda _order, **fields: written.update(fields),
     }
     names: dict[str, Any] = {}
     exec(settings.replace(REDIS, redis_url), names)  # noqa: S102  (the README's own code)
