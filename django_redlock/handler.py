@@ -2,56 +2,110 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypedDict, Unpack
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
+from django.db import DEFAULT_DB_ALIAS
 from django.utils.module_loading import import_string
 
 from .backends.base import Backend
+from .core.events import Event
+from .core.lease import Seconds
 from .core.lock import Lock
+from .core.terms import OnLost
 from .signals import announce
+from .transactions import CommitLock, warn_of_early_release
 
 DEFAULT_ALIAS = "default"
-_KEYS = {"BACKEND", "LOCATION", "KEY_PREFIX", "OPTIONS"}
-_WHAT_TO_WRITE = (
-    'Add to your settings: REDLOCK = {"default": {"BACKEND": "django_redlock.backends.redis.RedisBackend", '
+REDIS_BACKEND = "django_redlock.backends.redis.RedisBackend"
+WHAT_TO_WRITE = (
+    f'Add to your settings: REDLOCK = {{"default": {{"BACKEND": "{REDIS_BACKEND}", '
     '"LOCATION": "redis://127.0.0.1:6379/0"}}'
 )
+_KEYS = ("BACKEND", "LOCATION", "KEY_PREFIX", "OPTIONS")
 
 
-def configuration() -> Mapping[str, Mapping[str, Any]]:
-    """The ``REDLOCK`` setting; without one, a ``default`` on ``CACHES["default"]`` where that is a django-redis cache."""
-    configured: Mapping[str, Mapping[str, Any]] | None = getattr(settings, "REDLOCK", None)
-    if configured is not None:
-        return configured
-    cache = getattr(settings, "CACHES", {}).get("default", {})
-    if str(cache.get("BACKEND", "")).startswith("django_redis."):
-        return {DEFAULT_ALIAS: {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": "cache:default"}}
-    return {}
+class LockOptions(TypedDict, total=False):
+    """The options of a backend's ``lock()``. What they mean, and what is wrong with a value, is said there."""
+
+    ttl: Seconds | None
+    blocking: bool
+    blocking_timeout: Seconds | None
+    auto_renew: bool | None
+    max_hold: Seconds | None
+    min_hold: Seconds | None
+    fair: bool
+    fencing: bool
+    owner: str | Mapping[str, Any] | None
+    on_lost: OnLost
 
 
-def build(alias: str, entry: Mapping[str, Any]) -> Backend:
-    """The backend that one entry of the setting describes. Raises ``ImproperlyConfigured`` with what is wrong in it."""
+def check_options(where: str, options: Mapping[str, Any]) -> None:
+    """Raise ``TypeError`` for an option that ``lock()`` doesn't have: long before it would be called."""
+    if unknown := [name for name in options if name not in LockOptions.__annotations__]:
+        known = ", ".join(LockOptions.__annotations__)
+        raise TypeError(f"{where}() has no option {', '.join(map(repr, unknown))} (options of a lock: {known})")
+
+
+def configuration() -> Mapping[str, Any]:
+    """The ``REDLOCK`` setting; without one, a ``default`` on ``CACHES["default"]`` where that is a django-redis cache.
+
+    Raises ``ImproperlyConfigured`` when it is no dict.
+    """
+    configured = getattr(settings, "REDLOCK", None)
+    if configured is None:
+        cache = getattr(settings, "CACHES", {}).get("default", {})
+        on_cache = str(cache.get("BACKEND", "")).startswith("django_redis.")
+        return {DEFAULT_ALIAS: {"BACKEND": REDIS_BACKEND, "LOCATION": "cache:default"}} if on_cache else {}
+    if not isinstance(configured, Mapping):
+        raise ImproperlyConfigured(f"REDLOCK is a dict of aliases, not {configured!r}. {WHAT_TO_WRITE}")
+    return configured
+
+
+def backend_class(alias: str, entry: Any) -> Callable[..., Backend]:
+    """What the BACKEND of one entry of the setting names. Raises ``ImproperlyConfigured`` with what is wrong in it."""
     where = f"REDLOCK[{alias!r}]"
     if not isinstance(entry, Mapping) or "BACKEND" not in entry:
-        raise ImproperlyConfigured(f"{where} is a dict with a BACKEND. {_WHAT_TO_WRITE}")
-    if unknown := set(entry) - _KEYS:
-        raise ImproperlyConfigured(f"{where} has unknown keys: {', '.join(sorted(unknown))}. Known: {sorted(_KEYS)}")
-    options = dict(entry.get("OPTIONS", {}))
-    if "KEY_PREFIX" in entry:
-        options["key_prefix"] = entry["KEY_PREFIX"]
+        raise ImproperlyConfigured(f"{where} is a dict with a BACKEND, not {entry!r}. {WHAT_TO_WRITE}")
+    if unknown := [str(key) for key in entry if key not in _KEYS]:
+        raise ImproperlyConfigured(f"{where} has unknown keys: {', '.join(unknown)} (known: {', '.join(_KEYS)})")
     try:
-        backend: Backend = import_string(entry["BACKEND"])(entry.get("LOCATION", alias), **options)
-    except (ImportError, TypeError, ValueError) as error:
+        found = import_string(entry["BACKEND"])
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ImproperlyConfigured(f"{where}: BACKEND {entry['BACKEND']!r} can't be imported: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Backend)):
+        raise ImproperlyConfigured(f"{where}: BACKEND {entry['BACKEND']!r} is no lock backend")
+    return found
+
+
+def build(alias: str, entry: Any) -> Backend:
+    """The backend that one entry of the setting describes. Raises ``ImproperlyConfigured`` with what is wrong in it.
+
+    Connects nowhere.
+    """
+    make = backend_class(alias, entry)
+    where = f"REDLOCK[{alias!r}]"
+    options = entry.get("OPTIONS") or {}
+    if not isinstance(options, Mapping):
+        raise ImproperlyConfigured(f"{where}: OPTIONS is a dict, not {options!r}")
+    prefix = {"key_prefix": entry["KEY_PREFIX"]} if "KEY_PREFIX" in entry else {}
+    try:
+        backend = make(entry.get("LOCATION", ""), **{**options, **prefix})
+    # Of the many things that a bad value can raise, an ImproperlyConfigured (a cache alias that doesn't exist) is one.
+    except Exception as error:
         raise ImproperlyConfigured(f"{where}: {error}") from error
     backend.alias = alias
-    backend.hook = announce
+    backend.hook = _tell
     return backend
+
+
+def _tell(event: Event) -> None:
+    announce(event)
+    if event.kind == "released":
+        warn_of_early_release(event)
 
 
 class Locks(Mapping[str, Backend]):
@@ -59,22 +113,22 @@ class Locks(Mapping[str, Backend]):
 
     def __init__(self) -> None:
         self._built: dict[str, Backend] = {}
-        self._mutex = threading.Lock()
 
     def __getitem__(self, alias: str) -> Backend:
         """The backend of ``alias``. Raises ``ImproperlyConfigured`` when it is not configured, or wrongly."""
         backend = self._built.get(alias)
         if backend is not None:
             return backend
-        entry = configuration().get(alias)
-        if entry is None:
-            known = ", ".join(map(repr, configuration())) or "none is configured"
-            hint = f" {_WHAT_TO_WRITE}" if alias == DEFAULT_ALIAS else ""
+        configured = configuration()
+        if alias not in configured:
+            known = ", ".join(map(repr, configured)) or "none is configured"
+            hint = f" {WHAT_TO_WRITE}" if alias == DEFAULT_ALIAS else ""
             raise ImproperlyConfigured(f"there is no lock backend {alias!r} in REDLOCK (aliases: {known}).{hint}")
-        with self._mutex:
-            if alias not in self._built:
-                self._built[alias] = build(alias, entry)
-            return self._built[alias]
+        # No lock of ours is held while modules of others are imported. Of two that build at once, one is kept.
+        return self._built.setdefault(alias, build(alias, configured[alias]))
+
+    def __contains__(self, alias: object) -> bool:
+        return alias in configuration()
 
     def __iter__(self) -> Iterator[str]:
         return iter(configuration())
@@ -84,30 +138,38 @@ class Locks(Mapping[str, Backend]):
 
     def reset(self) -> None:
         """Forget what was built: the next use reads the settings anew."""
-        with self._mutex:
-            built, self._built = self._built, {}
+        built, self._built = self._built, {}
         for backend in built.values():
             backend.close()
 
 
-    def _forked(self) -> None:
-        self._mutex = threading.Lock()  # another thread may have been building a backend
-
-
 locks = Locks()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=locks._forked)
 
 
-def lock(name: str, using: str = DEFAULT_ALIAS, **options: Any) -> Lock:
+def lock(
+    name: str,
+    using: str = DEFAULT_ALIAS,
+    *,
+    release_on_commit: bool | str = False,
+    **options: Unpack[LockOptions],
+) -> Lock:
     """A lock on the backend ``using``: short for ``locks[using].lock(name, **options)``.
 
-    Raises ``ImproperlyConfigured`` for an alias that is not configured, and what ``lock()`` of the backend raises.
+    ``release_on_commit``: released within a database transaction, it is kept until that is committed or rolled back
+    (``True``: of the default database; or a database's alias). In coroutines there are no transactions, and so this
+    makes no difference there.
+
+    Raises ``ImproperlyConfigured`` for an alias that is not configured, ``TypeError`` for an option that doesn't exist,
+    and what ``lock()`` of the backend raises.
     """
-    return locks[using].lock(name, **options)
+    check_options("lock", options)
+    made = locks[using].lock(name, **options)
+    if not release_on_commit:
+        return made
+    return CommitLock.like(made, DEFAULT_DB_ALIAS if release_on_commit is True else release_on_commit)
 
 
-def _changed(*, setting: str, **kwargs: Any) -> None:
+def _changed(*, setting: str, **_kwargs: Any) -> None:
     if setting in ("REDLOCK", "CACHES"):
         locks.reset()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ..core import lease as _lease
-from ..core.held import Held, digest
+from ..core.held import Held, digest, prefix_of
 from ..core.lease import Claim, Lease, Refusal, valid_until
 from ..core.owner import Owner
 from .plain import PlainBackend
@@ -112,7 +112,9 @@ class LocMemBackend(PlainBackend):
             return None
         left = None if entry.expires == math.inf else entry.expires - now
         owner = Owner.parse(entry.claim.owner)
-        return Held(name, "mutex", owner, left, len(queue), (), digest(entry.claim), queue)
+        return Held(
+            name, "mutex", owner, left, len(queue), (), digest(entry.claim), queue, prefix_of(entry.claim.token)
+        )
 
     def names(self) -> Iterable[str]:
         with self._space.mutex:

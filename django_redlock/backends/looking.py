@@ -10,6 +10,7 @@ from ..core.replies import trouble
 from ..core.requests import Batch, Command, Fault, Flow, Run
 from ..core.scripts import all_scripts, script
 from .base import Listing
+from .checkup import health
 from .redis_io import Routes
 from .routes import Route
 
@@ -26,40 +27,44 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
     routes = yield Routes(node)
     if type(routes) is Fault:
         raise trouble(pattern, routes)
-    found: dict[bytes, Held] = {}
+    keys, scanned, complete = yield from _find(scan_pattern(prefix, pattern), limit, max_keys, node, routes)
+    named = [(key, name) for key in keys[:limit] if (name := name_of(prefix.encode(), key)) is not None]
+    locks: list[Held] = []
+    for first in range(0, len(named), PAGE):
+        locks += yield from _describe(named[first : first + PAGE], node)
+    return Listing(locks, scanned, complete)
+
+
+def _find(
+    pattern: str, limit: int | None, max_keys: int | None, node: int, routes: list[Route]
+) -> Flow[tuple[list[bytes], int, bool]]:
+    """Keys, about how many were looked at, and whether that is all: one more than ``limit`` shows that it is not."""
+    keys: dict[bytes, None] = {}  # SCAN may name a key twice
     scanned = 0
     for route in routes:
-        cursor = b"0"
-        while True:
-            reply = yield _scan(cursor, scan_pattern(prefix, pattern), node, route)
+        cursor = None
+        while cursor != b"0":
+            if (limit is not None and len(keys) > limit) or (max_keys is not None and scanned >= max_keys):
+                return list(keys), scanned, False
+            words = (b"SCAN", cursor or b"0", b"MATCH", pattern.encode(), b"COUNT", b"%d" % SCAN_COUNT)
+            reply = yield Command(words, node, None, route)
             if type(reply) is Fault:
                 raise trouble(pattern, reply)
-            cursor = reply[0]
+            cursor, found = reply
+            keys.update(dict.fromkeys(found))
             scanned += SCAN_COUNT
-            fresh = [key for key in reply[1] if key not in found]
-            yield from _describe(prefix.encode(), fresh if limit is None else fresh[: limit - len(found)], found, node)
-            if limit is not None and len(found) >= limit:
-                return Listing(list(found.values()), scanned, cursor == b"0" and route is routes[-1])
-            if cursor == b"0":
-                break
-            if max_keys is not None and scanned >= max_keys:
-                return Listing(list(found.values()), scanned, False)
-    return Listing(list(found.values()), scanned, True)
+    return list(keys), scanned, limit is None or len(keys) <= limit
 
 
-def _scan(cursor: bytes, pattern: str, node: int, route: Route) -> Command:
-    return Command((b"SCAN", cursor, b"MATCH", pattern.encode(), b"COUNT", b"%d" % SCAN_COUNT), node, None, route)
-
-
-def _describe(prefix: bytes, keys: list[bytes], found: dict[bytes, Held], node: int) -> Flow[None]:
-    for first in range(0, len(keys), PAGE):
-        page = [(key, name) for key in keys[first : first + PAGE] if (name := name_of(prefix, key)) is not None]
-        replies = yield Batch([Run(_DESCRIBE, (key, key + b":waiters"), (b"0",), node) for key, _ in page], node)
-        for (key, name), reply in zip(page, replies, strict=True):
-            if type(reply) is Fault:
-                raise trouble(name, reply)
-            if reply:
-                found[key] = read_held(name, reply)
+def _describe(page: list[tuple[bytes, str]], node: int) -> Flow[list[Held]]:
+    replies = yield Batch([Run(_DESCRIBE, (key, key + b":waiters"), (b"0",), node) for key, _ in page], node)
+    held = []
+    for (_, name), reply in zip(page, replies, strict=True):
+        if type(reply) is Fault:
+            raise trouble(name, reply)
+        if reply:  # else it was released meanwhile
+            held.append(read_held(name, reply))
+    return held
 
 
 def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool]:
@@ -68,42 +73,6 @@ def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool
     if type(reply) is Fault:
         raise trouble(name, reply)
     return bool(reply == 1)
-
-
-def health(label: str, node: int = 0) -> Flow[list[dict[str, Any]]]:
-    """One row for each server of a node: reachable or not, version, role, and what would endanger locks."""
-    routes = yield Routes(node)
-    if type(routes) is Fault:
-        return [{"node": label, "ok": False, "problems": [f"unreachable: {routes.error}"]}]
-    rows = []
-    for route in routes:
-        rows.append((yield from _server(node, route)))
-    return rows
-
-
-def _server(node: int, route: Route) -> Flow[dict[str, Any]]:
-    reply = yield Command((b"INFO",), node, None, route)
-    if type(reply) is Fault:
-        return {"node": route.where, "ok": False, "problems": [f"unreachable: {reply.error}"]}
-    info = dict(line.split(":", 1) for line in reply.decode(errors="replace").splitlines() if ":" in line)
-    shas = [each.sha for each in all_scripts()]
-    loaded = yield Command((b"SCRIPT", b"EXISTS", *shas), node, None, route)
-    problems = []
-    if info.get("role") != "master":
-        problems.append(f"is a {info.get('role')}, which takes no writes")
-    if (policy := info.get("maxmemory_policy", "")) not in ("noeviction", "") and info.get("maxmemory", "0") != "0":
-        problems.append(f"maxmemory-policy is {policy}: Redis may drop a lock that is held; use noeviction")
-    return {
-        "node": route.where,
-        "ok": not problems,
-        "problems": problems,
-        "version": info.get("redis_version", ""),
-        "role": info.get("role", ""),
-        "replicas": int(info.get("connected_slaves", 0)),
-        "maxmemory_policy": policy,
-        "persistence": "aof" if info.get("aof_enabled") == "1" else "rdb",
-        "scripts": f"{sum(loaded) if isinstance(loaded, list) else 0}/{len(shas)}",
-    }
 
 
 def load_scripts(node: int, route: Route) -> Flow[None]:

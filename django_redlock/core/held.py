@@ -18,7 +18,8 @@ class Held:
     """A live lock. ``ttl`` is the seconds of lease left (``None``: it has no end); ``waiters`` how many queue for it.
 
     ``nodes`` names the nodes on which it is held. ``digest`` identifies this holding without giving away its token:
-    hand it to ``force_release`` to release the lock only if it has not changed hands since. ``queue`` lists the waiters.
+    hand it to ``force_release`` to release the lock only if it has not changed hands since. ``queue`` lists the
+    waiters. ``token_prefix`` is enough of the token to find it in a log, and too little to use it.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Held:
     nodes: tuple[str, ...] = ()
     digest: str = ""
     queue: tuple[Owner, ...] = field(default=(), repr=False)
+    token_prefix: str = ""
 
     def is_of(self, claim: Claim) -> bool:
         """Whether this is the holding that ``claim`` got."""
@@ -46,18 +48,24 @@ def split_value(value: bytes) -> tuple[bytes, bytes]:
     return token, owner
 
 
+def prefix_of(token: bytes) -> str:
+    """A quarter of the token, eight characters at most: it stays a secret."""
+    return token[: min(8, len(token) // 4)].decode(errors="replace")
+
+
 def read_held(name: str, reply: Sequence[Any], node: str = "") -> Held:
     """The reply of ``describe.lua``."""
     kind, value, left, waiters, digest = reply[:5]
-    owner = Owner.parse(split_value(value)[1]) if kind == b"string" else Owner()
+    token, owner = split_value(value) if kind == b"string" else (b"", b"{}")
     queue = tuple(Owner.parse(split_value(entry)[1]) for entry in reply[5]) if len(reply) > 5 else ()
     return Held(
         name=name,
         kind=_KINDS.get(kind, kind.decode()),
-        owner=owner,
+        owner=Owner.parse(owner),
         ttl=None if left == -1 else max(0, left) / 1000,
         waiters=waiters,
         nodes=(node,) if node else (),
         digest=digest.decode(),
         queue=queue,
+        token_prefix=prefix_of(token),
     )

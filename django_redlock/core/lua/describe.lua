@@ -1,17 +1,30 @@
 -- Say what a lock's key holds, without changing anything.
 -- KEYS 1 lock  2 waiters
 -- ARGV 1 with the waiters' entries (1 or 0)
--- Returns {type, value, lease left in ms, number of waiters, SHA-1 of the value[, entries]}; nothing when nobody holds it.
+-- Returns {type, value, lease left in ms, number of waiters, digest[, entries]}; nothing when nobody holds it.
+--   digest: SHA-1 of what says who holds it (as in force_release: a zset's scores are times, which renewal changes).
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' then return false end
-local value = kind == 'string' and redis.call('GET', KEYS[1])
-  or kind == 'hash' and redis.call('HGETALL', KEYS[1])
-  or kind == 'zset' and redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
-  or ''
-local digest = kind == 'string' and redis.sha1hex(value) or ''
+local value, digest = '', ''
+if kind == 'string' then
+  value = redis.call('GET', KEYS[1])
+  digest = redis.sha1hex(value)
+elseif kind == 'hash' then
+  value = redis.call('HGETALL', KEYS[1])
+  digest = redis.sha1hex(table.concat(value, '\n'))
+elseif kind == 'zset' then
+  value = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+  local members = redis.call('ZRANGE', KEYS[1], 0, -1)
+  table.sort(members)
+  digest = redis.sha1hex(table.concat(members, '\n'))
+end
+local left = redis.call('PTTL', KEYS[1])
+if redis.call('EXISTS', KEYS[2]) == 0 then
+  return {kind, value, left, 0, digest}
+end
 local now = redis.call('TIME')
 local millis = now[1] * 1000 + math.floor(now[2] / 1000)
-local answer = {kind, value, redis.call('PTTL', KEYS[1]), redis.call('ZCOUNT', KEYS[2], millis, '+inf'), digest}
+local answer = {kind, value, left, redis.call('ZCOUNT', KEYS[2], millis, '+inf'), digest}
 if ARGV[1] == '1' then
   answer[6] = redis.call('ZRANGEBYSCORE', KEYS[2], millis, '+inf')
 end

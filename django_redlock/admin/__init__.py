@@ -1,0 +1,167 @@
+"""The live locks in Django's admin: list, detail, force release, health of the stores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import unquote
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.forms import Media
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import path, reverse
+from django.urls.resolvers import URLPattern
+
+from ..errors import LockError
+from ..handler import locks
+from ..models import HeldLock, parse_pk
+from ..rows import Rows, age, explained, find, health
+from . import release
+from .columns import Columns
+from .filters import SCAN, AliasFilter, HostFilter, KindFilter, ScanFilter, TaskFilter
+
+
+@admin.register(HeldLock)
+class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
+    """The stock list over `Rows`. ``max_locks`` and ``max_keys`` bound what one store is asked for, for one page."""
+
+    list_display = ["lock", "alias", "kind", "holder", "since", "left", "waiters", "nodes"]
+    list_display_links = None
+    list_filter = [AliasFilter, KindFilter, TaskFilter, HostFilter, ScanFilter]
+    list_per_page = 100
+    show_facets = admin.ShowFacets.NEVER
+    ordering = ["name"]
+    search_fields = ["name"]
+    search_help_text = "Part of a lock's name; capitals count; * and ? stand for anything."
+    actions = [release.force_release]
+    max_locks = 1000
+    max_keys = 20_000
+    refresh = 5  # seconds between two looks of a page that is open
+
+    # ── who may ──────────────────────────────────────────────────────────────────────────────
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    # ── the list ─────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def media(self) -> Media:
+        """Ours instead of Django's scripts, which know rows only that were there when the page was loaded."""
+        return Media(css={"all": ["django_redlock/locks.css"]}, js=["django_redlock/live.js"])
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Without "delete selected": force release is the one way."""
+        actions = super().get_actions(request)
+        actions.pop("delete_selected", None)
+        return actions
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        """The live locks, read once for each request."""
+        rows: Rows | None = getattr(request, "_redlock_rows", None)
+        if rows is None:
+            alias, scope = request.GET.get("alias", ""), SCAN.get(request.GET.get("scan", ""), 1)
+            aliases = [alias] if alias in locks else list(locks)
+            rows = Rows.read(aliases, request.GET.get("q", ""), self.max_locks * scope, self.max_keys * scope)
+            request._redlock_rows = rows  # type: ignore[attr-defined]
+        return rows
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
+        """As they are: the store has searched already."""
+        return queryset, False
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return super().changelist_view(
+            request, {"seen": self.get_queryset(request).seen, "refresh": self.refresh, **(extra_context or {})}
+        )
+
+    # ── one lock ─────────────────────────────────────────────────────────────────────────────
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> HeldLock | None:
+        """The lock as it is now; ``None`` when nobody holds it."""
+        return find(object_id)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """All that is known of one name, held or not."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        pk = unquote(object_id)
+        alias, name = parse_pk(pk)
+        if alias not in locks or not name:
+            raise Http404
+        row, error = None, ""
+        try:
+            row = find(pk)
+        except (LockError, ImproperlyConfigured) as failure:
+            error = explained(failure)
+        history = LogEntry.objects.filter(content_type=ContentType.objects.get_for_model(HeldLock), object_id=pk)
+        context = {
+            "title": name,
+            "alias": alias,
+            "row": row,
+            "error": error,
+            "facts": row and self.facts(row),
+            "queue": [(owner, age(owner)) for owner in row.held.queue] if row else [],
+            "history": history.select_related("user")[:10],
+            "may_release": row and self.has_delete_permission(request),
+        }
+        return self.page(request, "detail", context | (extra_context or {}))
+
+    history_view = change_view  # type: ignore[assignment]
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show who holds it and ask whether to release it by force."""
+        if not self.has_delete_permission(request):
+            raise PermissionDenied
+        return release.ask(self, request, [unquote(object_id)])
+
+    # ── more pages ───────────────────────────────────────────────────────────────────────────
+
+    def get_urls(self) -> list[URLPattern]:
+        wrap, name = self.admin_site.admin_view, "django_redlock_heldlock"
+        return [
+            path("health/", wrap(self.health_view), name=f"{name}_health"),
+            path("release/", wrap(self.release_view), name=f"{name}_release"),
+            *super().get_urls(),
+        ]
+
+    def health_view(self, request: HttpRequest) -> HttpResponse:
+        """Each store and node: what `redlock_check` prints."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return self.page(
+            request, "health", {"title": "Health of the lock stores", "stores": [(a, health(a)) for a in locks]}
+        )
+
+    def release_view(self, request: HttpRequest) -> HttpResponse:
+        """Release what was confirmed."""
+        if not self.has_delete_permission(request):
+            raise PermissionDenied
+        return release.carry_out(self, request)
+
+    def page(self, request: HttpRequest, template: str, context: dict[str, Any]) -> TemplateResponse:
+        """A page of our own within the admin."""
+        request.current_app = self.admin_site.name
+        shared = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "media": self.media,
+            "refresh": self.refresh,
+        }
+        return TemplateResponse(request, f"admin/django_redlock/heldlock/{template}.html", shared | context)
+
+    def list_url(self) -> str:
+        """Where the list is."""
+        return reverse("admin:django_redlock_heldlock_changelist", current_app=self.admin_site.name)

@@ -1,0 +1,92 @@
+"""Force release: shows who holds what and asks; then releases those that have not changed hands, and logs each.
+
+The form carries the digest of each holding that was shown, so that nobody is released whom the user has not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.contrib import admin, messages
+from django.contrib.admin.models import DELETION, LogEntry
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+
+from ..errors import LockError
+from ..handler import locks
+from ..models import HeldLock, parse_pk
+from ..rows import age, duration, explained, find
+
+if TYPE_CHECKING:
+    from . import HeldLockAdmin
+
+
+@admin.action(permissions=["delete"], description="Release by force …")
+def force_release(model_admin: HeldLockAdmin, request: HttpRequest, queryset: Any) -> HttpResponse:  # noqa: ARG001
+    """The action of the list."""
+    return ask(model_admin, request, request.POST.getlist("_selected_action"))
+
+
+def ask(model_admin: HeldLockAdmin, request: HttpRequest, pks: Iterable[str]) -> HttpResponse:
+    """The page that shows the holders and asks."""
+    rows = []
+    for pk in pks:
+        name = parse_pk(pk)[1]
+        try:
+            row = find(pk)
+        except (LockError, ImproperlyConfigured) as error:
+            model_admin.message_user(request, f"Lock {name}: {explained(error)}", messages.ERROR)
+            continue
+        if row is None:
+            model_admin.message_user(request, f"Lock {name} is held by nobody any more.", messages.INFO)
+        else:
+            rows.append(row)
+    if not rows:
+        return HttpResponseRedirect(model_admin.list_url())
+    columns = model_admin.lock, model_admin.holder, model_admin.since
+    shown = [(f"{row.held.digest}:{row.pk}", row, *(column(row) for column in columns)) for row in rows]
+    return model_admin.page(request, "force_release", {"title": "Release by force?", "shown": shown})
+
+
+class Outcome(NamedTuple):
+    """What became of one lock, for the user."""
+
+    level: int
+    text: str
+
+
+def carry_out(model_admin: HeldLockAdmin, request: HttpRequest) -> HttpResponse:
+    """Release what the form names, if it is still held by those whom the form showed."""
+    if request.method == "POST":
+        for holding in request.POST.getlist("holding"):
+            digest, _, pk = holding.partition(":")
+            level, text = _release(request, pk, digest)
+            model_admin.message_user(request, text, level)
+    return HttpResponseRedirect(model_admin.list_url())
+
+
+def _release(request: HttpRequest, pk: str, digest: str) -> Outcome:
+    alias, name = parse_pk(pk)
+    try:
+        row = find(pk)
+        if row is None:
+            return Outcome(messages.INFO, f"Lock {name} was free already.")
+        if row.held.digest != digest or not locks[alias].force_release(name, digest):
+            return Outcome(messages.WARNING, f"Lock {name} has changed hands since you looked: it was not released.")
+    except (LockError, ImproperlyConfigured) as error:
+        return Outcome(messages.ERROR, f"Lock {name} may not have been released: {explained(error)}")
+    _log(request, row)
+    return Outcome(messages.SUCCESS, f"Lock {name} was released. It was held by {row.held.owner}.")
+
+
+def _log(request: HttpRequest, row: HeldLock) -> None:
+    held = row.held
+    seconds = age(held.owner)
+    how_long = f" for {duration(seconds)}" if seconds is not None else ""
+    LogEntry.objects.log_actions(
+        request.user.pk,  # type: ignore[arg-type]
+        [row],
+        DELETION,
+        f"Released by force. Held by {held.owner}{how_long}; token {held.token_prefix}…",
+    )

@@ -1,0 +1,106 @@
+"""How a Redis is doing, and what there would endanger locks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ..core.requests import Command, Fault, Flow
+from ..core.scripts import all_scripts
+from .redis_io import Routes
+from .routes import Route
+
+OLDEST = (6, 2)
+CLOCKS_APART = 1.0  # seconds from which people who read "held for" would be misled
+Info = Mapping[str, str]
+
+
+class Rule(NamedTuple):
+    """A sentence about a server's INFO, said when ``applies``. ``{}`` stands for the value of ``key``."""
+
+    key: str
+    applies: Callable[[str, Info], bool]
+    sentence: str
+
+
+PROBLEMS = (
+    Rule("role", lambda role, _: role != "master", "is a {}, which takes no writes"),
+    Rule("loading", lambda loading, _: loading == "1", "is still reading its data from disk"),
+    Rule(
+        "maxmemory_policy",
+        lambda policy, info: policy != "noeviction" and info.get("maxmemory", "0") != "0",
+        "maxmemory-policy is {}: when memory runs out Redis drops locks that are held; set noeviction",
+    ),
+    Rule("redis_version", lambda version, _: _numbers(version) < OLDEST, "is Redis {}; 6.2 is the oldest that will do"),
+)
+
+
+def health(label: str, node: int = 0) -> Flow[list[dict[str, Any]]]:
+    """One row for each server of a node: ``node``, ``ok``, ``problems``, ``warnings`` and facts. Times are seconds."""
+    routes = yield Routes(node)
+    if type(routes) is Fault:
+        return [_unreachable(label, routes)]
+    rows = []
+    for route in routes:
+        row = yield from _server(node, route)
+        rows.append(row)
+    return rows
+
+
+def _unreachable(label: str, fault: Fault) -> dict[str, Any]:
+    return {"node": label, "ok": False, "problems": [f"can't be asked: {fault.error}"], "warnings": []}
+
+
+def _server(node: int, route: Route) -> Flow[dict[str, Any]]:
+    asked = time.perf_counter()
+    clock = yield Command((b"TIME",), node, None, route)
+    round_trip = time.perf_counter() - asked
+    reply = yield Command((b"INFO",), node, None, route)
+    if type(clock) is Fault or type(reply) is Fault:
+        return _unreachable(route.where, clock if type(clock) is Fault else reply)
+    ahead = int(clock[0]) + int(clock[1]) / 1e6 - time.time()
+    info = dict(line.split(":", 1) for line in reply.decode(errors="replace").splitlines() if ":" in line)
+    shas = [each.sha for each in all_scripts()]
+    loaded = yield Command((b"SCRIPT", b"EXISTS", *shas), node, None, route)
+    save = yield Command((b"CONFIG", b"GET", b"save"), node, None, route)
+    known = [rule for rule in PROBLEMS if rule.key in info]
+    problems = [rule.sentence.format(info[rule.key]) for rule in known if rule.applies(info[rule.key], info)]
+    apart = f"its clock is {abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} ours"
+    return {
+        "node": route.where,
+        "ok": not problems,
+        "problems": problems,
+        "warnings": [apart] if abs(ahead) > CLOCKS_APART else [],
+        "version": info.get("redis_version", ""),
+        "role": info.get("role", ""),
+        "replicas": int(info.get("connected_slaves", 0)),
+        "replica_lag": _lag(info),
+        "maxmemory_policy": info.get("maxmemory_policy", ""),
+        "memory": info.get("used_memory_human", ""),
+        "persistence": _persistence(info, save),
+        "uptime": int(info.get("uptime_in_seconds", 0)),
+        "clients": int(info.get("connected_clients", 0)),
+        "idle_connections": len(route._idle),
+        "scripts": f"{sum(loaded) if isinstance(loaded, list) else 0}/{len(shas)}",
+        "clock_difference": round(ahead, 3),
+        "round_trip": round(round_trip, 6),
+    }
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+
+
+def _lag(info: Info) -> int | None:
+    """Seconds since the replica that is furthest behind was heard of; ``None`` without replicas."""
+    lags = [
+        int(value.rpartition("lag=")[2]) for key, value in info.items() if key.startswith("slave") and "lag=" in value
+    ]
+    return max(lags, default=None)
+
+
+def _persistence(info: Info, save: Any) -> str:
+    """What of the data survives a restart; ``save`` is the server's setting, where it tells."""
+    rdb = "" if type(save) is Fault or len(save) < 2 else "rdb" if save[1] else "off"
+    return "aof" if info.get("aof_enabled") == "1" else rdb

@@ -1,0 +1,182 @@
+"""What the admin and the commands read instead of a table.
+
+The stores are asked one by one: one that is down says so on its own line, and the others still answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from django.core.exceptions import FieldError
+
+from .core.events import logger
+from .core.held import Held
+from .core.keys import glob_escape
+from .core.owner import Owner
+from .errors import LockError
+from .handler import locks
+from .models import HeldLock, parse_pk
+
+# ── asking the stores ────────────────────────────────────────────────────────────────────────
+
+
+class Seen(NamedTuple):
+    """What one store said. ``error`` is empty, or why it could not be asked; unless ``complete`` there is more."""
+
+    alias: str
+    locks: Sequence[Held] = ()
+    scanned: int = 0
+    complete: bool = True
+    error: str = ""
+
+
+def look(alias: str, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Seen:
+    """The live locks of one store: ``limit`` at most, among about ``max_keys`` keys. Never raises."""
+    try:
+        return Seen(alias, *locks[alias].listing(pattern, limit, max_keys))
+    except Exception as error:  # noqa: BLE001  (whatever is wrong with one store, the others are shown)
+        return Seen(alias, complete=False, error=explained(error))
+
+
+def health(alias: str) -> list[dict[str, Any]]:
+    """For each node of one store a dict: ``node``, ``ok``, ``problems`` and facts. Never raises."""
+    try:
+        return locks[alias].health()
+    except Exception as error:  # noqa: BLE001  (whatever is wrong with one store, the others are shown)
+        return [{"node": alias, "ok": False, "problems": [explained(error)]}]
+
+
+def explained(error: Exception) -> str:
+    """What went wrong, for a person who operates the store."""
+    if isinstance(error, LockError):
+        return error.reason
+    logger.warning("a lock store could not be looked at", exc_info=error)
+    return f"{type(error).__name__}: {error}"
+
+
+def pattern_for(search: str) -> str:
+    """The glob for what somebody typed into a search box: a part of the name, or a glob already."""
+    return search if set(search) & set("*?[") else f"*{glob_escape(search)}*"
+
+
+# ── words for people ─────────────────────────────────────────────────────────────────────────
+
+
+def duration(seconds: float) -> str:
+    """``3 min 12 s``: the two largest units that say something; below ten seconds with one decimal."""
+    if seconds < 10:
+        return f"{max(0.0, seconds):.1f} s"
+    days, rest = divmod(round(seconds), 86400)
+    hours, rest = divmod(rest, 3600)
+    minutes, rest = divmod(rest, 60)
+    units = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
+    first = next(index for index, (number, _) in enumerate(units) if number)
+    return " ".join(f"{number} {unit}" for number, unit in units[first : first + 2] if number)
+
+
+def age(owner: Owner) -> float | None:
+    """The seconds since this holder or waiter began, by its host's clock and ours; ``None`` when it did not say."""
+    return max(0.0, time.time() - owner.since) if owner.since else None
+
+
+def as_dict(alias: str, held: Held) -> dict[str, Any]:
+    """A lock as JSON knows it. Times are seconds, ``since`` is Unix time."""
+    owner = held.owner
+    return {
+        "alias": alias,
+        "name": held.name,
+        "kind": held.kind,
+        "host": owner.host,
+        "pid": owner.pid,
+        "thread": owner.thread,
+        "task": owner.task,
+        "label": owner.label,
+        **({"extra": dict(owner.extra)} if owner.extra else {}),
+        "since": owner.since or None,
+        "held": age(owner),
+        "ttl": held.ttl,
+        "waiters": held.waiters,
+        "nodes": list(held.nodes),
+        "digest": held.digest,
+    }
+
+
+# ── as the admin wants it ────────────────────────────────────────────────────────────────────
+
+_SORT: dict[str, Callable[[HeldLock], Any]] = {
+    "pk": lambda row: row.pk,
+    "name": lambda row: row.name,
+    "alias": lambda row: row.alias,
+    "kind": lambda row: row.held.kind,
+    "holder": lambda row: str(row.held.owner),
+    "since": lambda row: row.held.owner.since,
+    "ttl": lambda row: float("inf") if row.held.ttl is None else row.held.ttl,
+    "waiters": lambda row: row.held.waiters,
+    "nodes": lambda row: len(row.held.nodes),
+}
+
+
+class Rows:
+    """The few names of a queryset that the admin's list uses, answered from a list. ``seen``: what each store said."""
+
+    model = HeldLock
+    ordered = True
+    query = SimpleNamespace(order_by=(), select_related=False)
+
+    def __init__(self, rows: Iterable[HeldLock], seen: Sequence[Seen] = ()) -> None:
+        self._rows = list(rows)
+        self.seen = seen
+
+    @classmethod
+    def read(cls, aliases: Iterable[str], search: str, limit: int, max_keys: int) -> Rows:
+        """The locks that live now."""
+        seen = [look(alias, pattern_for(search), limit, max_keys) for alias in aliases]
+        return cls((HeldLock.of(each.alias, held) for each in seen for held in each.locks), seen)
+
+    def __iter__(self) -> Iterator[HeldLock]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._rows[index]
+
+    def count(self) -> int:
+        return len(self._rows)
+
+    def _clone(self) -> Rows:
+        return Rows(self._rows, self.seen)
+
+    def where(self, condition: Callable[[HeldLock], bool]) -> Rows:
+        """The rows that fulfil the condition."""
+        return Rows(filter(condition, self._rows), self.seen)
+
+    def order_by(self, *fields: str) -> Rows:
+        rows = self._rows
+        for field in reversed(fields):
+            rows = sorted(rows, key=_SORT[field.removeprefix("-")], reverse=field.startswith("-"))
+        return Rows(rows, self.seen)
+
+    def filter(self, *conditions: Any, pk__in: Iterable[str] | None = None) -> Rows:
+        """Those with the primary keys ``pk__in``. Other lookups are refused: there is no SQL."""
+        if any(conditions):
+            raise FieldError("locks are filtered by the filters beside the list only")
+        wanted = None if pk__in is None else set(pk__in)
+        return self if wanted is None else self.where(lambda row: row.pk in wanted)
+
+
+def find(pk: str) -> HeldLock | None:
+    """The lock with this primary key, and its queue, read now; ``None`` when nobody holds it.
+
+    Raises ``LockError`` when its store can't be asked, ``ImproperlyConfigured`` when there is no such store.
+    """
+    alias, name = parse_pk(pk)
+    try:
+        held = locks[alias].describe(name)
+    except (TypeError, ValueError):  # no name that a lock can have
+        return None
+    return HeldLock.of(alias, held) if held else None

@@ -1,0 +1,69 @@
+"""The admin and the commands on real stores."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from django.contrib.auth.models import Permission, User
+
+from django_redlock import locks
+from tests.support.service import poll
+
+REDIS = "django_redlock.backends.redis.RedisBackend"
+UNREACHABLE = "redis://127.0.0.1:1/0"  # nobody listens on port 1
+
+
+@pytest.fixture
+def stores(settings, redis_url):
+    """`default` on a real Redis, `memory` in this process."""
+    settings.ROOT_URLCONF = "tests.django.urls"
+    settings.REDLOCK = {
+        "default": {"BACKEND": REDIS, "LOCATION": redis_url},
+        "memory": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": redis_url},
+    }
+    yield locks
+    locks.reset()
+
+
+@pytest.fixture
+def one_down(settings, stores):
+    """The same, and a store that can't be reached."""
+    settings.REDLOCK = {**settings.REDLOCK, "broken": {"BACKEND": REDIS, "LOCATION": UNREACHABLE}}
+    return locks
+
+
+@pytest.fixture
+def user_with(db, client):
+    """`user_with("view_heldlock", staff=True)`: logs such a user in."""
+
+    def login(*codenames: str, staff: bool = True) -> User:
+        user = User.objects.create_user("operator", password="secret", is_staff=staff)
+        user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+        client.force_login(user)
+        return user
+
+    return login
+
+
+@pytest.fixture
+def operator(user_with):
+    """A staff member who may see locks and release them by force."""
+    return user_with("view_heldlock", "delete_heldlock")
+
+
+class Threads:
+    """`own_thread(function)` runs it beside the test; `own_thread.until(condition)` waits for what it does."""
+
+    def __call__(self, function):
+        thread = threading.Thread(target=function, daemon=True)
+        thread.start()
+        return thread
+
+    def until(self, condition):
+        poll(condition, timeout=20, what="another thread")
+
+
+@pytest.fixture
+def own_thread():
+    return Threads()

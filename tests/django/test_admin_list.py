@@ -1,0 +1,227 @@
+"""The list of live locks in the admin, through Django's client, on a real Redis."""
+
+import html
+import re
+
+import pytest
+
+LIST = "/admin/django_redlock/heldlock/"
+EVIL = "<script>alert(1)</script>\"'&"
+
+
+def names_in(response):
+    return [
+        html.unescape(name)
+        for name in re.findall(r'class="redlock-name">(.*?)</a>', response.content.decode(), re.DOTALL)
+    ]
+
+
+def test_lists_live_locks(client, stores, operator):
+    """A lock of each store is a row with its holder, and is gone once it is released."""
+    with stores["default"].lock("stock:42", owner="till 7"), stores["memory"].lock("invoice:7"):
+        page = client.get(LIST)
+        assert names_in(page) == ["invoice:7", "stock:42"]
+        assert "till 7" in page.content.decode()
+    assert names_in(client.get(LIST)) == []
+
+
+def test_empty_list_says_so(client, stores, operator):
+    """No locks: a sentence, not an empty page."""
+    assert "No lock to show" in client.get(LIST).content.decode()
+
+
+@pytest.mark.parametrize("search", ["ck:4", "stock*", "st?ck:42"])
+def test_search(client, stores, operator, search):
+    """The search takes a part of the name, or a glob."""
+    with stores["default"].lock("stock:42"), stores["default"].lock("invoice:7"):
+        assert names_in(client.get(LIST, {"q": search})) == ["stock:42"]
+
+
+def test_search_for_brackets_is_a_glob_and_text_is_literal(client, stores, operator):
+    """A backslash in a search is a backslash."""
+    with stores["default"].lock(r"a\b"), stores["default"].lock("ab"):
+        assert names_in(client.get(LIST, {"q": "\\"})) == [r"a\b"]
+
+
+def test_filters(client, stores, operator):
+    """The filters narrow by store, kind and host, and name only what is there."""
+    with stores["default"].lock("a"), stores["memory"].lock("b") as held:
+        assert names_in(client.get(LIST, {"alias": "memory"})) == ["b"]
+        assert names_in(client.get(LIST, {"kind": "mutex"})) == ["a", "b"]
+        assert names_in(client.get(LIST, {"kind": "semaphore"})) == []
+        assert names_in(client.get(LIST, {"host": held.owner.host})) == ["a", "b"]
+        assert names_in(client.get(LIST, {"host": "elsewhere"})) == []
+
+
+def test_sorting(client, stores, operator):
+    """A click on a column's head sorts by it."""
+    backend = stores["default"]
+    with backend.lock("long", ttl=60), backend.lock("brief", ttl=5), backend.lock("middle", ttl=30):
+        column = ["checkbox", "lock", "alias", "kind", "holder", "since", "left"].index("left")
+        assert names_in(client.get(LIST, {"o": str(column)})) == ["brief", "middle", "long"]
+        assert names_in(client.get(LIST, {"o": f"-{column}"})) == ["long", "middle", "brief"]
+        assert names_in(client.get(LIST, {"o": "5"})) == ["middle", "brief", "long"], "held for: the youngest first"
+
+
+def test_paging(client, stores, operator):
+    """A hundred locks on a page, the rest on the next."""
+    held = [stores["memory"].lock(f"lock:{number:03}") for number in range(130)]
+    assert all(lock.acquire() for lock in held)
+    first, second = client.get(LIST), client.get(LIST, {"p": 2})
+    assert len(names_in(first)) == 100
+    assert names_in(second) == [f"lock:{number:03}" for number in range(100, 130)]
+    assert "130 held locks" in first.content.decode()
+    for lock in held:
+        lock.release()
+
+
+def test_bounded_and_says_so(client, stores, operator, monkeypatch):
+    """What was not looked at is said, and one click looks further."""
+    from django.contrib import admin
+
+    from django_redlock.models import HeldLock
+
+    monkeypatch.setattr(admin.site.get_model_admin(HeldLock), "max_locks", 3)
+    held = [stores["default"].lock(f"lock:{number}") for number in range(5)]
+    assert all(lock.acquire() for lock in held)
+    page = client.get(LIST)
+    assert len(names_in(page)) == 3
+    assert "3 locks found among the first" in page.content.decode()
+    assert "?scan=10" in page.content.decode()
+    further = client.get(LIST, {"scan": "10"})
+    assert len(names_in(further)) == 5
+    assert "There may be more" not in further.content.decode()
+    for lock in held:
+        lock.release()
+
+
+def test_store_down_is_a_message(client, one_down, operator):
+    """A store that can't be asked says so on its own line, and the others still list."""
+    with one_down["default"].lock("stock:42"):
+        page = client.get(LIST)
+    assert names_in(page) == ["stock:42"]
+    assert "<b>broken</b> could not be asked" in page.content.decode()
+    assert "<b>default</b> could not be asked" not in page.content.decode()
+
+
+@pytest.mark.parametrize(
+    "query", [{"q": EVIL}, {"host": EVIL}, {"task": EVIL}, {"kind": EVIL}, {"alias": EVIL}, {"scan": EVIL}]
+)
+def test_filters_are_escaped(client, stores, operator, query):
+    """Whatever is put into search and filters comes back as text."""
+    assert "<script>alert" not in client.get(LIST, query).content.decode()
+
+
+def test_other_peoples_text_is_escaped(client, stores, operator):
+    """Names, labels and fields of owners are text, in the list, on the detail page and in the question."""
+    from django.contrib.admin.utils import quote
+
+    owner = {"label": EVIL, EVIL: EVIL, "task": EVIL, "host": EVIL, "thread": EVIL}
+    with stores["default"].lock(EVIL, owner=owner):
+        page = client.get(LIST)
+        assert names_in(page) == [EVIL]
+        detail = client.get(f"{LIST}{quote(f'default:{EVIL}')}/change/")
+        question = client.get(f"{LIST}{quote(f'default:{EVIL}')}/delete/")
+    for each in (page, detail, question):
+        assert each.status_code == 200
+        assert "<script>alert" not in each.content.decode()
+        assert "&lt;script&gt;alert" in each.content.decode()
+
+
+@pytest.mark.parametrize("name", ["line\nbreak", "a/b?c#d%20e", "{tag}", "*?[x]", "snow ☃", "a:b:c", " space ", "_5F"])
+def test_any_name_can_be_opened(client, stores, operator, name):
+    """The list links to a detail page that knows the lock, whatever its name."""
+    with stores["default"].lock(name, owner="who has it"):
+        page = client.get(LIST).content.decode()
+        link = html.unescape(re.search(r'href="([^"]+)" class="redlock-name"', page)[1])
+        detail = client.get(link)
+    assert detail.status_code == 200
+    assert "who has it" in detail.content.decode()
+
+
+def test_detail_of_a_lock_with_waiters(client, stores, operator, own_thread):
+    """The detail page shows who waits, in order."""
+    backend = stores["memory"]
+    with backend.lock("busy"):
+        waiting = own_thread(lambda: backend.lock("busy", owner="patient one").acquire(timeout=20))
+        own_thread.until(lambda: backend.describe("busy").waiters == 1)
+        page = client.get(f"{LIST}memory_3Abusy/change/").content.decode()
+        assert "1 waiter" in page
+        assert "patient one" in page
+    waiting.join(20)
+
+
+def test_detail_of_a_free_lock(client, stores, operator):
+    """A name that nobody holds is not an error: it says so."""
+    page = client.get(f"{LIST}default_3Anobody/change/")
+    assert page.status_code == 200
+    assert "Nobody holds this lock" in page.content.decode()
+
+
+def test_detail_of_a_store_that_is_down(client, one_down, operator):
+    """A store that can't be asked is not "free"."""
+    page = client.get(f"{LIST}broken_3Ax/change/").content.decode()
+    assert "could not be asked" in page
+    assert "Nobody holds" not in page
+
+
+def test_detail_of_an_unknown_store(client, stores, operator):
+    """There is no such page."""
+    assert client.get(f"{LIST}nowhere_3Ax/change/").status_code == 404
+
+
+def test_health(client, one_down, operator):
+    """Each store is there, the broken one with what is wrong."""
+    page = client.get(f"{LIST}health/").content.decode()
+    assert "<h2>default</h2>" in page
+    assert "<h2>memory</h2>" in page
+    assert "Connection refused" in page
+
+
+# ── who may ──────────────────────────────────────────────────────────────────────────────────
+
+PAGES = ["", "health/", "default_3Astock/change/", "default_3Astock/history/"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_not_logged_in(client, stores, db, page):
+    """Strangers are asked to log in."""
+    response = client.get(LIST + page)
+    assert response.status_code == 302
+    assert "/login/" in response["Location"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_not_staff(client, stores, user_with, page):
+    """A user with every permission who is not staff is asked to log in as somebody else."""
+    user_with("view_heldlock", "delete_heldlock", staff=False)
+    assert client.get(LIST + page).status_code == 302
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_staff_without_permission(client, stores, user_with, page):
+    """Being staff is not enough."""
+    user_with()
+    assert client.get(LIST + page).status_code == 403
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_view_only(client, stores, user_with, page):
+    """`view_heldlock` shows everything and offers no release."""
+    user_with("view_heldlock")
+    with stores["default"].lock("stock"):
+        response = client.get(LIST + page)
+    assert response.status_code == 200
+    assert "by force …" not in response.content.decode()
+    assert "action-select" not in response.content.decode()
+
+
+def test_index_shows_the_model_by_permission(client, stores, user_with):
+    """The admin's first page has the link for those who may follow it."""
+    user_with("view_heldlock")
+    assert LIST in client.get("/admin/").content.decode()
+
+
+def test_no_adding(client, stores, operator):
+    """Locks can't be made here."""
+    assert client.get(f"{LIST}add/").status_code == 403

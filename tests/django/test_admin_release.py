@@ -1,0 +1,167 @@
+"""Force release in the admin, through Django's client, on a real Redis."""
+
+import html
+import re
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client
+
+LIST = "/admin/django_redlock/heldlock/"
+
+
+def asked(client, *pks):
+    """The page that asks, as the action of the list shows it."""
+    return client.post(LIST, {"action": "force_release", "_selected_action": pks, "index": 0})
+
+
+def holdings(page):
+    return [html.unescape(value) for value in re.findall(r'name="holding" value="([^"]*)"', page.content.decode())]
+
+
+def said(response):
+    return [str(message) for message in response.context["messages"]]
+
+
+def test_asks_who_holds_it_and_releases_nothing(client, stores, operator):
+    """The action only asks, and shows the holder."""
+    with stores["default"].lock("stock", owner="till 7") as held:
+        page = asked(client, "default:stock")
+        assert "till 7" in page.content.decode()
+        assert held.owned()
+
+
+def test_released_logged_and_lost(client, stores, operator):
+    """Confirmed: the lock is free, its holder has lost it, and the log says who did what to whom."""
+    lock = stores["default"].lock("stock", owner="till 7", on_lost="warn")
+    lock.acquire()
+    token = lock.token
+    done = client.post(f"{LIST}release/", {"holding": holdings(asked(client, "default:stock"))}, follow=True)
+    assert any("stock was released" in message for message in said(done))
+    assert not lock.locked()
+    entry = LogEntry.objects.get()
+    assert (entry.user, entry.object_id, entry.object_repr) == (operator, "default:stock", "stock")
+    assert "till 7" in entry.change_message
+    assert f"token {token[:8]}…" in entry.change_message
+    assert token not in entry.change_message
+    assert "Released by force" in client.get(f"{LIST}default_3Astock/change/").content.decode()
+    with pytest.raises(Exception, match="lost"):
+        lock.release()
+
+
+def test_waiters_are_woken(client, stores, operator, own_thread):
+    """Who waits gets the lock."""
+    backend = stores["default"]
+    lock = backend.lock("stock", on_lost="warn")
+    lock.acquire()
+    got = []
+    waiting = own_thread(lambda: got.append(backend.lock("stock").acquire(timeout=20)))
+    own_thread.until(lambda: backend.describe("stock").waiters == 1)
+    client.post(f"{LIST}release/", {"holding": holdings(asked(client, "default:stock"))})
+    waiting.join(4)  # less than the five seconds after which a waiter looks by itself
+    assert got == [True]
+
+
+def test_several_at_once(client, stores, operator):
+    """All that were selected, of any store."""
+    one, two, three = stores["default"].lock("one"), stores["memory"].lock("two"), stores["default"].lock("three")
+    assert all(lock.acquire() for lock in (one, two, three))
+    page = asked(client, "default:one", "memory:two")
+    client.post(f"{LIST}release/", {"holding": holdings(page)})
+    assert [lock.locked() for lock in (one, two, three)] == [False, False, True]
+    assert LogEntry.objects.count() == 2
+    three.release()
+
+
+def test_changed_hands_meanwhile(client, stores, operator):
+    """Between question and answer another got the lock: it keeps it, and nothing is logged."""
+    first, second = stores["default"].lock("stock"), stores["default"].lock("stock")
+    first.acquire()
+    page = asked(client, "default:stock")
+    first.release()
+    second.acquire()
+    done = client.post(f"{LIST}release/", {"holding": holdings(page)}, follow=True)
+    assert second.owned()
+    assert any("changed hands" in message for message in said(done))
+    assert not LogEntry.objects.exists()
+    second.release()
+
+
+def test_free_meanwhile(client, stores, operator):
+    """What is free by now needs no release, before the question and after it."""
+    with stores["default"].lock("stock"):
+        page = asked(client, "default:stock")
+    done = client.post(f"{LIST}release/", {"holding": holdings(page)}, follow=True)
+    assert any("free already" in message for message in said(done))
+    assert any("held by nobody" in message for message in said(client.get(asked(client, "default:stock")["Location"])))
+
+
+@pytest.mark.parametrize(
+    "holding", ["", ":", "x", "default:stock", ":default:stock", "00:default:stock", "00:nowhere:stock"]
+)
+def test_forged_forms_release_nothing(client, stores, operator, holding):
+    """Without the digest of the current holding nothing is released."""
+    with stores["default"].lock("stock") as held:
+        assert client.post(f"{LIST}release/", {"holding": holding}).status_code == 302
+        assert held.owned()
+
+
+def test_store_down(client, one_down, operator):
+    """A store that can't be asked is an error message, and the others are still released."""
+    lock = one_down["default"].lock("stock")
+    lock.acquire()
+    page = asked(client, "broken:x", "default:stock")
+    assert holdings(page)
+    assert "Lock x: the store can&#x27;t be asked" in page.content.decode()
+    done = client.post(f"{LIST}release/", {"holding": ["00:broken:x", *holdings(page)]}, follow=True)
+    assert any("x may not have been released" in message for message in said(done))
+    assert not lock.locked()
+
+
+def test_delete_page_asks_too(client, stores, operator):
+    """The delete address of a lock shows the same question, whichever way it is called."""
+    with stores["default"].lock("stock") as held:
+        for page in (
+            client.get(f"{LIST}default_3Astock/delete/"),
+            client.post(f"{LIST}default_3Astock/delete/", {"post": "yes"}),
+        ):
+            assert len(holdings(page)) == 1
+        assert held.owned()
+
+
+def test_get_releases_nothing(client, stores, operator):
+    """A link can't release."""
+    with stores["default"].lock("stock") as held:
+        client.get(f"{LIST}release/", {"holding": holdings(asked(client, "default:stock"))})
+        assert held.owned()
+
+
+@pytest.mark.parametrize("codenames", [(), ("view_heldlock",)])
+def test_needs_the_permission(client, stores, user_with, codenames):
+    """Those who may only look can't release, by any of the ways."""
+    user_with(*codenames)
+    with stores["default"].lock("stock") as held:
+        digest = stores["default"].describe("stock").digest
+        assert client.post(f"{LIST}release/", {"holding": f"{digest}:default:stock"}).status_code == 403
+        assert client.get(f"{LIST}default_3Astock/delete/").status_code == 403
+        assert client.post(f"{LIST}default_3Astock/delete/", {"post": "yes"}).status_code == 403
+        assert not holdings(asked(client, "default:stock"))
+        assert held.owned()
+
+
+def test_needs_the_csrf_token(stores, operator):
+    """A form from elsewhere is refused."""
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(operator)
+    with stores["default"].lock("stock") as held:
+        digest = stores["default"].describe("stock").digest
+        assert client.post(f"{LIST}release/", {"holding": f"{digest}:default:stock"}).status_code == 403
+        assert held.owned()
+
+
+def test_no_delete_selected(client, stores, operator):
+    """Django's own action, which asks no digest, is not there."""
+    with stores["default"].lock("stock") as held:
+        assert "delete_selected" not in client.get(LIST).content.decode()
+        client.post(LIST, {"action": "delete_selected", "_selected_action": "default:stock", "post": "yes"})
+        assert held.owned()
