@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from redis import ConnectionError as RedisConnectionError
@@ -20,7 +21,10 @@ GRACE = 0.002
 
 
 class Exchange(NamedTuple):
-    """Send ``payload``, read ``replies`` answers. ``block``: seconds that the server may take on purpose."""
+    """Send ``payload``, read ``replies`` answers. ``block``: seconds that the server may take on purpose.
+
+    ``enough``: whether the answers so far make the others superfluous; the connection is then given up.
+    """
 
     node: Node
     key: bytes | None
@@ -29,6 +33,7 @@ class Exchange(NamedTuple):
     block: float = 0.0
     undo: Run | None = None
     route: Route | None = None
+    enough: Callable[[list[Any]], bool] | None = None
 
 
 def fault(node: Node, error: Exception, reused: bool = False, where: str = "") -> Fault:
@@ -53,7 +58,7 @@ def _timed_out(error: BaseException | None) -> bool:
 
 def exchange(request: Exchange) -> list[Any] | Fault:
     """Send and receive, blocking."""
-    node, key, payload, count, block, undo, route = request
+    node, key, payload, count, block, undo, route, enough = request
     connection, reused, nudged, whole = None, False, 0, False
     try:
         route = route or node.known(key) or node.find(key)
@@ -69,6 +74,8 @@ def exchange(request: Exchange) -> list[Any] | Fault:
                 replies.append(connection.read_response(disable_decoding=True, disconnect_on_error=False))
             except ResponseError as error:
                 replies.append(error)
+            if enough and enough(replies):
+                return replies
         whole = True
         return replies[:count]
     except (RedisError, OSError) as error:
@@ -88,7 +95,7 @@ def _nudge(connection: Any, sent: list[bytes]) -> None:
 
 async def aexchange(request: Exchange) -> list[Any] | Fault:
     """Send and receive on the running event loop."""
-    node, key, payload, count, block, undo, route = request
+    node, key, payload, count, block, undo, route, enough = request
     connection, reused, whole, timer = None, False, False, None
     nudges: list[bytes] = []
     try:
@@ -105,6 +112,8 @@ async def aexchange(request: Exchange) -> list[Any] | Fault:
                     replies.append(await connection.read_response(disable_decoding=True, disconnect_on_error=False))
                 except ResponseError as error:
                     replies.append(error)
+                if enough and enough(replies):
+                    return replies
         whole = True
         return replies[:count]
     except (RedisError, OSError) as error:

@@ -100,13 +100,17 @@ class RedisIO:
         wait = words(b"WAIT", b"%d" % replicas, b"%d" % max(1, limit * 1000))
         for spell in (packed, spelled_out):
             payload = b"".join(map(spell, runs)) + wait
-            replies = yield Exchange(node, runs[0].keys[0], payload, len(runs) + 1, limit, runs[0].undo)
+            replies = yield Exchange(
+                node, runs[0].keys[0], payload, len(runs) + 1, limit, runs[0].undo, enough=_not_serving
+            )
             if isinstance(replies, Fault) or not any(isinstance(reply, NoScriptError) for reply in replies):
                 break
         if isinstance(replies, Fault):
             return replies
         error = next((reply for reply in replies if isinstance(reply, Exception)), None)
-        return fault(node, error) if error else (replies[:-1], replies[-1])
+        if error:
+            return fault(node, error)
+        return (replies, 0) if _not_serving(replies) else (replies[:-1], replies[-1])
 
     def _insist(self, run: Run, error: Exception) -> Flow[Any]:
         """An error came back: load the script, follow the redirection, or say what is wrong."""
@@ -157,3 +161,8 @@ class RedisIO:
             return node.routes()
         except (RedisError, OSError) as error:
             return Fault(error, where=node.label)
+
+
+def _not_serving(replies: list[Any]) -> bool:
+    """The guard let nothing through: there is nothing that replicas could confirm."""
+    return isinstance(replies[0], list) and replies[0][0] >= 2

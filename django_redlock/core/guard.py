@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from .lease import millis
-from .replies import NotServing
+from .replies import NotServing, Quarantined
 from .requests import Fault, Run
 from .scripts import Script, script
 
@@ -49,7 +49,7 @@ def served(reply: Any) -> Any:
     """The reply of a guarded script; a `Fault` where the guard did not let it through."""
     if not isinstance(reply, list) or reply[0] < 2:
         return reply
-    return Fault(NotServing(_SAYS[reply[0]](reply)))
+    return Fault((Quarantined if reply[0] == 2 else NotServing)(_SAYS[reply[0]](reply)))
 
 
 _SAYS = {

@@ -15,7 +15,11 @@ HINT = "if the servers are new and no lock is held on them: manage.py redlock_ch
 
 
 class NotServing(Exception):
-    """A server that answers, but makes no new grants now: in quarantine, or without replicas that keep up."""
+    """A server that answers, but makes no new grants now."""
+
+
+class Quarantined(NotServing):
+    """It may have forgotten a lock that is held."""
 
 
 def server_time(reply: Any) -> int:
@@ -51,7 +55,7 @@ def trouble(name: str, fault: Fault) -> LockError:
 def unavailable(name: str, reason: str, errors: Mapping[str, Exception]) -> LockUnavailable:
     """The error for a store that did not serve, with what each node said, and what to do if the servers are new."""
     told = "; ".join(f"{where}: {error}" if where else str(error) for where, error in errors.items())
-    hint = f" ({HINT})" if any(isinstance(error, NotServing) for error in errors.values()) else ""
+    hint = f" ({HINT})" if any(isinstance(error, Quarantined) for error in errors.values()) else ""
     result = LockUnavailable(name, f"{reason}: {told}{hint}" if told else reason, errors)
     result.__cause__ = next(iter(errors.values()), None)
     return result

@@ -12,8 +12,8 @@ do
     .. ':' .. string.match(info, 'master_replid:(%x+)')
   local who, ending, agreed, seen =
     string.match(redis.call('GET', KEYS[#KEYS]) or '', '^(.-)|(%d+)|(%d+)|(%d+)$')
-  local known, alive = tonumber(seen or 0), 0
-  for behind in string.gmatch(info, 'slave%d+:[^\r\n]*state=online[^\r\n]*lag=(%d+)') do
+  local known, alive = tonumber(seen or 0), 0 -- a lag can be -1: Redis' clock for it ticks once a second
+  for behind in string.gmatch(info, 'slave%d+:[^\r\n]*state=online[^\r\n]*lag=(%-?%d+)') do
     if tonumber(behind) <= lag then alive = alive + 1 end
   end
   local grown = alive > known
