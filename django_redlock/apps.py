@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Sequence
+from pathlib import PurePath
 
 from django.apps import AppConfig
 
-# Commands that serve requests or tasks, or lock by themselves; the others shall not wait for a Redis or need one.
-_SERVING = {"runserver", "celery"}
+# Seconds that the start of a server may take longer for stores that don't answer. Time limits of sockets don't cover
+# everything: the look-up of a host's name may hang.
+PATIENCE = 0.5
 
 
 class RedlockConfig(AppConfig):
@@ -19,23 +22,48 @@ class RedlockConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Read and hash every script; load them into the stores in the background where a server process starts."""
+        """Read and hash every script and, where a server or worker starts, load them into the stores that answer."""
         from . import checks  # noqa: F401  (registers the system checks)
         from .core.scripts import all_scripts
 
         all_scripts()
-        managed = len(sys.argv) > 1 and sys.argv[0].endswith(("manage.py", "django-admin", "__main__.py"))
-        if not managed or sys.argv[1] in _SERVING:
-            threading.Thread(target=prepare, name="redlock-prepare", daemon=True).start()
+        if not is_command(sys.argv):
+            prepare()
 
 
-def prepare() -> None:
-    """Load the scripts into each configured store that answers. What does not is left to the first acquire."""
+def is_command(argv: Sequence[str]) -> bool:
+    """Whether this process is a command of ``manage.py`` other than ``runserver``: it may need no lock and no Redis."""
+    program, command = ([*argv, "", ""])[:2]
+    path = PurePath(program)
+    is_manager = path.stem in ("manage", "django-admin") or path.parts[-2:] == ("django", "__main__.py")
+    return is_manager and command != "runserver"
+
+
+def prepare(patience: float = PATIENCE) -> None:
+    """Load the scripts into every configured store that answers within ``patience`` seconds. Never raises.
+
+    It leaves nothing to a fork that follows, as in servers with workers: no thread, unless a store hangs, and no
+    connection. What is not loaded here is loaded by the first lock that needs it.
+    """
     from .core.events import logger
     from .handler import locks
 
-    for alias in locks:
-        try:
-            locks[alias].prepare()
-        except Exception as error:
-            logger.info("the scripts of %r are not loaded yet: %s", alias, error)
+    try:
+        backends = [locks[alias] for alias in locks]
+    except Exception as error:  # noqa: BLE001  (the system check reports it as an error, the first use raises it)
+        logger.warning("the locks are not ready: %s", error)
+        return
+
+    def load() -> None:
+        for backend in backends:
+            try:
+                if not backend.prepare():
+                    logger.info("the scripts of %r are not loaded yet: it does not answer", backend.alias)
+                backend.close()
+            except Exception:
+                logger.exception("the scripts of %r could not be loaded", backend.alias)
+
+    # Imports are done by now: in another thread they could wait for ours.
+    thread = threading.Thread(target=load, name="redlock-prepare", daemon=True)
+    thread.start()
+    thread.join(patience)

@@ -1,14 +1,19 @@
 """Django signals for what happens to locks. The sender is the backend's class.
 
-Each is sent with ``event``: a frozen `django_redlock.core.events.Event` (kind, lock, name, alias, waited, held, reason, holder).
-What a receiver raises is logged and harms no lock.
+Each is sent with ``event``, a frozen `django_redlock.core.events.Event`: kind, lock, name, alias, waited, held, reason,
+holder. A receiver runs where it happened, in the same thread, and had better be quick; ``lock_lost`` comes from a
+thread of its own. What a receiver raises is logged by Django (logger ``django.dispatch``) and harms no lock.
 """
 
 from __future__ import annotations
 
+import logging
+
 from django.dispatch import Signal
 
-from .core.events import Event, logger
+from .core.events import Event
+
+logger = logging.getLogger("django_redlock.events")
 
 lock_acquired = Signal()
 lock_released = Signal()
@@ -19,10 +24,13 @@ _BY_KIND = {"acquired": lock_acquired, "released": lock_released, "refused": loc
 
 
 def announce(event: Event) -> None:
-    """Send the signal for ``event``: the hook that the handler gives each backend."""
+    """Log ``event`` and send its signal. The log record has all fields of the event, with ``lock_`` before their names.
+
+    A loss is a warning of the logger ``django_redlock``, which says it with and without Django, and so isn't said here.
+    """
+    if event.kind != "lost" and logger.isEnabledFor(logging.DEBUG):
+        facts = {f"lock_{key}": value for key, value in event._asdict().items() if key != "lock"}
+        logger.debug("lock %r on %r was %s", event.name, event.alias, event.kind, extra=facts)
     signal = _BY_KIND[event.kind]
-    if not signal.receivers:
-        return
-    for receiver, answer in signal.send_robust(sender=type(event.lock._store), event=event):
-        if isinstance(answer, Exception):
-            logger.error("receiver %r of lock_%s failed", receiver, event.kind, exc_info=answer)
+    if signal.receivers:
+        signal.send_robust(sender=type(event.lock._store), event=event)

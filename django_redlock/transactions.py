@@ -1,0 +1,180 @@
+"""Locks and database transactions: a lock that is given back before its transaction commits protects nothing.
+
+The next holder reads what the first has not committed yet. So a `CommitLock` that is released within a transaction is
+kept until that has ended, by commit or by rollback, and the transaction commits only while the lease lasts.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from functools import wraps
+from typing import Any
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from .core.events import Event
+from .core.lease import Lease, Refusal
+from .core.lock import Lock
+from .core.requests import Flow
+from .errors import LockError, LockLost
+
+logger = logging.getLogger("django_redlock.transactions")
+
+# The methods of a connection with which a transaction can end, and what undoes it in place of the two that keep it.
+_ENDS = ("commit", "savepoint_commit", "rollback", "savepoint_rollback", "set_autocommit", "close")
+_UNDO = {"commit": "rollback", "savepoint_commit": "savepoint_rollback"}
+_KEPT = "_redlock_kept"
+
+
+def in_atomic(connection: BaseDatabaseWrapper) -> bool:
+    """Whether an ``atomic()`` block is open, other than those that ``TestCase`` puts around every test."""
+    if not connection.in_atomic_block or connection.closed_in_transaction:
+        return False
+    blocks: list[Any] = connection.atomic_blocks
+    return not blocks or not all(block._from_testcase for block in blocks)
+
+
+def in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """The same, or autocommit is off. Never opens a connection."""
+    if connection.in_atomic_block:
+        return in_atomic(connection)
+    return connection.connection is not None and not connection.autocommit
+
+
+class Keeper(Lock):
+    """Holds what a `CommitLock` has released until the transaction has ended."""
+
+
+class CommitLock(Lock):
+    """A lock that is kept until the transaction in which it is released has ended; outside one, an ordinary lock.
+
+    Taken again within the same transaction, it is had at once: this transaction has it still.
+    """
+
+    @classmethod
+    def like(cls, other: Lock, database: str) -> CommitLock:
+        """The same lock, bound to the transactions of the database alias ``database``."""
+        made = cls(other._store, other._primitive, other.name, other._keys, other._terms)
+        made._database = database
+        connections[database]  # an unknown alias is an error here, not when the lock is released
+        return made
+
+    _database: str
+
+    def _take(self, wait: float) -> Lease | Refusal:
+        kept: Kept | None = vars(connections[self._database]).get(_KEPT)
+        keeper = kept.take_back(self) if kept else None
+        if keeper is None:
+            return super()._take(wait)
+        lease, lost = keeper._give_up(None)
+        if lost:
+            raise LockLost(self.name)
+        self._granted(lease)
+        return lease
+
+    def _releasing(self, token: bytes | None = None) -> Flow[None]:
+        connection = connections[self._database]
+        if self.lost or not in_transaction(connection):
+            yield from super()._releasing(token)
+            return
+        lease, lost = self._give_up(token)
+        if lost:
+            raise LockLost(self.name)
+        keeper = Keeper(self._store, self._primitive, self.name, self._keys, self._terms)
+        keeper._granted(lease)
+        (vars(connection).get(_KEPT) or Kept(connection)).locks.append(keeper)
+
+
+class Kept:
+    """The locks that one open transaction keeps.
+
+    Django tells of a commit, but not of a rollback. So the methods that end a transaction are watched on this one
+    connection, from the first lock that is kept until the end of the transaction.
+    """
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        self.locks: list[Lock] = []
+        self._connection = connection
+        self._watched = {name: self._watch(name) for name in _ENDS}
+        vars(connection).update(self._watched, **{_KEPT: self})
+
+    def take_back(self, wanted: Lock) -> Lock | None:
+        """The kept lock that is the ``wanted`` one, no longer kept."""
+        for lock in self.locks:
+            if (lock.name, lock._store, lock._primitive) == (wanted.name, wanted._store, wanted._primitive):
+                self.locks.remove(lock)
+                return lock
+        return None
+
+    def _watch(self, name: str) -> Any:
+        method = getattr(self._connection, name)
+
+        @wraps(method)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            try:
+                if name in _UNDO and self._is_over(name):
+                    self._check(name, args)
+                return method(*args, **kwargs)
+            finally:
+                if self._is_over(name):
+                    self._end()
+
+        return watched
+
+    def _is_over(self, name: str) -> bool:
+        # Within commit() and rollback() Django has not switched autocommit on again.
+        busy = in_atomic if name in ("commit", "rollback") else in_transaction
+        return not busy(self._connection)
+
+    def _check(self, name: str, args: tuple[Any, ...]) -> None:
+        """Another may hold what this transaction wrote under: roll back instead of committing."""
+        for lock in self.locks:
+            if lock.lost and lock._terms.on_lost == "raise":
+                getattr(self._connection, _UNDO[name])(*args)
+                raise LockLost(lock.name, "the lease was lost before the transaction could be committed")
+
+    def _end(self) -> None:
+        attributes = vars(self._connection)
+        for name, watched in self._watched.items():
+            if attributes.get(name) is watched:
+                del attributes[name]
+        if attributes.get(_KEPT) is self:
+            del attributes[_KEPT]
+        while self.locks:
+            lock = self.locks.pop(0)
+            try:
+                lock.release()
+            except LockError as error:
+                logger.warning("%s (after the end of the transaction that kept it)", error)
+
+
+# ── locks that are released too early ────────────────────────────────────────────────────────
+
+_places: set[tuple[str, int]] = set()
+
+
+def warn_of_early_release(event: Event) -> None:
+    """Log, once for each place in the code, that a lock was released while a transaction of this thread was open."""
+    if isinstance(event.lock, CommitLock | Keeper):
+        return
+    if not any(in_atomic(connection) for connection in connections.all(initialized_only=True)):
+        return
+    place = _place()
+    if place not in _places:
+        _places.add(place)
+        logger.warning(
+            "lock %r was released within an open transaction (%s:%d): the next holder may read what has not been "
+            "committed yet. Take the lock outside atomic(), or use lock(..., release_on_commit=True)",
+            event.name,
+            *place,
+        )
+
+
+def _place() -> tuple[str, int]:
+    """File and line, outside this package, where the lock was released."""
+    frame = sys._getframe(1)
+    while frame.f_back and str(frame.f_globals.get("__name__", "")).startswith(("django_redlock.", "contextlib")):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
