@@ -1,4 +1,4 @@
-"""A suite that every lock backend must pass, blocking and asyncio, to be run with pytest on backends of one's own:
+"""A suite that every lock backend passes, blocking and asyncio. Run it with pytest on a backend of your own:
 
     from django_redlock.testing.conformance import BackendConformance
 
@@ -7,16 +7,29 @@
         def new_backend(self, my_server):
             return functools.partial(MyBackend, my_server.address)
 
-A store that can't say who holds a lock takes `LockConformance`, which asks for `attempt`, `prolong` and `free` only. Leases
-in here are as short as 0.15 s: a slower store sets `unit`.
+A store that can't say who holds a lock takes `LockConformance`, one that grants everything `HandleConformance`.
+Leases in here are as short as 0.15 s: a slower store sets `short`. A store whose locks end at the border of the process
+sets `one_process`.
 """
 
 from __future__ import annotations
 
+from .exclusion import ExclusionCases
 from .handles import HandleCases
+from .inspection import InspectionCases
+from .interruptions import ForkCases, InterruptionCases
+from .leases import LeaseCases
 
-__all__ = ["HandleConformance"]
+__all__ = ["BackendConformance", "HandleConformance", "LockConformance"]
 
 
 class HandleConformance(HandleCases):
-    """For a backend that grants everything: what one user sees of one handle."""
+    """What one user sees of one handle."""
+
+
+class LockConformance(HandleCases, ExclusionCases, LeaseCases, InterruptionCases, ForkCases):
+    """What makes a lock: it excludes, waits, ends, and survives what happens to its users."""
+
+
+class BackendConformance(LockConformance, InspectionCases):
+    """All that, and what the store says of its locks."""

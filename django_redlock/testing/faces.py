@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -23,6 +23,14 @@ class SyncClient:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
+
+    def again(self) -> SyncClient:
+        """Another user of the same backend object; in a forked child, one that works there."""
+        return type(self)(self.backend)
+
+    def adopt(self, handle: Any) -> Any:
+        """The same handle, as this user uses it."""
+        return handle
 
     def lock(self, name: str, **options: Any) -> Any:
         return self.backend.lock(name, **options)
@@ -49,6 +57,12 @@ class AsyncClient:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self._loop = EventLoop()
+
+    def again(self) -> AsyncClient:
+        return type(self)(self.backend)
+
+    def adopt(self, handle: Any) -> Any:
+        return AsyncHandle(handle._lock, self._loop)
 
     def lock(self, name: str, **options: Any) -> Any:
         return AsyncHandle(self.backend.lock(name, **options), self._loop)
@@ -148,10 +162,9 @@ class _Block:
         self._error: BaseException | None = None
         entered: Future[None] = Future()
         self._task = loop.begin(self._hold(lock, entered))
-        self._task.add_done_callback(lambda task: entered.done() or entered.set_result(None))
-        entered.result(PATIENCE)
-        if self._task.done():
-            self._task.result()
+        wait([entered, self._task], PATIENCE, FIRST_COMPLETED)
+        if not entered.done():
+            self._task.result(0)
 
     async def _hold(self, lock: Lock, entered: Future[None]) -> None:
         async with lock:

@@ -22,6 +22,7 @@ from ..errors import LockNotSupported
 from .faces import PATIENCE, AsyncClient, Client, SyncClient
 
 NewBackend = Callable[..., Backend]
+NewClient = Callable[..., Client]
 Spawn = Callable[..., "Future[Any]"]
 
 
@@ -34,7 +35,7 @@ class Fixtures:
         raise NotImplementedError("give a fixture `new_backend` that returns a function: (**options) -> Backend")
 
     @pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
-    def new_client(self, request: pytest.FixtureRequest, new_backend: NewBackend) -> Iterator[Callable[..., Client]]:
+    def new_client(self, request: pytest.FixtureRequest, new_backend: NewBackend) -> Iterator[NewClient]:
         """`new_client(**options)`: another user of the store, as another process would be."""
         with contextlib.ExitStack() as ends:
 
@@ -46,12 +47,12 @@ class Fixtures:
             yield make
 
     @pytest.fixture
-    def client(self, new_client: Callable[..., Client]) -> Client:
+    def client(self, new_client: NewClient) -> Client:
         """A user of the store."""
         return new_client()
 
     @pytest.fixture
-    def other(self, new_client: Callable[..., Client]) -> Client:
+    def other(self, new_client: NewClient) -> Client:
         """Another one."""
         return new_client()
 
@@ -76,7 +77,7 @@ def eventually(condition: Callable[[], Any], timeout: float = PATIENCE) -> Any:
     return answer
 
 
-def until_someone_waits(client: Client, name: str, waiters: int = 1) -> None:
+def until_someone_waits(client: Client | Backend, name: str, waiters: int = 1) -> None:
     """Return when somebody waits for the lock, or, on a store that can't tell, soon. Either way the case goes on."""
     try:
         eventually(lambda: (held := client.describe(name)) is None or held.waiters >= waiters, 1)

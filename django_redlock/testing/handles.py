@@ -20,9 +20,23 @@ NOT_A_TIME = ["10", True, [], b"1", 1j]
 GOOD_NAMES = [" ", "two words", "new\nline", "\r\n", "nul\0", "*", "a?b", "[ab]", "a[", "{b}", "a}b", "back\\slash"]
 GOOD_NAMES += ["Bestätigung", "在庫", "🔒", '"quoted"', "order:17", "%s %(x)s", "a/b", "x" * 512]
 BAD_NAMES = ["", "x" * 513, "ä" * 257, "}", "}x", "\ud800"]
-ARGUMENTS: list[tuple[Any, ...]] = [(True, -1), (True, -1.0), (True, 0), (False,), (False, -1), (True, threading.TIMEOUT_MAX)]
+ARGUMENTS: list[tuple[Any, ...]] = [
+    (True, -1),
+    (True, -1.0),
+    (True, 0),
+    (False,),
+    (False, -1),
+    (True, threading.TIMEOUT_MAX),
+]
 ARGUMENTS += [(False, 1), (False, 0), (True, -2), (True, -0.5), (True, 1e100), (True, threading.TIMEOUT_MAX + 1)]
-ARGUMENTS += [(True, float("nan")), (True, float("inf")), (True, float("-inf")), (True, "1"), (True, None), (True, b"1")]
+ARGUMENTS += [
+    (True, float("nan")),
+    (True, float("inf")),
+    (True, float("-inf")),
+    (True, "1"),
+    (True, None),
+    (True, b"1"),
+]
 
 
 def _what_happens(acquire: Any, arguments: tuple[Any, ...]) -> Any:
@@ -97,7 +111,7 @@ class HandleCases(Fixtures):
 
     @pytest.mark.parametrize("arguments", ARGUMENTS, ids=repr)
     def test_arguments_of_acquire(self, client: Client, name: str, arguments: tuple[Any, ...]) -> None:
-        """acquire() takes and refuses the arguments that threading.Lock.acquire() does, with the same errors."""
+        """acquire() takes and refuses what threading.Lock.acquire() takes and refuses, with the same errors."""
         assert _what_happens(client.lock(name).acquire, arguments) == _what_happens(threading.Lock().acquire, arguments)
 
     def test_extend_replaces(self, client: Client, name: str) -> None:
@@ -153,7 +167,9 @@ class HandleCases(Fixtures):
         ],
         ids=repr,
     )
-    def test_senseless_options(self, client: Client, name: str, options: dict[str, Any], error: type[Exception]) -> None:
+    def test_senseless_options(
+        self, client: Client, name: str, options: dict[str, Any], error: type[Exception]
+    ) -> None:
         """Options that are unknown or contradict each other are refused when the lock is made."""
         with pytest.raises(error, match=next(reversed(options))):
             client.lock(name, **options)
@@ -164,10 +180,12 @@ class HandleCases(Fixtures):
         with pytest.raises(TypeError, match=option):
             new_backend(**{option: 10})
 
-    @pytest.mark.parametrize("options", [{"ttl": 0}, {"ttl": 301}, {"ttl": 20, "max_ttl": 10}, {"key_prefix": "a{b"}], ids=repr)
+    @pytest.mark.parametrize(
+        "options", [{"ttl": 0}, {"ttl": 301}, {"ttl": 20, "max_ttl": 10}, {"key_prefix": "a{b"}], ids=repr
+    )
     def test_senseless_options_of_the_backend(self, new_backend: NewBackend, options: dict[str, Any]) -> None:
         """A ttl that is not positive or above max_ttl, or a prefix with braces, is a ValueError when it is made."""
-        with pytest.raises(ValueError, match="ttl|key_prefix"):
+        with pytest.raises(ValueError, match=r"ttl|key_prefix"):
             new_backend(**options)
 
     @pytest.mark.parametrize("odd", GOOD_NAMES, ids=ascii)
