@@ -12,15 +12,15 @@ A store that can't be asked raises ``LockUnavailable``.
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from ..core.held import Held
-from ..core.keys import Keys
+from ..core.keys import Keys, glob_matcher
 from ..core.lease import Claim, Lease, Refusal
 from ..core.primitives import MUTEX, Primitive
 from ..core.requests import Call, Fault, Flow, Sleep, WakeUp
@@ -121,8 +121,8 @@ class PlainBackend(Backend):
         return Listing(rows, len(rows), limit is None or len(rows) < limit)
 
     def _look_at_all(self, pattern: str, limit: int | None) -> list[Held]:
-        names = [name for name in self.names() if fnmatch.fnmatchcase(name, pattern)][:limit]
-        return [held for name in names if (held := self.look(name)) is not None]
+        names = filter(glob_matcher(pattern), self.names())
+        return list(islice((held for name in names if (held := self.look(name)) is not None), limit))
 
     def _force_release(self, name: str, digest: str) -> Flow[bool]:
         released: bool = yield Call(self.evict, (name, digest))
