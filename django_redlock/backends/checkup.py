@@ -73,6 +73,7 @@ def _server(node: int, route: Route) -> Flow[dict[str, Any]]:
         "problems": problems,
         "warnings": [apart] if abs(ahead) > CLOCKS_APART else [],
         "version": info.get("redis_version", ""),
+        "run_id": info.get("run_id", ""),
         "role": info.get("role", ""),
         "replicas": int(info.get("connected_slaves", 0)),
         "replica_lag": _lag(info),

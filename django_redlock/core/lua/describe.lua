@@ -2,22 +2,22 @@
 -- KEYS 1 lock  2 waiters
 -- ARGV 1 with the waiters' entries (1 or 0)
 -- Returns {type, value, lease left in ms, number of waiters, digest[, entries]}; nothing when nobody holds it.
---   digest: SHA-1 of what says who holds it (as in force_release: a zset's scores are times, which renewal changes).
+--   digest: SHA-1 of what says who holds it, as in force_release: not counts and times, which change while it is held.
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' then return false end
-local value, digest = '', ''
+local value, holders = '', {}
 if kind == 'string' then
   value = redis.call('GET', KEYS[1])
-  digest = redis.sha1hex(value)
+  holders = {value}
 elseif kind == 'hash' then
   value = redis.call('HGETALL', KEYS[1])
-  digest = redis.sha1hex(table.concat(value, '\n'))
+  holders = redis.call('HKEYS', KEYS[1])
 elseif kind == 'zset' then
   value = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
-  local members = redis.call('ZRANGE', KEYS[1], 0, -1)
-  table.sort(members)
-  digest = redis.sha1hex(table.concat(members, '\n'))
+  holders = redis.call('ZRANGE', KEYS[1], 0, -1)
 end
+table.sort(holders)
+local digest = redis.sha1hex(table.concat(holders, '\n'))
 local left = redis.call('PTTL', KEYS[1])
 if redis.call('EXISTS', KEYS[2]) == 0 then
   return {kind, value, left, 0, digest}

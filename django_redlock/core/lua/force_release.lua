@@ -5,17 +5,12 @@
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' then return 0 end
 if ARGV[1] ~= '' then
-  local holders = ''
-  if kind == 'string' then
-    holders = redis.call('GET', KEYS[1])
-  elseif kind == 'hash' then
-    holders = table.concat(redis.call('HGETALL', KEYS[1]), '\n')
-  elseif kind == 'zset' then
-    local members = redis.call('ZRANGE', KEYS[1], 0, -1)
-    table.sort(members)
-    holders = table.concat(members, '\n')
-  end
-  if redis.sha1hex(holders) ~= ARGV[1] then return -1 end
+  local holders = kind == 'string' and {redis.call('GET', KEYS[1])}
+    or kind == 'hash' and redis.call('HKEYS', KEYS[1])
+    or kind == 'zset' and redis.call('ZRANGE', KEYS[1], 0, -1)
+    or {}
+  table.sort(holders)
+  if redis.sha1hex(table.concat(holders, '\n')) ~= ARGV[1] then return -1 end
 end
 redis.call('DEL', KEYS[1])
 if redis.call('EXISTS', KEYS[2]) == 1 and redis.call('EXISTS', KEYS[3]) == 0 then
