@@ -24,5 +24,5 @@ html_title = f"django-redlock {version}"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
-autodoc_default_options = {"show-inheritance": True}
+mermaid_fullscreen = False
 python_use_unqualified_type_names = True

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import re
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,18 +18,27 @@ from django.test import override_settings
 from django_redlock import locks
 from django_redlock.handler import build
 from tests.docs.pages import DOCS, PAGES, ROOT, Example, examples
+from tests.support.replicas import Replicated
 
 REDIS = "redis://127.0.0.1:6379/0"
+NODES = re.compile(r"redis://127\.0\.0\.1:638\d/0")  # each a Redis of its own
+REPLICATED = "redis://127.0.0.1:6390/0"  # with one replica
 FLAGS = doctest.ELLIPSIS
 
 
-def run(page: Path, redis_url: str, globs: dict[str, Any]) -> None:
-    """Run the examples of `page` one after another in `globs`; its settings hold from where they stand."""
+def run(page: Path, places: Mapping[str, str], globs: dict[str, Any]) -> None:
+    """Run the examples of `page` one after another in `globs`; its settings hold from where they stand.
+
+    `places`: the URLs that the page names, and those of real servers in their stead.
+    """
+    text = page.read_text()
+    for named, real in places.items():
+        text = text.replace(named, real)
     with ExitStack() as ends:
         own = {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": str(page)}
         ends.enter_context(override_settings(REDLOCK={"default": own}))
         ends.callback(free_everything)
-        for example in examples(page.read_text().replace(REDIS, redis_url)):
+        for example in examples(text):
             where = f"{page.relative_to(ROOT)}:{example.line}"
             if example.language == "pycon":
                 converse(example, where, globs)
@@ -67,15 +78,24 @@ def check_fragment(example: Example, where: str) -> None:
 
 
 @pytest.fixture
-def url_if_named(request) -> Any:
-    """A real Redis for the pages that name one."""
-    return lambda text: request.getfixturevalue("redis_url") if REDIS in text else REDIS
+def servers_for(request) -> Callable[[str], dict[str, str]]:
+    """`servers_for(text)`: real servers for the URLs that a page names."""
+
+    def places(text: str) -> dict[str, str]:
+        found = {url: request.getfixturevalue("own_redis")().url for url in sorted(set(NODES.findall(text)))}
+        if REDIS in text:
+            found[REDIS] = request.getfixturevalue("redis_url")
+        if REPLICATED in text:
+            found[REPLICATED] = request.getfixturevalue("start")(Replicated()).primary.url
+        return found
+
+    return places
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
-def test_examples_of_the_page(page, url_if_named):
+def test_examples_of_the_page(page, servers_for):
     """Every example in this page does what the page says."""
-    run(page, url_if_named(page.read_text()), {"__name__": "__docs__"})
+    run(page, servers_for(page.read_text()), {"__name__": "__docs__"})
 
 
 @pytest.mark.parametrize(("taken", "answer"), [(False, "done"), (True, "somebody is at it: ")])
@@ -105,7 +125,7 @@ def test_an_example_that_is_wrong_fails(tmp_path, monkeypatch):
     wrong = tmp_path / "wrong.rst"
     wrong.write_text("Page\n====\n\n>>> 1 + 1\n3\n\nText.\n")
     with pytest.raises(pytest.fail.Exception, match="Expected:\n    3"):
-        run(wrong, REDIS, {})
+        run(wrong, {}, {})
     wrong.write_text(".. code-block:: python\n   :class: fragment\n\n   from django_redlock import unlock\n\nText.\n")
     with pytest.raises(AssertionError, match="has no unlock"):
-        run(wrong, REDIS, {})
+        run(wrong, {}, {})
