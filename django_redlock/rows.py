@@ -77,6 +77,11 @@ def duration(seconds: float) -> str:
     return " ".join(f"{number} {unit}" for number, unit in units[first : first + 2] if number)
 
 
+def task_of(owner: Owner) -> str:
+    """The name of the Celery task or, else, of the asyncio task that holds."""
+    return owner.label if "task_id" in owner.extra else owner.task
+
+
 def age(owner: Owner) -> float | None:
     """The seconds since this holder or waiter began, by its host's clock and ours; ``None`` when it did not say."""
     return max(0.0, time.time() - owner.since) if owner.since else None

@@ -11,6 +11,7 @@ from django.http import HttpRequest
 
 from ..handler import locks
 from ..models import HeldLock
+from ..rows import task_of
 
 SCAN = {"10": 10, "100": 100}  # how many times the usual bounds
 
@@ -72,7 +73,7 @@ class KindFilter(ValueFilter):
 class TaskFilter(ValueFilter):
     title = "task"
     parameter_name = "task"
-    value_of = staticmethod(lambda row: row.held.owner.task)
+    value_of = staticmethod(lambda row: task_of(row.held.owner))
 
 
 class HostFilter(ValueFilter):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha1
 from typing import Any
 
 from .lease import Claim
 from .owner import Owner
 
-_KINDS = {b"string": "mutex", b"hash": "rlock", b"zset": "semaphore"}
+# A task's record: state, run token, sending, end in ms, next sending, its end in ms, owner (as in task_submit.lua).
+_TASK = re.compile(rb"([a-z]+) \S+ \S+ \d+ \S+ \d+ (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,8 @@ class Held:
 
     ``nodes`` names the nodes on which it is held. ``digest`` identifies this holding without giving away its token:
     hand it to ``force_release`` to release the lock only if it has not changed hands since. ``queue`` lists the
-    waiters. ``token_prefix`` is enough of the token to find it in a log, and too little to use it.
+    waiters. ``token_prefix`` is enough of the token to find it in a log, and too little to use it. Where several may
+    hold it, ``holders`` has them all, and ``owner`` is the first of them.
     """
 
     name: str
@@ -31,6 +34,7 @@ class Held:
     digest: str = ""
     queue: tuple[Owner, ...] = field(default=(), repr=False)
     token_prefix: str = ""
+    holders: tuple[Owner, ...] = field(default=(), repr=False)
 
     def is_of(self, claim: Claim) -> bool:
         """Whether this is the holding that ``claim`` got."""
@@ -53,19 +57,50 @@ def prefix_of(token: bytes) -> str:
     return token[: min(8, len(token) // 4)].decode(errors="replace")
 
 
+def _mutex(value: bytes) -> tuple[str, tuple[Owner, ...]]:
+    return "mutex", (Owner.parse(split_value(value)[1]),)
+
+
+def _fields(value: Sequence[bytes]) -> tuple[str, tuple[Owner, ...]]:
+    names, records = value[::2], value[1::2]
+    tasks = [found for record in records if (found := _TASK.fullmatch(record))]
+    if tasks:
+        owners = ((Owner.parse(task[2]), task[1].decode()) for task in tasks)
+        holders = [replace(owner, extra={"state": state, **owner.extra}) for owner, state in owners]
+        return "task", tuple(sorted(holders, key=lambda owner: (owner.extra["state"] != "running", owner.since)))
+    return "rlock", tuple(Owner.parse(split_value(name)[1]) for name in names)
+
+
+def _members(value: Sequence[bytes]) -> tuple[str, tuple[Owner, ...]]:
+    return "semaphore", tuple(Owner.parse(split_value(member)[1]) for member in value[::2])
+
+
+def _unknown(value: bytes) -> tuple[str, tuple[Owner, ...]]:
+    return "", ()
+
+
+_READERS: dict[bytes, Callable[[Any], tuple[str, tuple[Owner, ...]]]] = {
+    b"string": _mutex,
+    b"hash": _fields,
+    b"zset": _members,
+}
+
+
 def read_held(name: str, reply: Sequence[Any], node: str = "") -> Held:
     """The reply of ``describe.lua``."""
     kind, value, left, waiters, digest = reply[:5]
-    token, owner = split_value(value) if kind == b"string" else (b"", b"{}")
+    token = split_value(value)[0] if kind == b"string" else b""
+    what, holders = _READERS.get(kind, _unknown)(value)
     queue = tuple(Owner.parse(split_value(entry)[1]) for entry in reply[5]) if len(reply) > 5 else ()
     return Held(
         name=name,
-        kind=_KINDS.get(kind, kind.decode()),
-        owner=Owner.parse(owner),
+        kind=what or kind.decode(),
+        owner=holders[0] if holders else Owner(),
         ttl=None if left == -1 else max(0, left) / 1000,
         waiters=waiters,
         nodes=(node,) if node else (),
         digest=digest.decode(),
         queue=queue,
         token_prefix=prefix_of(token),
+        holders=holders,
     )

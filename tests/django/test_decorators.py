@@ -1,0 +1,225 @@
+"""`@locked`: the name, what is protected, and what is refused."""
+
+import asyncio
+import inspect
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from django_redlock import lock, locks
+from django_redlock.decorators import locked
+from django_redlock.errors import LockLost, LockNotAcquired, LockUnavailable
+
+pytestmark = pytest.mark.usefixtures("stores")
+
+
+def held(using="default"):
+    return [each.name for each in locks[using].held()]
+
+
+@pytest.mark.parametrize(
+    ("template", "call", "name"),
+    [
+        ("report", lambda f: f(1), "report"),
+        ("report:{a}:{b}", lambda f: f(1), "report:1:two"),
+        ("report:{a}:{b}", lambda f: f(b="B", a=7), "report:7:B"),
+        ("report:{a.pk}", lambda f: f(SimpleNamespace(pk=5)), "report:5"),
+        ("report:{a[key]}", lambda f: f({"key": "v"}), "report:v"),
+        ("report:{a:0{c}}", lambda f: f(5, c=3), "report:005"),
+        ("report:{rest[1]}", lambda f: f(1, "b", "x", "y"), "report:y"),
+        ("report:{other}", lambda f: f(1, other=9), "report:9"),
+        ("report:{{{a}}}", lambda f: f(1), "report:{1}"),
+    ],
+)
+def test_name_from_arguments(template, call, name):
+    """Fields are bound arguments by name, defaults included, and what str.format reaches from there."""
+
+    @locked(template)
+    def report(a, b="two", *rest, c=1, **others):
+        return held()
+
+    assert call(report) == [name]
+    assert held() == []
+
+
+def test_methods(stores):
+    """On a method, `self` is an argument as any other; under @classmethod and @staticmethod it works too."""
+
+    class Shop:
+        pk = 3
+
+        @locked("shop:{self.pk}:{item}")
+        def sell(self, item):
+            return held()
+
+        @classmethod
+        @locked("shop:{cls.pk}:{item}")
+        def order(cls, item):
+            return held()
+
+        @staticmethod
+        @locked("static:{item}")
+        def count(item):
+            return held()
+
+    assert (Shop().sell("a"), Shop.order("b"), Shop.count("c")) == (["shop:3:a"], ["shop:3:b"], ["static:c"])
+
+
+def test_using_and_options():
+    """`using` chooses the backend, the other options are the lock's."""
+
+    @locked("report", using="memory", ttl=7, owner="nightly")
+    def report():
+        [entry] = locks["memory"].held()
+        return entry.owner.label, 6 < entry.ttl <= 7, held("default")
+
+    assert report() == ("nightly", True, [])
+
+
+def test_one_at_a_time(own_thread):
+    """While one call runs, another with the same name is refused, and one with another name is not."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    @locked("report:{number}", blocking=False)
+    def report(number, wait=False):
+        if wait:
+            inside.set()
+            assert go_on.wait(20)
+        return number
+
+    thread = own_thread(lambda: report(1, wait=True))
+    assert inside.wait(20)
+    with pytest.raises(LockNotAcquired) as refused:
+        report(1)
+    assert refused.value.name == "report:1"
+    assert report(2) == 2
+    go_on.set()
+    thread.join(20)
+    assert report(1) == 1
+
+
+async def test_coroutines():
+    """A coroutine function stays one, holds the lock while it is suspended, and gives it back when it is cancelled."""
+    inside = asyncio.Event()
+
+    @locked("report:{number}", blocking_timeout=0)
+    async def report(number):
+        inside.set()
+        await asyncio.sleep(60)
+
+    assert inspect.iscoroutinefunction(report)
+    task = asyncio.create_task(report(1))
+    await asyncio.wait_for(inside.wait(), 20)
+    with pytest.raises(LockNotAcquired):
+        await report(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not await lock("report:1").alocked()
+
+
+def test_errors_of_the_body_and_of_the_lock(settings):
+    """What the function raises comes through, the lock is free then; a lost lock is LockLost; no store LockUnavailable."""
+
+    @locked("report")
+    def report(action):
+        action()
+
+    with pytest.raises(ZeroDivisionError):
+        report(lambda: 1 / 0)
+    assert held() == []
+    with pytest.raises(LockLost):
+        report(lambda: locks["default"].force_release("report"))
+    settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": "redis://127.0.0.1:1/0"}}
+    with pytest.raises(LockUnavailable):
+        report(print)
+
+
+def test_looks_like_the_function():
+    """Name, docstring, signature and attributes are the function's, also for those who don't follow __wrapped__."""
+
+    def report(a: int, *, b: str = "x") -> str:
+        """Reports."""
+
+    report.attribute = 1
+    wrapped = locked("report:{a}")(report)
+    assert (wrapped.__name__, wrapped.__doc__, wrapped.attribute) == ("report", "Reports.", 1)
+    assert inspect.signature(wrapped) == inspect.signature(report)
+    assert inspect.getfullargspec(wrapped).args == ["a"]
+
+
+def generator():
+    yield
+
+
+async def agenerator():
+    yield
+
+
+@pytest.mark.parametrize(
+    ("decorated", "message"),
+    [
+        (generator, "generator function"),
+        (agenerator, "generator function"),
+        (type("Shop", (), {}), "not a class"),
+        (classmethod(print), "under @classmethod"),
+        (staticmethod(print), "under @staticmethod"),
+        (17, "under @int"),
+    ],
+)
+def test_refuses_what_it_cannot_protect(decorated, message):
+    """Something whose work is not done when the call returns, or that is no function, is refused when decorated."""
+    with pytest.raises(TypeError, match=message):
+        locked("report")(decorated)
+
+
+@pytest.mark.parametrize(
+    ("template", "error", "message"),
+    [
+        ("report:{c}", TypeError, r"no argument 'c' \(arguments: a, b\)"),
+        ("report:{c.pk}:{d}", TypeError, "no argument 'c', 'd'"),
+        ("report:{}", ValueError, "not the name of an argument"),
+        ("report:{0}", ValueError, "not the name of an argument"),
+        ("report:{a", ValueError, "a brace that is meant as one is doubled"),
+        (lambda a, b: "report", TypeError, "begins with the name"),
+    ],
+)
+def test_bad_template(template, error, message):
+    """A wrong template is an error when the function is decorated, not at night in production."""
+
+    def report(a, b):
+        pass
+
+    with pytest.raises(error, match=message):
+        locked(template)(report)
+
+
+def test_missing_keyword():
+    """A function with **kwargs may be called without the one that the name needs: an error that says so, and no lock."""
+
+    @locked("report:{number}")
+    def report(**kwargs):
+        raise AssertionError("never called")
+
+    with pytest.raises(TypeError, match=r"needs 'number', which this call does not have"):
+        report(other=1)
+
+
+def test_wrong_call():
+    """A call that the function would refuse is refused with its own message."""
+
+    @locked("report:{a}")
+    def report(a, b):
+        pass
+
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'b'"):
+        report(1)
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        report(1, 2, 3)
+
+
+def test_unknown_option():
+    """A typo in an option is an error when the function is decorated, and names the options that there are."""
+    with pytest.raises(TypeError, match=r"no option 'tll' \(options of a lock: ttl, "):
+        locked("report", tll=3)

@@ -1,0 +1,57 @@
+"""What is listed of each kind of value that a lock's key may have, written and read by a real Redis."""
+
+import json
+
+OWNER = {"host": "web1", "pid": 7, "since": 1.0, "label": "shop.settle", "task_id": "c0ffee"}
+TASK = "{state} - 5a1d {end} - 0 {owner}"
+
+
+def test_foreign_token_stays_secret(stores, redis_server):
+    """A lock of another program's shows no more of its value than a fourth."""
+    with redis_server.client() as redis:
+        redis.set("redlock:{theirs}", "0123456789abcdef", px=9000)
+    held = stores["default"].describe("theirs")
+    assert (held.kind, held.owner.label, held.token_prefix) == ("mutex", "", "0123")
+    assert "456789abcdef" not in repr(held)
+
+
+def test_records_of_tasks(stores, redis_server):
+    """A task's lock names every task that has a record, the running one first."""
+    waiting = TASK.format(state="queued", end=10**14, owner=json.dumps({**OWNER, "host": "web0"}))
+    running = TASK.format(state="running", end=10**14, owner=json.dumps(OWNER))
+    with redis_server.client() as redis:
+        redis.hset("redlock:{settle}", mapping={"a": waiting, "b": running})
+    held = stores["default"].describe("settle")
+    assert held.kind == "task"
+    assert [(holder.host, holder.extra["state"]) for holder in held.holders] == [
+        ("web1", "running"),
+        ("web0", "queued"),
+    ]
+    assert held.owner == held.holders[0]
+    assert held.owner.extra["task_id"] == "c0ffee"
+
+
+def test_digest_survives_a_renewal_and_not_another_holder(stores, redis_server):
+    """Where times are part of the value, a holding stays the same while they change."""
+    backend = stores["default"]
+    with redis_server.client() as redis:
+        redis.zadd("redlock:{pool}", {"t1 {}": 1})
+        seen = backend.describe("pool").digest
+        redis.zadd("redlock:{pool}", {"t1 {}": 2})
+        assert backend.describe("pool").digest == seen
+        redis.zadd("redlock:{pool}", {"t2 {}": 2})
+        assert not backend.force_release("pool", seen)
+        assert backend.force_release("pool", backend.describe("pool").digest)
+        assert not redis.exists("redlock:{pool}")
+
+
+def test_limit_reached_in_the_last_step_is_not_complete(stores):
+    """A listing that leaves something out says so, also when one step of SCAN has found it all."""
+    backend = stores["default"]
+    held = [backend.lock(f"lock:{number}") for number in range(5)]
+    assert all(lock.acquire() for lock in held)
+    assert not backend.listing(limit=4).complete
+    assert len(backend.listing(limit=4).locks) == 4
+    assert backend.listing(limit=5).complete
+    for lock in held:
+        lock.release()

@@ -1,0 +1,378 @@
+"""`release_on_commit`: the lock is kept until the transaction has ended, however that ends."""
+
+import logging
+import threading
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import IntegrityError, connection, connections, transaction
+
+from django_redlock import lock, locks
+from django_redlock.decorators import locked
+from django_redlock.errors import LockLost, LockNotAcquired, LockNotHeld
+from tests.support.service import poll
+
+pytestmark = pytest.mark.usefixtures("stores")
+
+
+@pytest.fixture(params=["default", "memory"])
+def using(request):
+    return request.param
+
+
+@pytest.fixture
+def kept(using):
+    """`kept("name")`: a lock that is kept; nobody waits for it."""
+    return lambda name="stock", **options: lock(name, using, blocking=False, release_on_commit=True, **options)
+
+
+@pytest.fixture
+def is_locked(using):
+    return lambda name="stock": lock(name, using).locked()
+
+
+def watched():
+    """What is watched on the connection: nothing, unless a lock is kept."""
+    return [name for name in ("commit", "rollback", "close", "set_autocommit") if name in vars(connections["default"])]
+
+
+def wait_for_loss():
+    """Until the one lock that is kept has been lost."""
+    [keeper] = vars(connections["default"])["_redlock_kept"].locks
+    poll(lambda: keeper.lost, timeout=20, what="the end of the lease")
+
+
+class Boom(Exception):
+    pass
+
+
+@pytest.mark.django_db(transaction=True)
+class TestRealTransactions:
+    def test_commit(self, kept, is_locked):
+        """Kept beyond its block until the commit, free when the callbacks of the commit run, renewed meanwhile."""
+        seen = []
+        with transaction.atomic():
+            with kept() as held:
+                transaction.on_commit(lambda: seen.append(is_locked()))
+            assert is_locked()
+            with pytest.raises(LockNotHeld):
+                held.release()
+        assert seen == [False]
+        assert watched() == []
+
+    def test_rollback(self, kept, is_locked):
+        """Free when the block that was rolled back has been left: a retry takes it at once."""
+        for _ in range(3):
+            with pytest.raises(Boom), transaction.atomic(), kept():
+                raise Boom
+            assert not is_locked()
+        assert watched() == []
+
+    def test_set_rollback(self, kept, is_locked):
+        """A rollback without an exception is one too."""
+        with transaction.atomic():
+            with kept():
+                transaction.set_rollback(True)
+            assert is_locked()
+        assert not is_locked()
+
+    def test_outermost(self, kept, is_locked):
+        """The outermost block counts: neither an inner one's commit nor its rollback frees the lock."""
+        with transaction.atomic():
+            with transaction.atomic(), kept("committed"):
+                pass
+            with pytest.raises(Boom), transaction.atomic(), kept("rolled back"):
+                raise Boom
+            with transaction.atomic(savepoint=False), kept("no savepoint"):
+                pass
+            assert all(map(is_locked, ("committed", "rolled back", "no savepoint")))
+        assert not any(map(is_locked, ("committed", "rolled back", "no savepoint")))
+
+    def test_released_in_a_savepoint(self, kept, is_locked):
+        """Taken outside a savepoint and released in it: what was written outside is protected to the end."""
+        held = kept()
+        with transaction.atomic():
+            held.acquire()
+            with pytest.raises(Boom), transaction.atomic():
+                held.release()
+                raise Boom
+            assert is_locked()
+        assert not is_locked()
+
+    def test_connection_closed(self, kept, is_locked, monkeypatch):
+        """A connection that is closed within the block has rolled back."""
+        with transaction.atomic():
+            with kept():
+                pass
+            # Django never closes SQLite's database in memory: there is nothing behind it.
+            monkeypatch.setattr(connections["default"], "is_in_memory_db", lambda: False)
+            connection.close()
+            assert not is_locked()
+            with kept():
+                pass
+            assert not is_locked()
+        assert watched() == []
+
+    def test_failing_commit(self, kept, is_locked, monkeypatch):
+        """A commit that the database refuses is a rollback."""
+
+        def refuse():
+            raise IntegrityError("deferred constraint")
+
+        with pytest.raises(IntegrityError), transaction.atomic():
+            monkeypatch.setattr(connections["default"], "_commit", refuse)
+            with kept():
+                pass
+        assert not is_locked()
+
+    def test_manual_transactions(self, kept, is_locked):
+        """With autocommit off, commit() and rollback() end the transaction."""
+        connection.ensure_connection()
+        transaction.set_autocommit(False)
+        try:
+            for end in (transaction.commit, transaction.rollback):
+                with kept():
+                    Group.objects.exists()
+                assert is_locked()
+                end()
+                assert not is_locked()
+            with kept():
+                pass
+            assert is_locked()
+        finally:
+            transaction.rollback()
+            transaction.set_autocommit(True)
+        assert not is_locked()
+
+    def test_commit_inside_atomic_is_refused_and_frees_nothing(self, kept, is_locked):
+        """commit() inside atomic() is Django's error: the transaction goes on, and the lock with it."""
+        with transaction.atomic():
+            with kept():
+                pass
+            with pytest.raises(transaction.TransactionManagementError):
+                transaction.commit()
+            assert is_locked()
+        assert not is_locked()
+
+    def test_callback_that_fails(self, kept, is_locked):
+        """A callback of the commit that raises keeps no lock."""
+        with pytest.raises(Boom), transaction.atomic():
+            transaction.on_commit(self._fail)
+            with kept():
+                pass
+        assert not is_locked()
+
+    def _fail(self):
+        raise Boom
+
+    def test_again_in_the_same_transaction(self, kept, using, own_thread, is_locked):
+        """The transaction that keeps a lock has it: taken again at once, with the same token; others are refused."""
+        with transaction.atomic():
+            with kept() as first:
+                token, fence = first.token, first.fencing_token
+            with kept() as second:
+                assert (second.token, second.fencing_token) == (token, fence)
+                assert second.owned()
+                answers = []
+                own_thread(lambda: answers.append(lock("stock", using).acquire(blocking=False))).join(20)
+                assert answers == [False]
+            assert is_locked()
+        assert not is_locked()
+
+    def test_lost_in_the_block(self, kept, using):
+        """Lost before its block was left: LockLost, and what was written is rolled back."""
+        with pytest.raises(LockLost), transaction.atomic(), kept(ttl=0.3, auto_renew=False) as held:
+            Group.objects.create(name="written")
+            poll(lambda: held.lost, timeout=20, what="the end of the lease")
+        assert not Group.objects.exists()
+
+    def test_lost_before_the_commit(self, kept):
+        """Lost between its block and the commit: the transaction is rolled back, and says so."""
+        with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
+            with kept(ttl=0.3, auto_renew=False):
+                Group.objects.create(name="written")
+            wait_for_loss()
+        assert not Group.objects.exists()
+        assert watched() == []
+        Group.objects.create(name="connection works")
+
+    def test_lost_and_on_lost_warn(self, kept):
+        """With on_lost="warn" the transaction is committed all the same."""
+        with transaction.atomic():
+            with kept(ttl=0.3, auto_renew=False, on_lost="warn"):
+                Group.objects.create(name="written")
+            wait_for_loss()
+        assert Group.objects.exists()
+
+    def test_taken_again_when_lost(self, kept):
+        """A lock that the transaction has lost can't be taken again in it as if nothing had happened."""
+        with pytest.raises(LockLost), transaction.atomic():
+            with kept(ttl=0.3, auto_renew=False):
+                pass
+            wait_for_loss()
+            kept().acquire()
+
+    def test_several(self, kept, is_locked):
+        """Many locks are kept by one transaction, and each is freed once."""
+        names = [f"stock:{number}" for number in range(5)]
+        with transaction.atomic():
+            for name in names:
+                with kept(name):
+                    pass
+            assert all(map(is_locked, names))
+        assert not any(map(is_locked, names))
+
+    def test_store_down_at_the_commit(self, stores, own_redis, settings, caplog):
+        """A store that can't be asked after the commit: the commit stands, the log says it."""
+        server = own_redis()
+        settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": server.url}}
+        with transaction.atomic():
+            with lock("stock", release_on_commit=True):
+                Group.objects.create(name="written")
+            server.kill()
+        assert Group.objects.exists()
+        assert "after the end of the transaction" in caplog.text
+
+    def test_two_threads(self, kept, using, own_thread, is_locked):
+        """Each thread has a transaction of its own: one's commit frees nothing of the other's."""
+        keeping, go_on = threading.Event(), threading.Event()
+
+        def other():
+            with transaction.atomic(), kept("theirs"):
+                pass
+            with transaction.atomic():
+                with kept("theirs"):
+                    pass
+                keeping.set()
+                assert go_on.wait(20)
+            connection.close()
+
+        thread = own_thread(other)
+        assert keeping.wait(20)
+        with transaction.atomic(), kept("ours"):
+            pass
+        assert (is_locked("ours"), is_locked("theirs")) == (False, True)
+        go_on.set()
+        thread.join(20)
+        assert not is_locked("theirs")
+
+    def test_decorator(self, using, is_locked):
+        """@locked has it too."""
+
+        @locked("stock:{sku}", using=using, release_on_commit=True)
+        def reserve(sku):
+            pass
+
+        with transaction.atomic():
+            reserve(1)
+            reserve(1)
+            assert is_locked("stock:1")
+        assert not is_locked("stock:1")
+
+
+@pytest.mark.django_db
+class TestInsideTestCase:
+    """pytest-django's `db` is Django's TestCase: a transaction around each test, which is none to the code under test."""
+
+    def test_outside_atomic(self, kept, is_locked):
+        """The test's own transaction keeps no lock."""
+        with kept():
+            pass
+        assert not is_locked()
+
+    def test_ends_of_blocks(self, kept, is_locked):
+        """The code's outermost block counts, as it would in production."""
+        with transaction.atomic():
+            with transaction.atomic(), kept():
+                pass
+            assert is_locked()
+        assert not is_locked()
+        with pytest.raises(Boom), transaction.atomic(), kept():
+            raise Boom
+        assert not is_locked()
+        assert watched() == []
+
+    def test_lost(self, kept):
+        """Lost before the outermost block's end: rolled back."""
+        with pytest.raises(LockLost), transaction.atomic():
+            with kept(ttl=0.3, auto_renew=False):
+                Group.objects.create(name="written")
+            wait_for_loss()
+        assert not Group.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_outside_a_transaction(kept, is_locked):
+    """An ordinary lock: free after its block, refused while it is held."""
+    with kept():
+        with pytest.raises(LockNotAcquired):
+            kept().__enter__()
+        assert is_locked()
+    assert not is_locked()
+
+
+def test_opens_no_connection(kept, is_locked):
+    """Who uses no database needs none: pytest-django would refuse the connection here."""
+    with kept():
+        assert is_locked()
+    assert not is_locked()
+
+
+def test_unknown_database():
+    """A database alias that doesn't exist is an error before the lock is taken."""
+    with pytest.raises(Exception, match="elsewhere"):
+        lock("stock", release_on_commit="elsewhere")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_alias(is_locked, using):
+    """The transactions of the named database count."""
+    with transaction.atomic("default"):
+        with lock("stock", using, release_on_commit="default"):
+            pass
+        assert is_locked()
+    assert not is_locked()
+
+
+async def test_in_a_coroutine(using):
+    """There are no transactions in coroutines: an ordinary release."""
+    async with lock("stock", using, release_on_commit=True) as held:
+        assert await held.aowned()
+    assert not await held.alocked()
+
+
+@pytest.mark.django_db(transaction=True)
+class TestWarning:
+    """What is released within a transaction, unkept."""
+
+    @pytest.fixture(autouse=True)
+    def quiet(self, caplog, monkeypatch):
+        caplog.set_level(logging.WARNING, "django_redlock.transactions")
+        monkeypatch.setattr("django_redlock.transactions._places", set())
+
+    def test_once_for_each_place(self, caplog, using):
+        """One warning for a place in the code, which it names."""
+        for _ in range(3):
+            with transaction.atomic(), lock("stock", using):
+                pass
+        with transaction.atomic(), lock("stock", using):
+            pass
+        assert [record.name for record in caplog.records] == ["django_redlock.transactions"] * 2
+        assert f"{__file__}:" in caplog.text
+
+    def test_none_where_nothing_is_wrong(self, caplog, using):
+        """Kept locks, locks around the transaction, and locks in tests without a transaction of their own."""
+        with lock("stock", using), transaction.atomic():
+            pass
+        with transaction.atomic(), lock("stock", using, release_on_commit=True):
+            pass
+        assert caplog.text == ""
+
+
+@pytest.mark.django_db
+def test_no_warning_for_the_transaction_of_a_test(caplog):
+    """The transaction that TestCase puts around a test is no reason to warn."""
+    with lock("stock"):
+        assert connections["default"].in_atomic_block
+    assert caplog.text == ""
+    assert not locks["default"].held()
