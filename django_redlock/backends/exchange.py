@@ -42,7 +42,11 @@ def fault(node: Node, error: Exception, reused: bool = False, where: str = "") -
     It is worth another try at once when an idle connection had been closed meanwhile, or when the server is a replica
     by now and the node may know a newer master.
     """
-    closed = reused and type(error) is RedisConnectionError and not _timed_out(error)
+    late = _timed_out(error)
+    closed = reused and type(error) is RedisConnectionError and not late
+    if late:
+        error, cause = TimeoutError("no answer in time"), error
+        error.__cause__ = cause
     if not isinstance(error, ResponseError) or isinstance(error, ReadOnlyError):
         node.rethink(error)
     return Fault(error, closed or isinstance(error, ReadOnlyError), where or node.label)

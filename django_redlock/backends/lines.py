@@ -14,7 +14,7 @@ from .nodes import Node
 from .routes import Route, socket_of
 from .wire import packed, spelled_out
 
-_POLL = select.POLLIN | select.POLLHUP | select.POLLERR
+READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
 class Line:
@@ -22,16 +22,17 @@ class Line:
 
     __slots__ = ("connection", "due", "node", "repeated", "reused", "route", "runs", "since", "skip", "undo")
 
-    def __init__(self, node: Node, route: Route, now: float) -> None:
+    def __init__(self, node: Node, route: Route, connection: Any, *, reused: bool) -> None:
         self.node = node
         self.route = route
-        self.since = now
+        self.connection = connection
+        self.reused = reused
+        self.since = 0.0
         self.skip = 0  # replies to come that nobody waits for any more
         self.due = 0  # replies to come that are waited for
         self.runs: Sequence[Run] = ()
         self.undo: Run | None = None
         self.repeated: Fault | None = None  # why the question was asked a second time
-        self.connection, self.reused = route.take()
 
     def send(self, runs: Sequence[Run], now: float) -> None:
         """Ask. Raises redis-py's errors."""
@@ -87,7 +88,7 @@ class Line:
     def answered(self) -> bool:
         """Whether something can be read without waiting."""
         poll = select.poll()
-        poll.register(self.fileno(), _POLL)
+        poll.register(self.fileno(), READABLE)
         return bool(poll.poll(0))
 
     def give(self) -> None:

@@ -17,7 +17,8 @@ class RedisBackend(ServerBackend):
 
     ``location``: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://h:p,h:p/SERVICE/DB``,
     ``redis+cluster://h:p,h:p`` or ``cache:ALIAS``.
-    ``quarantine`` (off): with it, a restart costs ``max_ttl`` without new locks, and no restart gives a lock away twice.
+
+    ``quarantine`` (off): with it, a restart costs ``max_ttl`` without new locks, and none gives a lock away twice.
     Options: `ServerBackend`. Source of the algorithm: Redis documentation, "Distributed Locks with Redis", on one
     instance.
     """

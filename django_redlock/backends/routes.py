@@ -48,13 +48,21 @@ class Route:
 
     def take(self) -> tuple[Connection, bool]:
         """A connection, and whether it has been used before. Raises what redis-py raises when it can't connect."""
+        connection = self.spare()
+        return (self.connect(), False) if connection is None else (connection, True)
+
+    def spare(self) -> Connection | None:
+        """A connection that is open already."""
         try:
-            return self._idle.pop(), True
+            return self._idle.pop()
         except IndexError:
-            pass
+            return None
+
+    def connect(self) -> Connection:
+        """A new connection. Raises what redis-py raises when it can't connect."""
         connection = self._kind(**self._bounded(), retry=Retry(NoBackoff(), 0), redis_connect_func=self._on_connect)
         connection.connect()
-        return connection, False
+        return connection
 
     def give(self, connection: Connection) -> None:
         """Keep a connection on which no reply is outstanding."""
@@ -155,9 +163,15 @@ class BorrowedRoute(Route):
         self._pool = pool
 
     def take(self) -> tuple[Connection, bool]:
+        return self.connect(), True  # it may have been used before: only the pool knows
+
+    def spare(self) -> Connection:
+        return self.connect()
+
+    def connect(self) -> Connection:
         connection = self._pool.get_connection()
         socket_of(connection).settimeout(self.timeout)
-        return connection, True
+        return connection
 
     def give(self, connection: Connection) -> None:
         socket_of(connection).settimeout(connection.socket_timeout)

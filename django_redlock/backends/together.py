@@ -18,11 +18,10 @@ from redis.exceptions import RedisError
 
 from ..core import lease as _lease
 from ..core.requests import Batch, Fault, Run, Together
+from .dialing import Dialer
 from .exchange import fault
-from .lines import _POLL, Line
+from .lines import READABLE, Line
 from .nodes import Node
-
-LEFT_OUT = 1.0  # seconds after which a node that hung or refused is probed
 
 
 class Party:
@@ -31,11 +30,11 @@ class Party:
     def __init__(self, nodes: Sequence[Node], timeout: float) -> None:
         self._nodes = nodes
         self._timeout = timeout
-        self._mutex = threading.Lock()
-        self._out: dict[int, float] = {}  # node -> when to probe it, infinite while a probe is under way
+        self._dialer = Dialer(nodes, timeout)
         self._begin()
 
     def _begin(self) -> None:
+        self._mutex = threading.Lock()
         self._owing: dict[tuple[bytes, int], Line] = {}
         self._tails: dict[tuple[bytes, int], asyncio.Task[Any]] = {}
         self._generation = _lease.generation
@@ -52,72 +51,81 @@ class Party:
         replies: list[Any] = [None] * len(asks)
         open_: dict[int, tuple[int, Line]] = {}
         poll = select.poll()
-        skipped = self._left_out(now)
         try:
-            for place, ask in enumerate(asks):
-                if ask.node in skipped:
-                    replies[place] = Fault(skipped[ask.node], where=self._nodes[ask.node].label)
-                    continue
-                sent = self._send(ask, token, now)
-                if isinstance(sent, Fault):
-                    replies[place] = sent
-                else:
+            for place, line in self._lines(asks, token, now):
+                sent = self._send(line, asks[place], now) if isinstance(line, Line) else line
+                if isinstance(sent, Line):
                     open_[sent.fileno()] = place, sent
-                    poll.register(sent.fileno(), _POLL)
-            deadline = now + self._timeout
+                    poll.register(sent.fileno(), READABLE)
+                else:
+                    replies[place] = sent
+            deadline = time.monotonic() + self._timeout
             while open_ and not decided(replies):
                 ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+                if not ready:
+                    return replies
                 for number, _ in ready:
                     poll.unregister(number)
                     place, line = open_.pop(number)
                     again = self._receive(asks[place], line, replies, place)
                     if again is not None:
                         open_[again.fileno()] = place, again
-                        poll.register(again.fileno(), _POLL)
-                if not ready:
-                    break
-            if decided(replies):
-                self._put_off(open_, asks, token)
-                open_ = {}
+                        poll.register(again.fileno(), READABLE)
+            with self._mutex:
+                for place, line in open_.values():
+                    self._owing[token or id(line).to_bytes(8, "big"), asks[place].node] = line
+            open_ = {}
             return replies
         finally:
-            for place, line in open_.values():
-                replies[place] = line.lost(TimeoutError(f"no answer within {self._timeout:g} s"))
-                self._leave_out(asks[place].node)
+            for place, line in open_.values():  # no answer in time, or interrupted
+                replies[place] = self._give_up(line, asks[place].node, TimeoutError("no answer in time"))
 
-    def _send(self, ask: Run | Batch, token: bytes, now: float) -> Line | Fault:
-        node = self._nodes[ask.node]
-        runs = _runs(ask)
-        with self._mutex:
-            line = self._owing.pop((token, ask.node), None)
-        for fresh in (False, True):
-            try:
-                if line is None:
-                    line = Line(node, node.find(runs[0].keys[0]), now)
-                line.send(runs, now)
-            except (RedisError, OSError) as error:
-                failure = line.lost(error) if line else fault(node, error)
-                if failure.stale and not fresh:
-                    line = None
-                    continue
-                self._leave_out(ask.node)
-                return failure
-            return line
-        raise AssertionError  # not reached: the second round returns
+    def _lines(self, asks: Sequence[Run | Batch], token: bytes, now: float) -> list[tuple[int, Line | Fault]]:
+        """For each ask the connection to use, or why there is none."""
+        lines: list[tuple[int, Line | Fault]] = []
+        missing: list[int] = []
+        for place, ask in enumerate(asks):
+            line = self._owing.pop((token, ask.node), None) if token else None
+            line = line or (None if self._dialer.failure(ask.node, now) else self._spare(ask.node))
+            if line is None:
+                missing.append(place)
+            else:
+                lines.append((place, line))
+        if missing:
+            wanted = len(self._nodes) // 2 + 1 - len(lines)
+            nodes = [asks[place].node for place in missing]
+            # When a majority is there nobody waits for the others, and those that failed lately are let be.
+            dial = nodes if wanted > 0 else [node for node in nodes if not self._dialer.failure(node, now)]
+            self._dialer.dial(dial, wanted)
+            lines += [(place, self._spare(asks[place].node) or self._absent(asks[place].node)) for place in missing]
+        return lines
+
+    def _spare(self, index: int) -> Line | None:
+        node = self._nodes[index]
+        route = node.known(b"")
+        connection = route.spare() if route else None
+        return Line(node, route, connection, reused=True) if route and connection else None
+
+    def _absent(self, index: int) -> Fault:
+        error = self._dialer.failure(index, time.monotonic()) or TimeoutError("not connected yet")
+        return Fault(error, where=self._nodes[index].label)
+
+    def _send(self, line: Line, ask: Run | Batch, now: float) -> Line | Fault:
+        try:
+            line.send(_runs(ask), now)
+        except (RedisError, OSError) as error:
+            return self._again(line, ask, error)
+        return line
 
     def _receive(self, ask: Run | Batch, line: Line, replies: list[Any], place: int) -> Line | None:
         """Read the answer into ``replies``; or the new line on which the question was asked again."""
         try:
             answers = line.receive()
         except (RedisError, OSError) as error:
-            failure = line.lost(error)
-            again = self._send(ask, b"", time.monotonic()) if failure.stale else failure
+            again = self._again(line, ask, error)
             if isinstance(again, Line):
-                again.reused = False
-                again.repeated = failure
                 return again
             replies[place] = again
-            self._leave_out(ask.node)
             return None
         line.give()
         if line.repeated:  # it may have been carried out before: then "nobody has it" says nothing
@@ -125,10 +133,26 @@ class Party:
         replies[place] = answers if isinstance(ask, Batch) else answers[0]
         return None
 
-    def _put_off(self, open_: dict[int, tuple[int, Line]], asks: Sequence[Run | Batch], token: bytes) -> None:
-        with self._mutex:
-            for place, line in open_.values():
-                self._owing[token or id(line).to_bytes(8, "big"), asks[place].node] = line
+    def _again(self, line: Line, ask: Run | Batch, error: Exception) -> Line | Fault:
+        """Ask once more, on a new connection, where an idle one turned out to be closed."""
+        failure = self._give_up(line, ask.node, error)
+        if not failure.stale:
+            return failure
+        try:
+            route = line.node.find(b"")
+            fresh = Line(line.node, route, route.connect(), reused=False)
+            fresh.repeated = failure
+            fresh.send(_runs(ask), time.monotonic())
+        except (RedisError, OSError) as second:
+            self._dialer.leave_out(ask.node, second)
+            return fault(line.node, second)
+        return fresh
+
+    def _give_up(self, line: Line, index: int, error: Exception) -> Fault:
+        failure = line.lost(error)
+        if not failure.stale:
+            self._dialer.leave_out(index, failure.error)
+        return failure
 
     def _collect(self, now: float) -> None:
         """Read the replies that came late; close what still owes one after the time that a node has."""
@@ -136,98 +160,67 @@ class Party:
             return
         with self._mutex:
             owing, self._owing = self._owing, {}
-        keep = {}
         for key, line in owing.items():
-            late = now - line.since > self._timeout
             try:
                 if line.answered():
                     line.receive()
                     line.give()
-                elif late:
-                    line.drop()
-                    self._leave_out(key[1])
+                elif now - line.since > self._timeout:
+                    self._give_up(line, key[1], TimeoutError("no answer in time"))
                 else:
-                    keep[key] = line
+                    self._owing[key] = line
             except (RedisError, OSError) as error:
                 line.lost(error)
-        with self._mutex:
-            self._owing.update(keep)
-
-    # ── nodes that hang ──────────────────────────────────────────────────────────────────────
-
-    def _left_out(self, now: float) -> dict[int, Exception]:
-        """The nodes not to ask now. Nobody is left out when the others are no majority."""
-        if not self._out:
-            return {}
-        for node, when in tuple(self._out.items()):
-            if when <= now:
-                self._out[node] = float("inf")
-                threading.Thread(target=self._probe, args=(node,), name="redlock-probe", daemon=True).start()
-        if len(self._nodes) - len(self._out) <= len(self._nodes) // 2:
-            return {}
-        return {node: TimeoutError("left out: it did not answer lately") for node in tuple(self._out)}
-
-    def _leave_out(self, node: int) -> None:
-        self._out[node] = time.monotonic() + LEFT_OUT
-
-    def _probe(self, node: int) -> None:
-        try:
-            route = self._nodes[node].find(b"")
-            connection, _ = route.take()
-            try:
-                connection.send_command("PING", check_health=False)
-                connection.read_response(disconnect_on_error=False)
-            except BaseException:
-                route.drop(connection)
-                raise
-            route.give(connection)
-            self._out.pop(node, None)
-        except (RedisError, OSError):
-            self._leave_out(node)
 
     # ── asyncio ──────────────────────────────────────────────────────────────────────────────
 
     async def aperform(self, request: Together, perform: Callable[[Any], Awaitable[Any]]) -> list[Any]:
         """`perform` for asyncio, with ``perform`` to ask one node."""
         asks, decided, token = request
-        skipped = self._left_out(time.monotonic())
+        # What is still outstanding for this token comes first; a node that hangs keeps us for its timeout at most.
+        before = [task for ask in asks if (task := self._tails.pop((token, ask.node), None)) and token]
+        if before:
+            await asyncio.wait(before)
+        now = time.monotonic()
         replies: list[Any] = [None] * len(asks)
         places: dict[asyncio.Task[Any], int] = {}
+        failed = {ask.node: error for ask in asks if (error := self._dialer.failure(ask.node, now))}
+        if len(self._nodes) - len(failed) <= len(self._nodes) // 2:
+            failed = {}
         for place, ask in enumerate(asks):
-            if ask.node in skipped:
-                replies[place] = Fault(skipped[ask.node], where=self._nodes[ask.node].label)
+            if ask.node in failed:
+                replies[place] = Fault(failed[ask.node], where=self._nodes[ask.node].label)
                 continue
-            before = self._tails.pop((token, ask.node), None) if token else None
-            places[asyncio.create_task(_after(before, perform, ask))] = place
+            places[asyncio.create_task(_insist(perform, ask))] = place
         pending = set(places)
         try:
+            if decided(replies):  # nobody needs the answers, but the loop may end soon: see that they are sent
+                await asyncio.wait(pending, timeout=self._timeout)
+                return replies
             while pending and not decided(replies):
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    place = places[task]
-                    replies[place] = task.result()
-                    if isinstance(replies[place], Fault) and not replies[place].stale:
-                        self._leave_out(asks[place].node)
+                    replies[places[task]] = task.result()
         except BaseException:
             for task in pending:
                 task.cancel()
             raise
-        for task in pending:
-            key = token, asks[places[task]].node
-            self._tails[key] = task
-            task.add_done_callback(partial(self._forget, key))
+        finally:
+            for task, place in places.items():
+                if not task.done():
+                    self._tails[token, asks[place].node] = task
+                task.add_done_callback(partial(self._ended, (token, asks[place].node)))
         return replies
 
-    def _forget(self, key: tuple[bytes, int], task: asyncio.Task[Any]) -> None:
+    def _ended(self, key: tuple[bytes, int], task: asyncio.Task[Any]) -> None:
         if self._tails.get(key) is task:
             del self._tails[key]
-        if not task.cancelled() and isinstance(task.result(), Fault):
-            self._leave_out(key[1])
+        reply = None if task.cancelled() else task.result()
+        if isinstance(reply, Fault) and not reply.stale:
+            self._dialer.leave_out(key[1], reply.error)
 
 
-async def _after(before: asyncio.Task[Any] | None, perform: Callable[[Any], Awaitable[Any]], ask: Any) -> Any:
-    if before is not None:
-        await asyncio.wait([before])
+async def _insist(perform: Callable[[Any], Awaitable[Any]], ask: Any) -> Any:
     reply = await perform(ask)
     if isinstance(reply, Fault) and reply.stale:
         again = await perform(ask)

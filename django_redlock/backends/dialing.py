@@ -1,0 +1,79 @@
+"""Connecting to several nodes at once, and to those that hang without anybody waiting for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Sequence
+
+from redis.exceptions import RedisError
+
+from ..core import lease as _lease
+from .exchange import fault
+from .nodes import Node
+
+LEFT_OUT = 1.0  # seconds for which a node that could not be reached is not tried again
+PATIENCE = 0.1  # of the node timeout: what a majority that is connected waits for the others
+
+
+class Dialer:
+    """Opens connections in threads of their own, each of which ends within the node's timeout or so.
+
+    That is the only use of threads here: it happens when a process starts and when a node comes back.
+    """
+
+    def __init__(self, nodes: Sequence[Node], timeout: float) -> None:
+        self._nodes = nodes
+        self._timeout = timeout
+        self._begin()
+
+    def _begin(self) -> None:
+        self._changed = threading.Condition()
+        self._dialing: set[int] = set()
+        self._failed: dict[int, tuple[float, Exception]] = {}  # node -> when to try again, and what was wrong
+        self._generation = _lease.generation
+
+    def failure(self, index: int, now: float) -> Exception | None:
+        """Why the node is left out for now, if it is."""
+        failed = self._failed.get(index)
+        return failed[1] if failed and now < failed[0] else None
+
+    def leave_out(self, index: int, error: Exception) -> None:
+        """The node did not answer: let it be for a while."""
+        self._failed[index] = time.monotonic() + LEFT_OUT, error
+
+    def dial(self, indexes: Collection[int], enough: int) -> None:
+        """Connect to these nodes, and wait until all are, or until ``enough`` are and the others take long."""
+        if self._generation != _lease.generation:
+            self._begin()  # a fork's child: the threads and who waits for them are the parent's
+        start = time.monotonic()
+        with self._changed:
+            for index in indexes:
+                if index not in self._dialing:
+                    self._dialing.add(index)
+                    threading.Thread(target=self._dial, args=(index,), name="redlock-dial", daemon=True).start()
+            while open_ := self._dialing.intersection(indexes):
+                waited = time.monotonic() - start
+                limit = self._timeout * (PATIENCE if len(indexes) - len(open_) >= enough else 1)
+                if enough <= 0 or waited >= limit:
+                    return
+                self._changed.wait(limit - waited)
+
+    def _dial(self, index: int) -> None:
+        try:
+            route = self._nodes[index].find(b"")
+            connection = route.connect()
+            try:
+                connection.send_command("PING", check_health=False)
+                connection.read_response(disconnect_on_error=False)
+            except BaseException:
+                route.drop(connection)
+                raise
+            route.give(connection)
+            self._failed.pop(index, None)
+        except (RedisError, OSError) as error:
+            self.leave_out(index, fault(self._nodes[index], error).error)
+        finally:
+            with self._changed:
+                self._dialing.discard(index)
+                self._changed.notify_all()
