@@ -12,7 +12,9 @@ import pytest
 from django_redlock import backends, errors, signals
 from django_redlock.backends.base import Backend
 from django_redlock.backends.plain import PlainBackend
+from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.server import ServerBackend
+from django_redlock.handler import LockOptions, lock
 from tests.docs.pages import DOCS, headings, options_table
 
 SETTINGS = DOCS / "reference" / "settings.rst"
@@ -48,6 +50,12 @@ def test_options_of_a_lock():
     assert options_table(SETTINGS, "options-lock") == keyword_options(Backend.lock)
 
 
+def test_options_that_django_adds():
+    """What `lock()` takes beyond the backends' own `lock()` is listed, and hands all of theirs on."""
+    assert options_table(SETTINGS, "options-django") == keyword_options(lock)
+    assert set(LockOptions.__annotations__) == set(keyword_options(Backend.lock))
+
+
 def test_options_of_every_backend():
     """The table of common options is the signature of `Backend`, defaults included."""
     assert options_table(SETTINGS, "options-all") == keyword_options(Backend.__init__)
@@ -79,6 +87,13 @@ def test_every_backend_has_a_page():
         classes = inspect.getmembers(import_module(f"{backends.__name__}.{module.name}"), inspect.isclass)
         found |= {cls for _, cls in classes if issubclass(cls, Backend)}
     assert {backend_class(page) for page in BACKENDS.values()} == found - BASES
+
+
+def test_keys_of_health(redis_url):
+    """The table of what `health()` tells has its keys, in their order."""
+    [row] = RedisBackend(redis_url).health()
+    listed = re.findall(r"^   \* - ``(\w+)``$", (DOCS / "howto" / "monitoring.rst").read_text(), re.MULTILINE)
+    assert listed == list(row)
 
 
 @pytest.mark.parametrize("name", errors.__all__)
