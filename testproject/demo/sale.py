@@ -71,29 +71,34 @@ def post(address: tuple[str, int], path: str, **fields: str) -> tuple[int, dict[
         connection.close()
 
 
-def visit(address: tuple[str, int], path: str, buyer: str) -> Visit:
-    """Try until there is an order or nothing left, then ask twice for its confirmation, as impatient people do."""
+def insist(address: tuple[str, int], path: str, **fields: str) -> tuple[int, dict[str, Any], list[float]]:
+    """`post` until the answer is another than "try later"; status, JSON, and the seconds of each try."""
     deadline = time.monotonic() + PATIENCE
     tries: list[float] = []
     while time.monotonic() < deadline:
         start = time.monotonic()
-        status, content, retry_after = post(address, path, buyer=buyer)
+        status, content, retry_after = post(address, path, **fields)
         tries.append(time.monotonic() - start)
-        match status:
-            case http.client.CREATED:
-                return Visit(tries, content["order"], [confirm(address, content["order"]) for _ in range(2)])
-            case http.client.GONE:
-                return Visit(tries, None, [])
-            case http.client.CONFLICT | http.client.SERVICE_UNAVAILABLE:
-                time.sleep(retry_after)
-            case _:
-                raise RuntimeError(f"{path} answered {status}")
-    raise TimeoutError(f"{path} had nothing but 'try later' for {buyer} within {PATIENCE:g} s")
+        if status not in (http.client.CONFLICT, http.client.SERVICE_UNAVAILABLE):
+            return status, content, tries
+        time.sleep(retry_after)
+    raise TimeoutError(f"{path} had nothing but 'try later' in {PATIENCE:g} s")
+
+
+def visit(address: tuple[str, int], path: str, buyer: str) -> Visit:
+    """Try until there is an order or nothing left, then ask twice for its confirmation, as impatient people do."""
+    status, content, tries = insist(address, path, buyer=buyer)
+    if status == http.client.GONE:
+        return Visit(tries, None, [])
+    if status != http.client.CREATED:
+        raise RuntimeError(f"{path} answered {status}")
+    order = content["order"]
+    return Visit(tries, order, [confirm(address, order), confirm(address, order)])
 
 
 def confirm(address: tuple[str, int], order: int) -> bool:
     """Ask for the confirmation of an order; says whether that was a duplicate of one that is under way."""
-    status, content, _ = post(address, f"/orders/{order}/confirm/")
+    status, content, _ = insist(address, f"/orders/{order}/confirm/")
     if status != http.client.ACCEPTED:
         raise RuntimeError(f"the confirmation of order {order} answered {status}")
     return bool(content["duplicate"])

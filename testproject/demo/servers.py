@@ -57,8 +57,8 @@ def stopped_at_the_end(child: Child) -> Iterator[Child]:
 
 
 def worker(directory: Path) -> contextlib.AbstractContextManager[Child]:
-    """A Celery worker with four processes."""
-    options = ["--concurrency", "4", "--loglevel", "INFO", "--without-gossip", "--without-mingle"]
+    """A Celery worker with eight processes."""
+    options = ["--concurrency", "8", "--loglevel", "INFO", "--without-gossip", "--without-mingle"]
     command = [sys.executable, "-m", "celery", "-A", "testproject.celery", "worker", *options]
     return stopped_at_the_end(Child(command, output=directory / "worker.log"))
 

@@ -9,13 +9,14 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
 from django_redlock.decorators import locked_view
+from django_redlock.errors import LockUnavailable
 from testproject.shop.models import Order, Stock
 from testproject.shop.tasks import confirm
 
 
 @csrf_exempt
 @require_POST
-@locked_view("stock:{sku}", ttl=10, blocking_timeout=2)
+@locked_view("stock:{sku}", ttl=10, blocking_timeout=5)
 def buy(request: HttpRequest, sku: str) -> JsonResponse:
     """Sell one item, one buyer at a time: 201, 409 (try again later) or 410 (sold out)."""
     return sell(request, sku)
@@ -45,8 +46,12 @@ def sell(request: HttpRequest, sku: str) -> JsonResponse:
 @require_POST
 def request_confirmation(request: HttpRequest, order_id: int) -> JsonResponse:
     """Have the order confirmed, once however often the buyer asks while that is under way."""
-    result = confirm.delay(get_object_or_404(Order, pk=order_id).pk)
-    return JsonResponse({"task": result.id, "duplicate": getattr(result, "duplicate", False)}, status=202)
+    order = get_object_or_404(Order, pk=order_id)
+    try:
+        result = confirm.delay(order.pk)
+    except LockUnavailable:
+        return JsonResponse({"error": "try again later"}, status=503, headers={"Retry-After": "1"})
+    return JsonResponse({"task": result.id, "duplicate": result.duplicate}, status=202)
 
 
 @require_GET
