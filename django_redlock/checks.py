@@ -89,7 +89,7 @@ def _times(alias: str, backend: Backend) -> Iterator[CheckMessage]:
     if node_timeout > backend.ttl / 3:
         yield Caution(
             f"REDLOCK[{alias!r}]: node_timeout ({node_timeout:g} s) is more than a third of the ttl.",
-            f"One request that hangs can cost the lease: make node_timeout shorter, or the ttl ({backend.ttl:g} s) longer.",
+            f"A request that hangs can cost the lease: make node_timeout shorter, or the ttl ({backend.ttl:g} s) longer.",
             id="redlock.W005",
         )
 

@@ -10,6 +10,7 @@ from django.db import IntegrityError, connection, connections, transaction
 from django_redlock import lock, locks
 from django_redlock.decorators import locked
 from django_redlock.errors import LockLost, LockNotAcquired, LockNotHeld
+from tests.support.databases import sqlite_file
 from tests.support.service import poll
 
 pytestmark = pytest.mark.usefixtures("stores")
@@ -98,20 +99,6 @@ class TestRealTransactions:
                 raise Boom
             assert is_locked()
         assert not is_locked()
-
-    def test_connection_closed(self, kept, is_locked, monkeypatch):
-        """A connection that is closed within the block has rolled back."""
-        with transaction.atomic():
-            with kept():
-                pass
-            # Django never closes SQLite's database in memory: there is nothing behind it.
-            monkeypatch.setattr(connections["default"], "is_in_memory_db", lambda: False)
-            connection.close()
-            assert not is_locked()
-            with kept():
-                pass
-            assert not is_locked()
-        assert watched() == []
 
     def test_failing_commit(self, kept, is_locked, monkeypatch):
         """A commit that the database refuses is a rollback."""
@@ -233,29 +220,6 @@ class TestRealTransactions:
         assert Group.objects.exists()
         assert "after the end of the transaction" in caplog.text
 
-    def test_two_threads(self, kept, using, own_thread, is_locked):
-        """Each thread has a transaction of its own: one's commit frees nothing of the other's."""
-        keeping, go_on = threading.Event(), threading.Event()
-
-        def other():
-            with transaction.atomic(), kept("theirs"):
-                pass
-            with transaction.atomic():
-                with kept("theirs"):
-                    pass
-                keeping.set()
-                assert go_on.wait(20)
-            connection.close()
-
-        thread = own_thread(other)
-        assert keeping.wait(20)
-        with transaction.atomic(), kept("ours"):
-            pass
-        assert (is_locked("ours"), is_locked("theirs")) == (False, True)
-        go_on.set()
-        thread.join(20)
-        assert not is_locked("theirs")
-
     def test_decorator(self, using, is_locked):
         """@locked has it too."""
 
@@ -324,14 +288,55 @@ def test_unknown_database():
         lock("stock", release_on_commit="elsewhere")
 
 
-@pytest.mark.django_db(transaction=True)
-def test_alias(is_locked, using):
-    """The transactions of the named database count."""
-    with transaction.atomic("default"):
-        with lock("stock", using, release_on_commit="default"):
+@pytest.fixture
+def file(tmp_path, django_db_blocker):
+    """The alias of a database in a file."""
+    with django_db_blocker.unblock(), sqlite_file("file", tmp_path / "db.sqlite3") as alias:
+        yield alias
+
+
+def test_connection_closed(file, using, is_locked):
+    """A connection that is closed within the block has rolled back."""
+    with transaction.atomic(file):
+        with lock("stock", using, release_on_commit=file):
             pass
-        assert is_locked()
+        connections[file].close()
+        assert not is_locked()
+        with lock("stock", using, release_on_commit=file):
+            pass
+        assert not is_locked()
     assert not is_locked()
+
+
+def test_two_threads(file, using, own_thread, is_locked):
+    """Each thread has a transaction of its own: one's commit frees nothing of the other's."""
+    keeping, go_on = threading.Event(), threading.Event()
+
+    def other():
+        with transaction.atomic(file):
+            with lock("theirs", using, release_on_commit=file):
+                pass
+            keeping.set()
+            go_on.wait(20)
+        connections[file].close()
+
+    thread = own_thread(other)
+    assert keeping.wait(20)
+    with transaction.atomic(file), lock("ours", using, release_on_commit=file):
+        pass
+    assert (is_locked("ours"), is_locked("theirs")) == (False, True)
+    go_on.set()
+    thread.join(20)
+    assert not is_locked("theirs")
+
+
+def test_other_database(file, is_locked, using):
+    """The transactions of the named database count, and no other's."""
+    with transaction.atomic(file):
+        with lock("kept", using, release_on_commit=file), lock("not kept", using, release_on_commit=True):
+            pass
+        assert (is_locked("kept"), is_locked("not kept")) == (True, False)
+    assert not is_locked("kept")
 
 
 async def test_in_a_coroutine(using):
