@@ -8,6 +8,7 @@ from django.shortcuts import get_object_or_404
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
+from django_redlock.celery import is_duplicate
 from django_redlock.decorators import locked_view
 from django_redlock.errors import LockUnavailable
 from testproject.shop.models import Order, Stock
@@ -51,7 +52,7 @@ def request_confirmation(request: HttpRequest, order_id: int) -> JsonResponse:
         result = confirm.delay(order.pk)
     except LockUnavailable:
         return JsonResponse({"error": "try again later"}, status=503, headers={"Retry-After": "1"})
-    return JsonResponse({"task": result.id, "duplicate": result.duplicate}, status=202)
+    return JsonResponse({"task": result.id, "duplicate": is_duplicate(result)}, status=202)
 
 
 @require_GET
