@@ -41,6 +41,13 @@ def test_sentinels_depose_a_master_that_is_gone(sentinel, fault):
     assert sorted(map(role, sentinel.servers)) == ["master", "slave", "slave"]
 
 
+def redirection(node, key):
+    """ASK or MOVED: redis-py says it by the class of the error, older ones in its text."""
+    with pytest.raises(redis.ResponseError) as error:
+        ask(node, "GET", key)
+    return {"AskError": "ASK", "MovedError": "MOVED"}.get(error.typename) or str(error.value).split()[0]
+
+
 def test_a_slot_on_its_way(cluster):
     """While a slot moves, keys that are there are served, others are ASKed for; afterwards the old node says MOVED."""
     client = cluster.client()
@@ -49,13 +56,11 @@ def test_a_slot_on_its_way(cluster):
     to = next(node for node in cluster.nodes if node is not source)
     with cluster.migrating("{slot}here", to):
         assert ask(source, "GET", "{slot}here") == "1"
-        with pytest.raises(redis.exceptions.AskError):
-            ask(source, "GET", "{slot}elsewhere")
+        assert redirection(source, "{slot}elsewhere") == "ASK"
         client.set("{slot}elsewhere", "2")
         assert client.get("{slot}elsewhere") == b"2"
     cluster.move_slot("{slot}here", to)
-    with pytest.raises(redis.exceptions.MovedError):
-        ask(source, "GET", "{slot}here")
+    assert redirection(source, "{slot}here") == "MOVED"
     assert cluster.owner("{slot}here") is to
     assert (client.get("{slot}here"), client.get("{slot}elsewhere")) == (b"1", b"2")
     assert client.ttl("{slot}here") > 0

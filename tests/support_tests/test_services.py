@@ -22,8 +22,9 @@ def test_what_is_not_installed(start, monkeypatch, pytestconfig, required, outco
     """A missing server skips its tests, and fails them where it is required; either way one is told what to install."""
     monkeypatch.setattr(pytestconfig.option, "require_servers", False)
     monkeypatch.setenv("REDLOCK_REQUIRE_SERVERS", required)
-    with pytest.raises(outcome, match="apt install something"):
+    with pytest.raises((pytest.skip.Exception, pytest.fail.Exception), match="apt install something") as ended:
         start(NotInstalled())
+    assert ended.type is outcome
 
 
 def test_redis_speaks_tls_only(tls_redis):
