@@ -48,7 +48,11 @@ TEMPLATES = [
 # A lock for each backend.
 REDLOCK = {
     "default": {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": REDIS_URL},
-    "cache": {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": "cache:default"},
+    "cache": {
+        "BACKEND": "django_redlock.backends.redis.RedisBackend",
+        "LOCATION": "cache:default",
+        "KEY_PREFIX": "cachelock",  # the same server as "default", other locks
+    },
     "locmem": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": "testproject"},
     "dummy": {"BACKEND": "django_redlock.backends.dummy.DummyBackend"},
 }
