@@ -68,8 +68,7 @@ def locked_view(
         if isinstance(view, type):
             return _on_class(view, decorate)
         _check_view(view)
-        # method_decorator() hands over a partial that claims to be the method, `self` included.
-        name_of = namer(name, view, "request", follow_wrapped=not isinstance(view, partial))
+        name_of = namer(name, view, "request", follow_wrapped=not _poses_as_method(view))
         return _protected(view, Guard(name_of, using, on_conflict, stripes, options))
 
     return decorate
@@ -206,5 +205,13 @@ def _on_class(view: Any, decorate: Callable[[Any], Any]) -> Any:
 def _check_view(view: Any) -> None:
     if not callable(view) or isinstance(view, classmethod | staticmethod):
         raise TypeError(f"{view!r} is no view: {_RIGHT_PLACE}")
-    if not isinstance(view, partial) and next(iter(signature(view).parameters), "") in ("self", "cls"):
+    if not _poses_as_method(view) and next(iter(signature(view).parameters), "") in ("self", "cls"):
         raise TypeError(f"{view.__qualname__} is a method: {_RIGHT_PLACE}")
+
+
+def _poses_as_method(view: Any) -> bool:
+    """Whether ``view`` may have a method in ``__wrapped__``, `self` included, though it takes the request first.
+
+    So does what method_decorator() hands over, and what as_view() returns when `dispatch` is decorated.
+    """
+    return isinstance(view, partial) or hasattr(view, "view_class")

@@ -1,0 +1,104 @@
+"""A shop in one file: the URLs, the views, and a view that holds its lock in the wrong place.
+
+What is sold are the rows of a table; how many there are is read on a connection that is not in the request's
+transaction, as behind a router that sends reading elsewhere.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import wraps
+
+from django.db import connections
+from django.http import HttpResponse, JsonResponse
+from django.urls import path
+from django.views import View
+
+from django_redlock import lock, locks
+from django_redlock.decorators import locked_view
+
+
+@locked_view("stock:{sku}")
+def stock(request, sku):
+    return JsonResponse({"lock": request.lock.name, "held": locks["default"].lock(f"stock:{sku}").locked()})
+
+
+@locked_view("stock:{sku}")
+class Stock(View):
+    def get(self, request, sku):
+        return stock.__wrapped__(request, sku)
+
+
+class Stage:
+    """What the test watches, and what it holds up."""
+
+    def __init__(self) -> None:
+        self.looked = threading.Semaphore(0)  # released by each request that has read the stock
+        self.sold = threading.Event()  # the first request is about to commit
+        self.go_on = threading.Event()  # and may
+
+
+stage = Stage()
+
+
+def sell(request, limit):
+    """Sell one if there is one: 201, or 410."""
+    with connections["read"].cursor() as cursor:
+        [taken] = cursor.execute("SELECT count(*) FROM sold").fetchone()
+    stage.looked.release()
+    if taken >= limit:
+        return HttpResponse(status=410)
+    with connections["write"].cursor() as cursor:
+        cursor.execute("INSERT INTO sold DEFAULT VALUES")
+    return HttpResponse(status=201)
+
+
+def slow_to_commit(view):
+    """The first request that has sold waits at the end of its transaction until it is told to go on."""
+
+    @wraps(view)
+    def slow(request, *args, **kwargs):
+        response = view(request, *args, **kwargs)
+        if not stage.sold.is_set():
+            stage.sold.set()
+            stage.go_on.wait(20)
+        return response
+
+    return slow
+
+
+@locked_view("sale", blocking_timeout=20)
+@slow_to_commit
+def buy(request, limit):
+    return sell(request, limit)
+
+
+@locked_view("sale", blocking_timeout=20)
+class Buy(View):
+    @slow_to_commit
+    def dispatch(self, request, limit):
+        return sell(request, limit)
+
+
+@slow_to_commit
+def buy_naively(request, limit):
+    """The lock within the transaction: given back before the commit."""
+    with lock("sale", blocking_timeout=20):
+        return sell(request, limit)
+
+
+@slow_to_commit
+def buy_kept(request, limit):
+    """The same, kept until the commit."""
+    with lock("sale", blocking_timeout=20, release_on_commit="write"):
+        return sell(request, limit)
+
+
+urlpatterns = [
+    path("stock/<str:sku>/", stock),
+    path("class/<str:sku>/", Stock.as_view()),
+    path("buy/function/<int:limit>/", buy),
+    path("buy/class/<int:limit>/", Buy.as_view()),
+    path("buy/naively/<int:limit>/", buy_naively),
+    path("buy/kept/<int:limit>/", buy_kept),
+]

@@ -1,0 +1,247 @@
+"""With ATOMIC_REQUESTS the lock outlives the request's transaction: the proof, over HTTP, with threads and a database file.
+
+Each test sells the only item there is. The first request has sold it and is about to commit when the second one comes.
+"""
+
+import threading
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+
+import pytest
+from django.core.handlers.wsgi import WSGIHandler
+from django.core.servers.basehttp import ThreadedWSGIServer, WSGIRequestHandler
+from django.db import connections, transaction
+from django.http import HttpResponse
+from django.test import AsyncRequestFactory, RequestFactory
+from django.utils.decorators import method_decorator
+from django.views import View
+
+from django_redlock import lock, locks
+from django_redlock.decorators import locked_view
+from django_redlock.errors import LockLost
+from tests.django import sale
+from tests.support.databases import sqlite_file
+from tests.support.service import poll
+
+pytestmark = pytest.mark.usefixtures("stores")
+
+
+class Handler(WSGIRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+class Server(ThreadedWSGIServer):
+    daemon_threads = True
+
+    def process_request_thread(self, request, client_address):
+        super().process_request_thread(request, client_address)
+        connections.close_all()
+
+
+@pytest.fixture
+def database(tmp_path, django_db_blocker):
+    """`write`, with ATOMIC_REQUESTS, and `read`, without: one file with an empty table."""
+    path = tmp_path / "sale.sqlite3"
+    with django_db_blocker.unblock(), sqlite_file("write", path, ATOMIC_REQUESTS=True), sqlite_file("read", path):
+        with connections["write"].cursor() as cursor:
+            cursor.execute("CREATE TABLE sold (id INTEGER PRIMARY KEY)")
+        yield lambda: connections["read"].cursor().execute("SELECT count(*) FROM sold").fetchone()[0]
+
+
+@pytest.fixture
+def stage(monkeypatch):
+    stage = sale.Stage()
+    monkeypatch.setattr(sale, "stage", stage)
+    yield stage
+    stage.go_on.set()
+
+
+@pytest.fixture
+def shop(settings, database, stage):
+    """`shop("function")` buys from that view and says what came of it."""
+    settings.ROOT_URLCONF, settings.MIDDLEWARE, settings.ALLOWED_HOSTS = "tests.django.sale", [], ["*"]
+    server = Server(("127.0.0.1", 0), Handler)
+    server.set_app(WSGIHandler())
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+
+    def buy(how, limit=1):
+        url = f"http://127.0.0.1:{server.server_port}/buy/{how}/{limit}/"
+        try:
+            with urllib.request.urlopen(url, timeout=60) as response:
+                return HTTPStatus(response.status).phrase
+        except urllib.error.HTTPError as error:
+            with error:
+                return HTTPStatus(error.status).phrase
+
+    yield buy
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def two_buyers(shop, stage, own_thread, how):
+    """The first has sold and not committed; the second either reads the stock now, or waits for the lock."""
+    answers = []
+    threads = [own_thread(lambda: answers.append(shop(how)))]
+    assert stage.sold.wait(20)
+    assert stage.looked.acquire(timeout=20)
+    threads.append(own_thread(lambda: answers.append(shop(how))))
+
+    def second_is_there():
+        held = locks["default"].describe("sale")
+        return (held is not None and held.waiters == 1) or stage.looked.acquire(blocking=False)
+
+    poll(second_is_there, timeout=20, what="the second buyer")
+    stage.go_on.set()
+    for thread in threads:
+        thread.join(60)
+    return sorted(answers)
+
+
+@pytest.mark.parametrize("how", ["function", "class", "kept"])
+def test_sells_what_there_is(shop, stage, own_thread, database, how):
+    """The second request gets the lock after the first one's commit, and sees that nothing is left."""
+    assert two_buyers(shop, stage, own_thread, how) == ["Created", "Gone"]
+    assert database() == 1
+
+
+def test_oversells_with_the_lock_inside_the_transaction(shop, stage, own_thread, database):
+    """The same with a lock that is released before the commit: one item is sold twice. This is what the rule is for."""
+    assert two_buyers(shop, stage, own_thread, "naively") == ["Created", "Created"]
+    assert database() == 2
+
+
+@pytest.mark.parametrize("how", ["function", "class"])
+def test_a_crowd(shop, stage, own_thread, database, how):
+    """Thirty buyers, ten at a time, five items: five are sold."""
+    stage.sold.set()
+    answers, buyers = [], threading.Semaphore(30)
+
+    def buy():
+        while buyers.acquire(blocking=False):
+            answers.append(shop(how, limit=5))
+
+    for thread in [own_thread(buy) for _ in range(10)]:
+        thread.join(60)
+    assert {answer: answers.count(answer) for answer in answers} == {"Created": 5, "Gone": 25}
+    assert database() == 5
+
+
+# ── details, without a server ────────────────────────────────────────────────────────────────
+
+
+def respond(view, request=None):
+    """As Django's handler calls a view."""
+    return WSGIHandler().make_view_atomic(view)(request or RequestFactory().get("/"))
+
+
+def state(request, **kwargs):
+    """Which databases are in a transaction."""
+    return HttpResponse(" ".join(alias for alias in ("write", "read") if connections[alias].in_atomic_block))
+
+
+class OnDispatch(View):
+    def get(self, request):
+        return state(request)
+
+
+VIEWS = {
+    "function": locked_view("stock")(state),
+    "as_view": locked_view("stock")(OnDispatch.as_view()),
+    "class": locked_view("stock")(type("OnClass", (OnDispatch,), {})).as_view(),
+    "dispatch": method_decorator(locked_view("stock"), name="dispatch")(type("D", (OnDispatch,), {})).as_view(),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_transaction_is_open_in_the_view(database, view):
+    """ATOMIC_REQUESTS is honoured for the databases that ask for it."""
+    assert respond(view).content == b"write"
+
+
+@pytest.mark.parametrize("order", ["above", "below"])
+def test_non_atomic_requests(database, order):
+    """A view that has opted out gets no transaction, whichever decorator stands first."""
+    decorators = [locked_view("stock"), transaction.non_atomic_requests(using="write")]
+    view = lambda request: state(request)  # noqa: E731, PLW0108  (a function of its own: decorators leave marks)
+    for decorate in decorators if order == "above" else reversed(decorators):
+        view = decorate(view)
+    assert respond(view).content == b""
+
+
+def test_rollback(database):
+    """What a view wrote that raises is rolled back, and the lock is free."""
+
+    @locked_view("stock")
+    def view(request):
+        connections["write"].cursor().execute("INSERT INTO sold DEFAULT VALUES")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        respond(view)
+    assert database() == 0
+    assert not lock("stock").locked()
+
+
+@pytest.mark.parametrize("on_lost", ["raise", "warn"])
+def test_lost_lock_rolls_back(database, on_lost):
+    """A lock that is lost in the view: LockLost and nothing written, unless on_lost says otherwise."""
+
+    @locked_view("stock", ttl=0.2, auto_renew=False, on_lost=on_lost)
+    def view(request):
+        connections["write"].cursor().execute("INSERT INTO sold DEFAULT VALUES")
+        poll(lambda: request.lock.lost, timeout=20, what="the end of the lease")
+        return HttpResponse()
+
+    if on_lost == "raise":
+        with pytest.raises(LockLost):
+            respond(view)
+    else:
+        respond(view)
+    assert database() == (on_lost == "warn")
+
+
+def test_refused_request_opens_no_transaction(database):
+    """Who does not get the lock does not even connect."""
+    with lock("stock"):
+        connections["write"].close()
+        assert respond(VIEWS["function"]).status_code == 409
+        assert connections["write"].connection is None
+
+
+def test_wrong_place(database):
+    """On a handler method the transaction would be outside: an error that says where the decorator belongs."""
+
+    class Page(View):
+        @method_decorator(locked_view("stock"))
+        def get(self, request):
+            raise AssertionError("never called")
+
+    with pytest.raises(TypeError, match="transaction of ATOMIC_REQUESTS on 'write' is outside the lock: put"):
+        respond(Page.as_view())
+
+
+async def test_async_view(database):
+    """Async views have no transactions: Django's own error."""
+
+    @locked_view("stock")
+    async def view(request):
+        raise AssertionError("never called")
+
+    with pytest.raises(RuntimeError, match="ATOMIC_REQUESTS with async views"):
+        await respond(view, AsyncRequestFactory().get("/"))
+    assert not await lock("stock").alocked()
+
+
+async def test_async_view_that_has_opted_out(database):
+    """One that has opted out works."""
+
+    @locked_view("stock")
+    @transaction.non_atomic_requests(using="write")
+    async def view(request):
+        return HttpResponse(request.lock.name)
+
+    assert (await respond(view, AsyncRequestFactory().get("/"))).content == b"stock"

@@ -1,0 +1,317 @@
+"""`@locked_view`: functions, async functions, classes; and what a request without the lock gets."""
+
+import asyncio
+import logging
+
+import pytest
+from asgiref.sync import iscoroutinefunction
+from django.http import HttpResponse, JsonResponse
+from django.test import AsyncRequestFactory, RequestFactory, override_settings
+from django.utils.decorators import method_decorator
+from django.views import View
+from redis import Redis
+
+from django_redlock import lock, locks
+from django_redlock.decorators import locked_view
+from django_redlock.errors import LockLost, LockNotAcquired, LockNotSupported
+
+pytestmark = pytest.mark.usefixtures("stores")
+
+get, aget = RequestFactory().get, AsyncRequestFactory().get
+
+
+def answer(request, *args, **kwargs):
+    """What the views here answer: which lock they hold, and whether that is so."""
+    return JsonResponse({"lock": request.lock.name, "held": locks["default"].lock(request.lock.name).locked()})
+
+
+@locked_view("stock:{sku}")
+def function(request, sku="apple"):
+    return answer(request)
+
+
+@locked_view("stock:{sku}")
+async def afunction(request, sku="apple"):
+    await asyncio.sleep(0)
+    return await asyncio.to_thread(answer, request)
+
+
+@locked_view("stock:{sku}")
+class OnClass(View):
+    def get(self, request, sku):
+        return answer(request)
+
+
+@method_decorator(locked_view("stock:{sku}"), name="dispatch")
+class OnDispatch(View):
+    def get(self, request, sku):
+        return answer(request)
+
+
+class OnHandler(View):
+    @method_decorator(locked_view("stock:{sku}"))
+    def get(self, request, sku):
+        return answer(request)
+
+
+@locked_view("stock:{sku}")
+class AsyncOnClass(View):
+    async def get(self, request, sku):
+        return await asyncio.to_thread(answer, request)
+
+
+@method_decorator(locked_view("stock:{sku}"), name="dispatch")
+class AsyncOnDispatch(View):
+    async def get(self, request, sku):
+        return await asyncio.to_thread(answer, request)
+
+
+class AsyncOnHandler(View):
+    @method_decorator(locked_view("stock:{sku}"))
+    async def get(self, request, sku):
+        return await asyncio.to_thread(answer, request)
+
+
+class Inherited(OnClass):
+    pass
+
+
+SYNC = [function, OnClass.as_view(), OnDispatch.as_view(), OnHandler.as_view(), Inherited.as_view()]
+ASYNC = [afunction, AsyncOnClass.as_view(), AsyncOnDispatch.as_view(), AsyncOnHandler.as_view()]
+
+
+def called(view, name="sku", value="pear"):
+    """The response, whatever the colour of the view."""
+    if not asyncio.iscoroutinefunction(view):
+        return view(get("/"), **{name: value})
+    return asyncio.run(closing(view(aget("/"), **{name: value})))
+
+
+async def closing(work):
+    """A loop that ends closes the connections that it had."""
+    try:
+        return await work
+    finally:
+        await locks["default"].aclose()
+
+
+@pytest.mark.parametrize("view", [*SYNC, *ASYNC])
+def test_holds_the_lock(view):
+    """The view has the lock as `request.lock`; afterwards it is free."""
+    assert called(view).content == b'{"lock": "stock:pear", "held": true}'
+    assert not lock("stock:pear").locked()
+
+
+@pytest.mark.parametrize("view", [*SYNC, *ASYNC])
+def test_conflict(view):
+    """Held by another: 409, when to come again, and no word of who holds it."""
+    with lock("stock:pear", ttl=20, owner="secret"):
+        response = called(view)
+        assert called(view, value="apple").status_code == 200
+    assert response.status_code == 409
+    assert 1 < int(response["Retry-After"]) <= 20
+    assert response["Cache-Control"] == "no-store"
+    assert b"secret" not in response.content
+
+
+@pytest.mark.parametrize("view", [*SYNC, *ASYNC])
+def test_store_down(view, settings, caplog):
+    """No store: 503 with Retry-After, the cause in the log, and the view is not called."""
+    settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": "redis://127.0.0.1:1/0"}}
+    response = called(view)
+    assert response.status_code == 503
+    assert int(response["Retry-After"]) >= 1
+    [record] = [record for record in caplog.records if record.name == "django_redlock"]
+    assert record.levelno == logging.ERROR
+    assert "GET /" in record.getMessage()
+
+
+@pytest.mark.parametrize("view", [*SYNC, *ASYNC])
+def test_marks(view):
+    """Django keeps its transactions off, for every alias; async views stay marked as such."""
+    if view not in (SYNC[3], ASYNC[3]):
+        assert "default" in view._non_atomic_requests
+        assert "anything" in view._non_atomic_requests
+    assert iscoroutinefunction(view) == (view in ASYNC)
+
+
+def test_retry_after_is_whole_seconds_and_one_at_least():
+    """A lease of a few milliseconds is worth a second; one without an end some default."""
+    with lock("stock:pear", ttl=0.2, auto_renew=False, min_hold=0.2):
+        assert function(get("/"), "pear")["Retry-After"] == "1"
+    key = lock("stock:forever")._keys.lock
+    with Redis.from_url(locks["default"].location) as client:
+        client.set(key, "another program's")
+        assert function(get("/"), "forever")["Retry-After"] == "5"
+
+
+def test_waits_when_asked_to(own_thread):
+    """With blocking_timeout a request waits for its turn."""
+    waiting = locked_view("stock", blocking_timeout=20)(lambda request: HttpResponse("got it"))
+    held = lock("stock")
+    held.acquire()
+    answers = []
+    thread = own_thread(lambda: answers.append(waiting(get("/")).content))
+    own_thread.until(lambda: locks["default"].describe("stock").waiters == 1)
+    held.release()
+    thread.join(20)
+    assert answers == [b"got it"]
+
+
+@pytest.mark.parametrize("options", [{}, {"blocking": False}, {"blocking_timeout": 0}])
+def test_ways_not_to_wait(options):
+    """By default, and said in either way, nobody waits."""
+    view = locked_view("stock", **options)(lambda request: HttpResponse())
+    assert view(get("/")).status_code == 200
+    with lock("stock"):
+        assert view(get("/")).status_code == 409
+
+
+@pytest.mark.parametrize("decorated", ["sync", "async"])
+def test_on_conflict_status(decorated):
+    """Another status, with Retry-After all the same."""
+    view = locked_view("stock", on_conflict=429)(sync_view if decorated == "sync" else async_view)
+    with lock("stock"):
+        response = called(view)
+    assert response.status_code == 429
+    assert "Retry-After" in response
+
+
+def sync_view(request, **kwargs):
+    return HttpResponse("view")
+
+
+async def async_view(request, **kwargs):
+    return HttpResponse("view")
+
+
+def explain(request, error):
+    assert isinstance(error, LockNotAcquired)
+    return HttpResponse(f"{request.path} {error.name} {error.retry_after > 0}", status=423)
+
+
+async def aexplain(request, error):
+    return explain(request, error)
+
+
+@pytest.mark.parametrize(("view", "on_conflict"), [(sync_view, explain), (async_view, explain), (async_view, aexplain)])
+def test_on_conflict_callable(view, on_conflict):
+    """A function of request and error answers; for an async view it may be async."""
+    view = locked_view("stock", on_conflict=on_conflict)(view)
+    with lock("stock"):
+        response = called(view)
+    assert (response.status_code, response.content) == (423, b"/ stock True")
+
+
+@pytest.mark.parametrize("on_conflict", [None, "409", 99, 600, True, 409.0])
+def test_bad_on_conflict(on_conflict):
+    """What is no status and no function is refused when decorated."""
+    with pytest.raises(TypeError, match="on_conflict is an HTTP status or a function"):
+        locked_view("stock", on_conflict=on_conflict)
+
+
+@pytest.mark.parametrize("fail", ["raise", "lose"])
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_errors_of_the_view(fail, colour):
+    """What the view raises comes through, and the lock is free then; a lock lost in it is LockLost."""
+
+    def body():
+        if fail == "raise":
+            raise LockNotAcquired("another lock: not our business")
+        locks["default"].force_release("stock")
+        return HttpResponse()
+
+    async def abody():
+        return await asyncio.to_thread(body)
+
+    if colour == "sync":
+        view = locked_view("stock")(lambda request, **kwargs: body())
+    else:
+
+        @locked_view("stock")
+        async def view(request, **kwargs):
+            return await abody()
+
+    with pytest.raises(LockNotAcquired if fail == "raise" else LockLost):
+        called(view)
+    assert not lock("stock").locked()
+
+
+def test_names_from_the_request():
+    """The request is a field too, whatever the view calls it, and positional arguments are found by name."""
+
+    @locked_view("cart:{request.method}:{req.path}:{sku}")
+    def view(req, sku):
+        return HttpResponse(req.lock.name)
+
+    assert view(get("/shop/"), "pear").content == b"cart:GET:/shop/:pear"
+
+
+def test_request_in_the_client(client, settings):
+    """Through Django's whole stack: URL arguments, middleware, response."""
+    settings.ROOT_URLCONF = "tests.django.sale"
+    assert client.get("/stock/pear/").json() == {"lock": "stock:pear", "held": True}
+    assert client.get("/class/pear/").json() == {"lock": "stock:pear", "held": True}
+    with lock("stock:pear"):
+        assert client.get("/stock/pear/").status_code == 409
+        assert client.get("/class/pear/").status_code == 409
+
+
+def test_name_that_cannot_be_one(client, settings):
+    """A URL that makes a name too long is the client's mistake: 400."""
+    settings.ROOT_URLCONF = "tests.django.sale"
+    assert client.get(f"/stock/{'x' * 600}/").status_code == 400
+
+
+def test_unknown_name_at_decoration():
+    """A field that no argument has is an error when the view is decorated; on a class, with the request."""
+    with pytest.raises(TypeError, match="no argument 'skew'"):
+        locked_view("stock:{skew}")(lambda request, sku: None)
+    with pytest.raises(TypeError, match="needs 'skew', which this call does not have"):
+        locked_view("stock:{skew}")(type("Page", (View,), {"get": answer})).as_view()(get("/"), sku="pear")
+
+
+@pytest.mark.parametrize("decorated", [OnClass.get, type("Plain", (), {}), classmethod(print), None])
+def test_refuses_what_is_no_view(decorated):
+    """A method without method_decorator, a class without as_view: an error that says where the decorator belongs."""
+    with pytest.raises(TypeError, match="put locked_view\\(\\) on the view function, on the class"):
+        locked_view("stock")(decorated)
+
+
+def test_refuses_a_method_when_called():
+    """A method that does not name its first argument `self` is noticed when it is called."""
+
+    class Page(View):
+        @locked_view("stock")
+        def get(this, request):  # noqa: N805
+            raise AssertionError("never called")
+
+    with pytest.raises(TypeError, match="got Page instead of a request: put"):
+        Page.as_view()(get("/"))
+
+
+def test_typos():
+    """Unknown options and a forgotten name are errors when decorated."""
+    with pytest.raises(TypeError, match="no option 'tll'"):
+        locked_view("stock", tll=3)
+    with pytest.raises(TypeError, match="begins with the name"):
+        locked_view(sync_view)
+
+
+def test_stripes():
+    """Stripes where the backend has none: an error, not one lock for all. Where it has them, a free one."""
+    view = locked_view("stock", stripes=4, using="memory")(lambda request: HttpResponse(request.lock.name))
+    backend = locks["memory"]
+    if not hasattr(backend, "striped"):
+        with pytest.raises(LockNotSupported, match="stripes"):
+            view(get("/"))
+        backend.striped = lambda name, stripes, **options: backend.lock(f"{name}#{stripes}", **options)
+    assert view(get("/")).status_code == 200
+
+
+@override_settings(MIDDLEWARE=[])
+def test_settings_are_read_late(settings):
+    """Decorating reads no settings: the alias may not exist yet."""
+    view = locked_view("stock", using="later")(sync_view)
+    settings.REDLOCK = {"later": settings.REDLOCK["memory"]}
+    assert view(get("/")).content == b"view"
