@@ -75,7 +75,7 @@ def _members(value: Sequence[bytes]) -> tuple[str, tuple[Owner, ...]]:
     return "semaphore", tuple(Owner.parse(split_value(member)[1]) for member in value[::2])
 
 
-def _unknown(value: bytes) -> tuple[str, tuple[Owner, ...]]:
+def _unknown(_value: bytes) -> tuple[str, tuple[Owner, ...]]:
     return "", ()
 
 

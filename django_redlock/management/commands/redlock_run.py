@@ -1,0 +1,142 @@
+"""``manage.py redlock_run NAME -- COMMAND``: run a command under a lock, like flock(1)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from ...errors import LockError, LockLost, LockUnavailable
+from ...handler import lock
+from ..base import explain
+
+NOT_GOT, STORE_DOWN, LOST, NOT_EXECUTABLE, NOT_FOUND = 75, 69, 70, 126, 127  # 69, 70, 75: as in sysexits.h
+FORWARDED = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+FROM_THE_TERMINAL = {signal.SIGINT, signal.SIGQUIT}
+
+
+class Command(BaseCommand):
+    help = "Runs a command while holding a lock: redlock_run NAME -- COMMAND [ARGUMENT …]"
+    epilog = f"""The command finds the lock's name in REDLOCK_NAME and its fencing token in REDLOCK_FENCING_TOKEN.
+Signals are passed on to it.
+
+Exit code: the command's; 128 + n when signal n ended it; {NOT_GOT} the lock is held by another (0 with
+--skip-if-locked); {STORE_DOWN} the store can't be asked; {LOST} the lock was lost while the command ran;
+{NOT_EXECUTABLE}, {NOT_FOUND} the command can't be executed, is not found."""
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        explain(parser, self.epilog)
+        parser.add_argument("name", metavar="NAME")
+        parser.add_argument("command", nargs="+", metavar="COMMAND", help="behind --, with its arguments")
+        parser.add_argument("--using", default="default", metavar="ALIAS", help="store (default: 'default')")
+        parser.add_argument("--timeout", type=float, metavar="SECONDS", help="wait that long (default: without an end)")
+        parser.add_argument("--skip-if-locked", action="store_true", help="don't wait; held by another is no failure")
+        parser.add_argument("--ttl", type=float, metavar="SECONDS", help="lease, renewed while the command runs")
+        parser.add_argument("--on-lost", choices=("kill", "warn"), default="kill", help="when the lock is lost (kill)")
+        parser.add_argument("--grace", type=float, default=10, metavar="SECONDS", help="from SIGTERM to SIGKILL (10)")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        raise SystemExit(self._run(**options))
+
+    def _run(self, *, name: str, command: list[str], using: str, skip_if_locked: bool, **options: Any) -> int:
+        child = Child(command, options["grace"])
+        on_lost = {
+            "kill": child.stop,
+            "warn": lambda _: self._complain(f"lock {name!r} was lost; {command[0]} runs on"),
+        }
+        held = lock(
+            name,
+            using=using,
+            ttl=options["ttl"],
+            auto_renew=True,
+            fencing=True,
+            owner={"command": " ".join(command)[:200]},
+            on_lost=on_lost[options["on_lost"]],
+        )
+        timeout = options["timeout"]
+        wait = {"timeout": -1 if timeout is None else timeout} if timeout != 0 else {"blocking": False}
+        try:
+            if not held.acquire(**({"blocking": False} if skip_if_locked and timeout is None else wait)):
+                if not skip_if_locked:
+                    self._complain(f"lock {name!r} is held by another")
+                return 0 if skip_if_locked else NOT_GOT
+        except LockUnavailable as error:
+            return self._complain(str(error), STORE_DOWN)
+        except LockError as error:
+            return self._complain(str(error), NOT_GOT)
+        try:
+            code = child.run({"REDLOCK_NAME": name, "REDLOCK_FENCING_TOKEN": str(held.fencing_token)})
+        except OSError as error:
+            self._complain(f"{command[0]}: {error.strerror}")
+            code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+        try:
+            held.release()
+        except LockLost:
+            if options["on_lost"] == "kill":
+                return self._complain(f"lock {name!r} was lost while {command[0]} ran", LOST)
+        except LockUnavailable as error:
+            self._complain(str(error))  # it ran under a valid lease
+        return code
+
+    def _complain(self, text: str, code: int = 0) -> int:
+        self.stderr.write(self.style.ERROR(text))
+        return code
+
+
+class Child:
+    """The command's process."""
+
+    def __init__(self, command: list[str], grace: float) -> None:
+        self._command = command
+        self._grace = grace
+        self._process: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []
+        self._lost = threading.Event()
+        self._ended = threading.Event()
+
+    def run(self, environment: dict[str, str]) -> int:
+        """Run to the end and pass on signals; the exit code as a shell says it. Raises ``OSError``."""
+        signals = [getattr(signal, each) for each in FORWARDED]
+        before = {each: signal.signal(each, self._forward) for each in signals}
+        try:
+            with subprocess.Popen(self._command, env={**os.environ, **environment}) as self._process:
+                for number in self._early:
+                    self._process.send_signal(number)
+                if self._lost.is_set():  # before there was a process to stop
+                    threading.Thread(target=self.stop, daemon=True).start()
+                code = self._process.wait()
+        finally:
+            self._ended.set()
+            for each, handler in before.items():
+                signal.signal(each, handler)
+        return code if code >= 0 else 128 - code
+
+    def _forward(self, number: int, frame: Any) -> None:
+        if number in FROM_THE_TERMINAL and _in_foreground():
+            return  # the terminal has told the child as well
+        if self._process is None:
+            self._early.append(number)
+        else:
+            self._process.send_signal(number)
+
+    def stop(self, held: Any = None) -> None:
+        """The lock is lost: SIGTERM, and SIGKILL if that is not enough. Runs on a thread of its own."""
+        self._lost.set()
+        process = self._process
+        if process is not None:
+            process.terminate()
+            if not self._ended.wait(self._grace):
+                process.kill()
+
+
+def _in_foreground() -> bool:
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except (OSError, ValueError):
+        return False

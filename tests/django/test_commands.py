@@ -1,0 +1,258 @@
+"""`redlock_list`, `redlock_release` and `redlock_check`, on real stores."""
+
+import csv
+import io
+import json
+
+import pytest
+from django.core.management import CommandError, call_command
+
+
+class Done:
+    """How a command ended, and what it wrote."""
+
+    def __init__(self, *args, **options):
+        out, err = io.StringIO(), io.StringIO()
+        self.code = 0
+        try:
+            call_command(*args, stdout=out, stderr=err, **options)
+        except SystemExit as end:
+            self.code = end.code
+        self.out, self.err = out.getvalue(), err.getvalue()
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def answer(monkeypatch):
+    """`answer("y")`: what the operator types."""
+    return lambda text: monkeypatch.setattr("sys.stdin", io.StringIO(f"{text}\n"))
+
+
+# ── list ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_list(stores):
+    """A line for each lock of every store, with its holder."""
+    with stores["default"].lock("stock:42", owner="till 7"), stores["memory"].lock("invoice:7"):
+        done = Done("redlock_list")
+    assert done.code == 0
+    assert [line.split()[:2] for line in done.out.splitlines()] == [
+        ["STORE", "NAME"],
+        ["memory", "invoice:7"],
+        ["default", "stock:42"],
+    ]
+    assert "till 7" in done.out
+
+
+def test_list_formats(stores):
+    """JSON and CSV hold the same facts, and nothing else is on stdout."""
+    with stores["default"].lock('stock,"42"\n'):
+        [row] = Done("redlock_list", format="json").json
+        [line] = csv.DictReader(io.StringIO(Done("redlock_list", format="csv").out))
+    assert row["name"] == line["name"] == 'stock,"42"\n'
+    assert 0 < row["ttl"] <= 30
+    assert row["digest"] == line["digest"]
+    assert "token" not in row
+    assert Done("redlock_list", format="json").json == []
+
+
+@pytest.mark.parametrize(
+    ("args", "names"),
+    [
+        (["ck:4"], ["stock:42"]),
+        (["st*"], ["stock:42", "stock:7"]),
+        (["--using", "memory"], ["invoice:7"]),
+        (["--kind", "semaphore"], []),
+        (["--host", "elsewhere"], []),
+        (["--limit", "1", "--using", "default", "stock:7"], ["stock:7"]),
+    ],
+)
+def test_list_filters(stores, args, names):
+    """Search, store, kind, host and limit narrow the list."""
+    backend = stores["default"]
+    with backend.lock("stock:42"), backend.lock("stock:7"), stores["memory"].lock("invoice:7"):
+        assert [row["name"] for row in Done("redlock_list", *args, "--format", "json").json] == names
+
+
+def test_list_says_what_it_left_out(stores):
+    """More locks than the limit: said on stderr."""
+    with stores["default"].lock("a"), stores["default"].lock("b"):
+        done = Done("redlock_list", "--limit", "1")
+    assert "there are more than 1" in done.err
+
+
+def test_list_with_a_store_down(one_down):
+    """The others are listed, and the exit code is 1."""
+    with one_down["default"].lock("stock"):
+        done = Done("redlock_list", format="json")
+    assert (done.code, [row["name"] for row in done.json]) == (1, ["stock"])
+    assert "broken could not be asked" in done.err
+
+
+def test_names_do_not_reach_the_terminal(stores):
+    """Escape sequences and line breaks of a name or an owner are shown, not obeyed."""
+    with stores["default"].lock("a\x1b[31m\nb", owner="x\x1b]0;pwned\x07"):
+        done = Done("redlock_list")
+    assert "\x1b" not in done.out
+    assert r"a\x1b[31m\nb" in done.out
+    assert len(done.out.splitlines()) == 2
+
+
+def test_unknown_store(stores):
+    """A store that isn't configured is an error that names those that are."""
+    with pytest.raises(CommandError, match="no such store: nowhere .configured: default, memory"):
+        call_command("redlock_list", "--using", "nowhere")
+
+
+# ── release ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def held(stores):
+    """Three locks of the default store."""
+    locks = {name: stores["default"].lock(name, on_lost="warn") for name in ("stock:1", "stock:2", "invoice")}
+    assert all(lock.acquire() for lock in locks.values())
+    return lambda: sorted(name for name, lock in locks.items() if lock.locked())
+
+
+def test_release_asks_and_takes_yes(held, answer):
+    """It shows what it would release, and releases after a yes."""
+    answer("y")
+    done = Done("redlock_release", "stock:1")
+    assert "Release 1 lock by force? [y/N]" in done.out
+    assert "released" in done.out
+    assert (done.code, held()) == (0, ["invoice", "stock:2"])
+
+
+@pytest.mark.parametrize("text", ["", "n", "yeah", "nothing at all"])
+def test_release_takes_no(held, answer, text):
+    """Anything but a yes is a no, an end of input too."""
+    answer(text)
+    with pytest.raises(CommandError, match="nothing was released"):
+        call_command("redlock_release", "stock:1", stdout=io.StringIO())
+    assert held() == ["invoice", "stock:1", "stock:2"]
+
+
+def test_release_by_pattern(held):
+    """A glob releases all that match it."""
+    done = Done("redlock_release", "stock:*", "--yes", "--format", "json")
+    assert {row["name"]: row["result"] for row in done.json} == {"stock:1": "released", "stock:2": "released"}
+    assert held() == ["invoice"]
+
+
+def test_release_exact(stores, held):
+    """With --exact a star is a star."""
+    assert "Nothing to release" in Done("redlock_release", "--exact", "stock:*", "--yes").out
+    assert held() == ["invoice", "stock:1", "stock:2"]
+
+
+def test_release_dry_run(held):
+    """--dry-run shows and releases nothing."""
+    done = Done("redlock_release", "*", "--dry-run")
+    assert "Would release 3 locks" in done.out
+    assert [row["result"] for row in Done("redlock_release", "*", "--dry-run", "--format", "json").json] == [None] * 3
+    assert held() == ["invoice", "stock:1", "stock:2"]
+
+
+def test_release_older_than(stores, held):
+    """--older-than leaves alone what was taken later, or does not say when."""
+    with stores["default"].lock("old", owner={"since": 1.0}), stores["default"].lock("unknown", owner={"since": 0.0}):
+        done = Done("redlock_release", "*", "--older-than", "3600", "--dry-run", "--format", "json")
+    assert [row["name"] for row in done.json] == ["old"]
+
+
+def test_release_only_what_was_shown(stores, held, monkeypatch):
+    """What changes hands while the operator thinks is not released, and the exit code says so."""
+    backend = stores["default"]
+    other = backend.lock("stock:1")
+
+    def readline():
+        backend.force_release("stock:1")
+        assert other.acquire(blocking=False)
+        return "yes\n"
+
+    monkeypatch.setattr("sys.stdin", type("Operator", (), {"readline": staticmethod(readline)}))
+    done = Done("redlock_release", "stock:1")
+    assert (done.code, other.owned()) == (1, True)
+    assert "changed hands, not released" in done.out
+    other.release()
+
+
+def test_release_with_a_store_down(one_down, held):
+    """What can be released is, and the exit code is 1."""
+    done = Done("redlock_release", "stock:1", "--using", "broken", "--using", "default", "--yes")
+    assert (done.code, held()) == (1, ["invoice", "stock:2"])
+    assert "Connection refused" in done.err
+
+
+def test_release_json_cannot_ask(held):
+    """JSON on stdout leaves no room for a question."""
+    with pytest.raises(CommandError, match="needs --yes or --dry-run"):
+        call_command("redlock_release", "*", "--format", "json")
+    assert held() == ["invoice", "stock:1", "stock:2"]
+
+
+# ── check ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_check(stores):
+    """All well: exit code 0, and each store is named."""
+    done = Done("redlock_check")
+    assert done.code == 0
+    assert done.out.count("ok  ") == 2
+    assert "version" in done.out
+
+
+def test_check_json(one_down):
+    """The same as JSON; a store that is down makes the exit code 2, and says why."""
+    done = Done("redlock_check", format="json")
+    assert done.code == 2
+    assert done.json["default"][0]["ok"]
+    assert "Connection refused" in done.json["broken"][0]["problems"][0]
+
+
+def test_check_finds_eviction(stores, redis_server):
+    """A server that may drop locks when its memory runs out is a problem."""
+    with redis_server.client() as redis:
+        redis.config_set("maxmemory", "100mb")
+        redis.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            done = Done("redlock_check", "--using", "default")
+        finally:
+            redis.config_set("maxmemory-policy", "noeviction")
+            redis.config_set("maxmemory", "0")
+    assert done.code == 2
+    assert "maxmemory-policy is allkeys-lru" in done.out
+
+
+def test_check_finds_a_replica(stores, redis_server, own_redis, settings):
+    """A replica takes no writes: a problem."""
+    replica = own_redis("--replicaof", "127.0.0.1", str(redis_server.port))
+    settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": replica.url}}
+    done = Done("redlock_check")
+    assert done.code == 2
+    assert "is a slave, which takes no writes" in done.out
+
+
+def test_check_fix_loads_scripts(stores, redis_server):
+    """--fix loads what is missing."""
+    with redis_server.client() as redis:
+        redis.script_flush()
+    [before] = Done("redlock_check", "--using", "default", format="json").json["default"]
+    [after] = Done("redlock_check", "--using", "default", "--fix", format="json").json["default"]
+    loaded, total = after["scripts"].split("/")
+    assert before["scripts"].startswith("0/")
+    assert loaded == total
+
+
+def test_check_arm_says_what_it_asserts_and_asks(stores, answer):
+    """Arming is an assertion of the operator's: without a yes nothing is armed."""
+    answer("no")
+    with pytest.raises(CommandError, match="nothing was armed"):
+        call_command("redlock_check", "--arm", stdout=io.StringIO(), stderr=io.StringIO())
+    done = Done("redlock_check", "--arm", "--yes", "--using", "default")
+    assert "no lock is held" in done.err
+    assert "armed" in done.err

@@ -1,0 +1,189 @@
+"""`manage.py redlock_run`, as real processes on a real Redis."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from tests.support.service import poll
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def backend(redis_url):
+    backend = RedisBackend(redis_url)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def start(redis_url, tmp_path):
+    """`start(*args)`: a `redlock_run` that runs beside the test."""
+    running = []
+
+    def begin(*args):
+        command = [sys.executable, ROOT / "manage.py", "redlock_run", *args]
+        environment = {
+            **os.environ,
+            "TESTPROJECT_REDIS": redis_url,
+            "TESTPROJECT_DATABASE": str(tmp_path / "db.sqlite3"),
+        }
+        process = subprocess.Popen(
+            command, env=environment, cwd=tmp_path, text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        running.append(process)
+        return process
+
+    yield begin
+    for process in running:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.fixture
+def run(start):
+    """`run(*args)`: the same to its end; exit code, stdout, stderr."""
+
+    def to_the_end(*args):
+        process = start(*args)
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    return to_the_end
+
+
+def until_held(backend, process):
+    poll(lambda: backend.describe("job") is not None or process.poll() is not None, timeout=30, what="the lock")
+    assert process.poll() is None, process.stderr.read()
+
+
+# A child that says when it is ready for signals, and which one came.
+PATIENT = """
+import signal, sys, threading
+def told(number, frame):
+    print("got", signal.Signals(number).name, flush=True)
+    sys.exit(7)
+for each in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
+    signal.signal(each, told)
+print("ready", flush=True)
+threading.Event().wait(60)
+"""
+STUBBORN = PATIENT.replace("sys.exit(7)", "pass").replace(
+    ".wait(60)", ".wait(5) or [threading.Event().wait(1) for _ in range(60)]"
+)
+
+
+def test_runs_under_the_lock(run, backend):
+    """The command runs while the lock is held, knows its name and fencing token, and the lock is free afterwards."""
+    look = "import os; print(os.environ['REDLOCK_NAME'], int(os.environ['REDLOCK_FENCING_TOKEN']) > 0)"
+    assert run("job", "--", sys.executable, "-c", look)[:2] == (0, "job True\n")
+    assert backend.describe("job") is None
+
+
+@pytest.mark.parametrize(("command", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143)])
+def test_exit_code(run, command, code):
+    """The command's exit code is ours; 128 + n when a signal ended it."""
+    assert run("job", "--", "sh", "-c", command)[0] == code
+
+
+def test_arguments_are_the_commands(run):
+    """Whatever stands behind -- goes to the command, options and another -- included."""
+    assert run("job", "--", "printf", "%s|", "--timeout", "--", "-x")[1] == "--timeout|--|-x|"
+
+
+def test_not_found(run, backend):
+    """A command that isn't there: 127, as in a shell; one that can't be executed: 126. The lock is free."""
+    assert run("job", "--", "no-such-command-anywhere")[0] == 127
+    assert run("job", "--", "/")[0] == 126
+    assert backend.describe("job") is None
+
+
+def test_held_by_another(run, backend):
+    """With --timeout: 75 and nothing runs; with --skip-if-locked: 0 and nothing runs."""
+    with backend.lock("job"):
+        assert run("--timeout", "0", "job", "--", "echo", "ran")[:2] == (75, "")
+        code, out, err = run("--timeout", "0.3", "job", "--", "echo", "ran")
+        assert (code, out) == (75, "")
+        assert "held by another" in err
+        assert run("--skip-if-locked", "job", "--", "echo", "ran") == (0, "", "")
+
+
+def test_waits(start, backend):
+    """Without --timeout it waits until the lock is free."""
+    with backend.lock("job"):
+        process = start("job", "--", "echo", "ran")
+        poll(lambda: backend.describe("job").waiters == 1, timeout=30, what="a waiter")
+    assert process.communicate(timeout=30)[0] == "ran\n"
+
+
+def test_store_down(run, redis_server):
+    """No store: 69, soon, and nothing runs."""
+    redis_server.stop()
+    code, out, err = run("job", "--", "echo", "ran")
+    assert (code, out) == (69, "")
+    assert "can't be asked" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP])
+def test_passes_signals(start, backend, number):
+    """A signal goes to the command, and what it makes of it is our exit code."""
+    process = start("job", "--", sys.executable, "-c", PATIENT)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    assert process.stdout.readline() == f"got {number.name}\n"
+    assert process.wait(30) == 7
+    assert backend.describe("job") is None
+
+
+def test_renews(start, backend):
+    """The lock outlives its ttl while the command runs."""
+    process = start("--ttl", "0.6", "job", "--", sys.executable, "-c", PATIENT)
+    assert process.stdout.readline() == "ready\n"
+    other = backend.lock("job")
+    assert not other.acquire(timeout=1.5)
+    process.terminate()
+    assert other.acquire(timeout=20)
+    other.release()
+
+
+def test_kills_when_lost(start, backend):
+    """The lock is released by force: the command gets SIGTERM, and the exit code is 70."""
+    process = start("--ttl", "0.6", "job", "--", sys.executable, "-c", PATIENT)
+    assert process.stdout.readline() == "ready\n"
+    backend.force_release("job")
+    assert process.stdout.readline() == "got SIGTERM\n"
+    assert process.wait(30) == 70
+    assert "was lost" in process.stderr.read()
+
+
+def test_kills_the_stubborn(start, backend):
+    """A command that ignores SIGTERM is killed after the grace."""
+    process = start("--ttl", "0.6", "--grace", "0.2", "job", "--", sys.executable, "-c", STUBBORN)
+    assert process.stdout.readline() == "ready\n"
+    backend.force_release("job")
+    assert process.stdout.readline() == "got SIGTERM\n"
+    assert process.wait(4) == 70
+
+
+def test_warns_when_lost(start, backend):
+    """With --on-lost warn the command runs on, and its exit code counts."""
+    process = start("--ttl", "0.6", "--on-lost", "warn", "job", "--", sys.executable, "-c", PATIENT)
+    assert process.stdout.readline() == "ready\n"
+    backend.force_release("job")
+    assert "was lost" in process.stderr.readline()
+    process.terminate()
+    assert process.wait(30) == 7
+
+
+def test_no_command(run):
+    """Nothing to run: an error that shows how to write it, exit code 2."""
+    code, _, err = run("job")
+    assert code == 2
+    assert "redlock_run NAME -- COMMAND" in err
