@@ -20,6 +20,9 @@ lock_released = Signal()
 lock_refused = Signal()
 lock_lost = Signal()
 
+# Sent with ``conflict``, a `django_redlock.celery.conflicts.Conflict`; the sender is the task's name.
+task_duplicate = Signal()
+
 _BY_KIND = {"acquired": lock_acquired, "released": lock_released, "refused": lock_refused, "lost": lock_lost}
 
 

@@ -1,0 +1,43 @@
+"""How a declared function becomes a guarded task: when Celery binds the task's class to an app, ours is put before it.
+
+Every way to make a task ends in ``Task.bind``: ``@app.task`` and ``@shared_task``, before and after the app is
+finalized, and ``app.register_task`` with a class. There is no hook there that a task's own base couldn't hide, so
+`bind` itself is wrapped.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from celery import Task
+
+from .guard import Guard
+from .task import SingleInstance
+
+DECLARED = "__redlock__"  # the attribute of a function that carries its options
+
+
+def adopt(task: type[Any]) -> None:
+    """Put `SingleInstance` in front of a task class whose ``run`` was declared, once."""
+    run = inspect.getattr_static(task, "run", None)
+    bound = not isinstance(run, staticmethod)
+    function = run if bound else run.__func__
+    options = getattr(function, DECLARED, None)
+    if options is not None and not issubclass(task, SingleInstance):
+        task.__bases__ = (SingleInstance, *task.__bases__)
+        task.redlock = Guard(options, function, bound)
+
+
+_bind = Task.bind.__func__  # type: ignore[attr-defined]
+
+
+def bind(cls: type[Any], app: Any) -> Any:
+    """``Task.bind``, which adopts first."""
+    adopt(cls)
+    return _bind(cls, app)
+
+
+def install() -> None:
+    """Wrap ``Task.bind``, once a process."""
+    Task.bind = classmethod(bind)  # type: ignore[method-assign,assignment]

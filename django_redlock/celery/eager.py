@@ -1,0 +1,58 @@
+"""``apply()`` and eager mode: lock and release in the same call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from celery import states
+from celery.result import EagerResult
+from kombu.utils.uuid import uuid
+
+from ..core.drivers import drive
+from ..core.events import logger
+from ..core.lease import Refusal
+from ..errors import LockUnavailable
+from .conflicts import conflict_of, decide, marked, marker, tell
+from .guard import Message, new_sending
+from .worker import leave
+
+if TYPE_CHECKING:
+    from .task import SingleInstance
+
+_WORDS = ("skip", "log", "raise", "wait", "replace", "retry")
+# The ids of the tasks that run eagerly further up: Celery runs an eager retry inside the call that it retries.
+_running: ContextVar[tuple[str, ...]] = ContextVar("redlock_eager", default=())
+
+
+def apply(task: SingleInstance, run: Callable[..., Any], args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:
+    """Run the task with its lock held. A duplicate's result has ``duplicate`` set, and the marker as its value."""
+    task_id = options["task_id"] = options.get("task_id") or uuid()
+    if task_id in _running.get():
+        return run(args, kwargs, *rest, **options)
+    guard = task.redlock
+    message = Message(task._name_of(args, kwargs, None), new_sending())
+    ticket = guard.ticket(task, task_id, message)
+    wait = guard.options.wait if "wait" in (guard.options.at_submit, guard.options.at_start) else 0.0
+    try:
+        lock = guard.lock(ticket)
+        outcome = drive(lock._acquiring(wait), lock._store.perform)
+    except LockUnavailable as error:
+        if not guard.options.run_unprotected:
+            raise
+        logger.warning("task %s[%s] runs unprotected: %s", task.name, task_id, error)
+        return run(args, kwargs, *rest, **options)
+    if isinstance(outcome, Refusal):
+        conflict = conflict_of(task.name, task_id, ticket.name, "submit", outcome)
+        word = decide(guard.options.at_submit, conflict, _WORDS)
+        tell(conflict, word == "log")
+        if word in ("raise", "wait"):
+            raise conflict.error()
+        return marked(EagerResult(conflict.holder or task_id, marker(conflict), states.SUCCESS, name=task.name), True)
+    token = _running.set((*_running.get(), task_id))
+    try:
+        return marked(run(args, kwargs, *rest, **options), False)
+    finally:
+        _running.reset(token)
+        leave(lock, ended=True)

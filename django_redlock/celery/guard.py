@@ -1,0 +1,162 @@
+"""What stands between a task and its lock: the key of a call, its ticket, and the store that keeps the record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from hashlib import sha1
+from typing import Any, NamedTuple
+
+from celery import Task
+from celery.utils.time import maybe_make_aware
+from kombu.utils.uuid import uuid
+
+from ..backends.base import Backend
+from ..backends.dummy import DummyBackend
+from ..backends.locmem import LocMemBackend
+from ..core.drivers import drive
+from ..core.flows.single import SingleNode
+from ..core.keys import keys_for
+from ..core.lease import Lease
+from ..core.lock import Lock
+from ..core.primitives import MUTEX
+from ..core.requests import Flow
+from ..core.store import Store
+from ..core.terms import Terms
+from ..errors import LockNotSupported
+from ..handler import locks
+from .keys import Key
+from .memory import MemoryStore
+from .modes import Options
+from .records import Running, Ticket
+
+HEADER = "redlock"  # of the message: [lock's name, sending, how often it was put off]
+VISIBILITY = 3600  # seconds after which kombu's Redis transport delivers again what was not acknowledged, by default
+
+
+class Message(NamedTuple):
+    """What the header says. ``tries``: how often the message was put off because another was in the way."""
+
+    name: str
+    sending: str
+    tries: int = 0
+
+
+class Unleased(Lock):
+    """For modes whose lock is free, or stays as it is, while the body runs: nothing to renew and nothing to lose."""
+
+    def _watch(self, lease: Lease) -> None:
+        """Nothing."""
+
+    def _releasing(self, token: bytes | None = None) -> Flow[None]:
+        lease = self._held()
+        self._lease = None
+        yield from self._store.rule.release(self._primitive, lease.claim)
+
+
+class Guard:
+    """The declaration of one task, joined with the task."""
+
+    def __init__(self, options: Options, function: Callable[..., Any], bound: bool) -> None:
+        self.options = options
+        self._key = Key(function, options.key, options.unique_on)
+        self._this = (None,) if bound else ()
+        self._store: tuple[Backend, Store | None] | None = None
+
+    # ── the call ─────────────────────────────────────────────────────────────────────────────
+
+    def name(self, task: Task[Any, Any], args: Any, kwargs: Any, serializer: str | None = None) -> str:
+        """The lock's name for these arguments. Raises ``TypeError`` when they don't fit the task."""
+        serializer = serializer or task.serializer or task.app.conf.task_serializer
+        return self._key.name(task.name, tuple(args or ()), kwargs or {}, serializer, self._this)
+
+    def message(self, task: Task[Any, Any], request: Any) -> Message:
+        """The header of a message that a worker got; made up for one that was sent by the task's name only."""
+        header = request.get(HEADER)
+        if header:
+            return Message(*header)
+        # Redelivered it is the same again, and a retry is another one.
+        sending = sha1(f"{request.id} {request.retries}".encode(), usedforsecurity=False).hexdigest()
+        return Message(self.name(task, request.args, request.kwargs), sending)
+
+    def ticket(self, task: Task[Any, Any], task_id: str, message: Message, delay: float = 0.0) -> Ticket:
+        """The terms of one call, which may start ``delay`` seconds from now."""
+        options, backend = self.options, self.backend
+        visibility = (task.app.conf.broker_transport_options or {}).get("visibility_timeout", VISIBILITY)
+        return Ticket(
+            message.name,
+            keys_for(backend.key_prefix.encode(), message.name.encode()),
+            task.name,
+            task_id,
+            message.sending,
+            options.mode,
+            options.limit,
+            options.ttl,
+            options.life + delay,
+            2.0 * visibility,
+        )
+
+    # ── the store ────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def backend(self) -> Backend:
+        """The backend of the alias ``using``."""
+        return locks[self.options.using]
+
+    @property
+    def store(self) -> Store:
+        """Where records are kept. Raises ``LockNotSupported`` for a backend that can't keep them soundly."""
+        store = self._find()
+        if store is None:
+            backend = type(self.backend).__name__
+            raise LockNotSupported(
+                self.options.using, f"{backend} keeps no records of queued tasks: it supports while_executing, limit=1"
+            )
+        return store
+
+    def lock(self, ticket: Ticket) -> Lock:
+        """The lease of the body. Where no records are kept, ``while_executing`` is an ordinary mutex."""
+        options, store = self.options, self._find()
+        ttl = options.ttl if options.mode.becomes == "queued" else self.backend.check_ttl(options.ttl)
+        terms = Terms(ttl, owner=ticket.owner, on_lost="warn")
+        if store is not None:
+            kind = Lock if options.mode.becomes == "running" else Unleased
+            return kind(store, Running.of(ticket), ticket.name, ticket.keys, terms)
+        if options.name != "while_executing" or options.limit > 1:
+            return Lock(self.store, MUTEX, ticket.name, ticket.keys, terms)  # raises
+        return Lock(self.backend, MUTEX, ticket.name, ticket.keys, terms)
+
+    def _find(self) -> Store | None:
+        backend = self.backend
+        if self._store is None or self._store[0] is not backend:
+            self._store = backend, _store_of(backend)
+        return self._store[1]
+
+    def drive(self, flow: Flow[Any]) -> Any:
+        """Run a flow on the store."""
+        return drive(flow, self.store.perform)
+
+
+def _store_of(backend: Backend) -> Store | None:
+    """Where records can be kept: one Redis, or memory. A majority of nodes can't hand a record over in one step."""
+    if isinstance(backend.rule, SingleNode):
+        return backend
+    return MemoryStore(backend) if isinstance(backend, LocMemBackend | DummyBackend) else None
+
+
+def new_sending() -> str:
+    """The identity of one message."""
+    return str(uuid()).replace("-", "")
+
+
+def delay_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:
+    """Seconds until the call with these options of ``apply_async`` may start."""
+    if options.get("countdown"):
+        return max(0.0, float(options["countdown"]))
+    eta = options.get("eta")
+    if not eta:
+        return 0.0
+    if isinstance(eta, str):
+        eta = datetime.fromisoformat(eta)
+    left: timedelta = maybe_make_aware(eta, task.app.timezone) - task.app.now()
+    return max(0.0, left.total_seconds())

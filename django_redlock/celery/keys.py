@@ -1,0 +1,103 @@
+"""The lock's name of a call: the same for every spelling of the call, different for every other call."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from hashlib import sha256
+from string import Formatter
+from typing import Any
+
+from kombu.serialization import dumps, loads
+
+from ..core.keys import check_name
+
+LONGEST = 200  # bytes of a name: what is longer becomes its beginning and a hash
+_PLAIN = (str, int, float, bool, type(None))
+
+
+class Key:
+    """Makes the names of one task's calls. Raises ``ValueError`` where the declaration names unknown arguments."""
+
+    def __init__(
+        self, function: Callable[..., Any], key: str | Callable[..., str] | None, unique_on: tuple[str, ...] | None
+    ) -> None:
+        self._signature = inspect.signature(function)
+        self._key = key
+        self._unique_on = unique_on
+        wanted = unique_on or ()
+        if isinstance(key, str):
+            fields = [field for _, field, _, _ in Formatter().parse(key) if field is not None]
+            wanted = tuple(field.replace("[", ".").partition(".")[0] for field in fields)
+        unknown = [name for name in wanted if name not in self._signature.parameters]
+        if unknown:
+            known = ", ".join(self._signature.parameters)
+            raise ValueError(f"{function.__qualname__}() has no argument {unknown[0]!r} (it has: {known})")
+
+    def name(
+        self, task: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], serializer: str, this: tuple[Any, ...] = ()
+    ) -> str:
+        """The lock's name for a call of ``task``. ``this`` stands for ``self`` where the task is bound.
+
+        Raises ``TypeError`` when the arguments don't fit the task, ``ValueError`` for a name that no lock can have.
+        """
+        if callable(self._key):
+            name = self._key(*args, **kwargs)
+            if not isinstance(name, str):
+                raise TypeError(f"key of {task} returned {name!r}: a lock's name is a text")
+        else:
+            bound = self._signature.bind(*this, *args, **kwargs)
+            bound.apply_defaults()
+            arguments = bound.arguments
+            for first in list(arguments)[: len(this)]:
+                del arguments[first]
+            if self._key is not None:
+                name = self._key.format(**arguments)
+            else:
+                chosen = {name: arguments[name] for name in self._unique_on or arguments}
+                name = f"{task}({_listed(chosen, serializer)})"
+        return _shortened(name)
+
+
+def _listed(arguments: Mapping[str, Any], serializer: str) -> str:
+    write = partial(canonical, serializer=serializer)
+    return ",".join(f"{name}={write(value)}" for name, value in arguments.items())
+
+
+def canonical(value: Any, serializer: str = "json") -> str:
+    """``value`` as a text that is the same on both sides of the broker, and keeps types apart."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return json.dumps(value, ensure_ascii=False)
+    if kind in (list, tuple):
+        return f"[{','.join([canonical(each, serializer) for each in value])}]"
+    if kind is dict:
+        pairs = sorted(f"{canonical(key, serializer)}:{canonical(each, serializer)}" for key, each in value.items())
+        return f"{{{','.join(pairs)}}}"
+    return _arrived(value, serializer)
+
+
+def _arrived(value: Any, serializer: str) -> str:
+    """What has a type of its own, written as it arrives in a worker."""
+    content_type, encoding, data = dumps([value], serializer)
+    arrived = loads(data, content_type, encoding, accept=[content_type])[0]
+    kind = type(arrived)
+    if kind in (*_PLAIN, list, tuple, dict):
+        return canonical(arrived, serializer)
+    if isinstance(arrived, set | frozenset):
+        return f"{{{','.join(sorted(canonical(each, serializer) for each in arrived))}}}"
+    text = str(arrived)
+    if " at 0x" in text:  # says nothing of the value
+        text = sha256(data if isinstance(data, bytes) else data.encode()).hexdigest()[:32]
+    return f"{kind.__name__}({text})"
+
+
+def _shortened(name: str) -> str:
+    encoded = name.encode(errors="surrogatepass")
+    if len(encoded) > LONGEST:
+        digest = sha256(encoded).hexdigest()[:32]
+        name = encoded[: LONGEST - 40].decode(errors="ignore") + "~" + digest
+    check_name(name)
+    return name

@@ -1,0 +1,218 @@
+"""Records of tasks in the memory of one process, for ``LocMemBackend`` and ``DummyBackend``: tests and eager mode.
+
+The scripts ``core/lua/task_*.lua`` again, in Python, on a dict; a test runs both side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ..backends.dummy import DummyBackend
+from ..backends.plain import PlainBackend
+from ..core.flows.single import SingleNode
+from ..core.lease import Seconds
+from ..core.requests import Await, Batch, Call, Run
+from ..core.store import Rule
+
+Words = Sequence[bytes]
+
+
+class Entry(NamedTuple):
+    """One task in a record. Times are milliseconds of the clock that the store is given."""
+
+    state: bytes
+    token: bytes
+    sending: bytes
+    due: int
+    following: bytes
+    life: int
+    owner: bytes
+
+
+class Space:
+    """The records of one location: lock's key -> task id -> entry, and the sendings that are done."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.locks: defaultdict[bytes, dict[bytes, Entry]] = defaultdict(dict)
+        self.done: dict[bytes, tuple[bytes, int]] = {}
+
+    def entries(self, key: bytes, now: int) -> dict[bytes, Entry]:
+        """What is alive in a record."""
+        alive = {task: entry for task, entry in self.locks.pop(key, {}).items() if entry.due > now}
+        self.locks[key] = alive
+        return alive
+
+    def put(self, key: bytes, task: bytes, entry: Entry | None) -> None:
+        """Write an entry, or remove it; an empty record goes too."""
+        if entry is None:
+            self.locks[key].pop(task, None)
+        else:
+            self.locks[key][task] = entry
+        if not self.locks[key]:
+            del self.locks[key]
+
+
+def _refused(entry: Entry, now: int) -> list[Any]:
+    return [0, entry.due - now, now * 1000, b'{"state":"%b",%b' % (entry.state, entry.owner[1:])]
+
+
+def _submit(space: Space, now: int, keys: Words, args: Words) -> Any:
+    task, sending, owner, life, limit, counted, own, replace, remember = args
+    entries = space.entries(keys[0], now)
+    mine = entries.get(task)
+    if mine and own != b"1" and mine.sending != sending:
+        mine = None
+    rivals = [
+        (entry.state != b"queued", other, entry)
+        for other, entry in entries.items()
+        if entry is not mine and entry.state in counted.split()
+    ]
+    if mine and mine.state == b"running":
+        space.put(keys[0], task, mine._replace(following=sending, life=now + int(life)))
+        return now * 1000
+    if not mine and len(rivals) >= int(limit):
+        idle, other, rival = min(rivals) if replace == b"1" else rivals[0]
+        if replace != b"1" or idle:
+            return _refused(rival, now)
+        space.put(keys[0], other, None)
+        space.done[keys[0] + b":done:" + rival.sending] = b"replaced", now + int(remember)
+    space.put(keys[0], task, Entry(b"queued", b"-", sending, now + int(life), b"-", 0, owner))
+    return now * 1000
+
+
+def _start(space: Space, now: int, keys: Words, args: Words) -> Any:
+    token, owner, ttl, task, sending, limit, counted, becomes, _ = args
+    done, until = space.done.get(keys[2], (b"", 0))
+    if until > now:
+        return [0, 0, now * 1000, b'{"state":"%b"}' % done]
+    entries = space.entries(keys[0], now)
+    mine = entries.get(task)
+    rivals = [entry for other, entry in entries.items() if other != task and entry.state in counted.split()]
+    if mine and mine.state == b"running":
+        if mine.token != token:
+            return _refused(mine, now)
+    elif len(rivals) >= int(limit) and not (mine and b"queued" in counted):
+        return _refused(rivals[0], now)
+    if becomes == b"free":
+        space.put(keys[0], task, None)
+    elif becomes == b"running" or not mine:
+        token = token if becomes == b"running" else b"-"
+        space.put(keys[0], task, Entry(becomes, token, sending, now + int(ttl), b"-", 0, owner))
+    return now * 1000
+
+
+def _extend(space: Space, now: int, keys: Words, args: Words) -> Any:
+    for task, entry in space.entries(keys[0], now).items():
+        if entry.token == args[0]:
+            space.put(keys[0], task, entry._replace(due=now + int(args[1])))
+            return 1
+    return 0
+
+
+def _queued_again(space: Space, key: bytes, task: bytes, entry: Entry, now: int, keep: int) -> None:
+    if entry.following != b"-":
+        again = Entry(b"queued", b"-", entry.following, entry.life, b"-", 0, entry.owner)
+    else:
+        again = Entry(b"queued", b"-", entry.sending, now + keep, b"-", 0, entry.owner)
+    space.put(key, task, again if entry.following != b"-" or keep else None)
+
+
+def _end(space: Space, now: int, keys: Words, args: Words) -> Any:
+    token, task, _, remember, keep = args
+    if remember != b"0":
+        space.done[keys[3]] = b"ended", now + int(remember)
+    entry = space.entries(keys[0], now).get(task)
+    if entry is None or entry.token != token:
+        return 0
+    _queued_again(space, keys[0], task, entry, now, int(keep))
+    return 1
+
+
+def _cancel(space: Space, now: int, keys: Words, args: Words) -> Any:
+    task, sending = args
+    entry = space.entries(keys[0], now).get(task)
+    if entry is None:
+        return 0
+    if entry.state == b"running":
+        if entry.following == b"-" or sending not in (b"", entry.following):
+            return 0
+        space.put(keys[0], task, entry._replace(following=b"-", life=0))
+        return 1
+    if sending not in (b"", entry.sending):
+        return 0
+    space.put(keys[0], task, None)
+    return 1
+
+
+def _bury(space: Space, now: int, keys: Words, args: Words) -> Any:
+    task, process, keep = args
+    space.done.pop(keys[3], None)
+    entry = space.entries(keys[0], now).get(task)
+    if entry is None or entry.state != b"running" or process not in entry.owner:
+        return 0
+    _queued_again(space, keys[0], task, entry, now, int(keep))
+    return 1
+
+
+TWINS: dict[str, Callable[[Space, int, Words, Words], Any]] = {
+    "task_submit": _submit,
+    "task_start": _start,
+    "task_extend": _extend,
+    "task_end": _end,
+    "task_cancel": _cancel,
+    "task_bury": _bury,
+}
+
+_spaces: defaultdict[str, Space] = defaultdict(Space)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_spaces.clear)
+
+
+class MemoryStore:
+    """What a flow asks of a store, done on a `Space`. A dummy backend's forgets everything, so that it grants all."""
+
+    def __init__(self, backend: PlainBackend) -> None:
+        self.alias = backend.alias
+        self.hook = backend.hook
+        self.clock = backend.clock
+        self.rule: Rule = SingleNode(backend.clock)
+        self._backend = backend
+        self._forgets = isinstance(backend, DummyBackend)
+        self._where = f"{backend.location}\0{backend.key_prefix}"
+
+    def check_ttl(self, ttl: Seconds) -> float:
+        """As the backend's."""
+        return self._backend.check_ttl(ttl)
+
+    def perform(self, request: Any) -> Any:
+        """Carry out ``request``, blocking."""
+        if isinstance(request, Run):
+            return self._run(request)
+        if isinstance(request, Batch):
+            return [self._run(run) for run in request.runs]
+        if isinstance(request, Await):
+            space = _spaces[self._where]
+            with space.changed:
+                space.changed.wait(request.seconds)
+            return self._run(request.run)
+        if isinstance(request, Call):
+            return request.function(*request.args)
+        return time.sleep(request.seconds)
+
+    async def aperform(self, request: Any) -> Any:
+        """`perform` for asyncio."""
+        return await asyncio.to_thread(self.perform, request)
+
+    def _run(self, run: Run) -> Any:
+        space = Space() if self._forgets else _spaces[self._where]
+        with space.changed:
+            answer = TWINS[run.script.name](space, round(self.clock() * 1000), run.keys, run.args)
+            space.changed.notify_all()
+        return 1 if self._forgets and answer == 0 else answer

@@ -1,0 +1,128 @@
+"""What a task is declared with: modes, what happens on a conflict, and times; checked when the task is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+from ..core.lease import Seconds, seconds
+from .conflicts import AT_START, AT_SUBMIT, OnConflict
+
+ModeName = Literal["until_executed", "until_executing", "while_executing", "until_and_while_executing", "until_expired"]
+
+
+class Mode(NamedTuple):
+    """Whose presence refuses a task, and what its own record becomes when the body starts.
+
+    ``at_submit`` and ``at_start`` are the states of others that count as in the way, ``becomes`` is "running" (a lease,
+    renewed while the body runs), "queued" (stays as it is) or "free".
+    """
+
+    at_submit: str
+    at_start: str
+    becomes: str
+
+
+MODES: dict[str, Mode] = {
+    "until_executed": Mode("queued running", "queued running", "running"),
+    "until_executing": Mode("queued", "queued", "free"),
+    "while_executing": Mode("", "running", "running"),
+    "until_and_while_executing": Mode("queued", "running", "running"),
+    "until_expired": Mode("queued", "queued", "queued"),
+}
+
+
+class Options(NamedTuple):
+    """The arguments of ``single_instance_task``, checked. Times are seconds."""
+
+    name: str
+    mode: Mode
+    key: str | Callable[..., str] | None
+    unique_on: tuple[str, ...] | None
+    at_submit: OnConflict
+    at_start: OnConflict
+    ttl: float
+    queue_ttl: float
+    limit: int
+    run_unprotected: bool
+    using: str
+    wait: float
+    retries: int | None
+
+    @property
+    def life(self) -> float:
+        """Seconds that a queued record lives from the ETA on."""
+        return self.ttl if self.name == "until_expired" else self.queue_ttl
+
+
+def options(
+    *,
+    mode: ModeName,
+    key: str | Callable[..., str] | None,
+    unique_on: str | Sequence[str] | None,
+    on_conflict: OnConflict | tuple[OnConflict, OnConflict] | None,
+    ttl: Seconds,
+    queue_ttl: Seconds,
+    limit: int,
+    on_store_error: Literal["raise", "run"],
+    using: str,
+    conflict_timeout: Seconds,
+    conflict_retries: int | None,
+) -> Options:
+    """``Options`` of what a task was declared with. Raises ``TypeError`` or ``ValueError`` for what makes no sense."""
+    if mode not in MODES:
+        raise ValueError(f"mode is one of {', '.join(get_args(ModeName))}; not {mode!r}")
+    if key is not None and unique_on is not None:
+        raise ValueError("give key or unique_on, not both: unique_on picks arguments for the default key")
+    if not (key is None or isinstance(key, str) or callable(key)):
+        raise TypeError(f'key is a text like "settle:{{order_id}}" or a callable, not {key!r}')
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise ValueError(f"limit is how many may be there at once, 1 or more; not {limit!r}")
+    if on_store_error not in ("raise", "run"):
+        raise ValueError(f'on_store_error is "raise" or "run", not {on_store_error!r}')
+    if conflict_retries is not None and (isinstance(conflict_retries, bool) or conflict_retries < 1):
+        raise ValueError(f"conflict_retries is 1 or more, or None; not {conflict_retries!r}")
+    at_submit, at_start = _conflict(mode, on_conflict, limit)
+    patient = mode == "until_and_while_executing"  # the one that waits must not be lost: its queue_ttl is its limit
+    return Options(
+        mode,
+        MODES[mode],
+        key,
+        (unique_on,) if isinstance(unique_on, str) else None if unique_on is None else tuple(unique_on),
+        at_submit,
+        at_start,
+        seconds(ttl, "ttl"),
+        seconds(queue_ttl, "queue_ttl"),
+        limit,
+        on_store_error == "run",
+        using,
+        seconds(conflict_timeout, "conflict_timeout"),
+        conflict_retries or (None if patient else 20),
+    )
+
+
+def _conflict(mode: str, given: Any, limit: int) -> tuple[OnConflict, OnConflict]:
+    """What to do at submit and at start: a pair as given, or one value on each side where it makes sense."""
+    loses = mode == "until_and_while_executing"
+    default: OnConflict = "retry" if loses else "skip"
+    if given is None:
+        return "skip", default
+    if isinstance(given, tuple):
+        if len(given) != 2:
+            raise ValueError(f"on_conflict is one value or a pair (at submit, at start), not {given!r}")
+        at_submit, at_start = given
+    else:
+        at_submit = given if callable(given) or given in AT_SUBMIT else "skip"
+        at_start = given if callable(given) or given in AT_START else default
+        if loses and at_start in ("skip", "log"):
+            at_start = default
+        if given not in (at_submit if MODES[mode].at_submit else None, at_start):
+            raise ValueError(f"on_conflict={given!r} makes no sense with mode={mode!r}")
+    for side, value, known in (("submit", at_submit, AT_SUBMIT), ("start", at_start, AT_START)):
+        if not (callable(value) or value in known):
+            raise ValueError(f"on_conflict at {side} is one of {', '.join(known)} or a callable, not {value!r}")
+    if at_submit == "replace" and limit > 1:
+        raise ValueError('on_conflict="replace" needs limit=1: of several, none is the one to replace')
+    if loses and at_start in ("skip", "log"):
+        raise ValueError(f"mode={mode!r} waits for the running one: on_conflict={at_start!r} at start would lose it")
+    return at_submit, at_start

@@ -1,0 +1,149 @@
+"""The class that is put in front of a task's own: the fence at ``apply_async``, and the one before the body."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from celery import Task
+from celery.result import AsyncResult
+from kombu.utils.uuid import uuid
+
+from ..core.events import logger
+from ..core.lease import Lease, Refusal
+from ..errors import LockUnavailable
+from . import eager, worker
+from .conflicts import AT_SUBMIT, Conflict, conflict_of, decide, marked, tell
+from .guard import HEADER, Guard, Message, delay_of, new_sending
+from .records import Ticket, cancel, submit
+
+_PLAIN_CALL = Task.__call__
+# Options that only canvas gives to apply_async: somebody waits for exactly this message.
+_CANVAS = ("chain", "chord", "group_id", "parent_id", "root_id")
+_POLL = 0.05
+
+if TYPE_CHECKING:
+    _Task = Task[Any, Any]
+else:
+    _Task = Task
+
+
+class SingleInstance(_Task):
+    """What `single_instance_task` adds to a task. ``redlock`` is the declaration."""
+
+    redlock: Guard
+
+    @property
+    def Request(self) -> Any:  # type: ignore[override]  # noqa: N802  (Celery's name)
+        """The class of requests in a worker's main process, which sees what becomes of its children."""
+        return worker.request_class(super().Request)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        body = super().__call__
+        if getattr(body, "__func__", None) is _PLAIN_CALL:
+            body = self.run  # as Celery does: it keeps the request that the worker has made
+        request = self.request
+        if request.called_directly or request.is_eager or worker.ENTERED in vars(request):
+            return body(*args, **kwargs)
+        return worker.run(self, request, body, args, kwargs)
+
+    def apply(self, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
+        """Take the lock, run the task here and now, and free the lock."""
+        return eager.apply(self, super().apply, args, kwargs, *rest, **options)
+
+    def apply_async(
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        task_id: str | None = None,
+        producer: Any = None,
+        link: Any = None,
+        link_error: Any = None,
+        shadow: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Send the task, unless its lock is held by another call. A duplicate's result has ``duplicate`` set to True,
+        and is that of the task in its way.
+
+        Raises ``LockNotAcquired`` for a duplicate with ``on_conflict="raise"``, ``LockUnavailable`` when the store
+        can't be asked.
+        """
+
+        def send(**changed: Any) -> Any:
+            result = super(SingleInstance, self).apply_async(
+                args, kwargs, task_id, producer, link, link_error, shadow, **{**options, **changed}
+            )
+            return marked(result, getattr(result, "duplicate", False))
+
+        if self.app.conf.task_always_eager:
+            return send()
+        task_id = task_id or uuid()
+        message = Message(self._name_of(args, kwargs, options.get("serializer")), new_sending())
+        headers = {"headers": {**(options.get("headers") or {}), HEADER: list(message)}}
+        guard = self.redlock
+        if not guard.options.mode.at_submit:
+            return send(**headers)
+        ticket = guard.ticket(self, task_id, message, delay_of(self, options))
+        own = self.request.id == task_id or bool(options.get("retries"))
+        try:
+            outcome = self._queue(ticket, own, own or any(options.get(name) is not None for name in _CANVAS))
+        except LockUnavailable as error:
+            if not guard.options.run_unprotected:
+                raise
+            logger.warning("task %s[%s] is sent unprotected: %s", self.name, task_id, error)
+            return send(**headers)
+        if isinstance(outcome, Conflict):
+            return marked(self.AsyncResult(outcome.holder or task_id), True)
+        try:
+            return send(**headers)
+        except BaseException:
+            if outcome is not None:
+                worker.quietly(self, ticket, cancel(ticket))
+            raise
+
+    def _name_of(self, args: Any, kwargs: Any, serializer: str | None) -> str:
+        if (dump := getattr(self, "_dump_pydantic_arguments", None)) is not None:
+            args, kwargs = dump(args, kwargs)
+        try:
+            return self.redlock.name(self, args, kwargs, serializer)
+        except TypeError:
+            if self.typing:
+                self.__header__(  # type: ignore[attr-defined]
+                    *(args or ()), **(kwargs or {})
+                )  # Celery's own words, where it checks as well
+            raise
+
+    def _queue(self, ticket: Ticket, own: bool, must_send: bool) -> Lease | Conflict | None:
+        """The queued record; ``None`` to send without one: the worker will decide; or the conflict that forbids it."""
+        guard = self.redlock
+        action = guard.options.at_submit
+        deadline = time.monotonic() + guard.options.wait
+        word: Any = action
+        while True:
+            outcome = guard.drive(submit(ticket, own, word == "replace", guard.store.clock))
+            if isinstance(outcome, Lease):
+                return outcome
+            if must_send:
+                return None
+            conflict = self._conflict(ticket, outcome)
+            if callable(word):
+                word = decide(action, conflict, AT_SUBMIT)
+                if word == "replace":
+                    continue
+            if word != "wait" or time.monotonic() > deadline:
+                break
+            time.sleep(min(_POLL, guard.options.wait))
+        tell(conflict, word == "log")
+        if word in ("raise", "wait"):
+            raise conflict.error()
+        return conflict
+
+    def _conflict(self, ticket: Ticket, refusal: Refusal) -> Conflict:
+        return conflict_of(self.name, ticket.task_id, ticket.name, "submit", refusal)
+
+    def _put_off(self, seconds: float, message: Message) -> AsyncResult[Any]:
+        """Send the running message again, to come back in ``seconds``; it stays the same sending."""
+        request = self.request
+        again = self.signature_from_request(request, countdown=seconds, retries=request.retries)
+        headers = {**(again.options.pop("headers", None) or {}), HEADER: list(message)}
+        return super().apply_async(again.args, again.kwargs, headers=headers, **again.options)

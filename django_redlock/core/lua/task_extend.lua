@@ -1,0 +1,20 @@
+-- Replace the rest of a running task's lease, if the token still runs it.
+-- KEYS 1 lock
+-- ARGV 1 token  2 ttl in ms
+-- Returns 1 extended, 0 no longer its.
+local now = redis.call('TIME')
+local millis = now[1] * 1000 + math.floor(now[2] / 1000)
+local all = redis.call('HGETALL', KEYS[1])
+local answer, last = 0, 0
+for i = 1, #all, 2 do
+  local state, token, sending, due, rest = string.match(all[i + 1], '^(%l+) (%S+) (%S+) (%d+) (.*)$')
+  due = tonumber(due)
+  if token == ARGV[1] and due > millis then
+    due = millis + ARGV[2]
+    redis.call('HSET', KEYS[1], all[i], table.concat({state, token, sending, string.format('%.0f', due), rest}, ' '))
+    answer = 1
+  end
+  last = math.max(last, due)
+end
+if answer == 1 then redis.call('PEXPIREAT', KEYS[1], last) end
+return answer

@@ -1,0 +1,215 @@
+"""The Celery app that the tests' workers run. Each task is there twice: guarded, and plain as its control."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import django
+from celery import Celery, Task
+from celery.contrib.django.task import DjangoTask
+from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+
+from django_redlock.celery import single_instance_task
+from tests.support.overlap import believing
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
+django.setup()
+
+RECORDS = Path(os.environ["CELERY_RECORDS"])
+BROKER = os.environ["CELERY_BROKER"]
+
+app = Celery("tests")
+app.conf.update(
+    broker_url=BROKER,
+    result_backend=os.environ["CELERY_RESULTS"],
+    broker_connection_retry_on_startup=True,
+    broker_transport_options={"visibility_timeout": float(os.environ.get("CELERY_VISIBILITY", "3600"))}
+    if BROKER.startswith("redis")
+    else {},
+    worker_prefetch_multiplier=int(os.environ.get("CELERY_PREFETCH", "4")),
+    task_default_queue=os.environ.get("CELERY_QUEUE", "celery"),
+    worker_lost_wait=0.5,
+    task_publish_retry=False,
+    result_expires=600,
+    worker_hijack_root_logger=False,
+)
+
+
+def note(name: str, event: str, **facts: Any) -> None:
+    """One line in the record of a test."""
+    with (RECORDS / f"{name}.events").open("a") as log:
+        log.write(json.dumps({"event": event, "pid": os.getpid(), "at": time.monotonic(), **facts}) + "\n")
+
+
+def work(self: Any, name: str, seconds: float = 0.0) -> str:
+    """Be busy, and write down when."""
+    note(name, "start", id=self.request.id, retries=self.request.retries)
+    with believing(RECORDS / f"{name}.beliefs", name, f"{os.getpid()}/{self.request.id}"):
+        time.sleep(seconds)
+    note(name, "end", id=self.request.id)
+    return name
+
+
+def both(short: str, body: Any, task_options: dict[str, Any] | None = None, **options: Any) -> tuple[Any, Any]:
+    """A guarded task and its control of the same body."""
+
+    def named(suffix: str) -> Any:
+        def function(*args: Any, **kwargs: Any) -> Any:
+            return body(*args, **kwargs)
+
+        function.__signature__ = inspect.signature(body)
+        function.__name__ = function.__qualname__ = f"{short}{suffix}"
+        return function
+
+    settings = {"bind": True, "typing": False, **(task_options or {})}
+    guarded = app.task(**settings)(single_instance_task(**{"key": f"{short}:{{name}}", "ttl": 2, **options})(named("")))
+    plain = app.task(**settings)(named("_plain"))
+    globals()[short], globals()[f"{short}_plain"] = guarded, plain
+    return guarded, plain
+
+
+LATE = {"acks_late": True, "reject_on_worker_lost": True}
+
+both("executed", work)
+both("executing", work, mode="until_executing")
+both("running", work, mode="while_executing")
+both("and_while", work, mode="until_and_while_executing")
+both("expired", work, mode="until_expired", ttl=2)
+both("three", work, mode="while_executing", limit=3)
+both("late", work, LATE)
+both("late_running", work, LATE, mode="while_executing")
+both("raising", work, on_conflict="raise")
+both("waiting", work, mode="while_executing", on_conflict="wait")
+both("retrying", work, mode="while_executing", on_conflict="retry")
+both("starting_raises", work, mode="while_executing", on_conflict="raise")
+both("replacing", work, on_conflict="replace")
+both("open", work, on_store_error="run")
+both("open_running", work, mode="while_executing", on_store_error="run")
+
+
+def ending(self: Any, name: str, how: str, seconds: float = 0.0) -> str:
+    """End in a certain way."""
+    note(name, "start", id=self.request.id, how=how)
+    time.sleep(seconds)
+    if how == "exception":
+        raise ValueError(name)
+    if how == "ignore":
+        raise Ignore
+    if how == "reject":
+        raise Reject("no", requeue=False)
+    if how == "exit":
+        raise SystemExit(3)
+    return name
+
+
+both("ends", ending)
+both("ends_late", ending, {"acks_late": True})
+both("limited", ending, {"time_limit": 1, "soft_time_limit": None})
+
+
+def soft(self: Any, name: str) -> str:
+    """Run into the soft time limit."""
+    note(name, "start", id=self.request.id)
+    try:
+        time.sleep(10)
+    except SoftTimeLimitExceeded:
+        note(name, "soft")
+        raise
+    return name
+
+
+both("softly", soft, {"soft_time_limit": 1})
+
+
+def rejecting(self: Any, name: str) -> str:
+    """Give the message back the first time."""
+    first = not (RECORDS / f"{name}.events").exists()
+    note(name, "start", id=self.request.id)
+    if first:
+        raise Reject("later", requeue=True)
+    return name
+
+
+both("requeues", rejecting, {"acks_late": True})
+
+
+def flaky(self: Any, name: str, failures: int = 2, countdown: float = 0.5, seconds: float = 0.0) -> str:
+    """Retry itself some times, then succeed."""
+    work(self, name, seconds)
+    if self.request.retries < failures:
+        raise self.retry(countdown=countdown, max_retries=10)
+    return name
+
+
+def autoflaky(self: Any, name: str, failures: int = 2) -> str:
+    """Fail some times, and let Celery retry."""
+    work(self, name)
+    if self.request.retries < failures:
+        raise ConnectionError(name)
+    return name
+
+
+def hopeless(self: Any, name: str) -> str:
+    """Retry until nothing is left."""
+    note(name, "start", id=self.request.id)
+    raise self.retry(countdown=0.1, max_retries=1, exc=ValueError(name))
+
+
+both("retries", flaky)
+both("retries_running", flaky, mode="while_executing")
+both(
+    "autoretries",
+    autoflaky,
+    {"autoretry_for": (ConnectionError,), "retry_kwargs": {"countdown": 0.3}, "max_retries": 5},
+)
+both("gives_up", hopeless)
+
+
+def itself(self: Any, name: str, depth: int = 1) -> Any:
+    """Run itself, as an eager task."""
+    note(name, "start", id=self.request.id, depth=depth)
+    inner = self.apply((name, depth - 1)) if depth else None
+    return {"depth": depth, "inner": inner and inner.get(disable_sync_subtasks=False)}
+
+
+both("nested", itself)
+
+
+def values(self: Any, value: Any) -> str:
+    """Take any value."""
+    return repr(value)
+
+
+both("any_value", values, key=None)
+
+
+class Hooked(Task):
+    """A base with hooks of its own."""
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        note(args[0], "before_start")
+
+    def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
+        note(args[0], "on_success")
+
+    def after_return(self, status: str, *args: Any) -> None:
+        note(args[2][0], "after_return", status=status)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        note(args[0], "call")
+        return self.run(*args, **kwargs)
+
+
+both("hooked", work, {"base": Hooked})
+both("django_task", work, {"base": DjangoTask})
+
+
+@app.task
+def collect(results: Any, name: str = "") -> Any:
+    """The end of a chord."""
+    return results

@@ -1,0 +1,151 @@
+"""Real workers on a real broker. One of each pool runs for the whole session; tests that kill start their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from testproject.processes import Child, wait_until
+from testproject.redis_server import RedisServer
+from tests.support.overlap import overlaps, read
+from tests.support.service import poll
+
+ROOT = Path(__file__).parents[2]
+RUNNING: list[Child] = []  # workers, whose logs a failed test shows
+POOLS = {"prefork": ("-P", "prefork", "-c", "4"), "threads": ("-P", "threads", "-c", "4"), "solo": ("-P", "solo")}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed:
+        report.sections += [(" ".join(child.process.args[-8:]), child.log(6000)) for child in RUNNING]
+    return report
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[RedisServer]:
+    """Broker, result store and lock store of the session."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def records(broker, tmp_path_factory) -> Path:
+    """Where tasks write down what they do. Set up with it: the environment that the app reads when it is imported."""
+    folder = tmp_path_factory.mktemp("records")
+    os.environ |= {
+        "CELERY_RECORDS": str(folder),
+        "CELERY_BROKER": broker.url,
+        "CELERY_RESULTS": broker.url.replace("/0", "/1"),
+        "CELERY_LOCKS": broker.url.replace("/0", "/2"),
+    }
+    return folder
+
+
+@pytest.fixture(scope="session")
+def start_worker(records):
+    """`start_worker(pool, queue, **environment)`: a context with a worker that takes from that queue."""
+
+    @contextlib.contextmanager
+    def start(pool: str, queue: str, *extra: str, **environment: str) -> Iterator[Child]:
+        log = Path(tempfile.mkdtemp(dir=records)) / "log"
+        command = [sys.executable, "-m", "celery", "-A", "tests.celery.app", "worker", "-l", "INFO", "-Q", queue]
+        command += ["-n", f"{queue}-{os.urandom(3).hex()}@test", "--without-mingle", *POOLS[pool], *extra]
+        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        child = Child(
+            command,
+            output=log,
+            env={"PYTHONPATH": path, "TESTPROJECT_REDIS": os.environ["CELERY_LOCKS"], **environment},
+        )
+        try:
+            wait_until(lambda: " ready." in child.log(100_000), child=child, timeout=30, what="the worker")
+            RUNNING.append(child)
+            yield child
+        finally:
+            child.stop(5)
+            with contextlib.suppress(ValueError):
+                RUNNING.remove(child)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def workers(start_worker):
+    """`workers(pool)`: the name of the queue that the session's worker of that pool takes from."""
+    with contextlib.ExitStack() as ends:
+        running: dict[str, Child] = {}
+
+        def queue_of(pool: str) -> str:
+            if pool not in running:
+                running[pool] = ends.enter_context(start_worker(pool, f"of-{pool}"))
+            return f"of-{pool}"
+
+        queue_of.running = running
+        yield queue_of
+
+
+@pytest.fixture(scope="session")
+def tasks(records):
+    """The module with the tasks."""
+    with pytest.MonkeyPatch.context() as patch:
+        from tests.celery import app
+
+        yield app
+        app.app.close()
+        del patch
+
+
+@pytest.fixture(autouse=True)
+def locks_of_the_broker(broker, records, settings):
+    """This process sends with the lock store that the workers have."""
+    settings.REDLOCK = {
+        "default": {
+            "BACKEND": "django_redlock.backends.redis.RedisBackend",
+            "LOCATION": os.environ["CELERY_LOCKS"],
+        }
+    }
+
+
+@pytest.fixture
+def seen(records, unique):
+    """What the tasks of this test (the argument `name` is `seen.name`) wrote down."""
+
+    def events(kind: str | None = None) -> list[dict]:
+        file = records / f"{unique}.events"
+        lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return [line for line in lines if kind in (None, line["event"])]
+
+    def count(kind: str) -> int:
+        return len(events(kind))
+
+    def wait(kind: str, number: int = 1, timeout: float = 20) -> list[dict]:
+        poll(lambda: count(kind) >= number, timeout=timeout, what=f"{number} {kind} in {events()}")
+        return events(kind)
+
+    def overlap() -> list:
+        return overlaps(read(records / f"{unique}.beliefs"))
+
+    return SimpleNamespace(name=unique, events=events, count=count, wait=wait, overlap=overlap)
+
+
+@pytest.fixture
+def held(broker):
+    """`held(name)`: the lock of that name, or `None`."""
+    from django_redlock import locks
+
+    return locks["default"].describe
+
+
+@pytest.fixture
+def free(held):
+    """`free(name)`: wait until nobody has that lock."""
+    return lambda name, timeout=5: poll(lambda: held(name) is None, timeout=timeout, what=f"{name} is {held(name)}")

@@ -1,0 +1,121 @@
+"""What each mode lets through, on each pool."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from django_redlock.celery import is_duplicate
+from tests.support.service import poll
+
+
+def burst(task, queue, name, number=50, **options):
+    """Submit the same call again and again, from four threads."""
+    with ThreadPoolExecutor(4) as pool:
+        sent = [pool.submit(task.apply_async, (name, 0.3), queue=queue, **options) for _ in range(number)]
+        return [each.result() for each in sent]
+
+
+def finish(results, timeout=30):
+    return [result.get(timeout=timeout, disable_sync_subtasks=False) for result in results]
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_until_executed_sends_and_runs_one(tasks, workers, seen, free, pool):
+    """Of 50 submits in a second one is sent and run; the others point to it, and its result can be had from each."""
+    results = burst(tasks.executed, workers(pool), seen.name)
+    assert finish(results) == [seen.name] * 50
+    assert [result.duplicate for result in results].count(False) == 1
+    assert len({result.id for result in results}) == 1
+    assert seen.count("start") == 1
+    free(f"executed:{seen.name}")
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_while_executing_never_runs_two(tasks, workers, seen, free, pool):
+    """All submits are sent; never two run at once, and those that were skipped say so."""
+    results = finish(burst(tasks.running, workers(pool), seen.name, 12))
+    assert seen.overlap() == []
+    assert 1 <= seen.count("start") == sum(not is_duplicate(result) for result in results) < 12
+    free(f"running:{seen.name}")
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_control_without_the_decorator_they_overlap(tasks, workers, seen, pool):
+    """The same burst of a plain task runs every time, several at once."""
+    finish(burst(tasks.executed_plain, workers(pool), seen.name, 8))
+    assert seen.count("start") == 8
+    assert seen.overlap()
+
+
+def test_until_and_while_executing_runs_one_more(tasks, workers, seen, free):
+    """What is submitted while the body runs leads to exactly one more run, after it."""
+    queue = workers("prefork")
+    first = tasks.and_while.apply_async((seen.name, 1.0), queue=queue)
+    seen.wait("start")
+    results = burst(tasks.and_while, queue, seen.name, 20)
+    assert [result.duplicate for result in results].count(False) == 1
+    finish([first, *results])
+    assert seen.count("start") == 2
+    assert seen.overlap() == []
+    free(f"and_while:{seen.name}")
+
+
+def test_until_executing_is_free_when_the_body_starts(tasks, workers, seen, free):
+    """A queued one is a duplicate's holder; from the start of its body on the next may be sent, and may overlap."""
+    queue = workers("prefork")
+    delayed = tasks.executing.apply_async((seen.name, 1.0), queue=queue, countdown=0.5)
+    assert tasks.executing.apply_async((seen.name, 1.0), queue=queue).id == delayed.id
+    seen.wait("start")
+    again = tasks.executing.apply_async((seen.name, 1.0), queue=queue)
+    assert not again.duplicate
+    finish([delayed, again])
+    assert seen.count("start") == 2
+    free(f"executing:{seen.name}")
+
+
+def test_until_expired_runs_once_a_period(tasks, workers, seen, free):
+    """After the run the lock stays until its period is over."""
+    queue = workers("prefork")
+    first = tasks.expired.apply_async((seen.name,), queue=queue)
+    finish([first])
+    assert tasks.expired.apply_async((seen.name,), queue=queue).duplicate
+    free(f"expired:{seen.name}")
+    finish([tasks.expired.apply_async((seen.name,), queue=queue)])
+    assert seen.count("start") == 2
+
+
+def test_limit_lets_so_many_run(tasks, workers, seen, records):
+    """With limit=3 three run at once, and never four."""
+    from tests.support.overlap import overlaps, read
+
+    finish(burst(tasks.three, workers("prefork"), seen.name, 12))
+    beliefs = read(records / f"{seen.name}.beliefs")
+    assert overlaps(beliefs, 3) == []
+    assert overlaps(beliefs, 2)
+
+
+def test_body_longer_than_the_lease_is_renewed(tasks, workers, seen, held):
+    """A body that runs longer than its ttl of 2 s keeps its lock."""
+    queue = workers("prefork")
+    first = tasks.running.apply_async((seen.name, 3.5), queue=queue)
+    seen.wait("start")
+    poll(lambda: seen.count("start") and held(f"running:{seen.name}").ttl < 1.5, timeout=3, what="some time passed")
+    others = [tasks.running.apply_async((seen.name, 0), queue=queue) for _ in range(3)]
+    finish([first, *others])
+    assert seen.overlap() == []
+
+
+def test_the_record_says_who(tasks, workers, seen, held):
+    """A queued and a running task show task, id, state and the worker's process."""
+    queue = workers("prefork")
+    result = tasks.executed.apply_async((seen.name, 1), queue=queue, countdown=0.5)
+    queued = held(f"executed:{seen.name}")
+    assert (queued.kind, queued.owner.label) == ("task", tasks.executed.name)
+    assert queued.owner.extra == {"state": "queued", "task_id": result.id}
+    pid = seen.wait("start")[0]["pid"]
+    running = held(f"executed:{seen.name}")
+    assert (running.owner.extra["state"], running.owner.pid) == ("running", pid)
+    assert running.ttl <= 2 < queued.ttl
+    finish([result])
