@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...errors import LockError, LockLost, LockUnavailable
 from ...handler import lock
@@ -29,11 +30,19 @@ Exit code: the command's; 128 + n when signal n ended it; {NOT_GOT} the lock is 
 --skip-if-locked); {STORE_DOWN} the store can't be asked; {LOST} the lock was lost while the command ran;
 {NOT_EXECUTABLE}, {NOT_FOUND} the command can't be executed, is not found."""
     requires_system_checks = []
+    behind: Sequence[str] = ()  # what stood behind the first --
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Take the command as it is: argparse would drop a second ``--`` too, which is the command's."""
+        if "--" in argv:
+            first = argv.index("--")
+            argv, self.behind = argv[:first], argv[first + 1 :]
+        super().run_from_argv(argv)
 
     def add_arguments(self, parser: CommandParser) -> None:
         explain(parser, self.epilog)
         parser.add_argument("name", metavar="NAME")
-        parser.add_argument("command", nargs="+", metavar="COMMAND", help="behind --, with its arguments")
+        parser.add_argument("command", nargs="*", metavar="COMMAND", help="behind --, with its arguments")
         parser.add_argument("--using", default="default", metavar="ALIAS", help="store (default: 'default')")
         parser.add_argument("--timeout", type=float, metavar="SECONDS", help="wait that long (default: without an end)")
         parser.add_argument("--skip-if-locked", action="store_true", help="don't wait; held by another is no failure")
@@ -42,11 +51,14 @@ Exit code: the command's; 128 + n when signal n ended it; {NOT_GOT} the lock is 
         parser.add_argument("--grace", type=float, default=10, metavar="SECONDS", help="from SIGTERM to SIGKILL (10)")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        options["command"] = [*options["command"], *self.behind]
+        if not options["command"]:
+            raise CommandError("no command: redlock_run NAME -- COMMAND", returncode=2)
         raise SystemExit(self._run(**options))
 
     def _run(self, *, name: str, command: list[str], using: str, skip_if_locked: bool, **options: Any) -> int:
         child = Child(command, options["grace"])
-        on_lost = {
+        on_lost: dict[str, Callable[[Any], Any]] = {
             "kill": child.stop,
             "warn": lambda _: self._complain(f"lock {name!r} was lost; {command[0]} runs on"),
         }
