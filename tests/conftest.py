@@ -1,8 +1,9 @@
 """Servers for tests. One of each kind runs as long as the session, and is up and empty at the start of every test.
 
 Tests that reconfigure a Redis, or need several, start their own: `own_redis()`, or `start(...)` with anything from
-`tests.support`. Fixtures that live longer than a test ask for `running(RedisServer)`, and clean up themselves. What is
-not installed skips its tests, and fails them where it is required: `--require-servers` or REDLOCK_REQUIRE_SERVERS=1.
+`tests.support`, as in `start(Group(RedisServer() for _ in range(5))).servers`. Fixtures that live longer than a test
+ask for `running(RedisServer)`, and clean up themselves. What is not installed skips its tests, and fails them where it
+is required: `--require-servers` or REDLOCK_REQUIRE_SERVERS=1.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pytest
 
 from testproject.redis_server import RedisServer
 from tests.support.cluster import Cluster
+from tests.support.group import Group
 from tests.support.proxy import Proxy
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.sentinel import Sentinel
@@ -64,7 +66,7 @@ def start(pytestconfig):
 @pytest.fixture
 def own_redis(start) -> Callable[..., RedisServer]:
     """`own_redis(*extra_args, **options)`: a Redis of the test's own, to kill or configure."""
-    return lambda *extra_args, **options: start(RedisServer(*extra_args, **options))
+    return lambda *extra_args, **options: start(Group([RedisServer(*extra_args, **options)])).servers[0]
 
 
 def _emptied(server: RedisServer) -> Any:

@@ -1,4 +1,4 @@
-"""Several Redis servers that make one thing."""
+"""Several Redis servers that start and end together."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from testproject.redis_server import RedisServer
 
 
 class Group:
-    """`servers`, which a subclass brings together in `form()` when they have started."""
+    """Independent `servers`, unless a subclass brings them together in `form()`; they end by `kill -9`."""
 
     def __init__(self, servers: Iterable[RedisServer]) -> None:
         self.servers = list(servers)
         self._ends = contextlib.ExitStack()
 
     def form(self) -> None:
-        """Make them what they are to be; anything else that is started for it belongs into `_ends`."""
-        raise NotImplementedError
+        """What makes them one thing; whatever else is started for it belongs into `_ends`."""
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as undo:  # for a start that fails half-way
