@@ -1,0 +1,72 @@
+"""The page about commands: every command, every option, and examples that can be typed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from importlib import import_module
+
+import pytest
+from django.core.management import get_commands, load_command_class
+from django.core.management.base import BaseCommand, CommandParser
+
+from tests.docs.pages import DOCS, PAGES, ROOT, examples, headings
+
+PAGE = DOCS / "reference" / "commands.rst"
+COMMANDS = sorted(name for name, app in get_commands().items() if app == "django_redlock")
+EXAMPLES = [
+    (page, shlex.split(line)[2:])
+    for page in [*PAGES, ROOT / "README.md"]
+    for example in examples(page.read_text())
+    if example.language == "sh"
+    for line in example.code.splitlines()
+    if line.startswith("python manage.py redlock_")
+]
+
+
+def parser_of(name: str) -> CommandParser:
+    parser = load_command_class("django_redlock", name).create_parser("manage.py", name)
+    parser.called_from_command_line = False  # an error is raised instead of ending the process
+    return parser
+
+
+def options(parser: CommandParser) -> set[str]:
+    return {each.option_strings[-1] for each in parser._actions if each.option_strings}
+
+
+def test_every_command_has_a_section():
+    """The page has a section for each command of the package, and no other."""
+    assert sorted(headings(PAGE)) == COMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_of_a_command(name):
+    """The section of a command lists its options, and no other."""
+    section = PAGE.read_text().partition(f"\n{name}\n---")[2]
+    section = re.split(r"\n\w+\n---", section, maxsplit=1)[0]
+    djangos = options(BaseCommand().create_parser("manage.py", name))
+    assert set(re.findall(r"^   \* - ``(--[\w-]+)``", section, re.MULTILINE)) == options(parser_of(name)) - djangos
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_defaults_are_stated_where_they_are_numbers(name):
+    """The numbers that the page gives as defaults are the parser's."""
+    section = PAGE.read_text().partition(f"\n{name}\n---")[2].partition("\nExit code")[0]
+    for option, default in re.findall(r"``(--[\w-]+)``\n     - .*default: (\d+)", section):
+        [action] = [each for each in parser_of(name)._actions if option in each.option_strings]
+        assert action.default == int(default)
+
+
+@pytest.mark.parametrize(("page", "words"), EXAMPLES, ids=lambda value: " ".join(value) if type(value) is list else "")
+def test_examples_can_be_typed(page, words):
+    """Every command line in the documentation is one that the command takes; what is behind -- is another's."""
+    own = words[: words.index("--")] if "--" in words else words
+    parser_of(own[0]).parse_args(own[1:])
+
+
+def test_exit_codes_of_redlock_run():
+    """The codes in the table are those of the command."""
+    module = import_module("django_redlock.management.commands.redlock_run")
+    codes = {module.NOT_GOT, module.STORE_DOWN, module.LOST, module.NOT_EXECUTABLE, module.NOT_FOUND}
+    rows = re.findall(r"^   \* - ([\d, ]+)$", PAGE.read_text(), re.MULTILINE)
+    assert {int(code) for row in rows for code in row.split(",")} == codes
