@@ -1,4 +1,4 @@
-"""With ATOMIC_REQUESTS the lock outlives the request's transaction: the proof, over HTTP, with threads and a database file.
+"""With ATOMIC_REQUESTS the lock outlives the transaction: the proof, over HTTP, in threads, with a database file.
 
 Each test sells the only item there is. The first request has sold it and is about to commit when the second one comes.
 """

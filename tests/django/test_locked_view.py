@@ -147,7 +147,7 @@ def test_retry_after_is_whole_seconds_and_one_at_least():
 
 def test_waits_when_asked_to(own_thread):
     """With blocking_timeout a request waits for its turn."""
-    waiting = locked_view("stock", blocking_timeout=20)(lambda request: HttpResponse("got it"))
+    waiting = locked_view("stock", blocking_timeout=20)(lambda _request: HttpResponse("got it"))
     held = lock("stock")
     held.acquire()
     answers = []
@@ -161,7 +161,7 @@ def test_waits_when_asked_to(own_thread):
 @pytest.mark.parametrize("options", [{}, {"blocking": False}, {"blocking_timeout": 0}])
 def test_ways_not_to_wait(options):
     """By default, and said in either way, nobody waits."""
-    view = locked_view("stock", **options)(lambda request: HttpResponse())
+    view = locked_view("stock", **options)(lambda _request: HttpResponse())
     assert view(get("/")).status_code == 200
     with lock("stock"):
         assert view(get("/")).status_code == 409
@@ -225,7 +225,7 @@ def test_errors_of_the_view(fail, colour):
         return await asyncio.to_thread(body)
 
     if colour == "sync":
-        view = locked_view("stock")(lambda request, **kwargs: body())
+        view = locked_view("stock")(lambda *_args, **_kwargs: body())
     else:
 
         @locked_view("stock")
@@ -266,7 +266,7 @@ def test_name_that_cannot_be_one(client, settings):
 def test_unknown_name_at_decoration():
     """A field that no argument has is an error when the view is decorated; on a class, with the request."""
     with pytest.raises(TypeError, match="no argument 'skew'"):
-        locked_view("stock:{skew}")(lambda request, sku: None)
+        locked_view("stock:{skew}")(lambda request, sku: (request, sku))
     with pytest.raises(TypeError, match="needs 'skew', which this call does not have"):
         locked_view("stock:{skew}")(type("Page", (View,), {"get": answer})).as_view()(get("/"), sku="pear")
 

@@ -1,6 +1,7 @@
 """`release_on_commit`: the lock is kept until the transaction has ended, however that ends."""
 
-import logging
+# ruff: noqa: PT012  (what raises here is the end of a block)
+
 import threading
 
 import pytest
@@ -113,7 +114,7 @@ class TestRealTransactions:
         assert not is_locked()
 
     def test_manual_transactions(self, kept, is_locked):
-        """With autocommit off, commit() and rollback() end the transaction."""
+        """With autocommit off, commit() and rollback() end the transaction, and so does autocommit."""
         connection.ensure_connection()
         transaction.set_autocommit(False)
         try:
@@ -127,7 +128,6 @@ class TestRealTransactions:
                 pass
             assert is_locked()
         finally:
-            transaction.rollback()
             transaction.set_autocommit(True)
         assert not is_locked()
 
@@ -236,7 +236,7 @@ class TestRealTransactions:
 
 @pytest.mark.django_db
 class TestInsideTestCase:
-    """pytest-django's `db` is Django's TestCase: a transaction around each test, which is none to the code under test."""
+    """pytest-django's `db` is Django's TestCase: a transaction around each test, which the code in it doesn't count."""
 
     def test_outside_atomic(self, kept, is_locked):
         """The test's own transaction keeps no lock."""
@@ -263,6 +263,14 @@ class TestInsideTestCase:
                 Group.objects.create(name="written")
             wait_for_loss()
         assert not Group.objects.exists()
+
+    def test_lost_and_failed(self, kept):
+        """What the block raised comes through, lost lock or not."""
+        with pytest.raises(Boom), transaction.atomic():
+            with kept(ttl=0.3, auto_renew=False):
+                pass
+            wait_for_loss()
+            raise Boom
 
 
 @pytest.mark.django_db(transaction=True)
@@ -346,14 +354,15 @@ async def test_in_a_coroutine(using):
     assert not await held.alocked()
 
 
+@pytest.fixture(autouse=True)
+def no_place_known(monkeypatch):
+    """Nothing has been warned of yet."""
+    monkeypatch.setattr("django_redlock.transactions._places", set())
+
+
 @pytest.mark.django_db(transaction=True)
 class TestWarning:
     """What is released within a transaction, unkept."""
-
-    @pytest.fixture(autouse=True)
-    def quiet(self, caplog, monkeypatch):
-        caplog.set_level(logging.WARNING, "django_redlock.transactions")
-        monkeypatch.setattr("django_redlock.transactions._places", set())
 
     def test_once_for_each_place(self, caplog, using):
         """One warning for a place in the code, which it names."""
@@ -372,6 +381,19 @@ class TestWarning:
         with transaction.atomic(), lock("stock", using, release_on_commit=True):
             pass
         assert caplog.text == ""
+
+
+def test_no_warning_within_another_transaction(file, tmp_path, caplog, using):
+    """Who has named the database that counts means it, whatever transactions other databases are in."""
+    with sqlite_file("other", tmp_path / "other.sqlite3"), transaction.atomic("other"):
+        with transaction.atomic(file), lock("stock", using, release_on_commit=file):
+            pass
+        with lock("stock", using, release_on_commit=file):
+            pass
+        assert caplog.text == ""
+        with lock("stock", using):
+            pass
+        assert "released within an open transaction" in caplog.text
 
 
 @pytest.mark.django_db

@@ -12,7 +12,7 @@ from django.db import connections
 
 @contextlib.contextmanager
 def sqlite_file(alias: str, path: Path, **options: Any) -> Iterator[str]:
-    """The database alias `alias` in a file, with all the threads' connections to it. Transactions begin when they write.
+    """The database alias `alias` in a file, for every thread. Transactions begin when they write.
 
     Threads close their own connections.
     """
