@@ -1,0 +1,217 @@
+"""The REDLOCK setting: what it builds, what it refuses, and when it is read."""
+
+import os
+import pickle
+import threading
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from django_redlock import lock, locks
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.redis import RedisBackend
+from tests.support.proxy import Proxy
+
+REDIS = "django_redlock.backends.redis.RedisBackend"
+LOCMEM = "django_redlock.backends.locmem.LocMemBackend"
+URL = "redis://127.0.0.1:1/0"
+
+
+@pytest.fixture
+def redlock(settings):
+    """`redlock(entry)` sets the default, `redlock(alias=entry)` what it says."""
+
+    def configure(default=None, **aliases):
+        settings.REDLOCK = {**({"default": default} if default is not None else {}), **aliases}
+        return locks
+
+    yield configure
+    locks.reset()
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"BACKEND": REDIS}, "LOCATION begins with one of redis://"),
+        ({"BACKEND": REDIS, "LOCATION": "http://x"}, "LOCATION begins with one of redis://.*got 'http://x'"),
+        ({"BACKEND": REDIS, "LOCATION": [URL]}, "LOCATION of RedisBackend is one URL"),
+        ({"BACKEND": REDIS, "LOCATION": "redis://u:secret@h:x/0"}, "LOCATION"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"tll": 3}}, "unexpected keyword argument 'tll'"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": 0}}, "ttl is a positive number of seconds, not 0"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": -1}}, "ttl is a positive number of seconds, not -1"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": float("nan")}}, "ttl is a positive number .* not nan"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": "30"}}, "ttl is a number of seconds .* not '30'"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": 400}}, "ttl is 300 s at most"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"max_ttl": 0}}, "max_ttl is a positive number"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": [("ttl", 3)]}, "OPTIONS is a dict"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "KEY_PREFIX": ""}, "key_prefix is a text without braces"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "TIMEOUT": 3}, r"unknown keys: TIMEOUT \(known: BACKEND, LOCATION"),
+        ({"BACKEND": "django_redlock.backends.reddis.RedisBackend"}, "can't be imported: No module named"),
+        ({"BACKEND": "django_redlock.backends.redis.Redis"}, "can't be imported"),
+        ({"BACKEND": "RedisBackend"}, "can't be imported"),
+        ({"BACKEND": 17}, "can't be imported"),
+        ({"BACKEND": "json.loads"}, "'json.loads' is no lock backend"),
+        ({"LOCATION": URL}, "is a dict with a BACKEND"),
+        ("redis://localhost", "is a dict with a BACKEND, not 'redis://localhost'"),
+        ({"BACKEND": REDIS, "LOCATION": "cache:nowhere"}, "nowhere"),
+        ({"BACKEND": REDIS, "LOCATION": "cache:plain"}, "does not support this feature"),
+    ],
+)
+def test_bad_entry(redlock, settings, entry, message):
+    """What is wrong with an alias is said with its name, by the first use, and without the password."""
+    settings.CACHES = {"plain": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+    with pytest.raises(ImproperlyConfigured, match=message) as refused:
+        redlock(shop=entry)["shop"]
+    assert str(refused.value).startswith("REDLOCK['shop']")
+    assert "secret" not in str(refused.value)
+
+
+def test_unknown_alias(redlock):
+    """The error names the aliases that there are."""
+    redlock({"BACKEND": LOCMEM}, other={"BACKEND": LOCMEM})
+    for use in (lambda: locks["payments"], lambda: lock("x", using="payments"), lambda: locks[None]):
+        with pytest.raises(ImproperlyConfigured, match=r"\(aliases: 'default', 'other'\)"):
+            use()
+    assert "payments" not in locks
+    assert list(locks) == ["default", "other"]
+    assert len(locks) == 2
+
+
+@pytest.mark.parametrize("value", [{}, None])
+def test_missing_setting(settings, value):
+    """With nothing to go by, the first use says what to write."""
+    settings.REDLOCK, settings.CACHES = value, {}
+    with pytest.raises(ImproperlyConfigured, match='Add to your settings: REDLOCK = {"default"'):
+        lock("x")
+
+
+def test_not_a_dict(settings):
+    """REDLOCK = "redis://…" is refused with what to write."""
+    settings.REDLOCK = "redis://localhost"
+    with pytest.raises(ImproperlyConfigured, match="REDLOCK is a dict of aliases, not 'redis://localhost'"):
+        lock("x")
+
+
+def test_unknown_option(redlock):
+    """A typo in an option of lock() names the options that there are."""
+    redlock({"BACKEND": LOCMEM})
+    with pytest.raises(TypeError, match=r"lock\(\) has no option 'timeout' \(options of a lock: ttl, "):
+        lock("x", timeout=3)
+
+
+@pytest.mark.parametrize("options", [{"ttl": 0}, {"ttl": 301}, {"blocking": False, "blocking_timeout": 1}])
+def test_wrong_value(redlock, options):
+    """Values are checked when the lock is made, before anything is asked of a store."""
+    redlock({"BACKEND": REDIS, "LOCATION": URL})
+    with pytest.raises(ValueError, match=r"ttl|blocking_timeout"):
+        lock("x", **options)
+
+
+def test_what_it_builds(redlock):
+    """LOCATION, KEY_PREFIX and OPTIONS arrive; the backend knows its alias."""
+    entry = {"BACKEND": REDIS, "LOCATION": URL, "KEY_PREFIX": "shop", "OPTIONS": {"ttl": 7, "node_timeout": 0.1}}
+    backend = redlock(payments=entry)["payments"]
+    assert isinstance(backend, RedisBackend)
+    assert (backend.alias, backend.key_prefix, backend.ttl, backend.node_timeout) == ("payments", "shop", 7, 0.1)
+
+
+def test_one_for_the_process(redlock, own_thread):
+    """Threads that ask at the same moment get the same backend."""
+    redlock({"BACKEND": LOCMEM})
+    together, found = threading.Barrier(8), []
+
+    def ask():
+        together.wait(20)
+        found.append(locks["default"])
+
+    for thread in [own_thread(ask) for _ in range(8)]:
+        thread.join(20)
+    assert len(found) == 8
+    assert len(set(map(id, found))) == 1
+
+
+def test_settings_that_change(redlock):
+    """override_settings counts at once, and what it replaced comes back."""
+    redlock({"BACKEND": LOCMEM, "OPTIONS": {"ttl": 5}})
+    assert locks["default"].ttl == 5
+    with override_settings(REDLOCK={"default": {"BACKEND": LOCMEM, "OPTIONS": {"ttl": 6}}}):
+        assert locks["default"].ttl == 6
+    assert locks["default"].ttl == 5
+
+
+def test_held_locks_survive_a_change_of_settings(redlock, redis_url):
+    """What is held when settings change can still be released."""
+    redlock({"BACKEND": REDIS, "LOCATION": redis_url})
+    held = lock("x")
+    held.acquire()
+    redlock({"BACKEND": LOCMEM})
+    held.release()
+    assert not held.locked()
+
+
+@pytest.mark.parametrize("location", ["cache:default", URL])
+def test_building_connects_nowhere(redlock, settings, start, location):
+    """Neither the alias nor a lock opens a connection; the first acquire does."""
+    proxy = start(Proxy(URL))
+    location = location if location.startswith("cache:") else proxy.url
+    settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": proxy.url}}
+    redlock({"BACKEND": REDIS, "LOCATION": location})
+    made = lock("x")
+    assert proxy.accepted == 0
+    with pytest.raises(ConnectionError):
+        made.acquire()
+    assert proxy.accepted > 0
+
+
+def test_django_redis_is_the_default(settings, redis_url):
+    """Without REDLOCK the default lives on the default cache's connections, when that is a django-redis cache."""
+    del settings.REDLOCK
+    settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": redis_url}}
+    with lock("x"):
+        assert lock("x").locked()
+        assert [each.name for each in RedisBackend(redis_url).held()] == ["x"]
+    assert list(locks) == ["default"]
+    assert locks["default"].location == "cache:default"
+
+
+def test_other_caches_are_no_default(settings):
+    """Any other cache is no place for locks."""
+    del settings.REDLOCK
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": URL}}
+    assert list(locks) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_after_fork(redlock, redis_url):
+    """A child has the parent's settings and backends, none of its locks or connections, and locks as it likes."""
+    redlock({"BACKEND": REDIS, "LOCATION": redis_url})
+    held = lock("parent")
+    held.acquire()
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with lock("child"):
+                seen = held.remaining, lock("parent").locked(), lock("child").locked()
+            os.write(theirs, pickle.dumps(seen))
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as pipe:
+        assert pickle.load(pipe) == (0.0, True, True)  # noqa: S301  (our own child's)
+    os.waitpid(pid, 0)
+    assert held.owned()
+    held.release()
+
+
+def test_backend_of_ones_own(redlock):
+    """Any subclass of the plain backend will do, by its dotted path."""
+    redlock({"BACKEND": f"{__name__}.Own", "LOCATION": "here"})
+    with lock("x"):
+        assert locks["default"].held()[0].name == "x"
+
+
+class Own(LocMemBackend):
+    """Somebody's own."""

@@ -1,0 +1,145 @@
+"""Signals and log records: what happens to locks is told, and telling harms no lock."""
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from django_redlock import lock, locks
+from django_redlock.errors import LockLost
+from django_redlock.signals import lock_acquired, lock_lost, lock_refused, lock_released
+
+pytestmark = pytest.mark.usefixtures("stores")
+SIGNALS = {"acquired": lock_acquired, "released": lock_released, "refused": lock_refused, "lost": lock_lost}
+
+
+@pytest.fixture
+def connect():
+    """`connect(signal, receiver)`, until the test ends."""
+    connected = []
+
+    def connect(signal, receiver):
+        signal.connect(receiver)
+        connected.append((signal, receiver))
+
+    yield connect
+    for signal, receiver in connected:
+        assert signal.disconnect(receiver)
+
+
+@pytest.fixture
+def heard(connect):
+    """(kind, sender, event) of everything that is told; `lost` is set when that was told."""
+
+    class Heard(list):
+        lost = threading.Event()
+
+    heard = Heard()
+
+    def receiver_for(kind):
+        def receiver(sender, event, **kwargs):
+            heard.append((kind, sender, event))
+            if kind == "lost":
+                heard.lost.set()
+
+        return receiver
+
+    for kind, signal in SIGNALS.items():
+        connect(signal, receiver_for(kind))
+    return heard
+
+
+@pytest.mark.parametrize("using", ["default", "memory"])
+def test_signals(heard, using):
+    """Acquired, refused, released: the sender is the backend's class, the event says what, where and how long."""
+    with lock("stock", using, owner="till 7") as held:
+        lock("stock", using).acquire(blocking=False)
+    assert [kind for kind, _, _ in heard] == ["acquired", "refused", "released"]
+    assert {sender for _, sender, _ in heard} == {type(locks[using])}
+    acquired, refused, released = (event for _, _, event in heard)
+    assert (acquired.name, acquired.alias, acquired.kind, acquired.lock) == ("stock", using, "acquired", held)
+    assert "till 7" in refused.holder
+    assert released.held >= 0
+
+
+def test_lost(heard, caplog):
+    """A lock that was lost is told once, and logged as a warning, once."""
+    with pytest.raises(LockLost), lock("stock"):
+        locks["default"].force_release("stock")
+    assert heard.lost.wait(20)
+    assert [kind for kind, _, _ in heard] == ["acquired", "lost"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+async def test_async(heard):
+    """Coroutines tell the same, in their own thread."""
+    async with lock("stock"):
+        pass
+    await locks["default"].aclose()
+    assert [kind for kind, _, _ in heard] == ["acquired", "released"]
+
+
+@pytest.mark.parametrize("kind", ["acquired", "released", "refused"])
+def test_receiver_that_fails(connect, heard, caplog, kind):
+    """What a receiver raises is logged; the lock works, and the other receivers hear of it."""
+
+    def receiver(**kwargs):
+        raise ZeroDivisionError("in a receiver")
+
+    connect(SIGNALS[kind], receiver)
+    with lock("stock"):
+        assert lock("stock").locked()
+        assert not lock("stock").acquire(blocking=False)
+    assert not lock("stock").locked()
+    assert [kind for kind, _, _ in heard] == ["acquired", "refused", "released"]
+    [record] = caplog.records
+    assert "ZeroDivisionError: in a receiver" in caplog.text
+    assert record.levelno == logging.ERROR
+
+
+def test_async_receiver(connect):
+    """A receiver may be a coroutine function, where the lock is taken by a thread."""
+    heard = []
+
+    async def receiver(event, **kwargs):
+        await asyncio.sleep(0)
+        heard.append(event.name)
+
+    connect(lock_acquired, receiver)
+    with lock("stock"):
+        assert heard == ["stock"]
+
+
+def test_receiver_that_locks(connect):
+    """A receiver may use locks itself."""
+    heard = []
+
+    def receiver(event, **kwargs):
+        if event.name == "stock":
+            with lock("audit") as audit:
+                heard.append(audit.owned())
+
+    connect(lock_acquired, receiver)
+    with lock("stock"):
+        assert heard == [True]
+
+
+def test_log_records(caplog):
+    """At level DEBUG each event is a record of `django_redlock.events`, with its facts as attributes."""
+    caplog.set_level(logging.DEBUG, "django_redlock.events")
+    with lock("stock"):
+        lock("stock").acquire(blocking=False)
+    records = [record for record in caplog.records if record.name == "django_redlock.events"]
+    assert [record.lock_kind for record in records] == ["acquired", "refused", "released"]
+    assert {(record.lock_name, record.lock_alias) for record in records} == {("stock", "default")}
+    assert records[1].lock_holder
+    assert "lock 'stock' on 'default' was refused" in caplog.text
+
+
+def test_silent_by_default(caplog):
+    """At INFO, a lock that works says nothing."""
+    caplog.set_level(logging.INFO)
+    with lock("stock"):
+        pass
+    assert caplog.records == []
