@@ -15,6 +15,8 @@ from django_redlock.backends.base import Backend
 from django_redlock.backends.plain import PlainBackend
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.server import ServerBackend
+from django_redlock.celery import single_instance_task
+from django_redlock.decorators import locked, locked_view
 from django_redlock.handler import LockOptions, lock
 from tests.docs.pages import DOCS, headings, options_table
 
@@ -88,6 +90,13 @@ def test_every_backend_has_a_page():
         classes = inspect.getmembers(import_module(f"{backends.__name__}.{module.name}"), inspect.isclass)
         found |= {cls for _, cls in classes if issubclass(cls, Backend)}
     assert {backend_class(page) for page in BACKENDS.values()} == found - BASES
+
+
+@pytest.mark.parametrize("decorator", [locked, locked_view, single_instance_task], ids=lambda each: each.__name__)
+def test_options_of_a_decorator(decorator):
+    """The reference of a decorator, which is its docstring, explains each of its own options."""
+    unexplained = [name for name in keyword_options(decorator) if f"``{name}" not in (decorator.__doc__ or "")]
+    assert not unexplained
 
 
 def test_keys_of_health(redis_url):
