@@ -90,6 +90,7 @@ class Renewal:
                 self._serve(due)
             except Exception:
                 logger.exception("the renewal of locks failed")
+            del due  # or it would keep the handles alive until the next time, and so for ever
 
     def _pop(self, until: float) -> Iterable[Holding | Orphan]:
         while self._heap and self._heap[0][0] <= until:
