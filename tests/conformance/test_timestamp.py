@@ -1,0 +1,38 @@
+"""The conformance suite on locks that old code understands."""
+
+import functools
+
+import pytest
+
+from django_redlock.backends.timestamp import TimestampBackend
+from django_redlock.errors import LockNotSupported
+from django_redlock.testing.conformance import BackendConformance
+
+
+class OldCodeConformance(BackendConformance):
+    kind = "timestamp"
+    unit = "s"
+
+    @pytest.fixture
+    def new_backend(self, redis_url):
+        return functools.partial(TimestampBackend, redis_url, unit=self.unit)
+
+    def test_fencing_tokens_of_many(self, client, name):
+        """fencing=True is refused: a holder that is old code has no token."""
+        with pytest.raises(LockNotSupported, match="fencing"):
+            client.lock(name, fencing=True)
+
+    @pytest.mark.parametrize("fencing", [False])
+    def test_fencing_tokens_grow(self, client, other, name, fencing):
+        """Without that promise the tokens grow with the server's clock, as everywhere."""
+        super().test_fencing_tokens_grow(client, other, name, fencing)
+
+
+class TestSeconds(OldCodeConformance):
+    pass
+
+
+class TestMilliseconds(OldCodeConformance):
+    unit = "ms"
+
+
