@@ -26,7 +26,14 @@ def adopt(task: type[Any]) -> None:
     options = getattr(function, DECLARED, None)
     if options is not None and not issubclass(task, SingleInstance):
         task.__bases__ = (SingleInstance, *task.__bases__)
-        task.redlock = Guard(options, function, bound)
+        has_call = any("__call__" in vars(base) for base in _between(task))
+        task.redlock = Guard(options, function, bound, has_call)
+
+
+def _between(task: type[Any]) -> list[type]:
+    """The bases between our class and Celery's own."""
+    order = task.__mro__
+    return list(order[order.index(SingleInstance) + 1 : order.index(Task)])
 
 
 _bind = Task.bind.__func__  # type: ignore[attr-defined]

@@ -57,10 +57,11 @@ class Unleased(Lock):
 class Guard:
     """The declaration of one task, joined with the task."""
 
-    def __init__(self, options: Options, function: Callable[..., Any], bound: bool) -> None:
+    def __init__(self, options: Options, function: Callable[..., Any], bound: bool, has_call: bool) -> None:
         self.options = options
         self._key = Key(function, options.key, options.unique_on)
         self._this = (None,) if bound else ()
+        self.has_call = has_call
         self._store: tuple[Backend, Store | None] | None = None
 
     # ── the call ─────────────────────────────────────────────────────────────────────────────

@@ -17,7 +17,6 @@ from .conflicts import AT_SUBMIT, Conflict, conflict_of, decide, marked, tell
 from .guard import HEADER, Guard, Message, delay_of, new_sending
 from .records import Ticket, cancel, submit
 
-_PLAIN_CALL = Task.__call__
 # Options that only canvas gives to apply_async: somebody waits for exactly this message.
 _CANVAS = ("chain", "chord", "group_id", "parent_id", "root_id")
 _POLL = 0.05
@@ -39,9 +38,8 @@ class SingleInstance(_Task):
         return worker.request_class(super().Request)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        body = super().__call__
-        if getattr(body, "__func__", None) is _PLAIN_CALL:
-            body = self.run  # as Celery does: it keeps the request that the worker has made
+        # Celery calls `run` unless a base has a `__call__` of its own, so that the body sees the worker's request.
+        body = super().__call__ if self.redlock.has_call else self.run
         request = self.request
         if request.called_directly or request.is_eager or worker.ENTERED in vars(request):
             return body(*args, **kwargs)

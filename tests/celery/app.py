@@ -82,6 +82,8 @@ both("and_while", work, mode="until_and_while_executing")
 both("expired", work, mode="until_expired", ttl=2)
 both("three", work, mode="while_executing", limit=3)
 both("late", work, LATE)
+both("long", work, ttl=60)
+both("long_late", work, LATE, ttl=60)
 both("late_running", work, LATE, mode="while_executing")
 both("raising", work, on_conflict="raise")
 both("waiting", work, mode="while_executing", on_conflict="wait")
@@ -107,9 +109,10 @@ def ending(self: Any, name: str, how: str, seconds: float = 0.0) -> str:
     return name
 
 
-both("ends", ending)
-both("ends_late", ending, {"acks_late": True})
-both("limited", ending, {"time_limit": 1, "soft_time_limit": None})
+both("ends", ending, ttl=60)
+both("ends_late", ending, {"acks_late": True}, ttl=60)
+both("ends_running", ending, mode="while_executing", ttl=60)
+both("limited", ending, {"time_limit": 1}, ttl=60)
 
 
 def soft(self: Any, name: str) -> str:
@@ -123,7 +126,7 @@ def soft(self: Any, name: str) -> str:
     return name
 
 
-both("softly", soft, {"soft_time_limit": 1})
+both("softly", soft, {"soft_time_limit": 1}, ttl=60)
 
 
 def rejecting(self: Any, name: str) -> str:
@@ -135,7 +138,7 @@ def rejecting(self: Any, name: str) -> str:
     return name
 
 
-both("requeues", rejecting, {"acks_late": True})
+both("requeues", rejecting, {"acks_late": True}, ttl=60)
 
 
 def flaky(self: Any, name: str, failures: int = 2, countdown: float = 0.5, seconds: float = 0.0) -> str:
@@ -146,9 +149,9 @@ def flaky(self: Any, name: str, failures: int = 2, countdown: float = 0.5, secon
     return name
 
 
-def autoflaky(self: Any, name: str, failures: int = 2) -> str:
+def autoflaky(self: Any, name: str, failures: int = 2, seconds: float = 0.0) -> str:
     """Fail some times, and let Celery retry."""
-    work(self, name)
+    work(self, name, seconds)
     if self.request.retries < failures:
         raise ConnectionError(name)
     return name
@@ -160,14 +163,14 @@ def hopeless(self: Any, name: str) -> str:
     raise self.retry(countdown=0.1, max_retries=1, exc=ValueError(name))
 
 
-both("retries", flaky)
+both("retries", flaky, ttl=60)
 both("retries_running", flaky, mode="while_executing")
 both(
     "autoretries",
     autoflaky,
     {"autoretry_for": (ConnectionError,), "retry_kwargs": {"countdown": 0.3}, "max_retries": 5},
 )
-both("gives_up", hopeless)
+both("gives_up", hopeless, ttl=60)
 
 
 def itself(self: Any, name: str, depth: int = 1) -> Any:

@@ -1,0 +1,86 @@
+"""Members of a canvas are always sent, and a duplicate among them is skipped by returning: no canvas waits for ever."""
+
+from __future__ import annotations
+
+import pytest
+from celery import chain, chord, group
+
+from django_redlock.celery import is_duplicate
+
+
+@pytest.fixture
+def holder(tasks, workers, seen):
+    """The call that all members below are duplicates of, for 1.5 s."""
+    result = tasks.executed.apply_async((seen.name, 1.5), queue=workers("prefork"))
+    seen.wait("start")
+    return result
+
+
+def test_chain(tasks, workers, seen, holder):
+    """A duplicate in the middle: the next step gets the marker and goes on."""
+    queue = workers("prefork")
+    steps = chain(
+        tasks.any_value.si("first").set(queue=queue),
+        tasks.executed.si(seen.name).set(queue=queue),
+        tasks.collect.s(name="last").set(queue=queue),
+    )
+    assert is_duplicate(steps.apply_async().get(timeout=10))
+    assert seen.count("start") == 1
+
+
+def test_group(tasks, workers, seen, holder):
+    """Every member of the group has a result."""
+    queue = workers("prefork")
+    results = group(tasks.executed.s(seen.name).set(queue=queue) for _ in range(3)).apply_async().get(timeout=10)
+    assert [is_duplicate(result) for result in results] == [True] * 3
+
+
+def test_chord(tasks, workers, seen, holder):
+    """The chord's body runs, with what the members returned or the marker."""
+    queue = workers("prefork")
+    header = [tasks.executed.s(seen.name).set(queue=queue), tasks.any_value.s(1).set(queue=queue)]
+    duplicate, other = chord(header)(tasks.collect.s().set(queue=queue)).get(timeout=10)
+    assert is_duplicate(duplicate)
+    assert other == "1"
+
+
+def test_group_of_equal_members(tasks, workers, seen):
+    """Members that are duplicates of each other: one at a time, and the group is complete."""
+    queue = workers("prefork")
+    results = group(tasks.executed.s(seen.name, 0.3).set(queue=queue) for _ in range(4)).apply_async().get(timeout=10)
+    assert len(results) == 4
+    assert not all(is_duplicate(result) for result in results)
+    assert seen.overlap() == []
+
+
+def test_chain_of_the_same_call(tasks, workers, seen, free):
+    """A step that is the same call as the one before it is no duplicate: that one has returned."""
+    queue = workers("prefork")
+    steps = chain(tasks.executed.si(seen.name).set(queue=queue) for _ in range(3))
+    assert steps.apply_async().get(timeout=10) == seen.name
+    assert seen.count("start") == 3
+    free(f"executed:{seen.name}")
+
+
+def test_chord_member_that_retries(tasks, workers, seen):
+    """A member whose start is put off by its on_conflict="retry" counts in the end."""
+    queue = workers("prefork")
+    header = [tasks.retrying.s(seen.name, 0.5).set(queue=queue) for _ in range(2)]
+    assert chord(header)(tasks.collect.s().set(queue=queue)).get(timeout=15) == [seen.name] * 2
+    assert seen.overlap() == []
+
+
+def test_link(tasks, workers, seen):
+    """A callback is called once, for the call that was sent."""
+    queue = workers("prefork")
+    callback = tasks.running.si(f"{seen.name}").set(queue=queue)
+    results = [tasks.executed.apply_async((seen.name, 0.3), queue=queue, link=callback) for _ in range(5)]
+    assert [result.duplicate for result in results] == [False, True, True, True, True]
+    seen.wait("end", 2)
+
+
+def test_control_a_plain_group_overlaps(tasks, workers, seen):
+    """Without the decorator the members run at once."""
+    queue = workers("prefork")
+    group(tasks.executed_plain.s(seen.name, 0.3).set(queue=queue) for _ in range(4)).apply_async().get(timeout=10)
+    assert seen.overlap()

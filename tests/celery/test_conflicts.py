@@ -1,0 +1,173 @@
+"""What becomes of a duplicate is the task's choice."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from django_redlock.celery import is_duplicate, single_instance_task, task_duplicate
+from django_redlock.errors import LockNotAcquired
+
+
+@pytest.fixture
+def told():
+    """The conflicts that the signal told of."""
+    conflicts = []
+
+    def hear(conflict, **_):
+        conflicts.append(conflict)
+
+    task_duplicate.connect(hear)
+    yield conflicts
+    task_duplicate.disconnect(hear)
+
+
+def test_skip_tells_who_is_in_the_way(tasks, seen, told, caplog):
+    """A duplicate is logged with both ids and the time left, and the signal is sent."""
+    first = tasks.executed.apply_async((seen.name,), queue="nobody")
+    with caplog.at_level(logging.INFO, "django_redlock"):
+        second = tasks.executed.apply_async((seen.name,), queue="nobody", task_id="second")
+    assert (second.duplicate, second.id) == (True, first.id)
+    assert is_duplicate(second)
+    [conflict] = told
+    assert (conflict.task, conflict.task_id, conflict.holder) == (tasks.executed.name, "second", first.id)
+    assert (conflict.where, conflict.state) == ("submit", "queued")
+    assert 86_000 < conflict.remaining <= 86_400
+    assert "second" in caplog.text
+    assert first.id in caplog.text
+
+
+def test_raise_at_submit(tasks, seen):
+    """on_conflict="raise": an error that names the one in the way."""
+    first = tasks.raising.apply_async((seen.name,), queue="nobody")
+    with pytest.raises(LockNotAcquired, match=first.id) as caught:
+        tasks.raising.apply_async((seen.name,), queue="nobody")
+    assert caught.value.name == f"raising:{seen.name}"
+    assert caught.value.holder == first.id
+
+
+def test_raise_at_start(tasks, workers, seen):
+    """In the worker the duplicate fails with the same error, and the worker lives on."""
+    queue = workers("prefork")
+    first = tasks.starting_raises.apply_async((seen.name, 1), queue=queue)
+    seen.wait("start")
+    with pytest.raises(LockNotAcquired):
+        tasks.starting_raises.apply_async((seen.name, 1), queue=queue).get(timeout=10)
+    assert first.get(timeout=10) == seen.name
+
+
+def test_wait_at_start(tasks, workers, seen):
+    """on_conflict="wait": it runs as soon as the other has ended."""
+    queue = workers("prefork")
+    results = [tasks.waiting.apply_async((seen.name, 0.3), queue=queue) for _ in range(3)]
+    assert [result.get(timeout=10) for result in results] == [seen.name] * 3
+    assert seen.overlap() == []
+
+
+def test_retry_at_start(tasks, workers, seen):
+    """on_conflict="retry": it comes back later and runs; its own retries are not used up by that."""
+    queue = workers("prefork")
+    results = [tasks.retrying.apply_async((seen.name, 0.4), queue=queue) for _ in range(3)]
+    assert [result.get(timeout=20) for result in results] == [seen.name] * 3
+    assert seen.overlap() == []
+    assert {event["retries"] for event in seen.events("start")} == {0}
+
+
+def test_replace_makes_the_queued_one_give_way(tasks, start_worker, seen, free):
+    """The last of several submits runs; those that it replaced are dropped when they come."""
+    queue = f"q-{seen.name}"
+    results = [tasks.replacing.apply_async((seen.name, 0.5), queue=queue) for _ in range(3)]
+    assert not any(result.duplicate for result in results)
+    with start_worker("prefork", queue):
+        assert results[-1].get(timeout=10) == seen.name
+        assert all(is_duplicate(result.get(timeout=10)) for result in results[:-1])
+        assert {event["id"] for event in seen.events("start")} == {results[-1].id}
+        free(f"replacing:{seen.name}")
+
+
+def test_replace_never_touches_a_running_one(tasks, workers, seen):
+    """A running one keeps its lock; the new call is a duplicate."""
+    queue = workers("prefork")
+    first = tasks.replacing.apply_async((seen.name, 1), queue=queue)
+    seen.wait("start")
+    second = tasks.replacing.apply_async((seen.name, 1), queue=queue)
+    assert (second.duplicate, second.id) == (True, first.id)
+    assert first.get(timeout=10) == seen.name
+
+
+def test_callable_decides(tasks, seen):
+    """A callable gets the conflict and answers with one of the words."""
+    asked = []
+
+    def decide(conflict):
+        asked.append(conflict.where)
+        return "raise"
+
+    @tasks.app.task(name=f"callable-{seen.name}")
+    @single_instance_task(on_conflict=decide)
+    def decided(): ...
+
+    decided.apply_async(queue="nobody")
+    with pytest.raises(LockNotAcquired):
+        decided.apply_async(queue="nobody")
+    assert asked == ["submit"]
+
+
+def test_wait_at_submit_ends(tasks, seen):
+    """on_conflict="wait" at submit waits for conflict_timeout at most, and then raises."""
+
+    @tasks.app.task(name=f"wait-{seen.name}")
+    @single_instance_task(on_conflict=("wait", "skip"), conflict_timeout=0.2)
+    def patient(): ...
+
+    patient.apply_async(queue="nobody")
+    with pytest.raises(LockNotAcquired):
+        patient.apply_async(queue="nobody")
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"mode": "until"}, "mode is one of"),
+        ({"mode": "while_executing", "on_conflict": "replace"}, "makes no sense"),
+        ({"mode": "until_and_while_executing", "on_conflict": ("skip", "skip")}, "would lose it"),
+        ({"on_conflict": ("retry", "skip")}, "at submit is one of"),
+        ({"on_conflict": ("skip", "replace")}, "at start is one of"),
+        ({"on_conflict": "ignore"}, "makes no sense"),
+        ({"on_conflict": ("skip",)}, "a pair"),
+        ({"on_conflict": "replace", "limit": 2}, "needs limit=1"),
+        ({"limit": 0}, "limit is"),
+        ({"ttl": 0}, "ttl is a positive"),
+        ({"queue_ttl": -1}, "queue_ttl is a positive"),
+        ({"on_store_error": "skip"}, "on_store_error"),
+        ({"key": "{nothing}"}, "no argument 'nothing'"),
+        ({"unique_on": ["nothing"]}, "no argument 'nothing'"),
+        ({"key": "{a}", "unique_on": "a"}, "not both"),
+        ({"conflict_retries": 0}, "conflict_retries"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_when_it_is_declared(options, what):
+    """The declaration raises, and says what is wrong."""
+
+    def function(a): ...
+
+    with pytest.raises(ValueError, match=what):
+        single_instance_task(**options)(function)
+
+
+def test_above_the_task_is_a_clear_error(tasks):
+    """The decorator stands below @shared_task; the error shows the order."""
+    from celery import shared_task
+
+    def function(): ...
+
+    for task in (tasks.app.task(function), shared_task(function), tasks.executed):
+        with pytest.raises(TypeError, match="stands below"):
+            single_instance_task(task)
+
+
+def test_control_without_the_decorator_nothing_is_refused(tasks, seen):
+    """Each submit of a plain task is sent."""
+    ids = {tasks.executed_plain.apply_async((seen.name,), queue="nobody").id for _ in range(3)}
+    assert len(ids) == 3

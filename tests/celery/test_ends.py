@@ -1,0 +1,122 @@
+"""Every end of a task frees its lock at once: all leases here last 60 s, far longer than a test waits."""
+
+from __future__ import annotations
+
+import pytest
+from kombu.exceptions import OperationalError
+
+from testproject.redis_server import RedisServer
+
+HOWS = ["return", "exception", "ignore", "reject", "exit"]
+
+
+@pytest.mark.parametrize("kind", ["ends", "ends_late", "ends_running"])
+@pytest.mark.parametrize("how", HOWS)
+def test_end_of_the_body(tasks, workers, seen, free, kind, how):
+    """Return, exception, Ignore, Reject and SystemExit: the next call may be sent and runs."""
+    queue = workers("prefork")
+    task = getattr(tasks, kind)
+    task.apply_async((seen.name, how), queue=queue)
+    seen.wait("start")
+    free(f"{kind}:{seen.name}")
+    again = task.apply_async((seen.name, "return"), queue=queue)
+    assert not again.duplicate
+    assert again.get(timeout=10) == seen.name
+    assert seen.count("start") == 2
+
+
+@pytest.mark.parametrize("how", ["return", "exception", "ignore"])
+@pytest.mark.parametrize("pool", ["threads", "solo"])
+def test_end_of_the_body_in_other_pools(tasks, workers, seen, free, pool, how):
+    """The same where no process of its own runs the task."""
+    tasks.ends.apply_async((seen.name, how), queue=workers(pool))
+    seen.wait("start")
+    free(f"ends:{seen.name}")
+
+
+def test_soft_time_limit(tasks, workers, seen, free):
+    """The body hears of it, and its end frees the lock."""
+    tasks.softly.apply_async((seen.name,), queue=workers("prefork"))
+    seen.wait("soft")
+    free(f"softly:{seen.name}")
+
+
+def test_hard_time_limit(tasks, workers, seen, free, held):
+    """The main process kills the child, and frees the lock when it is dead."""
+    tasks.limited.apply_async((seen.name, "return", 30), queue=workers("prefork"))
+    seen.wait("start")
+    assert held(f"limited:{seen.name}").owner.extra["state"] == "running"
+    free(f"limited:{seen.name}", timeout=10)
+
+
+def test_revoked_while_queued(tasks, workers, seen, free, held):
+    """A task that is revoked before it starts is discarded with its lock."""
+    queue = workers("prefork")
+    result = tasks.long.apply_async((seen.name,), queue=queue, countdown=1)
+    assert held(f"long:{seen.name}")
+    result.revoke()
+    free(f"long:{seen.name}", timeout=10)
+    assert seen.count("start") == 0
+
+
+def test_terminated_while_it_runs(tasks, workers, seen, free):
+    """Revoke with terminate: free when the child is dead."""
+    result = tasks.long.apply_async((seen.name, 30), queue=workers("prefork"))
+    seen.wait("start")
+    result.revoke(terminate=True, signal="SIGKILL")
+    free(f"long:{seen.name}", timeout=10)
+
+
+def test_revoking_a_duplicate_frees_nothing(tasks, workers, seen, held):
+    """A member of a group that waits behind the holder may be revoked: the holder keeps its lock."""
+    from celery import group
+
+    queue = workers("prefork")
+    first = tasks.long.apply_async((seen.name, 1.5), queue=queue)
+    seen.wait("start")
+    members = group(tasks.long.s(seen.name).set(queue=queue, countdown=0.5) for _ in range(2)).apply_async()
+    for member in members.results:
+        member.revoke()
+    assert first.get(timeout=10) == seen.name
+    assert seen.count("start") == 1
+
+
+def test_expired(tasks, workers, seen, free):
+    """A task that expires in the queue is discarded with its lock."""
+    tasks.long.apply_async((seen.name,), queue=workers("prefork"), countdown=1, expires=0.5)
+    free(f"long:{seen.name}", timeout=10)
+    assert seen.count("start") == 0
+
+
+@pytest.mark.parametrize("error", [OperationalError, KeyboardInterrupt])
+def test_broker_down_at_publish(tasks, seen, held, monkeypatch, error):
+    """What was not sent has no lock, whatever interrupted the sending."""
+    with RedisServer() as gone:
+        url = gone.url
+    if error is KeyboardInterrupt:
+
+        def interrupted(*args, **kwargs):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(tasks.app.amqp, "send_task_message", interrupted)
+    with tasks.app.connection_for_write(url) as connection, pytest.raises(error):
+        tasks.long.apply_async((seen.name,), connection=connection)
+    assert held(f"long:{seen.name}") is None
+
+
+def test_broker_down_at_publish_keeps_what_another_call_took(tasks, seen, held):
+    """A call that is sent without a record, as a canvas' member, frees nobody else's when it can't be sent."""
+    first = tasks.long.apply_async((seen.name,), queue="nobody", countdown=60)
+    with RedisServer() as gone:
+        url = gone.url
+    with tasks.app.connection_for_write(url) as connection, pytest.raises(OperationalError):
+        tasks.long.apply_async((seen.name,), connection=connection, root_id="r")
+    assert held(f"long:{seen.name}").owner.extra["task_id"] == first.id
+
+
+def test_control_a_plain_task_is_sent_again_while_it_runs(tasks, workers, seen):
+    """Without the decorator nothing says that a call is under way."""
+    queue = workers("prefork")
+    results = [tasks.ends_plain.apply_async((seen.name, "return"), queue=queue) for _ in range(2)]
+    assert [result.get(timeout=10) for result in results] == [seen.name] * 2
+    assert seen.count("start") == 2

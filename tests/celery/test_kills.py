@@ -1,0 +1,116 @@
+"""Processes really die, and brokers deliver again: nothing runs twice at once, nothing is lost, nothing stays locked."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.support.service import poll
+
+
+def test_killed_child_frees_its_lock(tasks, workers, seen, free):
+    """The main process sees that the child is dead: free at once, with a lease of 60 s."""
+    tasks.long.apply_async((seen.name, 30), queue=workers("prefork"))
+    os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
+    free(f"long:{seen.name}", timeout=10)
+
+
+def test_redelivered_message_of_a_killed_child_runs(tasks, workers, seen, free):
+    """acks_late and reject_on_worker_lost: the message comes back to its owner, who runs; no duplicate gets between."""
+    queue = workers("prefork")
+    result = tasks.long_late.apply_async((seen.name, 1.5), queue=queue)
+    os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
+    others = []
+    poll(
+        lambda: others.append(tasks.long_late.apply_async((seen.name, 1.5), queue=queue)) or seen.count("start") == 2,
+        timeout=20,
+        what="a second run",
+    )
+    assert result.get(timeout=10) == seen.name
+    assert all(other.duplicate for other in others)
+    assert {event["id"] for event in seen.events("start")} == {result.id}
+    assert seen.count("end") == 1
+    free(f"long_late:{seen.name}")
+
+
+@pytest.mark.parametrize("kind", ["late", "late_running"])
+def test_killed_worker(tasks, start_worker, seen, free, kind):
+    """Main process and children die at once: free within the lease, and the redelivered message runs."""
+    queue, task = f"q-{seen.name}", getattr(tasks, kind)
+    with start_worker("prefork", queue, CELERY_VISIBILITY="1") as first:
+        result = task.apply_async((seen.name, 1), queue=queue)
+        seen.wait("start")
+        first.kill()
+    free(f"{kind}:{seen.name}", timeout=3)
+    with start_worker("prefork", queue, CELERY_VISIBILITY="1"):
+        assert result.get(timeout=30) == seen.name
+    assert seen.count("end") == 1
+    assert seen.overlap() == []
+
+
+def deliver_again(app):
+    """What every worker does now and then: kombu puts back into its queue what was not acknowledged in time."""
+    with app.connection_for_write() as connection:
+        qos = connection.channel().qos
+        qos.visibility_timeout = 0
+        qos.restore_visible(interval=1)
+
+
+@pytest.mark.parametrize("kind", ["late", "late_running"])
+def test_redelivered_while_it_runs(tasks, start_worker, seen, kind):
+    """A Redis broker delivers again what takes longer than its visibility timeout: put off, and then not run again."""
+    queue, task = f"q-{seen.name}", getattr(tasks, kind)
+    with start_worker("prefork", queue) as worker:
+        result = task.apply_async((seen.name, 2), queue=queue)
+        seen.wait("start")
+        deliver_again(tasks.app)
+        poll(lambda: "still runs" in worker.log(100_000), timeout=10, what="a redelivery")
+        assert result.get(timeout=20) == seen.name
+        poll(lambda: "came again after it had ended" in worker.log(100_000), timeout=10, what="its second coming")
+    assert seen.count("start") == 1
+
+
+def test_control_a_plain_task_runs_twice_at_once(tasks, start_worker, seen):
+    """Without the decorator the redelivered message runs beside the first."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue):
+        tasks.late_plain.apply_async((seen.name, 2), queue=queue)
+        seen.wait("start")
+        deliver_again(tasks.app)
+        seen.wait("end", 2)
+    assert seen.overlap()
+
+
+def test_reject_with_requeue_keeps_the_lock_for_the_owner(tasks, workers, seen, free):
+    """The message goes back to the queue, and comes again as the owner's."""
+    result = tasks.requeues.apply_async((seen.name,), queue=workers("prefork"))
+    assert result.get(timeout=10) == seen.name
+    assert seen.count("start") == 2
+    free(f"requeues:{seen.name}")
+
+
+def test_eta_longer_than_the_ttl(tasks, workers, seen, free):
+    """The record counts from the ETA on, not for a lease: later submits are duplicates all the time."""
+    queue = workers("prefork")
+    first = tasks.executed.apply_async((seen.name,), queue=queue, countdown=3)
+    others = []
+    poll(
+        lambda: others.append(tasks.executed.apply_async((seen.name,), queue=queue)) or len(others) > 30,
+        timeout=10,
+        what="31 submits",
+    )
+    poll(lambda: first.ready() or others.append(tasks.executed.apply_async((seen.name,), queue=queue)), timeout=10, what="")
+    assert seen.count("start") == 1
+    free(f"executed:{seen.name}")
+
+
+def test_backlog(tasks, start_worker, seen, held):
+    """500 submits while no worker listens: one message, whose record does not lapse."""
+    queue = f"q-{seen.name}"
+    results = [tasks.executed.apply_async((seen.name,), queue=queue) for _ in range(500)]
+    assert [result.duplicate for result in results].count(False) == 1
+    with start_worker("solo", queue):
+        assert results[-1].get(timeout=10) == seen.name
+    assert seen.count("start") == 1

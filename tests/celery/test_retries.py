@@ -1,0 +1,75 @@
+"""A retry is the owner: it passes, and nobody else gets between."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.service import poll
+
+
+@pytest.mark.parametrize("kind", ["retries", "autoretries"])
+def test_retry_passes_and_nobody_comes_between(tasks, workers, seen, free, held, kind):
+    """From the first submit to the end of the last retry the lock is held, and every other submit is a duplicate."""
+    queue = workers("prefork")
+    task = getattr(tasks, kind)
+    call = {"name": seen.name, "seconds": 0.3}
+    result = task.apply_async((), call, queue=queue)
+    others = []
+    poll(
+        lambda: others.append(task.apply_async((), call, queue=queue).duplicate) or seen.count("start") == 3,
+        timeout=20,
+        what="three runs",
+    )
+    assert result.get(timeout=10) == seen.name
+    assert {event["id"] for event in seen.events("start")} == {result.id}
+    assert all(others)
+    free(f"{kind}:{seen.name}")
+
+
+def test_record_lives_until_the_retry(tasks, workers, seen, held):
+    """Between two runs the record is queued, with the life of a queued one and not that of a lease."""
+    queue = workers("prefork")
+    result = tasks.retries.apply_async((seen.name,), {"countdown": 1.5, "failures": 1}, queue=queue)
+    seen.wait("end")
+    name = f"retries:{seen.name}"
+    poll(lambda: held(name).owner.extra["state"] == "queued", timeout=5, what="queued again")
+    assert held(name).ttl > 80_000
+    assert result.get(timeout=10) == seen.name
+
+
+def test_retry_at_once(tasks, workers, seen, free):
+    """With countdown=0 the retry often arrives before its first run has quite ended: it runs all the same."""
+    queue = workers("prefork")
+    result = tasks.retries.apply_async((seen.name,), {"countdown": 0, "failures": 5}, queue=queue)
+    assert result.get(timeout=20) == seen.name
+    assert seen.count("start") == 6
+    assert seen.overlap() == []
+    free(f"retries:{seen.name}")
+
+
+def test_retry_while_executing(tasks, workers, seen, free):
+    """In this mode the lock is free between the runs; each run takes it again."""
+    result = tasks.retries_running.apply_async((seen.name,), queue=workers("prefork"))
+    assert result.get(timeout=20) == seen.name
+    assert seen.count("start") == 3
+    free(f"retries_running:{seen.name}")
+
+
+def test_free_after_the_last_retry(tasks, workers, seen, free):
+    """A task that gives up is over: free at once."""
+    result = tasks.gives_up.apply_async((seen.name,), queue=workers("prefork"))
+    with pytest.raises(ValueError, match=seen.name):
+        result.get(timeout=10)
+    free(f"gives_up:{seen.name}")
+    assert seen.count("start") == 2
+
+
+def test_control_between_two_runs_a_plain_task_is_sent_again(tasks, workers, seen):
+    """Without the decorator another call runs between a run and its retry."""
+    queue = workers("prefork")
+    first = tasks.retries_plain.apply_async((seen.name,), {"failures": 1, "countdown": 1}, queue=queue)
+    seen.wait("end")
+    second = tasks.retries_plain.apply_async((seen.name,), {"failures": 0}, queue=queue)
+    second.get(timeout=10)
+    first.get(timeout=10)
+    assert [event["id"] for event in seen.events("start")] == [first.id, second.id, first.id]
