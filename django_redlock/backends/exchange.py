@@ -36,14 +36,14 @@ class Exchange(NamedTuple):
     enough: Callable[[list[Any]], bool] | None = None
 
 
-def fault(node: Node, error: Exception, reused: bool = False, where: str = "") -> Fault:
+def fault(node: Node, error: Exception, connected: bool = False, where: str = "") -> Fault:
     """No usable answer.
 
-    It is worth another try at once when an idle connection had been closed meanwhile, or when the server is a replica
-    by now and the node may know a newer master.
+    It is worth another try at once when the connection turned out to be closed, or when the server is a replica by now
+    and the node may know a newer master.
     """
     late = _timed_out(error)
-    closed = reused and type(error) is RedisConnectionError and not late
+    closed = connected and type(error) is RedisConnectionError and not late
     if late:
         error, cause = TimeoutError("no answer in time"), error
         error.__cause__ = cause
@@ -63,10 +63,10 @@ def _timed_out(error: BaseException | None) -> bool:
 def exchange(request: Exchange) -> list[Any] | Fault:
     """Send and receive, blocking."""
     node, key, payload, count, block, undo, route, enough = request
-    connection, reused, nudged, whole = None, False, 0, False
+    connection, nudged, whole = None, 0, False
     try:
         route = route or node.known(key) or node.find(key)
-        connection, reused = route.take()
+        connection = route.take()
         connection.send_packed_command((payload,), check_health=False)
         until = time.monotonic() + block + GRACE if block else 0.0
         replies: list[Any] = []
@@ -83,7 +83,7 @@ def exchange(request: Exchange) -> list[Any] | Fault:
         whole = True
         return replies[:count]
     except (RedisError, OSError) as error:
-        return fault(node, error, reused, route.where if route else "")
+        return fault(node, error, connection is not None, route.where if route else "")
     finally:
         if connection is not None and route is not None:
             if whole:
@@ -100,12 +100,12 @@ def _nudge(connection: Any, sent: list[bytes]) -> None:
 async def aexchange(request: Exchange) -> list[Any] | Fault:
     """Send and receive on the running event loop."""
     node, key, payload, count, block, undo, route, enough = request
-    connection, reused, whole, timer = None, False, False, None
+    connection, whole, timer = None, False, None
     nudges: list[bytes] = []
     try:
         if (route := route or node.known(key)) is None:
             route = await asyncio.to_thread(node.find, key)
-        connection, reused = await route.atake()
+        connection = await route.atake()
         async with asyncio.timeout(block + route.timeout):
             await connection.send_packed_command((payload,), check_health=False)
             if block:
@@ -121,7 +121,7 @@ async def aexchange(request: Exchange) -> list[Any] | Fault:
         whole = True
         return replies[:count]
     except (RedisError, OSError) as error:
-        return fault(node, error, reused, route.where if route else "")
+        return fault(node, error, connection is not None, route.where if route else "")
     finally:
         if timer is not None:
             timer.cancel()

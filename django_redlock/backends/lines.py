@@ -20,19 +20,18 @@ READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 class Line:
     """One connection in use by `Party`: what was asked on it, and how many replies are to come."""
 
-    __slots__ = ("connection", "due", "node", "repeated", "reused", "route", "runs", "since", "skip", "undo")
+    __slots__ = ("connection", "due", "node", "repeated", "route", "runs", "since", "skip", "undo")
 
-    def __init__(self, node: Node, route: Route, connection: Any, *, reused: bool) -> None:
+    def __init__(self, node: Node, route: Route, connection: Any, repeated: Fault | None = None) -> None:
         self.node = node
         self.route = route
         self.connection = connection
-        self.reused = reused
+        self.repeated = repeated  # why the question was asked a second time
         self.since = 0.0
         self.skip = 0  # replies to come that nobody waits for any more
         self.due = 0  # replies to come that are waited for
         self.runs: Sequence[Run] = ()
         self.undo: Run | None = None
-        self.repeated: Fault | None = None  # why the question was asked a second time
 
     def send(self, runs: Sequence[Run], now: float) -> None:
         """Ask. Raises redis-py's errors."""
@@ -102,4 +101,4 @@ class Line:
     def lost(self, error: Exception) -> Fault:
         """Close after ``error``."""
         self.drop()
-        return fault(self.node, error, self.reused, self.route.where)
+        return fault(self.node, error, self.repeated is None, self.route.where)

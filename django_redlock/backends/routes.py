@@ -46,10 +46,9 @@ class Route:
 
     # ── blocking ─────────────────────────────────────────────────────────────────────────────
 
-    def take(self) -> tuple[Connection, bool]:
-        """A connection, and whether it has been used before. Raises what redis-py raises when it can't connect."""
-        connection = self.spare()
-        return (self.connect(), False) if connection is None else (connection, True)
+    def take(self) -> Connection:
+        """A connection. Raises what redis-py raises when it can't connect."""
+        return self.spare() or self.connect()
 
     def spare(self) -> Connection | None:
         """A connection that is open already."""
@@ -98,7 +97,7 @@ class Route:
 
     # ── asyncio ──────────────────────────────────────────────────────────────────────────────
 
-    async def atake(self) -> tuple[Any, bool]:
+    async def atake(self) -> Any:
         """`take` on the running loop; connections belong to their loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._by_loop:
@@ -106,7 +105,7 @@ class Route:
             self._by_loop[loop] = idle, (keeper := _close_with_loop(idle))
             await anext(keeper)
         try:
-            return self._by_loop[loop][0].pop(), True
+            return self._by_loop[loop][0].pop()
         except IndexError:
             pass
         settings = {**self._settings, "socket_timeout": None, "retry": AsyncRetry(NoBackoff(), 0)}
@@ -117,7 +116,7 @@ class Route:
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
-        return connection, False
+        return connection
 
     async def agive(self, connection: Any) -> None:
         """`give` on the running loop."""
@@ -161,9 +160,6 @@ class BorrowedRoute(Route):
         known = next((base for base in _ASYNC if issubclass(kind, base)), Connection)
         super().__init__(known, _portable(pool.connection_kwargs), timeout)
         self._pool = pool
-
-    def take(self) -> tuple[Connection, bool]:
-        return self.connect(), True  # it may have been used before: only the pool knows
 
     def spare(self) -> Connection:
         return self.connect()

@@ -104,7 +104,7 @@ class Party:
         node = self._nodes[index]
         route = node.known(b"")
         connection = route.spare() if route else None
-        return Line(node, route, connection, reused=True) if route and connection else None
+        return Line(node, route, connection) if route and connection else None
 
     def _absent(self, index: int) -> Fault:
         error = self._dialer.failure(index, time.monotonic()) or TimeoutError("not connected yet")
@@ -140,8 +140,7 @@ class Party:
             return failure
         try:
             route = line.node.find(b"")
-            fresh = Line(line.node, route, route.connect(), reused=False)
-            fresh.repeated = failure
+            fresh = Line(line.node, route, route.connect(), failure)
             fresh.send(_runs(ask), time.monotonic())
         except (RedisError, OSError) as second:
             self._dialer.leave_out(ask.node, second)

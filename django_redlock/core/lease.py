@@ -27,8 +27,15 @@ DRIFT = 0.01  # of the ttl: how far two clocks may run apart while a lease lasts
 PRECISION = 0.002  # Redis expires to the millisecond
 
 
+_ATTEMPT = 8  # digits
+
+
 class Claim(NamedTuple):
-    """What one ``acquire()`` asks for. The token is new each time: it is the secret of the holding to come."""
+    """What one ``acquire()`` asks for. The token is new each time: it is the secret of the holding to come.
+
+    Its last digits number the attempt. An attempt that was undone must not be repeated with the same token: the undoing
+    may come late, and would undo the repetition.
+    """
 
     name: str
     keys: Keys
@@ -36,6 +43,16 @@ class Claim(NamedTuple):
     owner: bytes
     ttl: float
     fencing: bool = False
+
+    def again(self) -> Claim:
+        """The claim for another attempt."""
+        attempt = int(self.token[-_ATTEMPT:], 16) + 1
+        return self._replace(token=b"%b%08x" % (self.token[:-_ATTEMPT], attempt))
+
+    def all_attempts(self) -> Claim:
+        """The claim as it was made, for freeing: scripts compare the beginning of a token, so it frees any attempt."""
+        made = self.token.endswith(b"0" * _ATTEMPT)
+        return self._replace(token=self.token[:-_ATTEMPT]) if made else self
 
 
 class Lease(NamedTuple):
@@ -47,6 +64,7 @@ class Lease(NamedTuple):
     fencing_token: int
     since: float
     generation: int
+    nodes: tuple[int, ...] = ()  # of a quorum: those that have answered, where nothing of this claim is under way
 
 
 class Refusal(NamedTuple):
@@ -59,8 +77,8 @@ class Refusal(NamedTuple):
 
 
 def new_token() -> bytes:
-    """128 random bits as 32 hex digits. Never used twice: a script that recognises its token would grant both users."""
-    return os.urandom(16).hex().encode()
+    """96 random bits in hex, and attempt 0. Never used twice: a script that knows its token would grant both users."""
+    return os.urandom(12).hex().encode() + b"0" * _ATTEMPT
 
 
 def valid_until(start: float, ttl: float) -> float:

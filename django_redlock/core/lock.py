@@ -139,8 +139,8 @@ class Lock(Holding):
                 if isinstance(outcome, Refusal) or now < outcome.valid_until:
                     break
                 # Granted too late to be of use: free it, and look again if there is time.
-                yield from store.rule.release(primitive, claim)
-                outcome = Refusal(0.0)
+                yield from store.rule.release(primitive, outcome.claim)
+                outcome, claim = Refusal(0.0), claim._replace(token=new_token())
                 if now >= deadline:
                     break
         except BaseException as error:

@@ -17,7 +17,7 @@ from ..primitives import Primitive
 from ..replies import outcome_of, trouble, unavailable
 from ..requests import Batch, Fault, Flow, Run, Signal, Sleep, Together
 from ..scripts import script
-from .single import LAST_TRY, PATIENCE, QUEUE, confirmed, reseeding
+from .single import LAST_TRY, PATIENCE, QUEUE, confirmed, putting_back, reseeding
 
 BACKOFF = 0.005, 0.05  # seconds, at random: clients that split the vote must not split it again in step
 _FENCE = script("fence_set")
@@ -61,6 +61,7 @@ class Quorum(NamedTuple):
         """
         wait = QUEUE if deadline > self.clock() else 0
         while True:
+            claim = claim.again()
             outcome = yield from self._attempt(primitive, claim, wait)
             left = deadline - self.clock()
             if isinstance(outcome, Lease):
@@ -78,7 +79,8 @@ class Quorum(NamedTuple):
         grants = [each for each in outcomes if isinstance(each, Lease)]
         if len(grants) >= need:
             token = max(each.fencing_token for each in grants)
-            lease = grants[0]._replace(fencing_token=token)
+            answered = tuple(node for node, each in enumerate(outcomes) if isinstance(each, Lease | Refusal))
+            lease = grants[0]._replace(fencing_token=token, nodes=answered)
             if not claim.fencing or (yield from self._remember(claim, token, need)):
                 return lease
         # On all nodes, also those that refused or did not answer: a vote that nobody counts would stand for a ttl.
@@ -135,11 +137,11 @@ class Quorum(NamedTuple):
         self, primitive: Primitive, lease: Lease, ttl: float, start: float, replies: list[Any]
     ) -> Flow[Lease | Fault | None]:
         need = votes_needed(self.nodes)
-        absent = [node for node, reply in enumerate(replies) if reply == 0]
+        absent = [node for node in lease.nodes if replies[node] == 0]
         kept = sum(confirmed(reply) for reply in replies)
         again: list[Run | Batch] = []
         if kept >= need:  # a node was away when the lock was taken, or has restarted: get its vote (back)
-            again = [primitive.take(lease.claim._replace(ttl=ttl), 0, node) for node in absent]
+            again = [putting_back(primitive, lease.claim, ttl, node) for node in absent]
         elif self.guard:
             again = [reseeding(primitive, lease.claim, ttl, self.guard, node) for node in absent]
         if again:
@@ -153,7 +155,7 @@ class Quorum(NamedTuple):
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Free all nodes; whether a majority still held it. Raises ``LockUnavailable`` when too few could be asked."""
-        need = votes_needed(self.nodes)
+        need, claim = votes_needed(self.nodes), claim.all_attempts()
         asks = [primitive.free(claim, keep, node) for node in range(self.nodes)]
         replies = yield Together(asks, lambda got: got.count(1) >= need or None not in got, claim.token)
         faults = {f"node {node}": reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}

@@ -42,7 +42,12 @@ def _since(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
 
 def reseeding(primitive: Primitive, claim: Claim, ttl: float, guard: Guard, node: int = 0) -> Run:
     """Put a lock back on a server that has forgotten it and is in quarantine for that reason."""
-    return guard.over(primitive.take(claim._replace(ttl=ttl), 0, node), "reseed")
+    return guard.over(putting_back(primitive, claim, ttl, node), "reseed")
+
+
+def putting_back(primitive: Primitive, claim: Claim, ttl: float, node: int) -> Run:
+    """Take a lock that is held already on a node that hasn't got it; nothing that comes late may undo that."""
+    return primitive.take(claim._replace(ttl=ttl), 0, node)._replace(undo=None)
 
 
 def confirmed(reply: Any) -> bool:
@@ -73,15 +78,19 @@ class SingleNode(NamedTuple):
             left = deadline - clock()
             if isinstance(outcome, Lease) or left <= 0:
                 return outcome
-            pause = min(left, outcome.remaining + 0.001, PATIENCE)
+            pause = min(left, outcome.remaining + 0.001, self._patience(outcome))
             again = self._take(primitive, claim, LAST_TRY if pause == left else -QUEUE)
             asked = clock()
             reply = yield Await(again, claim.keys.wake, pause)
             start = clock()
             if isinstance(reply, Fault):
-                reply = yield from ask(again)
+                # After a time-out the undoing of this token may still be under way: it can't be used again.
+                reply = (yield from ask(again)) if reply.stale else reply
             else:
                 start = _since(outcome, server_time(reply), asked, start)
+
+    def _patience(self, refusal: Refusal) -> float:
+        return PATIENCE
 
     def _take(self, primitive: Primitive, claim: Claim, wait: int) -> Run:
         run = primitive.take(claim, wait)

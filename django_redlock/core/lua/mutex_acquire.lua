@@ -9,23 +9,24 @@ local now = redis.call('TIME')
 local micros = now[1] * 1000000 + now[2]
 local wait = tonumber(ARGV[5])
 local queued = wait < 0
+local waiter = string.sub(ARGV[1], 1, -9) .. ' ' .. ARGV[2] -- the same for all attempts of one acquire
 wait = math.abs(wait)
 
 if held and string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then
   if wait > 1 then
     local millis = math.floor(micros / 1000)
     redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', millis)
-    redis.call('ZADD', KEYS[2], millis + wait, ARGV[1] .. ' ' .. ARGV[2])
+    redis.call('ZADD', KEYS[2], millis + wait, waiter)
     redis.call('PEXPIRE', KEYS[2], wait + 1000)
   elseif queued then
-    redis.call('ZREM', KEYS[2], ARGV[1] .. ' ' .. ARGV[2])
+    redis.call('ZREM', KEYS[2], waiter)
   end
   local space = string.find(held, ' ', 1, true) -- what stands before it is the holder's secret
   return {0, redis.call('PTTL', KEYS[1]), micros, space and string.sub(held, space + 1) or ''}
 end
 
 if queued then
-  redis.call('ZREM', KEYS[2], ARGV[1] .. ' ' .. ARGV[2])
+  redis.call('ZREM', KEYS[2], waiter)
 end
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])
 if ARGV[4] ~= '1' then return micros end
