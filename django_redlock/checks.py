@@ -66,10 +66,11 @@ def _cache(alias: str, location: Any) -> Iterator[CheckMessage]:
         return
     try:
         from django_redis import get_redis_connection
-
-        limits = get_redis_connection(cache).connection_pool.connection_kwargs
     except ImportError:
         yield Error(f"{where} needs django-redis.", "pip install django-redlock[django-redis]", id="redlock.E004")
+        return
+    try:
+        limits = get_redis_connection(cache).connection_pool.connection_kwargs
     except NotImplementedError:
         hint = "Use a django-redis cache, or give the URL of the Redis here."
         yield Error(f"{where}: {entry.get('BACKEND')} is no django-redis cache.", hint, id="redlock.E004")
@@ -89,7 +90,7 @@ def _times(alias: str, backend: Backend) -> Iterator[CheckMessage]:
     if node_timeout > backend.ttl / 3:
         yield Caution(
             f"REDLOCK[{alias!r}]: node_timeout ({node_timeout:g} s) is more than a third of the ttl.",
-            f"A request that hangs can cost the lease: make node_timeout shorter, or the ttl ({backend.ttl:g} s) longer.",
+            f"A request that hangs can cost the lease. Make it shorter, or the ttl ({backend.ttl:g} s) longer.",
             id="redlock.W005",
         )
 
@@ -101,11 +102,12 @@ def _shared(entries: Any) -> Iterator[CheckMessage]:
         if isinstance(entry, dict) and "dummy" not in str(entry.get("BACKEND")):
             options = entry.get("OPTIONS")
             prefix = options.get("key_prefix", "redlock") if isinstance(options, dict) else "redlock"
-            places[repr(entry.get("LOCATION", "")), str(entry.get("KEY_PREFIX", prefix))].append(alias)
+            location = entry.get("LOCATION") or f"of {entry.get('BACKEND')}"
+            places[str(location), str(entry.get("KEY_PREFIX", prefix))].append(alias)
     for (location, prefix), aliases in places.items():
         if len(aliases) > 1:
             yield Caution(
-                f"REDLOCK: {' and '.join(map(repr, aliases))} share LOCATION {location} and KEY_PREFIX {prefix!r}.",
+                f"REDLOCK: {' and '.join(map(repr, aliases))} share LOCATION {location} and KEY_PREFIX {prefix}.",
                 "The same name is the same lock on all of them, and is listed once for each. Give each a KEY_PREFIX.",
                 id="redlock.W004",
             )
@@ -141,7 +143,7 @@ def _in_production(alias: str, backend: Backend) -> Iterator[CheckMessage]:
         yield Info(f"{where} could not be asked: {error}", id="redlock.I001")
         return
     for node in nodes:
-        for problem in node["problems"]:
-            unreachable = problem.startswith("unreachable")
-            kind, number = (Info, "I001") if unreachable else (Caution, "W006")
-            yield kind(f"{where}, {node['node']}: {problem}.", id=f"redlock.{number}")
+        for problem in [*node["problems"], *node.get("warnings", ())]:
+            # A server that has answered tells its version.
+            kind, number = (Caution, "W006") if "version" in node else (Info, "I001")
+            yield kind(f"{where}, {node['node']}: {problem}", id=f"redlock.{number}")

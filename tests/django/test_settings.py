@@ -82,7 +82,7 @@ def test_unknown_alias(redlock):
 def test_missing_setting(settings, value):
     """With nothing to go by, the first use says what to write."""
     settings.REDLOCK, settings.CACHES = value, {}
-    with pytest.raises(ImproperlyConfigured, match='Add to your settings: REDLOCK = {"default"'):
+    with pytest.raises(ImproperlyConfigured, match=r'Add to your settings: REDLOCK = \{"default"'):
         lock("x")
 
 

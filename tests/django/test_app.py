@@ -1,0 +1,114 @@
+"""`django_redlock` in INSTALLED_APPS: what starting a process does, in real processes."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from django_redlock.apps import is_command, prepare
+from django_redlock.backends.dummy import DummyBackend
+from django_redlock.core.scripts import all_scripts
+from tests.support.proxy import Proxy
+
+SETUP = "import django; django.setup()"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """`run(redis_url, "python", "-c", …)`: a process of the test project; what it printed."""
+
+    def run(url, *command, fails=False):
+        env = {**os.environ, "TESTPROJECT_REDIS": url, "DJANGO_SETTINGS_MODULE": "testproject.settings"}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+        assert bool(done.returncode) == fails, done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+def loaded(server):
+    with server.client() as client:
+        return client.script_exists(*[script.sha.decode() for script in all_scripts()])
+
+
+@pytest.mark.parametrize(
+    ("argv", "command"),
+    [
+        (["manage.py", "migrate"], True),
+        (["/srv/shop/manage.py", "redlock_list"], True),
+        (["/usr/bin/django-admin", "check"], True),
+        (["/lib/python3/site-packages/django/__main__.py", "shell"], True),
+        (["manage.py"], True),
+        (["manage.py", "runserver", "8000"], False),
+        (["/usr/bin/gunicorn", "shop.wsgi"], False),
+        (["/lib/python3/site-packages/uvicorn/__main__.py", "shop.asgi"], False),
+        (["/usr/bin/celery", "-A", "shop", "worker"], False),
+        (["uwsgi"], False),
+        ([""], False),
+        ([], False),
+    ],
+)
+def test_commands(argv, command):
+    """Commands of manage.py are told from servers and workers."""
+    assert is_command(argv) == command
+
+
+def test_server_loads_the_scripts(own_redis, run):
+    """A process that may serve loads every script, and leaves neither connections nor threads to those it forks."""
+    server = own_redis()
+    assert not any(loaded(server))
+    program = """
+import threading
+import django
+from testproject import settings
+del settings.REDLOCK["cache"]  # it uses the cache's own connections, which redis-py keeps apart after a fork
+django.setup()
+import redis
+with redis.Redis.from_url(settings.REDIS_URL) as client:
+    print(threading.active_count(), len(client.client_list()))
+"""
+    assert run(server.url, sys.executable, "-c", program).split() == ["1", "1"]  # this thread, and this client
+    assert all(loaded(server))
+
+
+def test_commands_ask_nobody(start, redis_url, run):
+    """A command of manage.py connects to no Redis, and so works without one."""
+    proxy = start(Proxy(redis_url))
+    run(proxy.url, sys.executable, "manage.py", "diffsettings")
+    assert proxy.accepted == 0
+
+
+def test_no_server(run):
+    """No Redis: the process starts all the same."""
+    assert "started" in run("redis://127.0.0.1:1/0", sys.executable, "-c", f"{SETUP}; print('started')")
+
+
+def test_bad_settings(settings, caplog):
+    """Settings that are wrong are no reason not to start; the log says what is wrong."""
+    settings.REDLOCK = {"default": {"BACKEND": "nowhere.Backend"}}
+    prepare()
+    assert "BACKEND 'nowhere.Backend' can't be imported" in caplog.text
+
+
+def test_store_that_hangs(settings, own_redis):
+    """A store that does not answer delays the start by the patience at most."""
+    server = own_redis()
+    hanging = {"BACKEND": f"{__name__}.Hanging", "LOCATION": server.url}
+    settings.REDLOCK = {"default": hanging}
+    Hanging.answer.clear()
+    try:
+        prepare(patience=0.01)
+        [thread] = [each for each in threading.enumerate() if each.name == "redlock-prepare"]
+    finally:
+        Hanging.answer.set()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+class Hanging(DummyBackend):
+    answer = threading.Event()
+
+    def prepare(self):
+        return self.answer.wait(20)

@@ -1,0 +1,165 @@
+"""The system checks: one id for each thing that can be wrong, and the alias in every message."""
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+from django.core import checks
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
+
+import django_redlock.checks
+
+REDIS = "django_redlock.backends.redis.RedisBackend"
+LOCMEM = "django_redlock.backends.locmem.LocMemBackend"
+DUMMY = "django_redlock.backends.dummy.DummyBackend"
+DOWN = "redis://127.0.0.1:1/0"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def found(settings):
+    """`found({alias: entry}, deploy=False)`: what the checks of this package say."""
+
+    def run(redlock, *, deploy=False, caches=None):
+        settings.REDLOCK = redlock
+        settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}, **(caches or {})}
+        return checks.run_checks(tags=["redlock"], include_deployment_checks=deploy)
+
+    return run
+
+
+def ids(messages):
+    return [message.id for message in messages]
+
+
+numbers = itertools.count(1)
+
+
+def another():
+    """A URL that nothing else has: django-redis keeps one pool for each in the process, with the first one's limits."""
+    return f"redis://127.0.0.1:1/{next(numbers)}"
+
+
+def django_redis(url, **options):
+    return {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url, "OPTIONS": options}
+
+
+def test_all_is_well(found):
+    """A usual configuration: silence, and nobody is asked (nobody would answer)."""
+    limits = {"SOCKET_CONNECT_TIMEOUT": 0.2, "SOCKET_TIMEOUT": 0.2}
+    redlock = {
+        "default": {"BACKEND": REDIS, "LOCATION": DOWN},
+        "payments": {"BACKEND": REDIS, "LOCATION": DOWN, "KEY_PREFIX": "payments"},
+        "cache": {"BACKEND": REDIS, "LOCATION": "cache:redis"},
+        "memory": {"BACKEND": LOCMEM},
+        "dummy": {"BACKEND": DUMMY},
+    }
+    assert found(redlock, caches={"redis": django_redis(another(), **limits)}) == []
+
+
+@pytest.mark.parametrize(
+    ("redlock", "id", "message"),
+    [
+        ({}, "redlock.E001", "no 'default'"),
+        ({"default": {"BACKEND": LOCMEM}, "a": {"BACKEND": REDIS}}, "redlock.E002", "REDLOCK['a']"),
+        ({"default": {"BACKEND": LOCMEM, "OPTIONS": {"ttl": 0}}}, "redlock.E002", "ttl is a positive number"),
+        ({"default": {"BACKEND": LOCMEM, "OPTIONS": {"ttl": 400}}}, "redlock.E002", "300 s at most"),
+        ({"default": {"BACKEND": LOCMEM, "OPTIONS": {"tll": 1}}}, "redlock.E002", "'tll'"),
+        ("redis://x", "redlock.E002", "REDLOCK is a dict"),
+        ({"default": {"BACKEND": "nowhere.Backend"}}, "redlock.E003", "REDLOCK['default']: BACKEND 'nowhere.Backend'"),
+        ({"default": {"LOCATION": DOWN}}, "redlock.E003", "REDLOCK['default'] is a dict with a BACKEND"),
+        ({"default": {"BACKEND": REDIS, "LOCATION": "cache:nowhere"}}, "redlock.E004", "CACHES has no 'nowhere'"),
+        ({"default": {"BACKEND": REDIS, "LOCATION": "cache:default"}}, "redlock.E004", "is no django-redis cache"),
+        ({"default": {"BACKEND": REDIS, "LOCATION": "cache:bad"}}, "redlock.E004", "the cache can't be used"),
+        ({"default": {"BACKEND": REDIS, "LOCATION": "cache:slow"}}, "redlock.W003", "sets no limit"),
+        (
+            {"default": {"BACKEND": REDIS, "LOCATION": DOWN}, "b": {"BACKEND": REDIS, "LOCATION": DOWN}},
+            "redlock.W004",
+            "'default' and 'b' share LOCATION redis://127.0.0.1:1/0 and KEY_PREFIX redlock",
+        ),
+        (
+            {
+                "default": {"BACKEND": LOCMEM, "KEY_PREFIX": "x"},
+                "b": {"BACKEND": LOCMEM, "OPTIONS": {"key_prefix": "x"}},
+            },
+            "redlock.W004",
+            "KEY_PREFIX x",
+        ),
+        (
+            {"default": {"BACKEND": REDIS, "LOCATION": DOWN, "OPTIONS": {"ttl": 3, "node_timeout": 2}}},
+            "redlock.W005",
+            "REDLOCK['default']: node_timeout (2 s)",
+        ),
+    ],
+)
+def test_each(found, redlock, id, message):
+    """What is wrong has an id and names the alias."""
+    caches = {"slow": django_redis(another()), "bad": django_redis(another(), CONNECTION_POOL_CLASS="no.Pool")}
+    [complaint] = found(redlock, caches=caches)
+    assert complaint.id == id
+    assert message in complaint.msg
+
+
+def test_some_limits_of_a_cache(found):
+    """One of two limits is named; limits in the pool's arguments or in the URL count too."""
+    redlock = {"default": {"BACKEND": REDIS, "LOCATION": "cache:redis"}}
+    [complaint] = found(redlock, caches={"redis": django_redis(another(), SOCKET_TIMEOUT=1)})
+    assert complaint.hint.startswith("Set SOCKET_CONNECT_TIMEOUT in the OPTIONS of CACHES['redis']")
+    pool = {"socket_timeout": 1, "socket_connect_timeout": 1}
+    assert found(redlock, caches={"redis": django_redis(another(), CONNECTION_POOL_KWARGS=pool)}) == []
+    in_url = "?socket_timeout=1&socket_connect_timeout=1"
+    assert found(redlock, caches={"redis": django_redis(another() + in_url)}) == []
+
+
+def test_deployment(found, redis_url):
+    """Backends for tests are mentioned by `check --deploy` only."""
+    redlock = {
+        "default": {"BACKEND": REDIS, "LOCATION": redis_url},
+        "memory": {"BACKEND": LOCMEM},
+        "dummy": {"BACKEND": DUMMY},
+    }
+    assert found(redlock) == []
+    assert ids(found(redlock, deploy=True)) == ["redlock.W002", "redlock.W001"]
+
+
+def test_server_that_evicts(found, own_redis):
+    """`check --deploy` asks the servers: one that may drop a held lock is named."""
+    server = own_redis("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")
+    redlock = {"default": {"BACKEND": REDIS, "LOCATION": server.url}}
+    assert found(redlock) == []
+    [complaint] = found(redlock, deploy=True)
+    assert complaint.id == "redlock.W006"
+    assert "maxmemory-policy is allkeys-lru" in complaint.msg
+    with server.client() as client:
+        client.config_set("maxmemory-policy", "noeviction")
+    assert found(redlock, deploy=True) == []
+
+
+def test_server_that_is_down(found):
+    """A server that can't be asked is no fault of the settings: an information."""
+    [complaint] = found({"default": {"BACKEND": REDIS, "LOCATION": DOWN}}, deploy=True)
+    assert (complaint.id, complaint.level) == ("redlock.I001", checks.INFO)
+
+
+def test_mistakes_are_said_once(found):
+    """What can't be built is reported once, with and without --deploy."""
+    assert ids(found({"default": {"BACKEND": REDIS}}, deploy=True)) == ["redlock.E002"]
+    assert ids(found("nonsense", deploy=True)) == ["redlock.E002"]
+
+
+def test_command(settings, capsys):
+    """`manage.py check` runs them."""
+    settings.ROOT_URLCONF = "tests.django.urls"
+    settings.REDLOCK = {"default": {"BACKEND": "nowhere.Backend"}}
+    with pytest.raises(SystemCheckError, match=r"redlock\.E003"):
+        call_command("check")
+
+
+def test_documented():
+    """Every id is explained in the docs, and none that doesn't exist."""
+    pattern = re.compile(r"\b[EWI]\d{3}\b")
+    given = set(pattern.findall(Path(django_redlock.checks.__file__).read_text()))
+    explained = set(pattern.findall((ROOT / "docs/reference/checks.rst").read_text()))
+    assert given == explained
