@@ -1,6 +1,6 @@
 # Needs Python 3.11+ and nothing else of ours: .venv is made on first use, and again when setup.cfg changes.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers pytest docs bench simulate venv clean
+.PHONY: help demo test lint types layers pytest coverage docs bench simulate venv clean
 PY := .venv/bin/python
 SEEDS ?= 10000
 
@@ -25,6 +25,11 @@ layers: .venv/dev ## imports point down only
 
 pytest: .venv/dev .venv/system ## the tests; make pytest ARGS="-k renewal -x"
 	$(PY) -m pytest $(ARGS)
+
+coverage: .venv/dev .venv/system ## the tests, and which lines of the package they run
+	$(PY) -m coverage run -m pytest $(ARGS)
+	$(PY) -m coverage combine --quiet
+	$(PY) -m coverage report
 
 docs: .venv/dev ## docs/_build/html, warnings are errors
 	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
