@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -20,6 +21,19 @@ from .requests import Fault
 from .store import Store
 from .terms import Terms
 
+# Guards the leases of all handles, for a few instructions at a time: one for all can be made anew after fork(), when a
+# thread of the parent may have been in there. Reentrant, since a signal's handler may use a lock too.
+_mutex = threading.RLock()
+
+
+def _forked() -> None:
+    global _mutex  # noqa: PLW0603  (only between processes)
+    _mutex = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
 
 class Holding:
     """A lease that is renewed in the background, replaced, lost or given up, by several threads at once."""
@@ -30,7 +44,6 @@ class Holding:
         self._primitive = primitive
         self._keys = keys
         self._terms = terms
-        self._mutex = threading.Lock()  # guards the three below
         self._lease: Lease | None = None
         self._lost = False
         self._told = False
@@ -102,13 +115,13 @@ class Holding:
         return lease
 
     def _granted(self, lease: Lease) -> None:
-        with self._mutex:
+        with _mutex:
             self._lease, self._lost, self._told = lease, False, False
         self._watch(lease)
 
     def _give_up(self, token: bytes | None) -> tuple[Lease, bool]:
         """Hold nothing from here on; what was held, and whether it had been lost. ``token``: only if it is this one."""
-        with self._mutex:
+        with _mutex:
             lease = self._held()
             if token not in (None, lease.claim.token):
                 raise LockLost(self.name)  # a block on a shared handle leaves what it entered, not what came after
@@ -123,7 +136,7 @@ class Holding:
             left = basis.valid_until - self._store.clock()
             renewal.watch(basis.claim.token, weakref.ref(self), max(0.0, min(left, basis.ttl / 20)))
             return
-        with self._mutex:
+        with _mutex:
             current = self._current()
             if current is None or current.claim.token != basis.claim.token:
                 return
@@ -138,7 +151,7 @@ class Holding:
             self._lose(basis, "it was released by force, or the store has forgotten it")
 
     def _lose(self, lease: Lease, reason: str) -> None:
-        with self._mutex:
+        with _mutex:
             if self._lease is None or self._lease.claim.token != lease.claim.token:
                 return
             self._lost = True
@@ -146,6 +159,16 @@ class Holding:
         renewal.free(self._store, self._primitive, lease.claim)
         # A receiver may take its time, or take locks: it must not hold up the renewal of the others.
         threading.Thread(target=self._tell, args=(reason,), name="redlock-lost", daemon=True).start()
+
+    def _at_fork_reinit(self) -> None:
+        """Hold nothing from here on, as a `threading.Lock` that `os.register_at_fork` resets in the child.
+
+        In the process that held the lock it is freed, elsewhere it stays its holder's.
+        """
+        lease = self._current()
+        self._lease, self._lost, self._entered = None, False, {}
+        if lease is not None:
+            renewal.free(self._store, self._primitive, lease.claim)
 
     # ── renewal ──────────────────────────────────────────────────────────────────────────────
 
@@ -189,7 +212,7 @@ class Holding:
 
     def _tell(self, reason: str) -> None:
         """Say once that the lease was lost: to the log, the hook, and ``on_lost``."""
-        with self._mutex:
+        with _mutex:
             told, self._told = self._told, True
         if told:
             return

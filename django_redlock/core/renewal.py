@@ -42,7 +42,7 @@ class Renewal:
     """A heap of due times. What was released meanwhile is skipped when its time comes, or swept when it gets much."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = threading.Condition()  # reentrant: a signal's handler may use a lock too
         self._heap: list[tuple[float, bytes]] = []
         self._live: dict[bytes, tuple[float, weakref.ref[Holding] | Orphan]] = {}
         self._thread: threading.Thread | None = None

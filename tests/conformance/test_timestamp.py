@@ -34,5 +34,3 @@ class TestSeconds(OldCodeConformance):
 
 class TestMilliseconds(OldCodeConformance):
     unit = "ms"
-
-

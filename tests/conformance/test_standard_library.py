@@ -1,0 +1,38 @@
+"""The standard library's own tests of locks, on ours."""
+
+import functools
+import secrets
+
+import pytest
+
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.redis import RedisBackend
+
+try:
+    from test import lock_tests
+except ImportError:  # distributions put it into a package of its own, or leave it out
+    pytest.skip("Python's own test suite is not installed (the package `test`)", allow_module_level=True)
+
+
+def new_lock(backend):
+    """A lock that nothing else uses."""
+    return backend.lock(f"standard:{secrets.token_hex(6)}")
+
+
+class TestLocMem(lock_tests.LockTests):
+    """Their tests on locks in memory."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, unique):
+        self.locktype = functools.partial(new_lock, LocMemBackend(unique))
+
+
+class TestRedis(lock_tests.LockTests):
+    """Their tests on locks in a Redis."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, redis_url):
+        backend = RedisBackend(redis_url, node_timeout=2)
+        self.locktype = functools.partial(new_lock, backend)
+        yield
+        backend.close()
