@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from django.core.exceptions import FieldError
 
+from .backends.looking import asked_one_by_one
 from .core.events import logger
 from .core.held import Held
 from .core.keys import glob_escape
@@ -47,6 +48,25 @@ def health(alias: str) -> list[dict[str, Any]]:
         return locks[alias].health()
     except Exception as error:  # noqa: BLE001  (whatever is wrong with one store, the others are shown)
         return [{"node": alias, "ok": False, "problems": [explained(error)]}]
+
+
+class View(NamedTuple):
+    """What one node says of one lock. Times are seconds; ``held`` is ``None`` when it knows of no holder."""
+
+    node: str
+    held: Held | None
+    round_trip: float
+    error: str = ""
+
+
+def views(pk: str) -> list[View]:
+    """Each node's own view of a lock, for stores of several; ``[]`` for others."""
+    alias, name = parse_pk(pk)
+    backend = locks[alias]
+    if len(getattr(backend, "nodes", ())) < 2:
+        return []
+    seen = backend.drive(asked_one_by_one(name, backend))
+    return [View(node, held, trip, explained(error) if error else "") for node, held, trip, error in seen]
 
 
 def explained(error: Exception) -> str:

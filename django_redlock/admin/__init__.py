@@ -9,7 +9,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import unquote
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
-from django.forms import Media
+from django.forms import Media, Script
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
@@ -18,9 +18,9 @@ from django.urls.resolvers import URLPattern
 from ..errors import LockError
 from ..handler import locks
 from ..models import HeldLock, parse_pk
-from ..rows import Rows, age, explained, find, health
+from ..rows import Rows, age, explained, find, health, views
 from . import release
-from .columns import Columns
+from .columns import Columns, nodes_of
 from .filters import SCAN, AliasFilter, HostFilter, KindFilter, ScanFilter, TaskFilter
 
 
@@ -28,7 +28,7 @@ from .filters import SCAN, AliasFilter, HostFilter, KindFilter, ScanFilter, Task
 class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
     """The stock list over `Rows`. ``max_locks`` and ``max_keys`` bound what one store is asked for, for one page."""
 
-    list_display = ["lock", "alias", "kind", "holder", "since", "left", "waiters", "nodes"]
+    list_display = ["lock", "holder", "since", "left", "waiters"]
     list_display_links = None
     list_filter = [AliasFilter, KindFilter, TaskFilter, HostFilter, ScanFilter]
     list_per_page = 100
@@ -54,7 +54,11 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
     @property
     def media(self) -> Media:
         """Ours instead of Django's scripts, which know rows only that were there when the page was loaded."""
-        return Media(css={"all": ["django_redlock/locks.css"]}, js=["django_redlock/live.js"])
+        return Media(css={"all": ["django_redlock/locks.css"]}, js=[Script("django_redlock/live.js", defer=True)])  # type: ignore[list-item]
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        """With the nodes where a store has several."""
+        return [*self.list_display, *(["nodes"] if any(nodes_of(alias) > 1 for alias in locks) else [])]
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         """Without "delete selected": force release is the one way."""
@@ -80,7 +84,13 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         if not self.has_view_permission(request):
             raise PermissionDenied
         return super().changelist_view(
-            request, {"seen": self.get_queryset(request).seen, "refresh": self.refresh, **(extra_context or {})}
+            request,
+            {
+                "title": "Held locks",
+                "seen": self.get_queryset(request).seen,
+                "refresh": self.refresh,
+                **(extra_context or {}),
+            },
         )
 
     # ── one lock ─────────────────────────────────────────────────────────────────────────────
@@ -111,7 +121,9 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             "row": row,
             "error": error,
             "facts": row and self.facts(row),
+            "holders": [(owner, age(owner)) for owner in row.held.holders] if row and len(row.held.holders) > 1 else [],
             "queue": [(owner, age(owner)) for owner in row.held.queue] if row else [],
+            "views": views(pk),
             "history": history.select_related("user")[:10],
             "may_release": row and self.has_delete_permission(request),
         }

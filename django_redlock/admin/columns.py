@@ -6,9 +6,14 @@ import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote as urlquote
+from urllib.parse import urlencode
 
+from django.apps import apps
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.utils import quote
+from django.core.exceptions import ImproperlyConfigured
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import date_format
@@ -38,19 +43,30 @@ def moment(since: float) -> SafeString:
 
 
 def bar(left: float | None, full: float) -> SafeString:
-    """The lease as a bar that runs down. Below a third it is late: a renewal should have come."""
+    """The lease as a bar that runs down, ``full`` seconds wide."""
     if left is None:
         return format_html('<span class="redlock-bad">{}</span>', "no end")
     full = max(full, left)
-    late = " redlock-late" if left < full / 3 else ""
     numbers = f"{full:.3f}", f"{left:.3f}"
     progress = format_html('<progress max="{}" value="{}" aria-label="Lease left"></progress>', *numbers)
-    return format_html('<span class="redlock-left{}">{} <span>{} s</span></span>', late, progress, math.ceil(left))
+    return format_html('<span class="redlock-left">{} <span>{} s</span></span>', progress, math.ceil(left))
 
 
-def ttl_of(alias: str) -> float:
-    """The ttl that locks of this store usually have."""
-    return locks[alias].ttl
+def nodes_of(alias: str) -> int:
+    """How many independent nodes the store has."""
+    try:
+        return len(getattr(locks[alias], "nodes", ())) or 1
+    except ImproperlyConfigured:
+        return 1
+
+
+def result_page(task_id: Any) -> str:
+    """Where the result of a task can be seen: in Flower, or in the admin of django-celery-results; else ``""``."""
+    if flower := getattr(settings, "REDLOCK_FLOWER_URL", ""):
+        return f"{flower.rstrip('/')}/task/{urlquote(str(task_id), safe='')}"
+    if apps.is_installed("django_celery_results"):
+        return f"{reverse('admin:django_celery_results_taskresult_changelist')}?{urlencode({'task_id': task_id})}"
+    return ""
 
 
 class Columns:
@@ -61,11 +77,8 @@ class Columns:
     @admin.display(description="name", ordering="name")
     def lock(self, row: HeldLock) -> SafeString:
         url = reverse("admin:django_redlock_heldlock_change", args=[quote(row.pk)], current_app=self.admin_site.name)
-        return format_html('<a href="{}" class="redlock-name">{}</a>', url, row.name)
-
-    @admin.display(ordering="kind")
-    def kind(self, row: HeldLock) -> str:
-        return row.held.kind
+        where = f"{row.held.kind} in {row.alias}"
+        return format_html('<a href="{}" class="redlock-name">{}</a><small>{}</small>', url, row.name, where)
 
     @admin.display(ordering="holder")
     def holder(self, row: HeldLock) -> SafeString:
@@ -84,15 +97,20 @@ class Columns:
 
     @admin.display(description="lease left", ordering="ttl")
     def left(self, row: HeldLock) -> SafeString:
-        return bar(row.held.ttl, ttl_of(row.alias))
+        left, passed = row.held.ttl, age(row.held.owner)
+        return bar(
+            left, min(locks[row.alias].ttl, (left or 0.0) + passed) if passed is not None else locks[row.alias].ttl
+        )
 
     @admin.display(ordering="waiters")
     def waiters(self, row: HeldLock) -> SafeString | str:
         return format_html("<b>{}</b>", row.held.waiters) if row.held.waiters else "0"
 
     @admin.display(ordering="nodes")
-    def nodes(self, row: HeldLock) -> str:
-        return str(len(row.held.nodes) or 1)
+    def nodes(self, row: HeldLock) -> SafeString | str:
+        """How many of the store's nodes know this holding. Marked when some do not."""
+        held, total = len(row.held.nodes) or 1, nodes_of(row.alias)
+        return f"{held}/{total}" if held >= total else format_html('<b class="redlock-bad">{}/{}</b>', held, total)
 
     def facts(self, row: HeldLock) -> Iterator[tuple[str, Any]]:
         """What the detail page says of the holder, label and value."""
@@ -104,10 +122,15 @@ class Columns:
             ("Thread", owner.thread),
             ("Task", owner.task),
             ("Label", owner.label),
-            *((str(key), value) for key, value in owner.extra.items()),
+            *((str(key), self.detail(str(key), value)) for key, value in owner.extra.items()),
             ("Held for", self.since(row)),
             ("Lease left", self.left(row)),
             ("Nodes", format_html_join(", ", "{}", ((node,) for node in held.nodes))),
             ("Token", held.token_prefix and f"{held.token_prefix}…"),
         ]
         return ((label, value) for label, value in known if value not in ("", 0, None))
+
+    def detail(self, key: str, value: Any) -> Any:
+        """What an owner says beside the usual: a task's id leads to its result where there is a page for it."""
+        url = result_page(value) if key == "task_id" else ""
+        return format_html('<a href="{}">{}</a>', url, value) if url else value

@@ -53,13 +53,13 @@ def _unreachable(label: str, fault: Fault) -> dict[str, Any]:
 
 
 def _server(node: int, route: Route) -> Flow[dict[str, Any]]:
-    asked = time.perf_counter()
-    clock = yield Command((b"TIME",), node, None, route)
-    round_trip = time.perf_counter() - asked
     reply = yield Command((b"INFO",), node, None, route)
+    asked, start = time.time(), time.perf_counter()
+    clock = yield Command((b"TIME",), node, None, route)
+    round_trip = time.perf_counter() - start
     if type(clock) is Fault or type(reply) is Fault:
-        return _unreachable(route.where, clock if type(clock) is Fault else reply)
-    ahead = int(clock[0]) + int(clock[1]) / 1e6 - time.time()
+        return _unreachable(route.where, reply if type(reply) is Fault else clock)
+    ahead = int(clock[0]) + int(clock[1]) / 1e6 - asked - round_trip / 2
     info = dict(line.split(":", 1) for line in reply.decode(errors="replace").splitlines() if ":" in line)
     shas = [each.sha for each in all_scripts()]
     loaded = yield Command((b"SCRIPT", b"EXISTS", *shas), node, None, route)
@@ -103,5 +103,9 @@ def _lag(info: Info) -> int | None:
 
 def _persistence(info: Info, save: Any) -> str:
     """What of the data survives a restart; ``save`` is the server's setting, where it tells."""
-    rdb = "" if type(save) is Fault or len(save) < 2 else "rdb" if save[1] else "off"
-    return "aof" if info.get("aof_enabled") == "1" else rdb
+    if info.get("aof_enabled") == "1":
+        return "aof"
+    told = (
+        next(iter(save.items()), ()) if isinstance(save, dict) else save
+    )  # a map in RESP 3, which pools of others may speak
+    return "" if type(save) is Fault or not told else "rdb" if told[1] else "off"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from ..core.held import Held, read_held
-from ..core.keys import keys_for, name_of, scan_pattern
+from ..core.keys import check_name, keys_for, name_of, scan_pattern
 from ..core.replies import trouble
 from ..core.requests import Batch, Command, Fault, Flow, Run
 from ..core.scripts import all_scripts, script
@@ -27,7 +28,7 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
     routes = yield Routes(node)
     if type(routes) is Fault:
         raise trouble(pattern, routes)
-    keys, scanned, complete = yield from _find(scan_pattern(prefix, pattern), limit, max_keys, node, routes)
+    keys, scanned, complete = yield from find(scan_pattern(prefix, pattern), limit, max_keys, node, routes)
     named = [(key, name) for key in keys[:limit] if (name := name_of(prefix.encode(), key)) is not None]
     locks: list[Held] = []
     for first in range(0, len(named), PAGE):
@@ -35,7 +36,7 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
     return Listing(locks, scanned, complete)
 
 
-def _find(
+def find(
     pattern: str, limit: int | None, max_keys: int | None, node: int, routes: list[Route]
 ) -> Flow[tuple[list[bytes], int, bool]]:
     """Keys, about how many were looked at, and whether that is all: one more than ``limit`` shows that it is not."""
@@ -67,6 +68,26 @@ def _describe(page: list[tuple[bytes, str]], node: int) -> Flow[list[Held]]:
     return held
 
 
+def asked_one_by_one(name: str, backend: Any) -> Flow[list[tuple[str, Held | None, float, Exception | None]]]:
+    """For each node of ``backend`` its label, what it knows of the lock, the seconds that took, and what went wrong."""
+    keys = keys_for(backend.key_prefix.encode(), check_name(name))
+    seen = []
+    for index, node in enumerate(backend.nodes):
+        start = time.perf_counter()
+        reply = yield Run(_DESCRIBE, (keys.lock, keys.waiters), (b"0",), index)
+        taken = time.perf_counter() - start
+        failed = type(reply) is Fault
+        seen.append(
+            (
+                node.label,
+                None if failed or not reply else read_held(name, reply, node.label),
+                taken,
+                reply.error if failed else None,
+            )
+        )
+    return seen
+
+
 def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool]:
     """Delete the lock's key and wake a waiter; whether it was held (by the one with ``digest``)."""
     reply = yield Run(script("force_release"), (keys.lock, keys.waiters, keys.wake), (digest.encode(),), node)
@@ -81,4 +102,4 @@ def load_scripts(node: int, route: Route) -> Flow[None]:
         yield Command((b"SCRIPT", b"LOAD", each.source), node, None, route)
 
 
-__all__ = ["force_release", "health", "keys_for", "listing", "load_scripts"]
+__all__ = ["find", "force_release", "health", "keys_for", "listing", "load_scripts"]

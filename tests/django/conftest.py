@@ -15,12 +15,12 @@ UNREACHABLE = "redis://127.0.0.1:1/0"  # nobody listens on port 1
 
 
 @pytest.fixture
-def stores(settings, redis_url):
+def stores(settings, redis_url, unique):
     """`default` on a real Redis, `memory` in this process."""
     settings.ROOT_URLCONF = "tests.django.urls"
     settings.REDLOCK = {
         "default": {"BACKEND": REDIS, "LOCATION": redis_url},
-        "memory": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": redis_url},
+        "memory": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": unique},
     }
     yield locks
     locks.reset()

@@ -25,16 +25,17 @@
   }
 
   function adoptRows(body, fresh) {
+    const rows = [...fresh.rows];
+    const wanted = new Set(rows.map(rowKey));
+    [...body.rows].filter((row) => !wanted.has(rowKey(row))).forEach((row) => row.remove());
     const known = new Map([...body.rows].map((row) => [rowKey(row), row]));
     let place = body.firstElementChild;
-    for (const row of [...fresh.rows]) {
+    for (const row of rows) {
       const mine = known.get(rowKey(row));
-      known.delete(rowKey(row));
       if (mine) adopt(mine, row);
       if (mine && mine === place) place = place.nextElementSibling;
       else body.insertBefore(mine ?? row, place);
     }
-    known.forEach((row) => row.remove());
   }
 
   /* ── selection: the same as Django's script, for rows that come and go ── */
@@ -60,7 +61,9 @@
     const page = await fetch(location.href, { credentials: "same-origin", redirect: "error", cache: "no-store" });
     if (!page.ok) throw new Error(page.status);
     const fresh = new DOMParser().parseFromString(await page.text(), "text/html").getElementById("redlock-live");
+    const focused = document.activeElement;
     adopt(live, document.adoptNode(fresh));
+    if (focused.isConnected) focused.focus({ preventScroll: true }); // a row that moves loses it
     count();
   }
 
@@ -73,8 +76,8 @@
       } catch {
         live.classList.add("redlock-stale"); // logged out, or the server is away: the last look stays, greyed
       }
-      live.dispatchEvent(new CustomEvent("redlock:refreshed", { bubbles: true }));
     }
+    live.dispatchEvent(new CustomEvent("redlock:tick", { bubbles: true }));
     timer = setTimeout(tick, interval);
   }
 
@@ -83,7 +86,6 @@
       const bar = left.querySelector("progress");
       bar.value = Math.max(0, bar.value - 1);
       left.querySelector("span").textContent = `${Math.ceil(bar.value)} s`;
-      left.classList.toggle("redlock-late", bar.value < bar.max / 3);
     });
   }
 

@@ -1,0 +1,87 @@
+"""Pictures of the admin for README and docs, taken from the running test project."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from django_redlock.backends.redis import RedisBackend  # noqa: E402
+from testproject.demo.servers import LOGIN, running  # noqa: E402
+from testproject.demo.showcase import keep_serving  # noqa: E402
+from tests.browser.chromium import DESKTOP, PHONE, Browser  # noqa: E402
+
+PICTURES = ROOT / "docs" / "images"
+LIST = "/admin/django_redlock/heldlock/"
+# name, ttl, waiters, who holds it
+WORK = [
+    ("invoice:2041", 20, 0, {"label": "nightly billing"}),
+    ("import:supplier-7", 60, 2, {"label": "price list", "user": "marta"}),
+    ("report:2026-q3", 30, 1, {"label": "reports.build"}),
+    ("mailing:welcome", 45, 0, None),
+    ("payout:DE89 3704", 15, 0, {"label": "settlement", "batch": 311}),
+]
+
+
+@contextlib.contextmanager
+def busy(url: str) -> Iterator[None]:
+    """Locks that are held and waited for."""
+    with contextlib.ExitStack() as held:
+        backend = RedisBackend(url)
+        for name, ttl, waiters, owner in WORK:
+            held.enter_context(backend.lock(name, ttl=ttl, owner=owner))
+            for number in range(waiters):
+                wait = backend.lock(name, owner=f"web {number + 1}").acquire
+                threading.Thread(target=wait, kwargs={"timeout": 60}, daemon=True).start()
+        yield
+
+
+def log_in(browser: Browser) -> None:
+    browser.open(LIST)
+    browser.one("#id_username").send_keys(LOGIN)
+    browser.one("#id_password").send_keys(LOGIN)
+    browser.one("input[type=submit]").click()
+    browser.until(lambda: len(browser.names()) > len(WORK))
+
+
+def take(browser: Browser) -> None:
+    """One picture of each page, the list in both themes and on a phone."""
+    browser.emulate("light")
+    log_in(browser)
+    browser.until(lambda: "2" in [cell.text for cell in browser.all("td.field-waiters")])
+    browser.script("document.querySelectorAll('input.action-select')[1].click()")
+    browser.picture(PICTURES / "admin-list.png")
+    browser.emulate("dark")
+    browser.picture(PICTURES / "admin-list-dark.png")
+    browser.size(*PHONE)
+    browser.picture(PICTURES / "admin-phone.png")
+    browser.size(*DESKTOP)
+    browser.emulate("light")
+    for name, path in {
+        "detail": "default_3Aimport_3Asupplier-7/change/",
+        "release": "default_3Aimport_3Asupplier-7/delete/",
+        "health": "health/",
+    }.items():
+        browser.open(LIST + path)
+        browser.picture(PICTURES / f"admin-{name}.png")
+
+
+def main() -> None:
+    import os
+
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    with running() as address, busy(os.environ["TESTPROJECT_REDIS"]), Browser() as browser:
+        threading.Thread(target=keep_serving, args=(address,), daemon=True).start()
+        browser.site = "http://{}:{}".format(*address)
+        browser.size(*DESKTOP)
+        take(browser)
+    print(*sorted(PICTURES.glob("admin-*.png")), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

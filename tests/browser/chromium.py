@@ -1,0 +1,123 @@
+"""Debian's Chromium, headless, through Selenium."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Self
+
+from selenium import webdriver
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.wait import WebDriverWait
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--force-color-profile=srgb",
+    "--hide-scrollbars",
+)
+DESKTOP, PHONE = (1280, 800), (390, 844)
+
+
+class Browser:
+    """One Chromium process with a profile of its own, which goes when it ends."""
+
+    def __init__(self) -> None:
+        self._ends = contextlib.ExitStack()
+        self.site = ""
+
+    def __enter__(self) -> Self:
+        profile = self._ends.enter_context(tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True))
+        options = webdriver.ChromeOptions()
+        options.binary_location = shutil.which("chromium") or ""
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        for flag in (*FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        self.driver = webdriver.Chrome(options, Service(shutil.which("chromedriver")))
+        self._ends.callback(self.driver.quit)
+        self.driver.set_page_load_timeout(30)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._ends.close()
+
+    # ── a test's window ──────────────────────────────────────────────────────────────────────
+
+    def begin(self, site: str, session: str) -> None:
+        """Be somebody at `site`, with a clean slate."""
+        self.site = site
+        self.size(*DESKTOP)
+        self.driver.get(f"{site}/admin/login/")
+        self.driver.add_cookie({"name": "sessionid", "value": session})
+        self.driver.get_log("browser")
+
+    def end(self) -> None:
+        """Forget who we are, and every setting."""
+        self.emulate(None)
+        self.scripting(True)
+        self.driver.delete_all_cookies()
+        self.driver.execute_script("localStorage.clear()")
+        self.driver.get("about:blank")
+
+    def open(self, path: str) -> None:
+        self.driver.get(self.site + path)
+
+    def complaints(self) -> list[str]:
+        """What the browser has blocked, and what failed in a script or could not be loaded."""
+        said = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+        return [message for message in said if "/favicon.ico" not in message]
+
+    def size(self, width: int, height: int) -> None:
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def emulate(self, scheme: str | None) -> None:
+        """`dark` or `light`, as if set in the system."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}] if scheme else []
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def scripting(self, on: bool) -> None:
+        self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not on})
+
+    def picture(self, path: Path) -> None:
+        self.driver.save_screenshot(str(path))
+
+    # ── looking and waiting ──────────────────────────────────────────────────────────────────
+
+    def all(self, selector: str) -> list:
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector: str):
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def names(self) -> list[str]:
+        """The locks that the list shows."""
+        return self.script("return [...document.querySelectorAll('a.redlock-name')].map(link => link.textContent)")
+
+    def script(self, text: str, *args: object):
+        return self.driver.execute_script(text, *args)
+
+    def until(self, condition, seconds: float = 20):
+        """The first value of `condition()` that is true."""
+        ignored = (NoSuchElementException, StaleElementReferenceException)
+        return WebDriverWait(self.driver, seconds, 0.02, ignored).until(lambda _: condition())
+
+    def refreshed(self, times: int = 1) -> None:
+        """Wait until the time to refresh has come so many times, from now on."""
+        self.script(
+            "window.seen = 0; document.addEventListener('redlock:tick', () => window.seen++)"
+            if not self.script("return 'seen' in window")
+            else "window.seen = 0"
+        )
+        self.until(lambda: self.script("return window.seen") >= times)

@@ -1,0 +1,17 @@
+"""The strictest policy that can still show a page."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+
+def strict(get_response):
+    """Middleware: the policy on every response."""
+
+    def middleware(request):
+        response = get_response(request)
+        response["Content-Security-Policy"] = POLICY
+        return response
+
+    return middleware

@@ -1,0 +1,204 @@
+"""The admin's list in a real browser. That nothing was blocked by the policy is checked after each test."""
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.chromium import PHONE
+from tests.browser.conftest import LIST
+
+
+def background(page) -> tuple[int, ...]:
+    colour = page.script("return getComputedStyle(document.body).backgroundColor")
+    return tuple(int(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3])
+
+
+def test_follows_what_happens(page, stores):
+    """Locks come and go on an open page, without a reload, also when there were none at first."""
+    page.script("window.mine = true")
+    assert page.names() == []
+    with stores["default"].lock("b"):
+        page.until(lambda: page.names() == ["b"])
+        with stores["memory"].lock("a"), stores["default"].lock("c"):
+            page.until(lambda: page.names() == ["a", "b", "c"])
+        page.until(lambda: page.names() == ["b"])
+    page.until(lambda: page.names() == [])
+    assert page.script("return window.mine")
+
+
+def test_keeps_selection_focus_and_scroll(page, stores):
+    """What is selected stays selected, what has the focus keeps it, and the page does not jump."""
+    held = [stores["default"].lock(f"lock:{number:02}") for number in range(60)]
+    assert all(lock.acquire() for lock in held)
+    page.until(lambda: len(page.names()) == 60)
+    page.all("input.action-select")[30].click()
+    page.script("window.scrollTo(0, 700); document.querySelectorAll('a.redlock-name')[31].focus()")
+    place = page.script("return document.querySelectorAll('a.redlock-name')[31].getBoundingClientRect().top")
+    held[0].release()
+    with stores["default"].lock("lock:00.5"):
+        page.until(lambda: "lock:00.5" in page.names())
+        page.refreshed(2)
+        assert page.script("return document.activeElement.textContent") == "lock:31"
+        assert page.script(
+            "return [...document.querySelectorAll('input.action-select:checked')].map(b => b.value)"
+        ) == ["default:lock:30"]
+        assert page.script("return document.querySelectorAll('tr.selected').length") == 1
+        assert "1 of 60 selected" in page.one(".action-counter").text
+        assert abs(page.script("return document.activeElement.getBoundingClientRect().top") - place) < 2
+    for lock in held[1:]:
+        lock.release()
+
+
+def test_selecting_all_includes_newcomers(page, stores):
+    """The box in the table's head selects rows that came after the page was loaded, too."""
+    with stores["default"].lock("a"):
+        page.until(lambda: page.names() == ["a"])
+        with stores["default"].lock("b"):
+            page.until(lambda: page.names() == ["a", "b"])
+            page.one("#action-toggle").click()
+            assert [box.is_selected() for box in page.all("input.action-select")] == [True, True]
+            assert "2 of 2 selected" in page.one(".action-counter").text
+
+
+def test_bar_runs_down(page, stores):
+    """Between two refreshes the bar goes on by itself."""
+    with stores["default"].lock("a", ttl=300, auto_renew=False):
+        page.until(lambda: page.names() == ["a"])
+        page.one("#redlock-pause").click()
+        first = page.script("return document.querySelector('progress').value")
+        page.until(lambda: page.script("return document.querySelector('progress').value") <= first - 2)
+
+
+def test_pause(page, stores):
+    """Paused, the page stays as it is; then it goes on."""
+    page.one("#redlock-pause").click()
+    assert page.one("#redlock-pause").get_attribute("aria-pressed") == "true"
+    with stores["default"].lock("a"):
+        page.refreshed(2)
+        assert page.names() == []
+        page.one("#redlock-pause").click()
+        page.until(lambda: page.names() == ["a"])
+
+
+def test_store_goes_down_and_comes_back(page, stores, redis_server):
+    """A store that stops answering is a message on the open page, and no longer when it is back."""
+    with stores["memory"].lock("still here"):
+        page.until(lambda: page.names() == ["still here"])
+        redis_server.kill()
+        page.until(lambda: "default could not be asked" in page.one(".redlock-seen").text)
+        assert page.names() == ["still here"]
+        redis_server.start()
+        page.until(lambda: not page.all(".redlock-seen li"))
+
+
+def test_force_release(page, stores):
+    """Select, choose the action, confirm: released."""
+    lock = stores["default"].lock("stock", on_lost="warn")
+    lock.acquire()
+    page.until(lambda: page.names() == ["stock"])
+    page.one("input.action-select").click()
+    page.one("select[name=action] option[value=force_release]").click()
+    page.one("button[name=index]").click()
+    page.until(lambda: page.one(".redlock-confirm"))
+    assert lock.owned()
+    page.one(".redlock-danger").click()
+    page.until(lambda: "Lock stock was released" in page.one(".messagelist .success").text)
+    assert not lock.locked()
+
+
+def test_force_release_by_keyboard(page, stores):
+    """The same with no mouse: everything can be reached and used by keys."""
+    lock = stores["default"].lock("stock", on_lost="warn")
+    lock.acquire()
+    page.until(lambda: page.names() == ["stock"])
+
+    def tab_to(selector):
+        for _ in range(60):
+            if page.script("return document.activeElement.matches(arguments[0])", selector):
+                return page.driver.switch_to.active_element
+            page.driver.switch_to.active_element.send_keys(Keys.TAB)
+        raise AssertionError(f"{selector} can't be reached by Tab")
+
+    tab_to("select[name=action]").send_keys("R")
+    tab_to("input.action-select").send_keys(Keys.SPACE)
+    page.refreshed()
+    page.script("document.querySelector('select[name=action]').focus()")
+    tab_to("button[name=index]").send_keys(Keys.ENTER)
+    page.until(lambda: page.all(".redlock-confirm"))
+    tab_to(".redlock-danger").send_keys(Keys.ENTER)
+    page.until(lambda: "Lock stock was released" in page.one(".messagelist .success").text)
+    assert not lock.locked()
+
+
+@pytest.mark.parametrize(("scheme", "dark"), [("dark", True), ("light", False)])
+def test_themes(page, stores, scheme, dark):
+    """The admin's dark and light themes hold, and the text can be read in both."""
+    page.emulate(scheme)
+    with stores["default"].lock("stock"):
+        page.until(lambda: page.names() == ["stock"])
+        assert (sum(background(page)) < 200) is dark
+        contrast = page.script("""
+            const light = (colour) => { const [r, g, b] = colour.match(/[\\d.]+/g).map(Number)
+                .map(v => v / 255).map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+              return .2126 * r + .7152 * g + .0722 * b; };
+            const ground = light(getComputedStyle(document.body).backgroundColor);
+            return [...document.querySelectorAll('#result_list a, #result_list td, #result_list small')].map(
+              (part) => { const text = light(getComputedStyle(part).color);
+                return (Math.max(text, ground) + .05) / (Math.min(text, ground) + .05); });""")
+        assert min(contrast) > 4.5, "WCAG AA"
+
+
+def test_phone(page, stores):
+    """On a phone nothing sticks out sideways, however long a name is."""
+    page.size(*PHONE)
+    with stores["default"].lock("x" * 300), stores["default"].lock("stock"):
+        page.open(LIST)
+        assert len(page.names()) == 2
+        assert page.script("return document.documentElement.scrollWidth") <= PHONE[0]
+        assert all(box.is_displayed() for box in page.all("input.action-select"))
+
+
+def test_without_javascript(page, stores):
+    """List, refresh, selection and force release work without a script; the button to pause is not there."""
+    page.scripting(False)
+    lock = stores["default"].lock("stock", on_lost="warn")
+    lock.acquire()
+    page.one("#redlock-refresh").click()
+    page.until(lambda: page.all("a.redlock-name"))
+    assert not page.one("#redlock-pause").is_displayed()
+    page.one("input.action-select").click()
+    page.one("select[name=action] option[value=force_release]").click()
+    page.one("button[name=index]").click()
+    page.until(lambda: page.all(".redlock-danger"))
+    page.one(".redlock-danger").click()
+    page.until(lambda: page.all(".messagelist .success"))
+    assert not lock.locked()
+
+
+def test_hostile_names(page, stores):
+    """Names and owners that try to be markup are text, on the page as loaded and as refreshed."""
+    evil = "<img src=x onerror=document.body.id='pwned'>"
+    with stores["default"].lock(evil, owner={"label": evil, evil: evil}):
+        page.until(lambda: page.names() == [evil])
+        page.refreshed(2)
+        page.one("a.redlock-name").click()
+        page.until(lambda: evil in page.one(".redlock-facts").text)
+        page.refreshed(1)
+        assert page.script("return document.body.id") != "pwned"
+        assert page.all("#redlock-live img") == []
+
+
+def test_detail_follows(page, stores):
+    """The page of one lock follows it too: held, then free."""
+    with stores["default"].lock("stock", owner="till 7"):
+        page.until(lambda: page.names() == ["stock"])
+        page.one("a.redlock-name").click()
+        page.until(lambda: "till 7" in page.one("#redlock-live").text)
+    page.until(lambda: "Nobody holds this lock" in page.one("#redlock-live").text)
+
+
+def test_health(page, stores, redis_server):
+    """The health page shows each store, and turns red when one goes."""
+    page.open(f"{LIST}health/")
+    assert page.all(".redlock-bad") == []
+    redis_server.kill()
+    page.until(lambda: page.all(".redlock-bad"))
