@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,23 +25,32 @@ class Belief(NamedTuple):
 
 
 @contextlib.contextmanager
-def believing(file: Path | str, name: str, worker: str, until: float | None = None) -> Iterator[None]:
+def believing(
+    file: Path | str, name: str, worker: str, until: float | None = None
+) -> Iterator[Callable[[float], None]]:
     """Write down that a lock is held from here to the end of the block, at the longest until `until` (its lease).
 
     The beginning is written at once, so that the belief of a worker who is killed counts: up to `until`, else only its
-    first moment.
+    first moment. The function that is yielded takes another `until`: after a renewal, or now, when the lease is lost.
     """
     ticket = os.urandom(8).hex()
     _append(file, ticket=ticket, start=time.monotonic(), end=until, worker=worker, name=name)
+
+    def believe(other: float) -> None:
+        nonlocal until
+        if other != until:
+            until = other
+            _append(file, ticket=ticket, end=until)
+
     try:
-        yield
+        yield believe
     finally:
         now = time.monotonic()
         _append(file, ticket=ticket, end=now if until is None else min(now, until))
 
 
 def read(*files: Path | str) -> list[Belief]:
-    """All beliefs in the files, in order of their beginning."""
+    """All beliefs in the files, in order of their beginning; one whose lease had ended before it began is none."""
     known: dict[str, dict] = defaultdict(dict)
     for file in files:
         for line in Path(file).read_text().splitlines():
@@ -49,7 +58,7 @@ def read(*files: Path | str) -> list[Belief]:
             known[fact.pop("ticket")] |= fact
     for fact in known.values():
         fact["end"] = fact["start"] if fact["end"] is None else fact["end"]
-    return sorted(Belief(**fact) for fact in known.values())
+    return sorted(Belief(**fact) for fact in known.values() if fact["start"] <= fact["end"])
 
 
 def overlaps(beliefs: Iterable[Belief], limit: int = 1) -> list[tuple[Belief, ...]]:

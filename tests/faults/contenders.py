@@ -1,0 +1,178 @@
+"""Clients in processes of their own, which fight for one lock and write down when they believe to hold it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from django_redlock.core.lock import Lock
+from django_redlock.errors import LockLost, LockNotHeld, LockUnavailable
+from tests.support.overlap import believing
+from tests.support.processes import Channel
+
+LANES = 2  # in each process: they share its connections
+STEP = 0.01  # seconds between two looks at a lock that is held
+HOLDS = (0.0, 0.0, 0.005, 0.02, 0.3, 0.9)  # seconds
+PATIENCE = (0.0, 0.05, 0.5, 1.0)  # seconds to wait for the lock
+
+
+class Job(NamedTuple):
+    """One fight: on which store, by whom, and into which file the beliefs go."""
+
+    backend: str
+    location: Any
+    options: dict[str, Any]
+    file: str
+    worker: str
+    seed: int
+    in_asyncio: bool = False
+    forks: bool = False
+
+
+def contend(channel: Channel) -> None:
+    """Fight whenever told to, until told to stop; says then how often what happened."""
+    while True:
+        job = Job(**channel.hear("fight", timeout=600))
+        module, _, name = job.backend.rpartition(".")
+        backend = getattr(import_module(module), name)(job.location, **job.options)
+        counts = asyncio.run(_coroutines(channel, backend, job)) if job.in_asyncio else _threads(channel, backend, job)
+        backend.close()
+        channel.say("stopped", **counts)
+
+
+def _threads(channel: Channel, backend: Any, job: Job) -> Counter[str]:
+    over = threading.Event()
+    with ThreadPoolExecutor(LANES) as pool:
+        lanes = [pool.submit(_fight, backend, job, lane, over) for lane in range(LANES)]
+        try:
+            channel.hear("stop", timeout=60)
+        finally:
+            over.set()
+        return sum((lane.result() for lane in lanes), Counter())
+
+
+def _fight(backend: Any, job: Job, lane: int, over: threading.Event) -> Counter[str]:
+    rng, counts = random.Random(f"{job.seed} {job.worker} {lane}"), Counter[str]()
+    while not over.is_set():
+        lock = backend.lock("stock", fencing=True)
+        try:
+            if not lock.acquire(timeout=rng.choice(PATIENCE)):
+                counts["refused"] += 1
+                continue
+        except LockUnavailable:
+            counts["unavailable"] += 1
+            over.wait(rng.uniform(0, 0.02))
+            continue
+        counts["granted"] += 1
+        with _belief(lock, job, lane) as look:
+            if job.forks and lane == 0 and rng.random() < 0.2:
+                _fork(lock, backend, job, counts)
+            end = time.monotonic() + rng.choice(HOLDS)
+            while look() and time.monotonic() < end and not over.is_set():
+                time.sleep(STEP)
+        with _counting(counts):
+            lock.release()
+    return counts
+
+
+async def _coroutines(channel: Channel, backend: Any, job: Job) -> Counter[str]:
+    over = asyncio.Event()
+    lanes = [asyncio.create_task(_afight(backend, job, lane, over)) for lane in range(LANES)]
+    try:
+        await asyncio.to_thread(channel.hear, "stop", 60)
+    finally:
+        over.set()
+    counts = sum(await asyncio.gather(*lanes), Counter())
+    await backend.aclose()
+    return counts
+
+
+async def _afight(backend: Any, job: Job, lane: int, over: asyncio.Event) -> Counter[str]:
+    rng, counts = random.Random(f"{job.seed} {job.worker} {lane}"), Counter[str]()
+    while not over.is_set():
+        lock = backend.lock("stock", fencing=True)
+        try:
+            if not await lock.aacquire(timeout=rng.choice(PATIENCE)):
+                counts["refused"] += 1
+                continue
+        except LockUnavailable:
+            counts["unavailable"] += 1
+            await asyncio.sleep(rng.uniform(0, 0.02))
+            continue
+        counts["granted"] += 1
+        with _belief(lock, job, lane) as look:
+            end = time.monotonic() + rng.choice(HOLDS)
+            while look() and time.monotonic() < end and not over.is_set():
+                await asyncio.sleep(STEP)
+        with _counting(counts):
+            await lock.arelease()
+    return counts
+
+
+@contextlib.contextmanager
+def _belief(lock: Lock, job: Job, lane: int) -> Iterator[Any]:
+    """The belief of one grant; the function that it yields looks whether it goes on."""
+    lease = lock._lease
+    if lease is None or lock.lost:  # it took so long to come back from acquire() that it is over
+        yield lambda: False
+        return
+    with believing(job.file, "stock", f"{job.worker}.{lane}#{lease.fencing_token}", lease.valid_until) as believe:
+
+        def look() -> bool:
+            if lock._lost:  # it was told so
+                believe(min(lease.valid_until, time.monotonic()))
+                return False
+            current = lock._lease
+            if current is not None:
+                believe(current.valid_until)
+            return not lock.lost
+
+        yield look
+        look()
+
+
+@contextlib.contextmanager
+def _counting(counts: Counter[str]) -> Iterator[None]:
+    try:
+        yield
+    except LockLost:
+        counts["lost"] += 1
+    except LockUnavailable:
+        counts["not released"] += 1
+
+
+def _fork(lock: Lock, backend: Any, job: Job, counts: Counter[str]) -> None:
+    """A child that tries to free its parent's lock, and then fights for it with connections of its own."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            try:
+                lock.release()
+            except LockNotHeld:
+                code = 0
+            child = job._replace(worker=f"{job.worker}+{os.getpid()}")
+            own = backend.lock("stock", fencing=True)
+            with contextlib.suppress(LockUnavailable):
+                if own.acquire(timeout=0.05):
+                    with _belief(own, child, 0) as look:
+                        look()
+                        time.sleep(STEP)
+                    with _counting(Counter()):
+                        own.release()
+        except BaseException:  # noqa: BLE001  (told by the exit code)
+            code = 2
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert code == 0, f"a forked child {'could free the lock of its parent' if code == 1 else 'failed'}"
+    counts["forked"] += 1
