@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 REDIS_URL = os.environ.get("TESTPROJECT_REDIS", "redis://127.0.0.1:6379/0")
 
@@ -45,8 +46,8 @@ TEMPLATES = [
     }
 ]
 
-# A lock for each backend.
-REDLOCK = {
+# An alias for each backend; those that need servers of their own are there when the environment names these.
+REDLOCK: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": REDIS_URL},
     "cache": {
         "BACKEND": "django_redlock.backends.redis.RedisBackend",
@@ -56,6 +57,10 @@ REDLOCK = {
     "locmem": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": "testproject"},
     "dummy": {"BACKEND": "django_redlock.backends.dummy.DummyBackend"},
 }
+if nodes := os.environ.get("TESTPROJECT_NODES"):  # URLs of independent servers, with spaces between
+    REDLOCK["redlock"] = {"BACKEND": "django_redlock.backends.redlock.RedlockBackend", "LOCATION": nodes.split()}
+if primary := os.environ.get("TESTPROJECT_PRIMARY"):  # URL of a server that has replicas
+    REDLOCK["replica"] = {"BACKEND": "django_redlock.backends.replica.ReplicaBackend", "LOCATION": primary}
 CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": REDIS_URL}}
 
 DATABASES = {

@@ -17,17 +17,21 @@ from testproject.processes import Child, wait_until
 from testproject.redis_server import RedisServer, free_port
 
 START = 60.0  # seconds that a server may take to come up
+NODES = 3  # servers for the locks that a majority decides about
 LOGIN = "admin"  # name and password
 
 
 @contextlib.contextmanager
 def running() -> Iterator[tuple[str, int]]:
     """Start everything; the address (host, port) of the shop. The environment is changed for us and our children."""
-    with tempfile.TemporaryDirectory(prefix="redlock-demo-") as directory, RedisServer() as redis:
+    with contextlib.ExitStack() as ends:
+        directory = ends.enter_context(tempfile.TemporaryDirectory(prefix="redlock-demo-"))
+        redis, *nodes = (ends.enter_context(RedisServer()) for _ in range(1 + NODES))
         os.environ["DJANGO_SETTINGS_MODULE"] = "testproject.settings"
         os.environ["TESTPROJECT_REDIS"] = redis.url
+        os.environ["TESTPROJECT_NODES"] = " ".join(node.url for node in nodes)
         os.environ["TESTPROJECT_DATABASE"] = f"{directory}/shop.sqlite3"
-        prepare_database()
+        prepare()
         port = free_port()
         with worker(Path(directory)) as celery, web(Path(directory), port) as gunicorn:
             wait_until(worker_answers, child=celery, timeout=START, what="the Celery worker")
@@ -35,11 +39,14 @@ def running() -> Iterator[tuple[str, int]]:
             yield "127.0.0.1", port
 
 
-def prepare_database() -> None:
-    """Migrate, and make somebody who may see everything."""
+def prepare() -> None:
+    """Migrate, make somebody who may see everything, and let the new nodes vote: no lock can be held there yet."""
     django.setup()
     from django.contrib.auth import get_user_model
 
+    from django_redlock import locks
+
+    locks["redlock"].arm()
     call_command("migrate", verbosity=0)
     get_user_model().objects.create_superuser(LOGIN, password=LOGIN)
 
