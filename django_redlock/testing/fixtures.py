@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import pickle
 import secrets
@@ -90,7 +89,6 @@ def until_someone_waits(client: Client | Backend, name: str, waiters: int = 1) -
 
 def in_child(function: Callable[[], Any]) -> Any:
     """What `function` returns in a forked child, or the error that it raised there."""
-    gc.collect()  # what has died already shall not be finalized twice
     ours, theirs = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads: just what is tested

@@ -98,7 +98,7 @@ class HandleCases(Fixtures):
 
     @pytest.mark.parametrize("method", ["release", "extend", "check"])
     def test_nothing_held(self, client: Client, name: str, method: str) -> None:
-        """Releasing, extending or checking what is not held is LockNotHeld, a RuntimeError, before and after holding."""
+        """To release, extend or check what is not held is LockNotHeld, a RuntimeError, before and after holding."""
         lock = client.lock(name)
         for _ in range(2):
             with pytest.raises(LockNotHeld) as caught:

@@ -163,7 +163,7 @@ class InspectionCases(Fixtures):
     def test_former_holder_learns(self, client: Client, other: Client, name: str) -> None:
         """The holder of a lock that was freed by force learns it with the next renewal, and its on_lost is called."""
         told: list[Any] = []
-        lock = client.lock(name, ttl=6 * self.short, on_lost=told.append)
+        lock = client.lock(name, ttl=10 * self.short, on_lost=told.append)
         lock.acquire()
         assert other.force_release(name)
         following = other.lock(name)

@@ -85,7 +85,7 @@ class ForkCases(Fixtures):
     def test_renews_its_own(self, client: Client, name: str) -> None:
         """What the child acquires is renewed there."""
         with client.lock(name):  # the parent has its renewal at work
-            ttl = 6 * self.short
+            ttl = 10 * self.short
             assert in_child(
                 lambda: (lock := client.again().lock(name + "child", ttl=ttl)).acquire() and is_renewed(lock)
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 import time
@@ -33,7 +32,7 @@ class LeaseCases(Fixtures):
     def lapse(self, client: Client, other: Client, name: str, **options: Any) -> tuple[Any, Any]:
         """A handle whose lease has run out, and the one that has the lock now."""
         first, second = client.lock(name, ttl=self.short, auto_renew=False, **options), other.lock(name)
-        assert first.acquire(False)
+        assert first.acquire(timeout=PATIENCE)  # a grant that comes too late, over a slow connection, is given back
         assert second.acquire(timeout=PATIENCE), "the lease doesn't end"
         return first, second
 
@@ -131,7 +130,7 @@ class LeaseCases(Fixtures):
     @pytest.mark.parametrize("where", ["lock", "backend"])
     def test_renewed(self, client: Client, new_client: NewClient, name: str, where: str) -> None:
         """With auto_renew, of the lock or else of the backend, a lease is prolonged for as long as the lock is held."""
-        ttl = 6 * self.short
+        ttl = 10 * self.short
         if where == "lock":
             lock = new_client(auto_renew=False).lock(name, ttl=ttl, auto_renew=True)
         else:
@@ -151,8 +150,8 @@ class LeaseCases(Fixtures):
 
     def test_extended(self, client: Client, other: Client, name: str) -> None:
         """A lease that was extended outlives its first end, one that was cut short doesn't."""
-        first_end = time.monotonic() + 6 * self.short
-        lock = client.lock(name, ttl=6 * self.short, auto_renew=False)
+        first_end = time.monotonic() + 10 * self.short
+        lock = client.lock(name, ttl=10 * self.short, auto_renew=False)
         lock.acquire()
         lock.extend(60)
         assert eventually(lambda: time.monotonic() > first_end)
@@ -170,9 +169,8 @@ class LeaseCases(Fixtures):
 
     def test_garbage(self, client: Client, other: Client, name: str) -> None:
         """A lock whose handle nobody has any more is not renewed, even if it was before."""
-        lock = client.lock(name, ttl=6 * self.short)
+        lock = client.lock(name, ttl=10 * self.short)
         lock.acquire()
         assert is_renewed(lock)
         del lock
-        gc.collect()
         assert other.lock(name).acquire(timeout=PATIENCE)

@@ -1,0 +1,70 @@
+"""The conformance suite on the connections of a django-redis cache, whatever that does to replies."""
+
+import functools
+
+import pytest
+from django.core.cache import caches
+from django.test import override_settings
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.testing.conformance import BackendConformance
+from django_redlock.testing.exclusion import ExclusionCases
+from testproject.redis_server import RedisServer
+
+pytest.importorskip("django_redis")
+
+
+POOLS = {
+    "default": {},
+    "decoding": {"decode_responses": True},
+    "bounded": {"socket_timeout": 5, "health_check_interval": 1, "protocol": 3},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def configured_caches(running):
+    """A cache for each kind of pool, each on a database of its own: django-redis has one pool for a URL."""
+    url = running(RedisServer).url
+    configured = {
+        alias: {
+            "BACKEND": "django_redis.cache.RedisCache",
+            "LOCATION": url.replace("/0", f"/{number}"),
+            "OPTIONS": {"CONNECTION_POOL_KWARGS": pool},
+        }
+        for number, (alias, pool) in enumerate(POOLS.items())
+    }
+    with override_settings(CACHES=configured):
+        yield
+        for alias in POOLS:
+            caches[alias].client.get_client().connection_pool.disconnect()
+
+
+class OnCache:
+    """Where the locks are."""
+
+    alias = "default"
+
+    @pytest.fixture
+    def new_backend(self):
+        return functools.partial(RedisBackend, f"cache:{self.alias}", node_timeout=2)
+
+    def test_has_the_pool_that_is_tested(self):
+        """The cache's pool is configured as it should be."""
+        settings = caches[self.alias].client.get_client().connection_pool.connection_kwargs
+        assert settings.items() >= POOLS[self.alias].items()
+
+
+class TestCache(OnCache, BackendConformance):
+    """A cache as most people have it."""
+
+
+class TestDecodingCache(OnCache, BackendConformance):
+    """A cache whose connections turn replies into str."""
+
+    alias = "decoding"
+
+
+class TestBoundedCache(OnCache, ExclusionCases):
+    """A cache whose connections time out, check their health and speak RESP 3."""
+
+    alias = "bounded"
