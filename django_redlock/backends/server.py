@@ -107,7 +107,7 @@ class ServerBackend(Backend):
                 self.drive(load_scripts(index, route))
             guard = self._guard()
             if guard is not None and not self.with_replicas:
-                reply = self.perform(guard.over(Run(script("touch"), (self._marker,), (b"0",), index)))
+                reply = self.perform(guard.touch(index))
                 whole = whole and not isinstance(served(reply), Fault)
         return whole
 

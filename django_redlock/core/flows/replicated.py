@@ -115,9 +115,12 @@ class Replicated:
                 for (lease, ttl), reply in zip(due.values(), replies, strict=True):
                     outcome = self._outcome(lease, ttl, reply, start, count)
                     if reply == 0 and self._guard:
-                        again = reseeding(primitive, lease.claim, ttl, self._guard(self._replicas))
+                        guard = self._guard(self._replicas)
+                        yield from self._ask(lease.claim.name, guard.touch())
+                        again = reseeding(primitive, lease.claim, ttl, guard)
                         (seeded,), acks = yield from self._ask(lease.claim.name, again)
-                        outcome = self._outcome(lease, ttl, seeded, start, acks)
+                        late = self.clock() >= lease.valid_until
+                        outcome = None if late else self._outcome(lease, ttl, seeded, start, acks)
                     outcomes[lease.claim.token] = outcome
         except LockError as error:
             outcomes = {token: outcomes.get(token, Fault(error)) for token in due}

@@ -41,7 +41,11 @@ def _since(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
 
 
 def reseeding(primitive: Primitive, claim: Claim, ttl: float, guard: Guard, node: int = 0) -> Run:
-    """Put a lock back on a server that has forgotten it and is in quarantine for that reason."""
+    """Put a lock back on a server that has forgotten it and is in quarantine for that reason.
+
+    `Guard.touch` goes before it: nobody may have asked the server since it came back. The answer counts only while the
+    old lease lasts: after that the server may have granted the lock to another, and have forgotten that too.
+    """
     return guard.over(putting_back(primitive, claim, ttl, node), "reseed")
 
 
@@ -103,7 +107,9 @@ class SingleNode(NamedTuple):
             return None  # a node that came back with old data would say yes
         reply = yield from ask(primitive.prolong(lease.claim, ttl))
         if reply == 0 and self.guard:
-            reply = yield from ask(reseeding(primitive, lease.claim, ttl, self.guard))
+            _, reply = yield Batch([self.guard.touch(), reseeding(primitive, lease.claim, ttl, self.guard)])
+            if self.clock() >= lease.valid_until:
+                return None
         if isinstance(reply, Fault):
             raise trouble(lease.claim.name, reply)
         return lease._replace(ttl=ttl, valid_until=valid_until(start, ttl)) if confirmed(reply) else None

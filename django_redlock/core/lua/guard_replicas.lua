@@ -12,6 +12,7 @@ do
     .. ':' .. string.match(info, 'master_replid:(%x+)')
   local who, ending, agreed, seen =
     string.match(redis.call('GET', KEYS[#KEYS]) or '', '^(.-)|(%d+)|(%d+)|(%d+)$')
+  if who == identity and tonumber(agreed) ~= tonumber(longest) then return {3, tonumber(agreed), micros} end
   local known, alive = tonumber(seen or 0), 0 -- a lag can be -1: Redis' clock for it ticks once a second
   for behind in string.gmatch(info, 'slave%d+:[^\r\n]*state=online[^\r\n]*lag=(%-?%d+)') do
     if tonumber(behind) <= lag then alive = alive + 1 end
@@ -28,7 +29,6 @@ do
   end
   if grown then redis.call('SET', KEYS[#KEYS], string.format('%s|%s|%s|%d', who, ending, longest, known)) end
   if alive < needed then return {4, alive, micros, needed} end
-  if tonumber(agreed) ~= tonumber(longest) and not grown then return {3, tonumber(agreed), micros} end
   if now < tonumber(ending) then return {2, tonumber(ending) - now, micros} end
   if needed > waits then return {5, needed, micros} end
 end
