@@ -1,0 +1,82 @@
+"""`SingleInstanceCommand`, on a real Redis."""
+
+import io
+import os
+import socket
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_redlock.errors import LockLost
+from django_redlock.management.single import SingleInstanceCommand
+
+
+class Nightly(SingleInstanceCommand):
+    """A command that calls what a test wants."""
+
+    lock_name = "nightly"
+    lock_options = {"ttl": 5}
+
+    def __init__(self, body=repr):
+        super().__init__(stdout=io.StringIO(), stderr=io.StringIO())
+        self.body = body
+
+    def handle(self, *args, **options):
+        return self.body(self)
+
+
+def test_runs_under_the_lock(stores):
+    """It holds its lock while it runs, and not longer."""
+    call_command(Nightly(lambda command: command.lock.check()))
+    assert stores["default"].describe("nightly") is None
+
+
+def test_already_running(stores):
+    """A second one says who runs and since when, does nothing, and has its exit code."""
+    ran = []
+    with stores["default"].lock("nightly"), pytest.raises(CommandError) as refused:
+        call_command(Nightly(ran.append))
+    assert refused.value.returncode == 75
+    assert f"already running on host {socket.gethostname()}, pid {os.getpid()}, for 0." in str(refused.value)
+    assert ran == []
+
+
+def test_nested_call_is_a_second_one(stores):
+    """A command that starts itself is refused too."""
+    with pytest.raises(CommandError, match="already running"):
+        call_command(Nightly(lambda _: call_command(Nightly())))
+    assert stores["default"].describe("nightly") is None
+
+
+def test_error_of_the_command(stores):
+    """What the command raises comes through, and the lock is free."""
+
+    def fail(command):
+        raise CommandError("no", returncode=3)
+
+    with pytest.raises(CommandError, match="no") as failed:
+        call_command(Nightly(fail))
+    assert failed.value.returncode == 3
+    assert stores["default"].describe("nightly") is None
+
+
+def test_lock_lost(stores):
+    """The end of a command whose lock was taken away says so."""
+    with pytest.raises(LockLost):
+        call_command(Nightly(lambda _: str(stores["default"].force_release("nightly"))))
+
+
+def test_store_down(one_down):
+    """No store: an exit code of its own, and nothing runs."""
+    ran = []
+    command = Nightly(ran.append)
+    command.lock_using = "broken"
+    with pytest.raises(CommandError) as refused:
+        call_command(command)
+    assert refused.value.returncode == 69
+    assert ran == []
+
+
+def test_name_by_default():
+    """The lock is called after the command's module."""
+    assert SingleInstanceCommand().get_lock_name() == "command:single"
