@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from redis import ConnectionError as RedisConnectionError
@@ -18,6 +18,7 @@ from .wire import spelled_out, words
 # An idle Redis looks at the time limits of blocked clients ten times a second only. Whatever arrives makes it look.
 NUDGE = words(b"PING")
 GRACE = 0.002
+LINGER = 60.0  # seconds for which a connection is kept for the release of what was asked for on it
 
 
 class Exchange(NamedTuple):
@@ -97,8 +98,8 @@ def _nudge(connection: Any, sent: list[bytes]) -> None:
     connection._writer.write(NUDGE)
 
 
-async def aexchange(request: Exchange) -> list[Any] | Fault:
-    """Send and receive on the running event loop."""
+async def aexchange(request: Exchange, settled: asyncio.Event | None = None) -> list[Any] | Fault:
+    """Send and receive on the running event loop. What got no answer is undone once that is ``settled``."""
     node, key, payload, count, block, undo, route, enough = request
     connection, whole, timer = None, False, None
     nudges: list[bytes] = []
@@ -129,4 +130,26 @@ async def aexchange(request: Exchange) -> list[Any] | Fault:
             if whole:
                 await route.agive(connection)
             else:
-                await route.adrop(connection, undo and spelled_out(undo))
+                last_words = undo and spelled_out(undo)
+                if settled is None or settled.is_set():
+                    await route.adrop(connection, last_words)
+                else:
+                    _later(_drop(route, connection, last_words, settled))
+
+
+async def _drop(route: Route, connection: Any, last_words: bytes | None, settled: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(LINGER):
+            await settled.wait()
+    except TimeoutError:
+        last_words = None
+    await route.adrop(connection, last_words)
+
+
+def _later(work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.create_task(work)
+    _background.add(task)  # the loop itself keeps no hold of its tasks
+    task.add_done_callback(_background.discard)
+
+
+_background: set[asyncio.Task[None]] = set()

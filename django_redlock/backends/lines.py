@@ -20,7 +20,7 @@ READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 class Line:
     """One connection in use by `Party`: what was asked on it, and how many replies are to come."""
 
-    __slots__ = ("connection", "due", "node", "repeated", "route", "runs", "since", "skip", "undo")
+    __slots__ = ("connection", "due", "lasting", "node", "repeated", "route", "runs", "since", "skip", "undo")
 
     def __init__(self, node: Node, route: Route, connection: Any, repeated: Fault | None = None) -> None:
         self.node = node
@@ -32,6 +32,7 @@ class Line:
         self.due = 0  # replies to come that are waited for
         self.runs: Sequence[Run] = ()
         self.undo: Run | None = None
+        self.lasting = False
 
     def send(self, runs: Sequence[Run], now: float) -> None:
         """Ask. Raises redis-py's errors."""
@@ -39,6 +40,13 @@ class Line:
         self.skip, self.due = self.skip + self.due, len(runs)
         self.undo = runs[0].undo
         self.connection.send_packed_command((b"".join(map(packed, runs)),), check_health=False)
+
+    def put_off(self) -> None:
+        """Nobody waits for the answer now. What it grants may be counted on, so it is not to be undone any more.
+
+        But what frees it has to go the same way: the connection lasts as long as that may come.
+        """
+        self.lasting, self.undo = self.undo is not None, None
 
     def receive(self) -> list[Any]:
         """The replies that are waited for; those before them are thrown away. Raises redis-py's errors."""

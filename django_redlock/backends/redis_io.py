@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from redis.exceptions import NoScriptError, RedisError
@@ -57,8 +58,8 @@ class RedisIO:
             return self.party.perform(request)
         return drive(self._plans[kind](request), exchange)
 
-    async def aperform(self, request: Any) -> Any:
-        """`perform` for asyncio."""
+    async def aperform(self, request: Any, settled: asyncio.Event | None = None) -> Any:
+        """`perform` for asyncio. ``settled``: see `aexchange`."""
         kind = type(request)
         if kind is Sleep:
             return await asyncio.sleep(request.seconds)
@@ -68,7 +69,7 @@ class RedisIO:
             return await asyncio.to_thread(self._routes, request)
         if kind is Together:
             return await self.party.aperform(request, self.aperform)
-        return await adrive(self._plans[kind](request), aexchange)
+        return await adrive(self._plans[kind](request), partial(aexchange, settled=settled))
 
     # ── the plans ────────────────────────────────────────────────────────────────────────────
 

@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 from ..core import lease as _lease
 from ..core.requests import Batch, Fault, Run, Together
 from .dialing import Dialer
-from .exchange import fault
+from .exchange import LINGER, fault
 from .lines import READABLE, Line
 from .nodes import Node
 
@@ -37,13 +37,14 @@ class Party:
         self._mutex = threading.Lock()
         self._owing: dict[tuple[bytes, int], Line] = {}
         self._tails: dict[tuple[bytes, int], asyncio.Task[Any]] = {}
+        self._settling: dict[bytes, asyncio.Event] = {}
         self._generation = _lease.generation
 
     # ── blocking ─────────────────────────────────────────────────────────────────────────────
 
     def perform(self, request: Together) -> list[Any]:
         """Ask all, and wait until the outcome is certain or the time is up."""
-        asks, decided, token = request
+        asks, decided, family = request
         if self._generation != _lease.generation:
             self._begin()  # a fork's child: the connections are the parent's
         now = time.monotonic()
@@ -52,7 +53,7 @@ class Party:
         open_: dict[int, tuple[int, Line]] = {}
         poll = select.poll()
         try:
-            for place, line in self._lines(asks, token, now):
+            for place, line in self._lines(asks, family, now):
                 sent = self._send(line, asks[place], now) if isinstance(line, Line) else line
                 if isinstance(sent, Line):
                     open_[sent.fileno()] = place, sent
@@ -73,19 +74,20 @@ class Party:
                         poll.register(again.fileno(), READABLE)
             with self._mutex:
                 for place, line in open_.values():
-                    self._owing[token or id(line).to_bytes(8, "big"), asks[place].node] = line
+                    line.put_off()
+                    self._owing[family or id(line).to_bytes(8, "big"), asks[place].node] = line
             open_ = {}
             return replies
         finally:
             for place, line in open_.values():  # no answer in time, or interrupted
                 replies[place] = self._give_up(line, asks[place].node, TimeoutError("no answer in time"))
 
-    def _lines(self, asks: Sequence[Run | Batch], token: bytes, now: float) -> list[tuple[int, Line | Fault]]:
+    def _lines(self, asks: Sequence[Run | Batch], family: bytes, now: float) -> list[tuple[int, Line | Fault]]:
         """For each ask the connection to use, or why there is none."""
         lines: list[tuple[int, Line | Fault]] = []
         missing: list[int] = []
         for place, ask in enumerate(asks):
-            line = self._owing.pop((token, ask.node), None) if token else None
+            line = self._owing.pop((family, ask.node), None) if family else None
             line = line or (None if self._dialer.failure(ask.node, now) else self._spare(ask.node))
             if line is None:
                 missing.append(place)
@@ -164,22 +166,27 @@ class Party:
                 if line.answered():
                     line.receive()
                     line.give()
-                elif now - line.since > self._timeout:
+                elif now - line.since > (LINGER if line.lasting else self._timeout):
                     self._give_up(line, key[1], TimeoutError("no answer in time"))
                 else:
                     self._owing[key] = line
+                    if now - line.since > self._timeout:
+                        self._dialer.leave_out(key[1], TimeoutError("no answer in time"))
             except (RedisError, OSError) as error:
                 line.lost(error)
 
     # ── asyncio ──────────────────────────────────────────────────────────────────────────────
 
-    async def aperform(self, request: Together, perform: Callable[[Any], Awaitable[Any]]) -> list[Any]:
+    async def aperform(self, request: Together, perform: Callable[..., Awaitable[Any]]) -> list[Any]:
         """`perform` for asyncio, with ``perform`` to ask one node."""
-        asks, decided, token = request
-        # What is still outstanding for this token comes first; a node that hangs keeps us for its timeout at most.
-        before = [task for ask in asks if (task := self._tails.pop((token, ask.node), None)) and token]
+        asks, decided, family = request
+        # What is still outstanding for this family comes first; a node that hangs keeps us for its timeout at most.
+        if (settled := self._settling.pop(family, None)) is not None:
+            settled.set()
+        before = [task for ask in asks if (task := self._tails.pop((family, ask.node), None)) and family]
         if before:
             await asyncio.wait(before)
+        settled = asyncio.Event()
         now = time.monotonic()
         replies: list[Any] = [None] * len(asks)
         places: dict[asyncio.Task[Any], int] = {}
@@ -190,7 +197,7 @@ class Party:
             if ask.node in failed:
                 replies[place] = Fault(failed[ask.node], where=self._nodes[ask.node].label)
                 continue
-            places[asyncio.create_task(_insist(perform, ask))] = place
+            places[asyncio.create_task(_insist(partial(perform, settled=settled), ask))] = place
         pending = set(places)
         try:
             if decided(replies):  # nobody needs the answers, but the loop may end soon: see that they are sent
@@ -207,9 +214,18 @@ class Party:
         finally:
             for task, place in places.items():
                 if not task.done():
-                    self._tails[token, asks[place].node] = task
-                task.add_done_callback(partial(self._ended, (token, asks[place].node)))
+                    self._tails[family, asks[place].node] = task
+                task.add_done_callback(partial(self._ended, (family, asks[place].node)))
+            if family and pending and decided(replies):
+                self._settle_later(family, settled)
+            else:
+                settled.set()
         return replies
+
+    def _settle_later(self, family: bytes, settled: asyncio.Event) -> None:
+        """What is outstanding is undone by what frees the lock, and not before: it may be counted on meanwhile."""
+        self._settling[family] = settled
+        asyncio.get_running_loop().call_later(LINGER, self._settling.pop, family, None)
 
     def _ended(self, key: tuple[bytes, int], task: asyncio.Task[Any]) -> None:
         if self._tails.get(key) is task:

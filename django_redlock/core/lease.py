@@ -28,6 +28,7 @@ PRECISION = 0.002  # Redis expires to the millisecond
 
 
 _ATTEMPT = 8  # digits
+_SECRET = 24
 
 
 class Claim(NamedTuple):
@@ -44,15 +45,19 @@ class Claim(NamedTuple):
     ttl: float
     fencing: bool = False
 
+    @property
+    def family(self) -> bytes:
+        """What the tokens of all attempts begin with."""
+        return self.token[:_SECRET]
+
     def again(self) -> Claim:
         """The claim for another attempt."""
         attempt = int(self.token[-_ATTEMPT:], 16) + 1
-        return self._replace(token=b"%b%08x" % (self.token[:-_ATTEMPT], attempt))
+        return self._replace(token=b"%b%08x" % (self.family, attempt))
 
     def all_attempts(self) -> Claim:
         """The claim as it was made, for freeing: scripts compare the beginning of a token, so it frees any attempt."""
-        made = self.token.endswith(b"0" * _ATTEMPT)
-        return self._replace(token=self.token[:-_ATTEMPT]) if made else self
+        return self._replace(token=self.family) if self.token[_SECRET:] == b"0" * _ATTEMPT else self
 
 
 class Lease(NamedTuple):
@@ -64,7 +69,7 @@ class Lease(NamedTuple):
     fencing_token: int
     since: float
     generation: int
-    nodes: tuple[int, ...] = ()  # of a quorum: those that have answered, where nothing of this claim is under way
+    nodes: tuple[int, ...] = ()  # of a quorum: those that have answered, so that no acquire is under way to them
 
 
 class Refusal(NamedTuple):
@@ -78,7 +83,7 @@ class Refusal(NamedTuple):
 
 def new_token() -> bytes:
     """96 random bits in hex, and attempt 0. Never used twice: a script that knows its token would grant both users."""
-    return os.urandom(12).hex().encode() + b"0" * _ATTEMPT
+    return os.urandom(_SECRET // 2).hex().encode() + b"0" * _ATTEMPT
 
 
 def valid_until(start: float, ttl: float) -> float:

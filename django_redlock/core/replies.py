@@ -46,7 +46,8 @@ def trouble(name: str, fault: Fault) -> LockError:
     """The error for a request that got no answer, with its cause chained."""
     error = fault.error
     if "WRONGTYPE" in str(error):
-        wrong = LockError(name, "its key holds something that no lock of this kind wrote (WRONGTYPE)")
+        told = str(error).partition(" script: ")[0]
+        wrong = LockError(name, f"its key holds something that no lock of this kind wrote ({told})")
         wrong.__cause__ = error
         return wrong
     return unavailable(name, "the store can't be asked", {fault.where: error})

@@ -57,12 +57,13 @@ class Together(NamedTuple):
     """Send each of ``asks`` (runs or batches, one for each node) before any reply is read, then read until ``decided``.
 
     Answered by the list of replies, `Fault`s, and ``None`` for those that were not waited for. Requests of one
-    ``token`` reach a node in the order in which they were made, also when an earlier reply is still outstanding.
+    ``family`` reach a node in the order in which they were made, also when an earlier reply is still outstanding. What
+    is outstanding when the outcome is certain is not undone: it may have been counted on meanwhile.
     """
 
     asks: Sequence[Run | Batch]
     decided: Callable[[Sequence[Any]], bool]
-    token: bytes
+    family: bytes
 
 
 class Batch(NamedTuple):

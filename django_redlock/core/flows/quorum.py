@@ -74,7 +74,7 @@ class Quorum(NamedTuple):
         need = votes_needed(self.nodes)
         start = self.clock()
         asks = [self._take(primitive, claim, wait, node) for node in range(self.nodes)]
-        replies = yield Together(asks, lambda got: _acquire_decided(got, need), claim.token)
+        replies = yield Together(asks, lambda got: _acquire_decided(got, need), claim.family)
         outcomes = [_outcome(claim, reply, start) for reply in replies]
         grants = [each for each in outcomes if isinstance(each, Lease)]
         if len(grants) >= need:
@@ -84,7 +84,7 @@ class Quorum(NamedTuple):
             if not claim.fencing or (yield from self._remember(claim, token, need)):
                 return lease
         # On all nodes, also those that refused or did not answer: a vote that nobody counts would stand for a ttl.
-        yield Together([primitive.free(claim, node=node) for node in range(self.nodes)], _sent, claim.token)
+        yield Together([primitive.free(claim, node=node) for node in range(self.nodes)], _sent, claim.family)
         faults = {f"node {node}": each for node, each in enumerate(outcomes) if isinstance(each, Fault)}
         if len(faults) > self.nodes - need or (len(grants) >= need and claim.fencing):
             raise _no_quorum(claim.name, faults, self.nodes)
@@ -97,7 +97,7 @@ class Quorum(NamedTuple):
     def _remember(self, claim: Claim, token: int, need: int) -> Flow[bool]:
         """Write the fencing token back to a majority, so that the next majority, whatever it is, knows of it."""
         asks = [Run(_FENCE, (claim.keys.fence,), (b"%d" % token,), node) for node in range(self.nodes)]
-        replies = yield Together(asks, lambda got: got.count(1) >= need or None not in got, claim.token)
+        replies = yield Together(asks, lambda got: got.count(1) >= need or None not in got, claim.family)
         return bool(replies.count(1) >= need)
 
     def _pause(self, claim: Claim, taken: Taken, left: float) -> Flow[int]:
@@ -139,13 +139,11 @@ class Quorum(NamedTuple):
         need = votes_needed(self.nodes)
         absent = [node for node in lease.nodes if replies[node] == 0]
         kept = sum(confirmed(reply) for reply in replies)
-        again: list[Run | Batch] = []
-        if kept >= need:  # a node was away when the lock was taken, or has restarted: get its vote (back)
-            again = [putting_back(primitive, lease.claim, ttl, node) for node in absent]
-        elif self.guard:
-            again = [reseeding(primitive, lease.claim, ttl, self.guard, node) for node in absent]
-        if again:
-            kept += sum(map(confirmed, (yield Together(again, _all, lease.claim.token))))
+        if absent and kept >= need:  # a node was away when the lock was taken, or has restarted: get its vote (back)
+            votes = [putting_back(primitive, lease.claim, ttl, node) for node in absent]
+            yield Together(votes, _all, lease.claim.family)
+        elif absent and self.guard:
+            kept += yield from self._reseed(primitive, lease, ttl, self.guard, absent)
         if kept >= need:
             return lease._replace(ttl=ttl, valid_until=valid_until(start, ttl))
         faults = {f"node {node}": reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
@@ -153,11 +151,21 @@ class Quorum(NamedTuple):
             return Fault(_no_quorum(lease.claim.name, faults, self.nodes))
         return None
 
+    def _reseed(self, primitive: Primitive, lease: Lease, ttl: float, guard: Guard, absent: Sequence[int]) -> Flow[int]:
+        """How many of the nodes that have forgotten the lock have it again."""
+        votes = [
+            Batch([guard.touch(node), reseeding(primitive, lease.claim, ttl, guard, node)], node) for node in absent
+        ]
+        answers = yield Together(votes, _all, lease.claim.family)
+        if self.clock() >= lease.valid_until:
+            return 0
+        return sum(confirmed(answer[1]) for answer in answers if not isinstance(answer, Fault))
+
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Free all nodes; whether a majority still held it. Raises ``LockUnavailable`` when too few could be asked."""
         need, claim = votes_needed(self.nodes), claim.all_attempts()
         asks = [primitive.free(claim, keep, node) for node in range(self.nodes)]
-        replies = yield Together(asks, lambda got: got.count(1) >= need or None not in got, claim.token)
+        replies = yield Together(asks, lambda got: got.count(1) >= need or None not in got, claim.family)
         faults = {f"node {node}": reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
         if len(faults) > self.nodes - need:
             raise _no_quorum(claim.name, faults, self.nodes)

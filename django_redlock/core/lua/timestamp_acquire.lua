@@ -1,0 +1,45 @@
+-- Take a lock that old code takes with SETNX and a timestamp, or say how long it is in the way. Idempotent per token.
+-- KEYS 1 lock  2 waiters  3 holder (hash: value, token, owner; it speaks of the lock while the lock has that value)
+-- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 wait (as mutex_acquire's)  5 ms in a unit of the value  6 clock skew in ms
+-- Returns the server's time in µs; refused {0, lease left in ms, time, owner in the way, empty for old code};
+--   an error that begins with WRONGTYPE when the value is no timestamp in that unit.
+local held = redis.call('GET', KEYS[1])
+local clock = redis.call('TIME')
+local now, micros = clock[1] * 1000 + math.floor(clock[2] / 1000), clock[1] * 1000000 + clock[2]
+local wait, unit, skew = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local waiter = ARGV[1] .. ' ' .. ARGV[2]
+
+local holder = redis.call('HMGET', KEYS[3], 'value', 'token', 'owner')
+local ours = held and held == holder[1]
+if held and not (ours and holder[2] == ARGV[1]) then
+  local left = ours and redis.call('PTTL', KEYS[1]) or -1 -- ours ends to the millisecond
+  if left >= 0 then
+    left = math.max(left, 1)
+  else
+    local due = string.match(held, '^%s*%d[%d.eE+]*%s*$') and tonumber(held)
+    local ends = (due or 0) * unit
+    if not due or ends > 100 * now or (ends > now / 10000 and ends < now / 100) then
+      return redis.error_reply('WRONGTYPE no timestamp in units of ' .. unit .. ' ms: ' .. string.sub(held, 1, 40))
+    end
+    left = math.ceil((math.floor(due) + 1) * unit + skew - now)
+  end
+  if left > 0 then
+    if math.abs(wait) > 1 then
+      wait = math.abs(wait)
+      redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
+      redis.call('ZADD', KEYS[2], now + wait, waiter)
+      redis.call('PEXPIRE', KEYS[2], wait + 1000)
+    elseif wait < 0 then
+      redis.call('ZREM', KEYS[2], waiter)
+    end
+    return {0, left, micros, ours and holder[3] or ''}
+  end
+end
+
+if wait < 0 then redis.call('ZREM', KEYS[2], waiter) end
+-- The leading zero is our mark: old code reads the same number, and never writes one.
+local value = '0' .. string.format('%.0f', math.ceil((now + ARGV[3] + skew) / unit))
+redis.call('SET', KEYS[1], value, 'PX', ARGV[3])
+redis.call('HSET', KEYS[3], 'value', value, 'token', ARGV[1], 'owner', ARGV[2])
+redis.call('PEXPIRE', KEYS[3], ARGV[3])
+return micros

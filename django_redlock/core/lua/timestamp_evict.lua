@@ -1,0 +1,15 @@
+-- Free a timestamp lock, if it is still the one that timestamp_describe saw, and wake one waiter.
+-- KEYS 1 lock  2 waiters  3 wake  4 holder (as timestamp_acquire's)
+-- ARGV 1 digest
+-- Returns 1 freed, 0 nobody held it, -1 it has changed hands since.
+local held = redis.call('GET', KEYS[1])
+if not held then return 0 end
+local holder = redis.call('HMGET', KEYS[4], 'value', 'token', 'owner')
+local value = holder[1] == held and holder[2] .. ' ' .. holder[3] or held
+if redis.sha1hex(value) ~= ARGV[1] then return -1 end
+redis.call('DEL', KEYS[1], KEYS[4])
+if redis.call('EXISTS', KEYS[2]) == 1 and redis.call('EXISTS', KEYS[3]) == 0 then
+  redis.pcall('RPUSH', KEYS[3], '1')
+  redis.pcall('PEXPIRE', KEYS[3], 10000)
+end
+return 1

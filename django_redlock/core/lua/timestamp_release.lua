@@ -1,0 +1,23 @@
+-- Free a timestamp lock, if the token still holds it, and wake one waiter.
+-- KEYS 1 lock  2 waiters  3 wake  4 holder (as timestamp_acquire's)
+-- ARGV 1 token  2 keep in ms (>0: hold it that much longer)  3 ms in a unit of the value  4 clock skew in ms
+-- Returns 1 freed, 0 nobody held it, -1 another holds it, old code that has overwritten the value included.
+local held = redis.call('GET', KEYS[1])
+if not held then return 0 end
+local holder = redis.call('HMGET', KEYS[4], 'value', 'token')
+if holder[1] ~= held or holder[2] ~= ARGV[1] then return -1 end
+if tonumber(ARGV[2]) > 0 then
+  local clock = redis.call('TIME')
+  local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+  local value = '0' .. string.format('%.0f', math.ceil((now + ARGV[2] + ARGV[4]) / ARGV[3]))
+  redis.call('SET', KEYS[1], value, 'PX', ARGV[2])
+  redis.call('HSET', KEYS[4], 'value', value)
+  redis.call('PEXPIRE', KEYS[4], ARGV[2])
+  return 1
+end
+redis.call('DEL', KEYS[1], KEYS[4])
+if redis.call('EXISTS', KEYS[2]) == 1 and redis.call('EXISTS', KEYS[3]) == 0 then
+  redis.pcall('RPUSH', KEYS[3], '1')
+  redis.pcall('PEXPIRE', KEYS[3], 10000)
+end
+return 1
