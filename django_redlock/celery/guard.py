@@ -15,22 +15,25 @@ from ..backends.base import Backend
 from ..backends.dummy import DummyBackend
 from ..backends.locmem import LocMemBackend
 from ..core.drivers import drive
+from ..core.events import logger
 from ..core.flows.single import SingleNode
 from ..core.keys import keys_for
-from ..core.lease import Lease
+from ..core.lease import Claim, Lease
 from ..core.lock import Lock
 from ..core.primitives import MUTEX
+from ..core.renewal import Orphan, renewal
 from ..core.requests import Flow
 from ..core.store import Store
 from ..core.terms import Terms
-from ..errors import LockNotSupported
+from ..errors import LockError, LockNotSupported, LockUnavailable
 from ..handler import locks
 from .keys import Key
 from .memory import MemoryStore
 from .modes import Options
-from .records import Running, Ticket
+from .records import Forgotten, Running, Ticket, cancel
 
 HEADER = "redlock"  # of the message: [lock's name, sending, how often it was put off]
+TRYING = 3600.0  # seconds for which a record that could not be forgotten is tried again
 VISIBILITY = 3600  # seconds after which kombu's Redis transport delivers again what was not acknowledged, by default
 
 
@@ -94,7 +97,7 @@ class Guard:
             options.limit,
             options.ttl,
             options.life + delay,
-            2.0 * visibility,
+            float(visibility),
         )
 
     # ── the store ────────────────────────────────────────────────────────────────────────────
@@ -132,6 +135,19 @@ class Guard:
         if self._store is None or self._store[0] is not backend:
             self._store = backend, _store_of(backend)
         return self._store[1]
+
+    def forget(self, ticket: Ticket, sending: bool = True) -> None:
+        """The task will not run: forget its queued record, as soon as the store can be asked. Never raises."""
+        try:
+            self.drive(cancel(ticket, sending))
+        except LockUnavailable as error:
+            logger.warning("task %s[%s]: its lock is freed later: %s", ticket.task, ticket.task_id, error)
+            store = self.store
+            claim = Claim(ticket.name, ticket.keys, ticket.sending.encode(), b"", ticket.life)
+            orphan = Orphan(store, Forgotten.of(ticket), claim, store.clock() + min(ticket.life, TRYING))
+            renewal.watch(claim.token, orphan, 0.5)
+        except LockError as error:
+            logger.warning("task %s[%s]: %s", ticket.task, ticket.task_id, error)
 
     def drive(self, flow: Flow[Any]) -> Any:
         """Run a flow on the store."""

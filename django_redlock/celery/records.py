@@ -107,6 +107,23 @@ class Running(Primitive):
         return Run(END, (keys.lock, keys.waiters, keys.wake, ticket.done), args, node)
 
 
+class Forgotten(Primitive):
+    """A queued record that is to go: "giving the lock back" cancels it."""
+
+    ticket: Ticket
+
+    @classmethod
+    def of(cls, ticket: Ticket) -> Forgotten:
+        """The record of ``ticket``."""
+        forgotten = cls("task", START, EXTEND, CANCEL)
+        forgotten.ticket = ticket
+        return forgotten
+
+    def free(self, claim: Claim, keep: float = 0.0, node: int = 0) -> Run:
+        """Forget it."""
+        return cancel_run(self.ticket)
+
+
 def submit(ticket: Ticket, own: bool, replace: bool, clock: Any) -> Flow[Lease | Refusal]:
     """Queue the task. ``own``: as a retry of the one who has the record; ``replace``: in place of a queued one.
 

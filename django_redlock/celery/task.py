@@ -15,7 +15,8 @@ from ..errors import LockUnavailable
 from . import eager, worker
 from .conflicts import AT_SUBMIT, Conflict, conflict_of, decide, marked, tell
 from .guard import HEADER, Guard, Message, delay_of, new_sending
-from .records import Ticket, cancel, submit
+from .records import Ticket, submit
+from .requests import request_class
 
 # Options that only canvas gives to apply_async: somebody waits for exactly this message.
 _CANVAS = ("chain", "chord", "group_id", "parent_id", "root_id")
@@ -35,7 +36,7 @@ class SingleInstance(_Task):
     @property
     def Request(self) -> Any:  # type: ignore[override]  # noqa: N802  (Celery's name)
         """The class of requests in a worker's main process, which sees what becomes of its children."""
-        return worker.request_class(super().Request)
+        return request_class(super().Request)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Celery calls `run` unless a base has a `__call__` of its own, so that the body sees the worker's request.
@@ -96,7 +97,7 @@ class SingleInstance(_Task):
             return send(**headers)
         except BaseException:
             if outcome is not None:
-                worker.quietly(self, ticket, cancel(ticket))
+                guard.forget(ticket)
             raise
 
     def _name_of(self, args: Any, kwargs: Any, serializer: str | None) -> str:

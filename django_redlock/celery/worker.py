@@ -1,28 +1,21 @@
-"""In a worker: the fence before the body, and the main process, which sees how requests end."""
+"""In a worker: the fence before the body, and the end of the body."""
 
 from __future__ import annotations
 
-import os
 import random
-import select
-import threading
-import time
 from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Ignore, Reject
-from kombu.utils.imports import symbol_by_name
 
 from ..core.drivers import drive
 from ..core.events import logger
 from ..core.lease import Lease, Refusal
 from ..core.lock import Lock
-from ..core.requests import Flow
 from ..errors import LockError, LockUnavailable
 from .conflicts import AT_START, conflict_of, decide, marker, tell
 from .guard import Message
-from .records import Running, Ticket, bury, cancel
+from .records import Running, Ticket
 
 if TYPE_CHECKING:
     from .task import SingleInstance
@@ -44,7 +37,11 @@ def run(task: SingleInstance, request: Any, body: Callable[..., Any], args: Any,
     except LockUnavailable as error:
         if guard.options.run_unprotected:
             logger.warning("task %s[%s] runs unprotected: %s", task.name, request.id, error)
-            return body(*args, **kwargs)
+            try:
+                return body(*args, **kwargs)
+            finally:
+                _forget(task, ticket)
+        _forget(task, ticket)
         raise
     if isinstance(outcome, Refusal):
         return _refused(task, request, ticket, message, outcome)
@@ -113,7 +110,7 @@ def _refused(task: SingleInstance, request: Any, ticket: Ticket, message: Messag
     if word == "retry" and (options.retries is None or message.tries < options.retries):
         pause = min(LONGEST_PAUSE, 2.0**message.tries) * random.uniform(0.5, 1.0)
         return _put_off(task, pause, message._replace(tries=message.tries + 1))
-    quietly(task, ticket, cancel(ticket))
+    _forget(task, ticket)
     if word in ("raise", "wait", "retry"):
         raise conflict.error()
     return marker(conflict)  # returned, not ignored: a chord would wait for it for ever
@@ -124,95 +121,6 @@ def _put_off(task: SingleInstance, seconds: float, message: Message) -> Any:
     raise Ignore(f"put off by {seconds:.1f} s")
 
 
-def quietly(task: SingleInstance, ticket: Ticket, flow: Flow[bool]) -> bool:
-    """Run a flow that tidies up. What goes wrong is logged: it must not change the outcome of a task."""
-    try:
-        return bool(task.redlock.drive(flow))
-    except LockError as error:
-        logger.warning("task %s[%s]: %s", task.name, ticket.task_id, error)
-        return False
-
-
-# ── the main process ─────────────────────────────────────────────────────────────────────────
-
-
-class RequestMixin:
-    """Frees the lock of a task that can't do so itself: its process died, or its message was discarded."""
-
-    if TYPE_CHECKING:
-        id: str
-        task: Any
-        worker_pid: int | None
-        acknowledged: bool
-        _context: Any
-        _already_cancelled: bool
-
-    _requeued = False
-
-    def reject(self, requeue: bool = False) -> None:
-        """Whether the message comes back decides what becomes of the record."""
-        self._requeued = requeue
-        super().reject(requeue=requeue)  # type: ignore[misc]
-
-    def on_timeout(self, soft: bool, timeout: float) -> None:
-        """A hard time limit: Celery calls this, and then kills the process."""
-        super().on_timeout(soft, timeout)  # type: ignore[misc]
-        if not soft:
-            self._dying()
-
-    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
-        """``return_ok``: the body has raised, and freed its lock; else the process is gone, or about to be killed."""
-        try:
-            return super().on_failure(exc_info, send_failed_event, return_ok)  # type: ignore[misc]
-        finally:
-            if not return_ok:
-                self._dying()
-
-    def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:
-        super()._announce_revoked(reason, terminated, signum, expired)  # type: ignore[misc]
-        if terminated:
-            self._dying()
-        else:
-            ticket = self._ticket()
-            quietly(self.task, ticket, cancel(ticket, sending=False))
-
-    def _ticket(self) -> Ticket:
-        task, request = self.task, self._context
-        ticket: Ticket = task.redlock.ticket(task, self.id, task.redlock.message(task, request))
-        return ticket
-
-    def _dying(self) -> None:
-        if self.worker_pid in (None, os.getpid()):
-            return  # threads and solo: the body frees its lock itself
-        threading.Thread(target=self._buried, name="redlock-bury", daemon=True).start()
-
-    def _buried(self) -> None:
-        """Once the process is gone: free the record, or keep it for the owner when the message comes back."""
-        _wait_for_end(self.worker_pid)  # type: ignore[arg-type]
-        task, ticket = self.task, self._ticket()
-        if quietly(task, ticket, bury(ticket, self.worker_pid or 0)) and not self._comes_back():
-            quietly(task, ticket, cancel(ticket))
-
-    def _comes_back(self) -> bool:
-        return self._requeued or not self.acknowledged or self._already_cancelled
-
-
-@cache
-def request_class(base: Any) -> type:
-    """``base`` (a class or its path), which frees locks as well."""
-    return type("Request", (RequestMixin, symbol_by_name(base)), {})
-
-
-def _wait_for_end(pid: int, timeout: float = 10.0) -> None:
-    """Until the process has ended (a zombie has), ``timeout`` seconds at most."""
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    except (AttributeError, OSError):  # not Linux
-        time.sleep(1.0)
-        return
-    try:
-        select.select([handle], [], [], timeout)
-    finally:
-        os.close(handle)
+def _forget(task: SingleInstance, ticket: Ticket) -> None:
+    if ticket.mode.at_submit:
+        task.redlock.forget(ticket)

@@ -181,6 +181,7 @@ def itself(self: Any, name: str, depth: int = 1) -> Any:
 
 
 both("nested", itself)
+both("running_nested", itself, mode="while_executing")
 
 
 def values(self: Any, value: Any) -> str:

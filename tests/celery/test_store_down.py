@@ -1,0 +1,96 @@
+"""When the lock store can't be asked, nothing runs unprotected, unless the task says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_redlock import locks
+from django_redlock.errors import LockUnavailable
+from testproject.redis_server import RedisServer
+
+
+@pytest.fixture
+def store(own_redis, settings) -> RedisServer:
+    """A lock store apart from the broker."""
+    server = own_redis()
+    settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": server.url}}
+    return server
+
+
+@pytest.fixture
+def worker(start_worker, store, seen):
+    """A worker with that store; the name of its queue."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url):
+        yield queue
+
+
+@pytest.mark.parametrize("how", ["kill", "pause"])
+def test_submit_fails_closed(tasks, seen, store, how):
+    """One clear error from apply_async, whether nobody is there or nobody answers; and nothing is sent."""
+    getattr(store, how)()
+    with pytest.raises(LockUnavailable, match=f"executed:{seen.name}"):
+        tasks.executed.apply_async((seen.name,), queue=f"q-{seen.name}")
+    with tasks.app.connection_for_read() as connection:
+        assert connection.default_channel.client.llen(f"q-{seen.name}") == 0
+
+
+def test_submit_runs_unprotected_on_request(tasks, seen, store):
+    """on_store_error="run": it is sent all the same."""
+    store.kill()
+    result = tasks.open.apply_async((seen.name,), queue=f"q-{seen.name}")
+    assert not result.duplicate
+    with tasks.app.connection_for_read() as connection:
+        assert connection.default_channel.client.llen(f"q-{seen.name}") == 1
+
+
+def test_start_fails_closed(tasks, seen, store, worker):
+    """In the worker the task fails with that error, and its body does not run."""
+    store.kill()
+    with pytest.raises(LockUnavailable):
+        tasks.running.apply_async((seen.name,), queue=worker).get(timeout=10)
+    assert seen.count("start") == 0
+
+
+def test_a_failed_start_frees_the_record_when_the_store_is_back(tasks, seen, store, worker, free):
+    """The task is over: its queued record goes as soon as the store can be asked, not a day later."""
+    result = tasks.executed.apply_async((seen.name,), queue=worker, countdown=1)
+    store.pause()
+    with pytest.raises(LockUnavailable):
+        result.get(timeout=10)
+    store.resume()
+    free(f"executed:{seen.name}")
+
+
+def test_start_runs_unprotected_on_request(tasks, seen, store, worker):
+    """on_store_error="run": the body runs."""
+    store.kill()
+    assert tasks.open_running.apply_async((seen.name,), queue=worker).get(timeout=10) == seen.name
+
+
+def test_a_release_that_fails_changes_no_outcome(tasks, seen, store, worker):
+    """The store dies while the body runs: the task's result is what the body returned."""
+    result = tasks.running.apply_async((seen.name, 1), queue=worker)
+    seen.wait("start")
+    store.kill()
+    assert result.get(timeout=10) == seen.name
+
+
+def test_control_a_plain_task_needs_no_store(tasks, seen, store, worker):
+    """Without the decorator the store is not asked."""
+    store.kill()
+    assert tasks.running_plain.apply_async((seen.name,), queue=worker).get(timeout=10) == seen.name
+
+
+def test_force_release_of_a_running_task_is_said_loudly(tasks, start_worker, seen, store):
+    """A body whose lease was taken away goes on, the log says so, and it frees nobody else's lock."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url) as worker:
+        first = tasks.executed.apply_async((seen.name, 2), queue=queue)
+        seen.wait("start")
+        assert locks["default"].force_release(f"executed:{seen.name}")
+        second = tasks.executed.apply_async((seen.name,), queue="nobody")
+        assert not second.duplicate
+        assert first.get(timeout=10) == seen.name
+        assert "was lost" in worker.log(100_000)
+    assert locks["default"].describe(f"executed:{seen.name}").owner.extra["task_id"] == second.id

@@ -1,0 +1,140 @@
+"""A guarded task is still the task that it was: name, signature, bases, hooks, the ways to make and to call it."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from celery import Celery, Task, shared_task
+from django.db import transaction
+
+from django_redlock.celery import is_duplicate, single_instance_task
+from django_redlock.celery.task import SingleInstance
+from django_redlock.errors import LockNotSupported
+
+
+def test_name_signature_and_argument_check_are_untouched(tasks):
+    """The function comes back as it was, and Celery checks arguments as ever."""
+
+    def function(self, order_id: int, force: bool = False) -> str:
+        """Doc."""
+
+    assert single_instance_task(function) is function
+    task = tasks.app.task(bind=True, name="untouched")(function)
+    assert (task.name, task.__doc__) == ("untouched", "Doc.")
+    assert inspect.signature(function).parameters.keys() == {"self", "order_id", "force"}
+    for args in ((), (1, 2, 3)):
+        with pytest.raises(TypeError, match="function\\(\\)"):
+            task.apply_async(args, queue="nobody")
+
+
+def plain(app, function):
+    return app.task(function)
+
+
+def shared(app, function):
+    return shared_task(function)
+
+
+def after_finalize(app, function):
+    app.finalize()
+    return app.task(function)
+
+
+def not_lazy(app, function):
+    return app.task(lazy=False)(function)
+
+
+def by_class(app, function):
+    task = type("ByClass", (Task,), {"run": staticmethod(function), "name": function.__name__})
+    return app.register_task(task())
+
+
+@pytest.mark.parametrize("make", [plain, shared, after_finalize, not_lazy, by_class])
+def test_every_way_to_make_a_task_is_caught(tasks, seen, make):
+    """None is left unprotected: the second submit is a duplicate."""
+
+    def function(a): ...
+
+    function.__name__ = function.__qualname__ = f"made_{make.__name__}_{seen.name}".replace("-", "_")
+    task = make(tasks.app, single_instance_task(function))
+    results = [task.apply_async((1,), queue="nobody") for _ in range(2)]
+    assert [result.duplicate for result in results] == [False, True]
+    assert isinstance(task, SingleInstance)
+
+
+def test_one_shared_task_in_two_apps(tasks, seen):
+    """Each app has a class of its own, and both are guarded."""
+    other = Celery("other", set_as_current=False, broker=tasks.BROKER)
+
+    @shared_task(name=f"shared-{seen.name}")
+    @single_instance_task
+    def function(): ...
+
+    here, there = tasks.app.tasks[function.name], other.tasks[function.name]
+    assert type(here) is not type(there)
+    assert not here.apply_async(queue="nobody").duplicate
+    assert there.apply_async(queue="nobody").duplicate
+
+
+def test_hooks_and_call_of_a_base_are_called(tasks, workers, seen):
+    """A base= with hooks keeps them, its own __call__ included, in the usual order."""
+    tasks.hooked.apply_async((seen.name,), queue=workers("prefork")).get(timeout=10)
+    seen.wait("after_return")
+    order = [event["event"] for event in seen.events()]
+    assert order == ["before_start", "call", "start", "end", "on_success", "after_return"]
+
+
+def test_sent_by_name(tasks, workers, seen, free):
+    """send_task knows nothing of the decorator: the fence in the worker holds, with the same key."""
+    queue = workers("prefork")
+    sent = [tasks.app.send_task(tasks.executed.name, (seen.name, 0.5), queue=queue) for _ in range(3)]
+    results = [result.get(timeout=10) for result in sent]
+    assert seen.overlap() == []
+    assert seen.count("start") == sum(not is_duplicate(result) for result in results) >= 1
+    free(f"executed:{seen.name}")
+
+
+def test_worker_with_prefetched_backlog(tasks, workers, seen, free):
+    """A lapsed record (here: removed by force) does not stop its message, and the lock is free afterwards."""
+    from django_redlock import locks
+
+    queue = workers("prefork")
+    result = tasks.executed.apply_async((seen.name,), queue=queue, countdown=0.5)
+    assert locks["default"].force_release(f"executed:{seen.name}")
+    assert result.get(timeout=10) == seen.name
+    free(f"executed:{seen.name}")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_delay_on_commit(tasks, seen, held):
+    """The lock is taken with the publish: nothing before the commit, and nothing is left by a rollback."""
+    task, name = tasks.django_task, f"django_task:{seen.name}"
+    with transaction.atomic():
+        task.delay_on_commit(seen.name)
+        transaction.set_rollback(True)
+    assert held(name) is None
+    with transaction.atomic():
+        task.delay_on_commit(seen.name)
+        task.apply_async_on_commit((seen.name,), queue="nobody")
+        assert held(name) is None
+    assert held(name).owner.extra["state"] == "queued"
+
+
+def test_backend_that_keeps_no_records(tasks, seen, settings, monkeypatch):
+    """A store that can't hand a record over says so at the first use; while_executing works with its mutex."""
+    from django_redlock.backends import plain as plain_module
+    from django_redlock.backends.locmem import LocMemBackend
+
+    class Foreign(plain_module.PlainBackend):
+        def __init__(self, location="", **options):
+            super().__init__(location, **options)
+            self._inner = LocMemBackend(f"foreign-{location}")
+            self.attempt, self.prolong, self.free = self._inner.attempt, self._inner.prolong, self._inner.free
+
+    monkeypatch.setattr(plain_module, "Foreign", Foreign, raising=False)
+    settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.plain.Foreign", "LOCATION": seen.name}}
+    with pytest.raises(LockNotSupported, match="Foreign"):
+        tasks.executed.apply_async((seen.name,), queue="nobody")
+    assert tasks.running.apply((seen.name,)).get() == seen.name
+    assert is_duplicate(tasks.running_nested.apply((seen.name,)).get(disable_sync_subtasks=False)["inner"])
