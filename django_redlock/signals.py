@@ -2,7 +2,8 @@
 
 Each is sent with ``event``, a frozen `django_redlock.core.events.Event`: kind, lock, name, alias, waited, held, reason,
 holder. A receiver runs where it happened, in the same thread, and had better be quick; ``lock_lost`` comes from a
-thread of its own. What a receiver raises is logged by Django (logger ``django.dispatch``) and harms no lock.
+thread of its own. Where threads lock, a receiver may be a coroutine function; where coroutines lock, plain functions
+only. What a receiver raises is logged by Django (logger ``django.dispatch``) and harms no lock.
 """
 
 from __future__ import annotations

@@ -179,6 +179,7 @@ def test_refuses_what_it_cannot_protect(decorated, message):
     [
         ("report:{c}", TypeError, r"no argument 'c' \(arguments: a, b\)"),
         ("report:{c.pk}:{d}", TypeError, "no argument 'c', 'd'"),
+        ("report:{a:{c}}", TypeError, "no argument 'c'"),
         ("report:{}", ValueError, "not the name of an argument"),
         ("report:{0}", ValueError, "not the name of an argument"),
         ("report:{a", ValueError, "a brace that is meant as one is doubled"),

@@ -81,13 +81,14 @@ async def test_async(heard):
 
 
 @pytest.mark.parametrize("kind", ["acquired", "released", "refused"])
-def test_receiver_that_fails(connect, heard, caplog, kind):
+def test_receiver_that_fails(connect, request, caplog, kind):
     """What a receiver raises is logged; the lock works, and the other receivers hear of it."""
 
     def receiver(**kwargs):
         raise ZeroDivisionError("in a receiver")
 
     connect(SIGNALS[kind], receiver)
+    heard = request.getfixturevalue("heard")  # the others come after it
     with lock("stock"):
         assert lock("stock").locked()
         assert not lock("stock").acquire(blocking=False)
