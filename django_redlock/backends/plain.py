@@ -149,7 +149,7 @@ class PlainBackend(Backend):
         """`perform` for asyncio."""
         if type(request) is Call:
             if self.blocks:
-                return await asyncio.to_thread(request.function, *request.args)
+                return await _in_thread(request)
             return request.function(*request.args)
         if type(request) is Sleep:
             return await asyncio.sleep(request.seconds)
@@ -164,3 +164,17 @@ class PlainBackend(Backend):
             pass
         finally:
             cancel()
+
+
+async def _in_thread(call: Call) -> Any:
+    """Make a call that does I/O. When the caller is cancelled it still runs to its end: what it takes is freed then.
+
+    Freed earlier, a lock that the thread takes a moment later would be nobody's.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(call.function, *call.args))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        running.exception()  # nobody else will ask for it
+        raise
