@@ -92,7 +92,7 @@ class Backend:
         ``"raise"``, ``"warn"`` or a callable that gets the lock. Times are seconds.
         Raises ``TypeError`` and ``ValueError`` for bad values, ``LockNotSupported`` for what this backend can't do.
         """
-        keys = keys_for(self._prefix, check_name(name))
+        keys = self._keys(name)
         if fair:
             raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}")
         if not blocking and blocking_timeout is not None:
@@ -144,11 +144,11 @@ class Backend:
 
     def describe(self, name: str) -> Held | None:
         """Who holds the lock ``name`` and who waits for it; ``None`` when nobody does. Raises ``LockUnavailable``."""
-        return self.drive(self.rule.describe(name, keys_for(self._prefix, check_name(name)), queue=True))
+        return self.drive(self.rule.describe(name, self._keys(name), queue=True))
 
     async def adescribe(self, name: str) -> Held | None:
         """`describe` for asyncio."""
-        return await self.adrive(self.rule.describe(name, keys_for(self._prefix, check_name(name)), queue=True))
+        return await self.adrive(self.rule.describe(name, self._keys(name), queue=True))
 
     def force_release(self, name: str, digest: str = "") -> bool:
         """Free the lock whoever holds it, wake a waiter, and say whether it was held.
@@ -182,6 +182,9 @@ class Backend:
         return True
 
     # ── for the subclasses ───────────────────────────────────────────────────────────────────
+
+    def _keys(self, name: str) -> Keys:
+        return keys_for(self._prefix, check_name(name))
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         raise LockNotSupported("", f"{type(self).__name__} can't list its locks")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.flows.single import SingleNode
-from ..core.keys import check_name, keys_for
 from ..core.requests import Flow
 from .base import Listing
 from .looking import force_release, health, listing
@@ -34,7 +33,8 @@ class RedisBackend(ServerBackend):
         return listing(self.key_prefix, pattern, limit, max_keys)
 
     def _force_release(self, name: str, digest: str) -> Flow[bool]:
-        return force_release(name, keys_for(self._prefix, check_name(name)), digest)
+        return force_release(name, self._keys(name), digest)
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
-        return health(self.nodes[0].label)
+        rows = yield from health(self.nodes[0].label)
+        return (yield from self._with_standing(rows))

@@ -1,0 +1,98 @@
+"""A client of the old protocol, to the letter: SETNX with the time at which the lock ends, GET, GETSET, DEL.
+
+It stops before each command, so that a test decides who goes next:
+
+    old = OldClient(redis, "stock")
+    steps = old.up_to("GETSET")        # SETNX and GET are sent, GETSET is about to be
+    ...                                # others do what they like
+    assert old.finish(steps)           # the rest; whether it believes to hold the lock
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+UNITS = {"s": 1, "ms": 1000}
+
+
+class OldClient:
+    """`read` is how it makes a number of a value, `clock` its machine's clock."""
+
+    def __init__(
+        self,
+        redis: Any,
+        key: str,
+        *,
+        unit: str = "s",
+        ttl: float = 10,
+        read: Callable[[Any], float] = int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.redis, self.key, self.ttl, self.read, self.clock = redis, key, ttl, read, clock
+        self.unit = UNITS[unit]
+        self.mine = 0
+        self.holds = False
+
+    def now(self) -> int:
+        return int(self.clock() * self.unit)
+
+    def stamp(self) -> int:
+        self.mine = int((self.clock() + self.ttl) * self.unit) + 1
+        return self.mine
+
+    def is_past(self, value: Any) -> bool:
+        return self.read(value) < self.now()
+
+    def taking(self) -> Iterator[str]:
+        """One try. Yields the command that it is about to send."""
+        while True:
+            yield "SETNX"
+            self.holds = bool(self.redis.setnx(self.key, self.stamp()))
+            if self.holds:
+                return
+            yield "GET"
+            seen = self.redis.get(self.key)
+            if seen is not None:
+                break
+        if self.is_past(seen):
+            yield from self.replacing()
+
+    def replacing(self) -> Iterator[str]:
+        """What it does when it has seen an expired value."""
+        yield "GETSET"
+        former = self.redis.getset(self.key, self.stamp())
+        self.holds = former is None or self.is_past(former)
+
+    def up_to(self, command: str) -> Iterator[str]:
+        """Begin a try, and stop when it is about to send `command`."""
+        steps = self.taking()
+        assert command in steps, f"it never sent {command}"
+        return steps
+
+    def finish(self, steps: Iterator[str]) -> bool:
+        """Let it go on to its end; whether it believes to hold the lock."""
+        for _ in steps:
+            pass
+        return self.holds
+
+    def take(self) -> bool:
+        """All of it at once."""
+        return self.finish(self.taking())
+
+    def release(self) -> None:
+        """It looks at its own clock only."""
+        self.holds = False
+        if self.mine >= self.now():
+            self.redis.delete(self.key)
+
+
+class OlderClient(OldClient):
+    """The one from before GETSET: who sees an expired value deletes it, and tries to be first."""
+
+    def replacing(self) -> Iterator[str]:
+        yield "DEL"
+        self.redis.delete(self.key)
+        yield "SETNX"
+        self.holds = bool(self.redis.setnx(self.key, self.stamp()))
