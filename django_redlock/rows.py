@@ -6,7 +6,7 @@ The stores are asked one by one: one that is down says so on its own line, and t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -100,6 +100,21 @@ def duration(seconds: float) -> str:
 def task_of(owner: Owner) -> str:
     """The name of the Celery task or, else, of the asyncio task that holds."""
     return owner.label if "task_id" in owner.extra else owner.task
+
+
+_HEAD = {"node", "ok", "problems", "warnings", "run_id"}  # shown otherwise, or of no use to people
+_SAID: dict[str, Callable[[Any], str]] = {
+    "uptime": duration,
+    "replica_lag": duration,
+    "clock_difference": lambda seconds: f"{seconds * 1000:+.0f} ms",
+    "round_trip": lambda seconds: f"{seconds * 1000:.1f} ms",
+}
+
+
+def facts(node: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a row of `health` says beside the node's name and its problems, label and value."""
+    known = {name: value for name, value in node.items() if name not in _HEAD and value not in ("", None)}
+    return [(name.replace("_", " "), _SAID.get(name, str)(value)) for name, value in known.items()]
 
 
 def age(owner: Owner) -> float | None:

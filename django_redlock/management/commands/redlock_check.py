@@ -8,7 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from ...errors import LockError
 from ...handler import locks
-from ...rows import explained, health
+from ...rows import explained, facts, health
 from ..base import StoreCommand, printable
 
 ASSERTION = (
@@ -67,9 +67,6 @@ class Command(StoreCommand):
                 self.stdout.write(self.style.ERROR(f"    {printable(problem)}"))
             for warning in row.get("warnings", ()):
                 self.stdout.write(self.style.WARNING(f"    {printable(warning)}"))
-            facts = {key: value for key, value in row.items() if key not in ("node", "ok", "problems", "warnings")}
-            said = ", ".join(
-                f"{key.replace('_', ' ')} {value}" for key, value in facts.items() if value not in ("", None)
-            )
+            said = ", ".join(f"{label} {value}" for label, value in facts(row))
             if said:
                 self.stdout.write(f"    {printable(said)}")

@@ -1,0 +1,108 @@
+"""``manage.py redlock_bench``: how fast the configured stores are, from here."""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from ...backends.base import Backend
+from ...errors import LockError
+from ...handler import locks
+from ...rows import explained
+from ..base import StoreCommand
+
+Measure = Callable[[Backend, int], Iterator[float]]
+PATIENCE = 10.0  # seconds for what should take milliseconds
+
+
+def pairs(backend: Backend, rounds: int) -> Iterator[float]:
+    """Seconds for one acquire and release that nobody disturbs."""
+    lock = backend.lock(f"redlock-bench:{secrets.token_hex(8)}", ttl=min(10.0, backend.max_ttl))
+    for _ in range(rounds):
+        start = time.perf_counter()
+        with lock:
+            pass
+        yield time.perf_counter() - start
+
+
+def hand_overs(backend: Backend, rounds: int) -> Iterator[float]:
+    """Seconds from a release to the moment when the one who waits has the lock, within one process."""
+    name = f"redlock-bench:{secrets.token_hex(8)}"
+    mine, other = backend.lock(name), backend.lock(name)
+    for _ in range(rounds):
+        got: list[float] = []
+
+        def wait(got: list[float] = got) -> None:
+            if other.acquire(timeout=PATIENCE):
+                got.append(time.perf_counter())
+                other.release()
+
+        with mine:
+            if other.acquire(blocking=False):
+                other.release()
+                return  # a store that grants everything hands nothing over
+            waiter = threading.Thread(target=wait)
+            waiter.start()
+            deadline = time.monotonic() + PATIENCE
+            while not getattr(backend.describe(name), "waiters", 0) and time.monotonic() < deadline:
+                time.sleep(0.001)
+            released = time.perf_counter()
+        waiter.join()
+        if got:
+            yield got[0] - released
+
+
+MEASURES: dict[str, Measure] = {"acquire + release": pairs, "hand-over": hand_overs}
+
+
+class Command(StoreCommand):
+    help = "Measures the configured stores from this machine, with locks of its own that nobody else uses."
+    epilog = "Exit code: 0, or 1 when a store could not be measured."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--rounds", type=int, default=500, metavar="N", help="of each measurement (default: 500)")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        rows, failed = [], False
+        for alias in self.aliases(options["using"]):
+            for what, measure in MEASURES.items():
+                rounds = max(2, options["rounds"] // (1 if measure is pairs else 5))
+                try:
+                    taken = list(self._watched(f"{alias} {what}", measure(locks[alias], rounds), rounds))
+                except LockError as error:
+                    failed = True
+                    self.stderr.write(self.style.ERROR(f"{alias}: {explained(error)}"))
+                    break
+                if len(taken) > 1:
+                    rows.append(_row(alias, what, taken))
+        if options["format"] == "json":
+            self.print_json(rows)
+        else:
+            cells = (
+                (r["alias"], r["what"], r["rounds"], *(f"{r[p] * 1000:.3f} ms" for p in ("p50", "p99"))) for r in rows
+            )
+            self.print_table(("STORE", "WHAT", "ROUNDS", "P50", "P99"), cells)
+        if failed:
+            raise SystemExit(1)
+
+    def _watched(self, what: str, taken: Iterator[float], rounds: int) -> Iterator[float]:
+        """With a bar on a terminal."""
+        for number, seconds in enumerate(taken, 1):
+            if self.stderr.isatty() and number % max(1, rounds // 40) == 0:
+                done = 40 * number // rounds
+                end = "\r" if number < rounds else "\r\x1b[K"
+                self.stderr.write(f"{'█' * done}{'░' * (40 - done)} {what}", str, ending=end)
+                self.stderr.flush()
+            yield seconds
+
+
+def _row(alias: str, what: str, taken: list[float]) -> dict[str, Any]:
+    percentiles = statistics.quantiles(taken, n=100, method="inclusive")
+    return {"alias": alias, "what": what, "rounds": len(taken), "p50": percentiles[49], "p99": percentiles[98]}
