@@ -65,7 +65,13 @@ if nodes := os.environ.get("TESTPROJECT_NODES"):  # URLs of independent servers,
     REDLOCK["redlock"] = {"BACKEND": "django_redlock.backends.redlock.RedlockBackend", "LOCATION": nodes.split()}
 if primary := os.environ.get("TESTPROJECT_PRIMARY"):  # URL of a server that has replicas
     REDLOCK["replica"] = {"BACKEND": "django_redlock.backends.replica.ReplicaBackend", "LOCATION": primary}
-CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": REDIS_URL}}
+CACHES = {
+    "default": {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": REDIS_URL,
+        "OPTIONS": {"SOCKET_CONNECT_TIMEOUT": 1, "SOCKET_TIMEOUT": 1},
+    }
+}
 
 DATABASES = {
     "default": {

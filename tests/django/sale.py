@@ -29,6 +29,12 @@ class Stock(View):
         return stock.__wrapped__(request, sku)
 
 
+@locked_view("stock:{sku}")
+async def astock(request, sku):
+    held = await locks["default"].lock(f"stock:{sku}").alocked()
+    return JsonResponse({"lock": request.lock.name, "held": held})
+
+
 class Stage:
     """What the test watches, and what it holds up."""
 
@@ -97,6 +103,7 @@ def buy_kept(request, limit):
 urlpatterns = [
     path("stock/<str:sku>/", stock),
     path("class/<str:sku>/", Stock.as_view()),
+    path("async/<str:sku>/", astock),
     path("buy/function/<int:limit>/", buy),
     path("buy/class/<int:limit>/", Buy.as_view()),
     path("buy/naively/<int:limit>/", buy_naively),

@@ -257,6 +257,23 @@ def test_request_in_the_client(client, settings):
         assert client.get("/class/pear/").status_code == 409
 
 
+async def test_request_in_the_async_client(async_client, settings):
+    """An async view under ASGI, and plain views there."""
+    settings.ROOT_URLCONF = "tests.django.sale"
+    for path in ("/async/pear/", "/stock/pear/", "/class/pear/"):
+        assert (await async_client.get(path)).json() == {"lock": "stock:pear", "held": True}
+    async with lock("stock:pear"):
+        for path in ("/async/pear/", "/stock/pear/", "/class/pear/"):
+            assert (await async_client.get(path)).status_code == 409
+    await locks["default"].aclose()
+
+
+def test_async_view_in_the_client(client, settings):
+    """An async view under WSGI."""
+    settings.ROOT_URLCONF = "tests.django.sale"
+    assert client.get("/async/pear/").json() == {"lock": "stock:pear", "held": True}
+
+
 def test_name_that_cannot_be_one(client, settings):
     """A URL that makes a name too long is the client's mistake: 400."""
     settings.ROOT_URLCONF = "tests.django.sale"
