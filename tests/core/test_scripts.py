@@ -1,0 +1,46 @@
+"""The scripts as files: their headers are what calls are checked against."""
+
+import re
+
+import pytest
+
+from django_redlock.core.scripts import all_scripts, script
+
+NAMES = [each.name for each in all_scripts()]
+STANDS_BEFORE_ANOTHER = {"guard", "guard_replicas", "reseed"}
+
+
+def test_all_are_found():
+    """The scripts of a mutex are among them."""
+    assert {"mutex_acquire", "mutex_extend", "mutex_release", "describe", "force_release"} <= set(NAMES)
+
+
+def test_unknown():
+    """A name that has no script is an error."""
+    with pytest.raises(FileNotFoundError):
+        script("nonsense")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_header(name):
+    """Each says what it does, what goes in and what comes out."""
+    lines = script(name).source.decode().splitlines()
+    assert lines[0].startswith("-- ")
+    for word in ("KEYS", "ARGV", "Returns"):
+        assert any(line.startswith(f"-- {word} ") for line in lines), word
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - STANDS_BEFORE_ANOTHER))
+@pytest.mark.parametrize(("word", "field"), [("KEYS", "keys"), ("ARGV", "args")])
+def test_numbers(name, word, field):
+    """The header names as many keys and arguments as the script uses."""
+    body = script(name).source.decode()
+    used = {int(number) for number in re.findall(rf"{word}\[(\d+)\]", body)}
+    assert max(used, default=0) <= getattr(script(name), field)
+    assert used or getattr(script(name), field) <= 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_keys_command(name):
+    """None walks through all keys, or sleeps."""
+    assert not re.search(r"call\('(KEYS|FLUSH|DEBUG|BLPOP)", script(name).source.decode())

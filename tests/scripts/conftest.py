@@ -1,0 +1,56 @@
+"""Scripts run alone: this state, that call, which reply and which state then."""
+
+import pytest
+
+from django_redlock.core.keys import keys_for
+from django_redlock.core.scripts import script
+from testproject.redis_server import RedisServer
+from tests.support.older_redis import OlderRedis
+from tests.support.service import revive
+
+TOKEN = b"a" * 24 + b"00000000"
+OTHER = b"b" * 24 + b"00000000"
+OWNER = b'{"host":"here"}'
+VALUE = TOKEN + b" " + OWNER
+WAITER = TOKEN[:24] + b" " + OWNER
+
+
+@pytest.fixture(params=[RedisServer, OlderRedis], ids=["redis", "older-redis"])
+def redis(request, running):
+    """A client of an empty server."""
+    server = running(request.param)
+    revive(server)
+    with server.client() as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+def keys():
+    """The keys of a lock."""
+    return keys_for(b"redlock", b"stock:42")
+
+
+@pytest.fixture
+def call(redis):
+    """`call(name, keys, *args)`: run that script."""
+
+    def run(name, keys, *args):
+        body = script(name)
+        assert (len(keys), len(args)) == (body.keys, body.args)
+        return redis.eval(body.source, len(keys), *keys, *args)
+
+    return run
+
+
+@pytest.fixture
+def dump(redis):
+    """`dump()`: everything that is in there."""
+
+    def contents():
+        kinds = {b"string": redis.get, b"list": lambda key: redis.lrange(key, 0, -1)}
+        kinds[b"zset"] = lambda key: redis.zrange(key, 0, -1)
+        kinds[b"hash"] = redis.hgetall
+        return {key: kinds[redis.type(key)](key) for key in redis.scan_iter()}
+
+    return contents

@@ -1,0 +1,130 @@
+"""mutex_acquire.lua"""
+
+import pytest
+from redis.exceptions import ResponseError
+
+from tests.scripts.conftest import OTHER, OWNER, TOKEN, VALUE, WAITER
+
+DAY = 86_400_000
+
+
+@pytest.fixture
+def acquire(call, keys):
+    """`acquire(token, ttl, fencing, wait)`"""
+
+    def run(token=TOKEN, ttl=10_000, fencing=0, wait=0):
+        return call("mutex_acquire", (keys.lock, keys.waiters, keys.fence), token, OWNER, ttl, fencing, wait)
+
+    return run
+
+
+def micros(redis):
+    seconds, rest = redis.time()
+    return seconds * 1_000_000 + rest
+
+
+def test_free(redis, acquire, keys, dump):
+    """A free lock is granted: token and owner with a ttl and nothing else; the reply is the server's time in µs."""
+    before = micros(redis)
+    assert before <= acquire() <= micros(redis)
+    assert dump() == {keys.lock: VALUE}
+    assert 0 < redis.pttl(keys.lock) <= 10_000
+
+
+def test_again(redis, acquire, keys, dump):
+    """The same token is granted again, whatever became of the first reply, and its lease begins anew."""
+    acquire(ttl=5_000)
+    assert acquire(ttl=10_000) > 0
+    assert dump() == {keys.lock: VALUE}
+    assert redis.pttl(keys.lock) > 5_000
+
+
+@pytest.mark.parametrize("wait", [0, -1])
+def test_taken(redis, acquire, keys, dump, wait):
+    """A taken lock is refused, with the lease left, the time and the owner in the way; nothing changes."""
+    redis.set(keys.lock, OTHER + b" the owner", px=9_000)
+    before, at = dump(), micros(redis)
+    refused, left, time, owner = acquire(wait=wait)
+    assert (refused, owner) == (0, b"the owner")
+    assert 0 < left <= 9_000
+    assert at <= time <= micros(redis)
+    assert dump() == before
+
+
+def test_taken_by_other_software(redis, acquire, keys):
+    """A lock of another client of the same key is respected: its value is its secret, and its end may be unknown."""
+    redis.set(keys.lock, b"0815")
+    assert acquire()[:2] == [0, -1]
+    assert acquire()[3] == b""
+    assert redis.get(keys.lock) == b"0815"
+
+
+def test_beginning_of_a_token(redis, acquire, keys):
+    """A value that merely begins alike is another's."""
+    redis.set(keys.lock, TOKEN[:-1] + b"1 x", px=9_000)
+    assert acquire()[0] == 0
+
+
+def test_queues(redis, acquire, keys):
+    """Who waits is listed, without the number of the attempt, for as long as asked; who has lapsed is struck off."""
+    redis.set(keys.lock, OTHER, px=9_000)
+    redis.zadd(keys.waiters, {b"lapsed": micros(redis) // 1000 - 1, b"waits": micros(redis) // 1000 + 5_000})
+    before = micros(redis) // 1000
+    assert acquire(wait=6_000)[0] == 0
+    entries = dict(redis.zrange(keys.waiters, 0, -1, withscores=True))
+    assert set(entries) == {b"waits", WAITER}
+    assert before + 6_000 <= entries[WAITER] <= micros(redis) // 1000 + 6_000
+    assert 6_000 < redis.pttl(keys.waiters) <= 7_000
+    acquire(TOKEN[:-1] + b"7", wait=-6_000)
+    assert redis.zcard(keys.waiters) == 2
+
+
+@pytest.mark.parametrize("free", [True, False], ids=["granted", "refused"])
+def test_leaves_the_queue(redis, acquire, keys, free):
+    """Who queued is struck off when the lock is granted, or refused for the last time; the others stay."""
+    redis.zadd(keys.waiters, {WAITER: 9e15, b"waits": 9e15})
+    if not free:
+        redis.set(keys.lock, OTHER, px=9_000)
+    acquire(wait=-6_000 if free else -1)
+    assert redis.zrange(keys.waiters, 0, -1) == [b"waits"]
+
+
+def test_fencing(redis, acquire, keys, dump):
+    """With fencing the token is kept beside the lock, for a day."""
+    before = micros(redis)
+    granted, fence, time = acquire(fencing=1)
+    assert granted == 1
+    assert before <= fence <= time
+    assert dump() == {keys.lock: VALUE, keys.fence: b"%d" % fence}
+    assert DAY - 5_000 < redis.pttl(keys.fence) <= DAY
+
+
+def test_fencing_after_the_clock_was_set_back(redis, acquire, keys):
+    """It grows by one when the server's clock is behind the last one, exactly, however large."""
+    redis.set(keys.fence, 2**53 - 10)
+    assert acquire(fencing=1)[1] == 2**53 - 9
+    redis.delete(keys.lock)
+    assert acquire(fencing=1)[1] == 2**53 - 8
+    assert redis.get(keys.fence) == b"%d" % (2**53 - 8)
+
+
+@pytest.mark.parametrize("kind", ["rpush", "sadd", "hset", "zadd"])
+def test_wrong_type(redis, acquire, keys, dump, kind):
+    """A key of another type is an error that says so, and stays as it is."""
+    redis.execute_command(kind, keys.lock, *{"hset": ["a", "b"], "zadd": ["1", "a"]}.get(kind, ["a"]))
+    before = redis.dump(keys.lock)
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        acquire(wait=6_000)
+    assert redis.dump(keys.lock) == before
+    assert redis.keys() == [keys.lock]
+
+
+def test_out_of_memory(redis, acquire, dump):
+    """A server that is full refuses before anything is written."""
+    redis.config_set("maxmemory", "1")
+    try:
+        with pytest.raises(ResponseError, match="command not allowed"):
+            acquire(fencing=1)
+    finally:
+        redis.config_set("maxmemory", "0")
+    assert dump() == {}

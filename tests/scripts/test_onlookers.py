@@ -1,0 +1,90 @@
+"""describe.lua and force_release.lua"""
+
+from hashlib import sha1
+
+import pytest
+
+from tests.scripts.conftest import VALUE
+
+KINDS = {
+    "string": lambda redis, key: redis.set(key, VALUE, px=9_000),
+    "hash": lambda redis, key: redis.hset(key, "holder", 2) and redis.pexpire(key, 9_000),
+    "zset": lambda redis, key: redis.zadd(key, {"holder": 9e15}) and redis.pexpire(key, 9_000),
+}
+VALUES = {"string": VALUE, "hash": [b"holder", b"2"], "zset": [b"holder", b"9000000000000000"]}
+HOLDERS = {"string": VALUE, "hash": b"holder", "zset": b"holder"}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request, redis, keys):
+    """A lock of that kind is held."""
+    KINDS[request.param](redis, keys.lock)
+    return request.param
+
+
+@pytest.fixture
+def describe(call, keys):
+    """`describe(queue)`"""
+    return lambda queue=0: call("describe", (keys.lock, keys.waiters), queue)
+
+
+@pytest.fixture
+def force_release(call, keys):
+    """`force_release(digest)`"""
+    return lambda digest="": call("force_release", (keys.lock, keys.waiters, keys.wake), digest)
+
+
+def test_describe_nothing(describe, dump):
+    """Nobody holds it: nothing."""
+    assert describe() is None
+    assert dump() == {}
+
+
+def test_describe(kind, describe, dump):
+    """Type, value, lease left, no waiters, and a digest of who holds it; nothing changes."""
+    before = dump()
+    type_, value, left, waiters, digest = describe()
+    assert (type_.decode(), value, waiters) == (kind, VALUES[kind], 0)
+    assert 0 < left <= 9_000
+    assert digest.decode() == sha1(HOLDERS[kind], usedforsecurity=False).hexdigest()
+    assert dump() == before
+
+
+def test_describe_without_an_end(redis, describe, keys):
+    """A lease that has no end is -1."""
+    redis.set(keys.lock, "0815")
+    assert describe()[2] == -1
+
+
+def test_describe_waiters(kind, redis, describe, keys):
+    """Only those count that have not lapsed; their entries come on demand, those who lapse first come first."""
+    now = redis.time()[0] * 1000
+    redis.zadd(keys.waiters, {b"lapsed": now - 1000, b"second": now + 60_000, b"first": now + 50_000})
+    assert describe()[3:4] == [2]
+    assert len(describe()) == 5
+    assert describe(1)[5] == [b"first", b"second"]
+    assert redis.zcard(keys.waiters) == 3
+
+
+def test_force_release(kind, force_release, dump):
+    """Whatever kind of lock it is, it is freed."""
+    assert force_release() == 1
+    assert dump() == {}
+    assert force_release() == 0
+
+
+def test_force_release_wakes_one(kind, redis, force_release, keys):
+    """One who waits is woken."""
+    redis.zadd(keys.waiters, {b"waits": 9e15, b"waits too": 9e15})
+    assert force_release() == 1
+    assert redis.llen(keys.wake) == 1
+    assert 0 < redis.pttl(keys.wake) <= 10_000
+
+
+def test_force_release_of_one_holding(kind, describe, force_release, dump):
+    """With the digest of another holding nothing happens, with that of the present one it is freed."""
+    before = dump()
+    assert force_release("0" * 40) == -1
+    assert dump() == before
+    assert force_release(describe()[4]) == 1
+    assert dump() == {}
