@@ -58,6 +58,11 @@ REDLOCK: dict[str, dict[str, Any]] = {
         "LOCATION": "cache:default",
         "KEY_PREFIX": "cachelock",  # the same server as "default", other locks
     },
+    "timestamp": {
+        "BACKEND": "django_redlock.backends.timestamp.TimestampBackend",
+        "LOCATION": REDIS_URL,
+        "KEY_PREFIX": "timestamp",
+    },
     "locmem": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": "testproject"},
     "dummy": {"BACKEND": "django_redlock.backends.dummy.DummyBackend"},
 }
