@@ -142,7 +142,7 @@ class RedisIO:
         for indexes in parts.values():
             runs = [batch.runs[index] for index in indexes]
             payload = b"".join(map(packed, runs))
-            replies = yield Exchange(node, runs[0].keys[0], payload, len(runs))
+            replies = yield from _twice(Exchange(node, runs[0].keys[0], payload, len(runs)))
             if isinstance(replies, Fault):
                 replies = [replies] * len(runs)
             for index, run, reply in zip(indexes, runs, replies, strict=True):
@@ -151,7 +151,7 @@ class RedisIO:
 
     def _command(self, command: Command) -> Flow[Any]:
         node = self.nodes[command.node]
-        replies = yield Exchange(node, command.key, words(*command.words), route=command.route)
+        replies = yield from _twice(Exchange(node, command.key, words(*command.words), route=command.route))
         if isinstance(replies, Fault):
             return replies
         return replies[0] if not isinstance(replies[0], Exception) else fault(node, replies[0])
@@ -162,6 +162,14 @@ class RedisIO:
             return node.routes()
         except (RedisError, OSError) as error:
             return Fault(error, where=node.label)
+
+
+def _twice(request: Exchange) -> Flow[list[Any] | Fault]:
+    """Once more where an idle connection turned out to be closed: for what may be repeated."""
+    replies: list[Any] | Fault = yield request
+    if isinstance(replies, Fault) and replies.stale:
+        replies = yield request
+    return replies
 
 
 def _not_serving(replies: list[Any]) -> bool:

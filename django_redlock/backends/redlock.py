@@ -70,7 +70,8 @@ class RedlockBackend(ServerBackend):
     def _health(self) -> Flow[list[dict[str, Any]]]:
         rows = []
         for index, node in enumerate(self.nodes):
-            rows += yield from health(node.label, index)
+            part = yield from health(node.label, index)
+            rows += yield from self._with_standing(part, index)
         seen: dict[str, str] = {}
         for row in rows:
             twin = seen.setdefault(row.get("run_id") or row["node"], row["node"])

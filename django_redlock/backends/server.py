@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..core.flows.single import ask
 from ..core.guard import Guard, quarantine, served
 from ..core.lease import Seconds, millis, seconds
 from ..core.requests import Fault, Flow, Run
@@ -14,6 +15,7 @@ from .base import Backend
 from .looking import load_scripts
 from .nodes import ClusterNode, node_for
 from .redis_io import RedisIO, Routes
+from .standing import standing
 
 
 def default_node_timeout(ttl: float) -> float:
@@ -71,7 +73,7 @@ class ServerBackend(Backend):
         errors: dict[str, Exception] = {}
         args = (millis(self.max_ttl), b"%d" % self.with_replicas)
         for index, node in enumerate(self.nodes):
-            reply = yield Run(script("arm"), (self._marker,), args, index)
+            reply = yield from ask(Run(script("arm"), (self._marker,), args, index))
             if isinstance(reply, Fault):
                 errors[node.label] = reply.error
             told[node.label] = (
@@ -88,6 +90,15 @@ class ServerBackend(Backend):
     @property
     def _marker(self) -> bytes:
         return f"{self.key_prefix}:marker".encode()
+
+    def _with_standing(self, rows: list[dict[str, Any]], node: int = 0) -> Flow[list[dict[str, Any]]]:
+        if not self.quarantine:
+            return rows
+        told = []
+        for row in rows:
+            replicas = self.with_replicas
+            told.append((yield from standing(row, self._marker, self.max_ttl, with_replicas=replicas, node=node)))
+        return told
 
     def _guard(self) -> Guard | None:
         return quarantine(self.key_prefix, self.max_ttl) if self.quarantine else None

@@ -28,7 +28,7 @@ from tests.support.sentinel import Sentinel
 from tests.support.service import poll, revive
 
 CLIENTS = 3  # processes
-SHORT = {"ttl": 0.6, "max_ttl": 0.8, "node_timeout": 0.1}  # seconds
+SHORT = {"ttl": 0.5, "max_ttl": 0.6, "node_timeout": 0.1}  # seconds
 RECOVERY = 20  # seconds within which there must be grants again
 
 
@@ -264,5 +264,16 @@ def paused(worker: Worker) -> Iterator[None]:
         worker.resume()
 
 
-__all__ = ["Alone", "AloneWithAof", "Arena", "Five", "FiveWithAof", "Outcome", "WithReplicas", "WithSentinels",
-           "paused", "replicate", "wait_in_sync"]
+__all__ = [
+    "Alone",
+    "AloneWithAof",
+    "Arena",
+    "Five",
+    "FiveWithAof",
+    "Outcome",
+    "WithReplicas",
+    "WithSentinels",
+    "paused",
+    "replicate",
+    "wait_in_sync",
+]

@@ -101,7 +101,7 @@ def pause_servers(arena: Arena, rng: random.Random) -> None:
     servers = _some(arena, rng)
     for server in servers:
         server.pause()
-    time.sleep(rng.uniform(0.05, 1.2))
+    time.sleep(rng.uniform(0.05, 1.0))
     for server in servers:
         server.resume()
 
@@ -129,7 +129,7 @@ def pause_clients(arena: Arena, rng: random.Random) -> None:
     """SIGSTOP beyond the ttl, at any moment of what they do."""
     for worker in rng.sample(arena.clients.workers, rng.randint(1, CLIENTS - 1)):
         with paused(worker):
-            time.sleep(rng.uniform(0.3, 1.5))
+            time.sleep(rng.uniform(0.2, 1.2))
 
 
 def kill_clients(arena: Arena, rng: random.Random) -> None:
@@ -167,7 +167,7 @@ def swallow(arena: Arena, rng: random.Random) -> None:
     proxies = rng.sample(arena.proxies, rng.randint(1, len(arena.proxies)))
     for proxy in proxies:
         proxy.drop(*rng.choice((("requests",), ("replies",), ())))
-    time.sleep(rng.uniform(0.05, 1.2))
+    time.sleep(rng.uniform(0.05, 1.0))
     for proxy in proxies:
         proxy.restore()
 
@@ -177,7 +177,7 @@ def deliver_late(arena: Arena, rng: random.Random) -> None:
     proxies = rng.sample(arena.proxies, rng.randint(1, len(arena.proxies)))
     for proxy in proxies:
         proxy.hold(rng.choice(("requests", "replies")))
-    time.sleep(rng.uniform(0.05, 1.2))
+    time.sleep(rng.uniform(0.05, 1.0))
     for proxy in proxies:
         proxy.restore()
 

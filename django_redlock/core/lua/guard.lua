@@ -1,5 +1,5 @@
 -- Stands before an acquire script: no new grant by a server that may have forgotten one (restarted, flushed, replaced).
--- KEYS last marker (string: identity|end of quarantine in ms|max_ttl in ms|replicas ever seen)
+-- KEYS last marker (string: identity|end of quarantine in ms|max_ttl in ms|replicas ever seen|1 if it named another server)
 -- ARGV last max_ttl in ms
 -- Returns {2, ms of quarantine left, server time in µs} or {3, max_ttl in the marker, server time in µs}; or goes on.
 do
@@ -10,7 +10,7 @@ do
   local who, ending, agreed = string.match(mark, '^(.-)|(%d+)|(%d+)|')
   if who ~= identity then
     local length = math.max(tonumber(longest), tonumber(agreed or 0))
-    redis.call('SET', KEYS[#KEYS], string.format('%s|%.0f|%s|0', identity, now + length, longest))
+    redis.call('SET', KEYS[#KEYS], string.format('%s|%.0f|%s|0|%d', identity, now + length, longest, who and 1 or 0))
     return {2, length, clock[1] * 1000000 + clock[2]}
   end
   if agreed ~= longest then return {3, tonumber(agreed), clock[1] * 1000000 + clock[2]} end

@@ -1,0 +1,27 @@
+"""Backends on nodes of their own, which end with the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from django_redlock.backends.server import ServerBackend
+from django_redlock.testing.faces import AsyncClient, Client, SyncClient
+
+SHORT = {"ttl": 1, "max_ttl": 1.5, "node_timeout": 0.1}  # seconds
+
+
+@pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
+def client_of(request) -> Iterator[Callable[[ServerBackend], Client]]:
+    """`client_of(backend)`: one way to use it for both colours."""
+    clients: list[Any] = []
+
+    def client(backend: ServerBackend) -> Client:
+        clients.append(request.param(backend))
+        return clients[-1]
+
+    yield client
+    for each in clients:
+        each.close()
