@@ -1,0 +1,1 @@
+"""The real flows and the real Lua under random faults, in virtual time."""

@@ -1,0 +1,160 @@
+"""Clients that take, hold, renew and release locks as `Lock` does, and that pause and crash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from django_redlock.core.keys import keys_for
+from django_redlock.core.lease import Claim, Lease
+from django_redlock.core.primitives import MUTEX
+from django_redlock.core.requests import Fault
+from django_redlock.core.store import Rule
+
+from .performer import Performer, Then
+from .world import Clock, World
+
+RENEWALS = 3  # in a ttl
+
+
+class Watcher(Protocol):
+    """What checks the invariants."""
+
+    def believes(self, client: Client, lease: Lease) -> None: ...
+
+    def waited(self, client: Client, late: float) -> None: ...
+
+    def over(self, claim: Claim) -> None: ...
+
+
+class Client:
+    """One thread of one process."""
+
+    def __init__(self, world: World, name: str, clock: Clock, watcher: Watcher, ttl: float, fencing: bool) -> None:
+        self.world = world
+        self.name = name
+        self.clock = clock
+        self.lease: Lease | None = None
+        self.alive = True
+        self.busy = False
+        self._watcher = watcher
+        self._ttl = ttl
+        self._fencing = fencing
+        self._paused_until = 0.0
+        self._count = 0
+        self.performer: Performer
+        self.rule: Rule
+
+    def later(self, event: Then, value: Any) -> None:
+        """Handle an event when this client runs."""
+        if not self.alive:
+            return
+        if self.world.now < self._paused_until:
+            self.world.at(self._paused_until, lambda: self.later(event, value))
+        else:
+            event(value)
+
+    def after(self, delay: float, event: Callable[[], None]) -> None:
+        """Do something in a while."""
+        self.world.after(delay, lambda: self.later(lambda _: event(), None))
+
+    def pause(self, seconds: float) -> None:
+        """SIGSTOP, a garbage collection, a virtual machine that is moved."""
+        self._paused_until = max(self._paused_until, self.world.now + seconds)
+        self.world.say(self.name, f"paused for {seconds:.2f} s")
+
+    def crash(self) -> None:
+        """Gone, with what it holds."""
+        self.alive = False
+        self.lease = None
+        self.world.say(self.name, "crashed")
+
+    def live(self, names: list[str], until: float) -> None:
+        """Take and release locks until ``until``."""
+        if self.world.now >= until:
+            self.busy = False
+            return
+        self.busy = True
+        name = self.world.random.choice(names)
+        wait = self.world.random.choice((0.0, self.world.random.uniform(0, 3 * self._ttl)))
+        rest = self.world.random.uniform(0, 0.3)
+        self.take(name, wait, lambda: self.after(rest, lambda: self.live(names, until)))
+
+    def take(self, name: str, wait: float, then: Callable[[], None]) -> None:
+        """Acquire, hold for a while, release."""
+        self._count += 1
+        token = f"{self.name}-{self._count}".encode().ljust(24, b".") + b"0" * 8
+        claim = Claim(
+            name,
+            keys_for(b"sim", name.encode()),
+            token,
+            b'{"label":"%b"}' % self.name.encode(),
+            self._ttl,
+            self._fencing,
+        )
+        deadline = self.clock() + wait
+
+        def got(outcome: Any, error: BaseException | None) -> None:
+            self._watcher.waited(self, self.clock() - deadline)
+            if isinstance(outcome, Lease) and self.clock() < outcome.valid_until:
+                self.world.say(self.name, f"got {name}, fencing token {outcome.fencing_token}")
+                self._hold(outcome, then)
+                return
+            self.world.say(self.name, f"did not get {name}: {error or outcome}")
+            if isinstance(outcome, Lease):
+                self._free(outcome.claim, then)
+            else:
+                self._watcher.over(claim)
+                then()
+
+        self.world.say(self.name, f"wants {name} for {wait:.2f} s")
+        self.performer.drive(self.rule.acquire(MUTEX, claim, deadline), got)
+
+    def _hold(self, lease: Lease, then: Callable[[], None]) -> None:
+        self.lease = lease
+        self._watcher.believes(self, lease)
+        end = self.world.now + self.world.random.choice((0.0, 0.02, self.world.random.uniform(0, 3 * self._ttl)))
+        renews = self.world.chance(0.8)
+        self._tend(lease.claim, end, renews, then)
+
+    def _tend(self, claim: Claim, end: float, renews: bool, then: Callable[[], None]) -> None:
+        lease = self.lease
+        if lease is None or self.clock() >= lease.valid_until:
+            self.world.say(self.name, f"lost {claim.name}")
+            self._free(claim, then)
+        elif self.world.now >= end:
+            self.world.say(self.name, f"releases {claim.name}")
+            self._free(claim, then)
+        elif renews:
+
+            def extended(outcomes: Any, error: BaseException | None) -> None:
+                outcome = outcomes[0] if outcomes else Fault(Exception(error))
+                if isinstance(outcome, Lease):
+                    self.lease = outcome
+                    self.world.say(self.name, f"renewed {claim.name}")
+                    self._watcher.believes(self, outcome)
+                elif outcome is None:
+                    self.lease = None
+                delay = self._ttl / (RENEWALS if isinstance(outcome, Lease) else 20)
+                self.after(min(delay, max(0.0, end - self.world.now)), lambda: self._tend(claim, end, renews, then))
+
+            self.performer.drive(self.rule.extend_many(MUTEX, [(lease, self._ttl)]), extended)
+        else:
+            left = max(0.0, min(end, self.clock.true(lease.valid_until)) - self.world.now)
+            self.after(left, lambda: self._tend(claim, end, renews, then))
+
+    def _free(self, claim: Claim, then: Callable[[], None]) -> None:
+        self.lease = None
+
+        def freed(outcome: Any, error: BaseException | None) -> None:
+            if error is None or self.world.now > start + claim.ttl:
+                self._watcher.over(claim)
+                then()
+            else:  # as the renewal thread does with what it could not free
+                self.after(0.5, attempt)
+
+        def attempt() -> None:
+            self.performer.drive(self.rule.release(MUTEX, claim), freed)
+
+        start = self.world.now
+        attempt()

@@ -1,0 +1,176 @@
+"""Does what flows ask for, in virtual time, as `django_redlock.backends` does it on real connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django_redlock.core.requests import Await, Batch, Fault, Flow, Run, Signal, Sleep, Together
+from django_redlock.errors import LockError
+
+from .network import Connection, Network, Then
+from .servers import Server
+
+
+class Performer:
+    """A client's side of the network. ``later(event)`` lets the client handle something, when it is not paused."""
+
+    def __init__(
+        self, network: Network, servers: Sequence[Server], who: str, timeout: float, later: Callable[[Then, Any], None]
+    ) -> None:
+        self._network = network
+        self._world = network.world
+        self._servers = servers
+        self._who = who
+        self._timeout = timeout
+        self._later = later
+        self._owing: dict[tuple[bytes, int], Connection] = {}
+
+    def drive(self, flow: Flow[Any], then: Callable[[Any, BaseException | None], None]) -> None:
+        """Carry ``flow``; ``then(result, error)``."""
+
+        def step(reply: Any) -> None:
+            try:
+                request = flow.send(reply)
+            except StopIteration as done:
+                then(done.value, None)
+            except LockError as error:
+                then(None, error)
+            else:
+                self.perform(request, lambda reply: self._later(step, reply))
+
+        step(None)
+
+    def perform(self, request: Any, then: Then) -> None:
+        """Carry out one request."""
+        kinds = {Run: self._run, Sleep: self._sleep, Together: self._together, Await: self._await, Signal: self._signal}
+        kind = type(request)
+        if kind is Batch:
+            self._one(request.node, request.runs, b"", lambda reply: then(_spread(request, reply)))
+        else:
+            kinds[kind](request, then)
+
+    def _run(self, run: Run, then: Then) -> None:
+        self._one(run.node, (run,), b"", lambda reply: then(reply if isinstance(reply, Fault) else reply[0]))
+
+    def _sleep(self, request: Sleep, then: Then) -> None:
+        self._world.after(request.seconds, lambda: then(None))
+
+    def _signal(self, request: Signal, then: Then) -> None:
+        server = self._servers[request.node]
+        self._ask(
+            Connection(self._network, server, self._who),
+            lambda reply: server.block(request.key.decode("latin-1"), request.seconds, reply),
+            self._timeout + request.seconds,
+            None,
+            then,
+        )
+
+    def _await(self, request: Await, then: Then) -> None:
+        run = request.run
+        server = self._servers[run.node]
+        self._ask(
+            Connection(self._network, server, self._who),
+            lambda reply: server.block(
+                request.signal.decode("latin-1"), request.seconds, lambda _: reply(server.run(run))
+            ),
+            self._timeout + request.seconds,
+            run.undo,
+            then,
+        )
+
+    def _together(self, request: Together, then: Then) -> None:
+        asks, decided, family = request
+        replies: list[Any] = [None] * len(asks)
+        over = False
+
+        def got(place: int, reply: Any) -> None:
+            nonlocal over
+            ask = asks[place]
+            replies[place] = reply if isinstance(reply, Fault) or isinstance(ask, Batch) else reply[0]
+            if not over and (decided(replies) or None not in replies):
+                over = True
+                then(list(replies))
+
+        def certain() -> bool:
+            return over and decided(replies)
+
+        for place, ask in enumerate(asks):
+            runs = ask.runs if isinstance(ask, Batch) else (ask,)
+            self._one(ask.node, runs, family, lambda reply, place=place: got(place, reply), certain)
+        if not over and decided(replies):
+            over = True
+            then(list(replies))
+
+    def _one(
+        self,
+        node: int,
+        runs: Sequence[Run],
+        family: bytes,
+        then: Then,
+        certain: Callable[[], bool] = lambda: False,
+        repeated: Fault | None = None,
+    ) -> None:
+        """Ask one node, on the connection that still owes this family an answer if there is one."""
+        server = self._servers[node]
+        connection = self._owing.get((family, node)) if family and not repeated else None
+        if connection is None or not connection.open:
+            connection = Connection(self._network, server, self._who)
+        if family:
+            self._owing[family, node] = connection
+
+        def answered(reply: Any) -> None:
+            if isinstance(reply, Fault) and reply.stale and not repeated:
+                self._one(node, runs, family, then, certain, reply)
+                return
+            if repeated and not isinstance(reply, Fault):
+                reply = [repeated if each in (0, -1) else each for each in reply]
+            then(reply)
+
+        def work(reply: Then) -> None:
+            reply([server.run(run) for run in runs])
+
+        self._ask(connection, work, self._timeout, runs[0].undo, answered, certain)
+
+    def _ask(
+        self,
+        connection: Connection,
+        work: Any,
+        limit: float,
+        undo: Run | None,
+        then: Then,
+        certain: Callable[[], bool] = lambda: False,
+    ) -> None:
+        over = False
+        server = connection.server
+
+        def end(reply: Any) -> None:
+            nonlocal over
+            if not over:
+                over = True
+                then(reply)
+
+        def give_up() -> None:
+            if not over and not certain():  # else it may be counted on, and what frees it will go the same way
+                if undo is not None:
+                    connection.send(lambda reply: reply(server.run(undo)), _ignored, _nothing)
+                end(Fault(TimeoutError("no answer in time"), where=server.name))
+
+        connection.send(work, end, lambda: end(self._broken(server)))
+        self._world.after(limit, give_up)
+
+    def _broken(self, server: Server) -> Fault:
+        # Whether a connection that is found broken was a fresh one is chance here.
+        return Fault(ConnectionError("closed"), stale=self._world.chance(0.5), where=server.name)
+
+
+def _spread(batch: Batch, reply: Any) -> list[Any]:
+    return [reply] * len(batch.runs) if isinstance(reply, Fault) else reply
+
+
+def _ignored(reply: Any) -> None:
+    del reply
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,202 @@
+"""A Redis in memory that runs the real scripts in a real Lua: just the commands that the scripts use.
+
+`test_redis_model` compares it with a real Redis.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from lupa.lua51 import LuaRuntime
+
+from django_redlock.core.scripts import Script
+
+_lua = LuaRuntime(encoding="latin-1", unpack_returned_tuples=True)
+_compiled: dict[bytes, Any] = {}
+_on: list[Model] = [None]  # type: ignore[list-item]  # the model on which a script runs now
+
+
+class RedisError(Exception):
+    """An error reply."""
+
+
+class Model:
+    """One server's data. ``clock`` gives its time in µs; ``info`` the sections of INFO."""
+
+    def __init__(self, clock: Callable[[], int], info: Callable[[str], str]) -> None:
+        self.clock = clock
+        self.info = info
+        self.data: dict[str, Any] = {}
+        self.ends: dict[str, int] = {}  # key -> when it expires, ms
+        self.pushed: Callable[[str], None] = _nothing
+        self.wrote: Callable[[str], None] = _nothing
+
+    def run(self, script: Script, keys: Iterable[bytes], args: Iterable[bytes]) -> Any:
+        """The reply of a script, as a client gets it."""
+        _on[0] = self
+        function = _compiled.get(script.sha)
+        if function is None:
+            source = script.source.decode("latin-1")
+            function = _compiled[script.sha] = _lua.execute(f"return function(KEYS, ARGV)\n{source}\nend")
+        lists = [_lua.table_from([each.decode("latin-1") for each in group]) for group in (keys, args)]
+        try:
+            return _to_reply(function(*lists))
+        except RedisError as error:
+            return error
+
+    def call(self, name: str, *args: Any) -> Any:
+        """One command, with Lua's types."""
+        words = [_text(arg) for arg in args]
+        if words and words[0] in self.ends and self.ends[words[0]] <= self.clock() // 1000:
+            self.drop(words[0])
+        return getattr(self, f"_{name.lower()}")(*words)
+
+    def drop(self, key: str) -> None:
+        """Delete a key."""
+        self.data.pop(key, None)
+        self.ends.pop(key, None)
+
+    def live(self, key: str) -> Any:
+        """The value of a key that has not expired."""
+        if key in self.ends and self.ends[key] <= self.clock() // 1000:
+            self.drop(key)
+        return self.data.get(key)
+
+    def _typed(self, key: str, kind: type) -> Any:
+        value = self.data.get(key)
+        if value is not None and not isinstance(value, kind):
+            raise RedisError("WRONGTYPE Operation against a key holding the wrong kind of value")
+        return value
+
+    def _get(self, key: str) -> Any:
+        value = self._typed(key, str)
+        return False if value is None else value
+
+    def _set(self, key: str, value: str, *options: str) -> Any:
+        self.data[key] = value
+        self.ends.pop(key, None)
+        if options:
+            assert options[0] == "PX", options
+            self.ends[key] = self.clock() // 1000 + int(options[1])
+        self.wrote(key)
+        return _lua.table_from({"ok": "OK"})
+
+    def _del(self, *keys: str) -> int:
+        found = sum(key in self.data for key in keys)
+        for key in keys:
+            self.drop(key)
+            self.wrote(key)
+        return found
+
+    def _exists(self, key: str) -> int:
+        return int(key in self.data)
+
+    def _type(self, key: str) -> Any:
+        kinds = {str: "string", dict: "zset", list: "list", type(None): "none"}
+        return _lua.table_from({"ok": kinds[type(self.data.get(key))]})
+
+    def _time(self) -> Any:
+        micros = self.clock()
+        return _lua.table_from([str(micros // 1_000_000), str(micros % 1_000_000)])
+
+    def _pttl(self, key: str) -> int:
+        if key not in self.data:
+            return -2
+        return self.ends[key] - self.clock() // 1000 if key in self.ends else -1
+
+    def _pexpire(self, key: str, ms: str) -> int:
+        if key not in self.data:
+            return 0
+        self.ends[key] = self.clock() // 1000 + int(ms)
+        self.wrote(key)
+        return 1
+
+    def _zadd(self, key: str, score: str, member: str) -> int:
+        zset = self._typed(key, dict)
+        if zset is None:
+            zset = self.data[key] = {}
+        new = member not in zset
+        zset[member] = float(score)
+        self.wrote(key)
+        return int(new)
+
+    def _zrem(self, key: str, member: str) -> int:
+        zset = self._typed(key, dict) or {}
+        found = zset.pop(member, None) is not None
+        if not zset:
+            self.drop(key)
+        self.wrote(key)
+        return int(found)
+
+    def _zremrangebyscore(self, key: str, low: str, high: str) -> int:
+        zset = self._typed(key, dict) or {}
+        gone = [member for member, score in zset.items() if float(low) <= score <= float(high)]
+        for member in gone:
+            self._zrem(key, member)
+        return len(gone)
+
+    def _zcount(self, key: str, low: str, high: str) -> int:
+        zset = self._typed(key, dict) or {}
+        return sum(float(low) <= score <= float(high) for score in zset.values())
+
+    def _rpush(self, key: str, value: str) -> int:
+        self._typed(key, list)
+        self.data.setdefault(key, []).append(value)
+        self.wrote(key)
+        length = len(self.data[key])
+        self.pushed(key)
+        return length
+
+    def _info(self, section: str) -> str:
+        return self.info(section)
+
+    def pop(self, key: str) -> str | None:
+        """LPOP."""
+        items = self.live(key)
+        if not items:
+            return None
+        value: str = items.pop(0)
+        if not items:
+            self.drop(key)
+        self.wrote(key)
+        return value
+
+
+def _nothing(key: str) -> None:
+    del key
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.17g}" if value % 1 else str(int(value))
+    return str(value)
+
+
+def _to_reply(value: Any) -> Any:
+    if value is None or value is False:
+        return None
+    if value is True:
+        return 1
+    if isinstance(value, int | float):
+        return int(value)
+    if isinstance(value, str):
+        return value.encode("latin-1")
+    return [_to_reply(value[index]) for index in range(1, len(value) + 1)]
+
+
+def _pcall(name: str, *args: Any) -> Any:
+    try:
+        return _on[0].call(name, *args)
+    except RedisError as error:
+        return _lua.table_from({"err": str(error)})
+
+
+_lua.globals().redis = _lua.table_from(
+    {
+        "call": lambda name, *args: _on[0].call(name, *args),  # noqa: PLW0108  (another model each time)
+        "pcall": _pcall,
+        "sha1hex": lambda text: hashlib.sha1(text.encode("latin-1"), usedforsecurity=False).hexdigest(),
+    }
+)

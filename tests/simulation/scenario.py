@@ -1,0 +1,195 @@
+"""From a seed to a run: who takes part, what goes wrong, and what must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, NoReturn
+
+from django_redlock.core.flows.quorum import Quorum
+from django_redlock.core.flows.single import SingleNode
+from django_redlock.core.guard import quarantine
+from django_redlock.core.lease import Claim, Lease, millis
+from django_redlock.core.requests import Run
+from django_redlock.core.scripts import script
+from django_redlock.core.store import Rule
+
+from .clients import Client
+from .network import SLOW, Network
+from .performer import Performer
+from .servers import Server
+from .world import Clock, World
+
+MAX_TTL = 4.0
+DURATION = 7.0
+TIMEOUT = 0.25
+RATE = 0.004  # how far a clock may be off: two of them differ by less than the drift that is allowed for
+
+
+class Setting(NamedTuple):
+    """What a run is made of. The defaults are right; tests that look for violations make them wrong."""
+
+    rule: str = "quorum"
+    quarantine: bool = True
+    rate: float = RATE
+    calm: bool = False  # messages may be slow, and nothing else goes wrong: whatever is left over is an orphan
+    make: Callable[..., Rule] | None = None
+    performer: type[Performer] = Performer
+
+
+class Violation(AssertionError):
+    """Something that must never happen."""
+
+
+class Outcome(NamedTuple):
+    """The outcome of a run."""
+
+    grants: int
+    log: list[str]
+
+
+class Scenario:
+    """One run."""
+
+    def __init__(self, seed: int, setting: Setting) -> None:
+        self.world = World(seed)
+        self.setting = setting
+        chance = self.world.random
+        count = chance.choice((3, 5)) if setting.rule == "quorum" else 1
+        self.ttl = chance.uniform(0.8, MAX_TTL)
+        self.network = Network(self.world, chance.choice((0.0, 0.02, 0.1)), chance.choice((0.0, 0.02)))
+        if setting.calm:
+            self.ttl, self.network.slow, self.network.cut = MAX_TTL, 0.1, 0.0
+        self.servers = [
+            Server(self.world, f"node-{index}", self._rate(), chance.uniform(-5, 5) + 1.8e9) for index in range(count)
+        ]
+        self.clients = [self._client(f"client-{index}") for index in range(chance.choice((2, 3, 5)))]
+        self.grants = 0
+        self._tokens: dict[str, int] = {}  # name -> the last fencing token
+        self._seen: set[bytes] = set()
+
+    def _rate(self) -> float:
+        return 1 + self.world.random.uniform(-self.setting.rate, self.setting.rate)
+
+    def _client(self, name: str) -> Client:
+        clock = Clock(self.world, self._rate(), self.world.random.uniform(0, 1e5))
+        client = Client(self.world, name, clock, self, self.ttl, fencing=self.world.seed % 2 == 0)
+        client.performer = self.setting.performer(self.network, self.servers, name, TIMEOUT, client.later)
+        client.rule = self._rule(clock)
+        return client
+
+    def _rule(self, clock: Clock) -> Rule:
+        guard = quarantine("sim", MAX_TTL) if self.setting.quarantine else None
+        if self.setting.make is not None:
+            return self.setting.make(len(self.servers), clock, guard, self.world.random.uniform)
+        if self.setting.rule == "single":
+            return SingleNode(clock, guard)
+        return Quorum(len(self.servers), clock, guard, self.world.random.uniform)
+
+    # ── what must hold ───────────────────────────────────────────────────────────────────────
+
+    def fail(self, what: str) -> NoReturn:
+        """Say what happened, and all that led to it."""
+        timeline = "\n".join(self.world.log)
+        raise Violation(f"seed {self.world.seed} ({self.setting.rule}), at {self.world.now:.4f} s: {what}\n{timeline}")
+
+    def believes(self, client: Client, lease: Lease) -> None:
+        """Nobody else may believe it now."""
+        name, now = lease.claim.name, self.world.now
+        for other in self.clients:
+            theirs = other.lease
+            if other is client or theirs is None or theirs.claim.name != name:
+                continue
+            if now < other.clock.true(theirs.valid_until) and now < client.clock.true(lease.valid_until):
+                self.fail(f"{client.name} and {other.name} both hold {name}")
+        if lease.claim.token not in self._seen:
+            self._seen.add(lease.claim.token)
+            self.grants += 1
+            if lease.claim.fencing and lease.fencing_token <= self._tokens.get(name, 0):
+                self.fail(f"the fencing token {lease.fencing_token} of {name} is not above {self._tokens[name]}")
+            self._tokens[name] = lease.fencing_token
+
+    def over(self, claim: Claim) -> None:
+        """Once every message has arrived, nothing of a claim that was refused or freed is left on any server."""
+
+        def look() -> None:
+            for server in self.servers:
+                if (server.model.live(claim.keys.lock.decode()) or "").startswith(claim.family.decode()):
+                    self.fail(f"{claim.name} was left over on {server.name}")
+
+        if self.setting.calm:
+            self.world.after(SLOW[1] + 0.1, look)
+
+    def waited(self, client: Client, late: float) -> None:
+        """A wait ends at its deadline, give or take what nodes may take to answer and the client was paused."""
+        if late > 8 * TIMEOUT and client._paused_until < self.world.now - 8 * TIMEOUT:
+            self.fail(f"{client.name} waited {late:.2f} s beyond its deadline")
+
+    # ── the run ──────────────────────────────────────────────────────────────────────────────
+
+    def arm(self) -> None:
+        """Take the new servers into service."""
+        for server in self.servers:
+            server.run(Run(script("arm"), (b"sim:marker",), (millis(MAX_TTL), b"0")))
+
+    def faults(self) -> None:
+        """Plan what goes wrong, at random times."""
+        chance = self.world.random
+        if self.setting.calm:
+            return
+        for _ in range(chance.randrange(6)):
+            server = chance.choice(self.servers)
+            when = chance.uniform(0, DURATION)
+            if chance.random() < 0.6:
+                memory, downtime = chance.choice(("all", "old", "none")), chance.uniform(0.01, 3)
+                self.world.at(when, partial(server.crash, downtime, memory))
+            elif chance.random() < 0.8:
+                self.world.at(when, partial(server.pause, chance.uniform(0.1, 3)))
+            else:
+                self.world.at(when, server.flush)
+            self.world.at(chance.uniform(0, DURATION), server.save)
+        for _ in range(chance.randrange(4)):
+            client, when = chance.choice(self.clients), chance.uniform(0, DURATION)
+            if chance.random() < 0.7:
+                self.world.at(when, partial(client.pause, chance.uniform(0.1, 2 * MAX_TTL)))
+            else:
+                self.world.at(when, client.crash)
+
+    def play(self) -> Outcome:
+        """Let it happen; raises `Violation`."""
+        self.arm()
+        self.faults()
+        names = ["a", "b"][: self.world.random.choice((1, 2))]
+        for client in self.clients:
+            self.world.after(self.world.random.uniform(0, 0.5), partial(client.live, names, DURATION))
+        self.world.run(DURATION)
+        self.network.slow = self.network.cut = 0.0
+        self.world.say("", "── the faults stop ──")
+        self.world.run(DURATION + 6 * MAX_TTL)
+        self.at_rest(names)
+        return Outcome(self.grants, self.world.log)
+
+    def at_rest(self, names: list[str]) -> None:
+        """Everything is free again, and nothing was left over where nothing broke."""
+        if any(client.alive and client.lease for client in self.clients):
+            self.fail("a client does not come to an end")
+        for server in self.servers:
+            if not server.up:
+                self.fail(f"{server.name} did not come back")
+        guard = quarantine("sim", MAX_TTL)
+        for server in self.servers:  # a quarantine begins when the server is first asked
+            server.run(guard.over(Run(script("touch"), (b"sim:marker",), (b"0",))))
+        self.world.run(self.world.now + MAX_TTL + 0.1)
+        for name in names:
+            fresh = self._client(f"fresh-{name}")
+            before = self.grants
+            self.clients.append(fresh)
+            fresh.take(name, 0.0, lambda: None)
+            self.world.run(self.world.now + 2)
+            if self.grants == before:
+                self.fail(f"{name} is not free")
+
+
+def play(seed: int, setting: Setting) -> Outcome:
+    """One run. Raises `Violation` with the timeline."""
+    return Scenario(seed, setting).play()

@@ -1,0 +1,70 @@
+"""The model answers as a real Redis does."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import redis
+
+from django_redlock.core.guard import quarantine
+from django_redlock.core.keys import keys_for
+from django_redlock.core.lease import Claim
+from django_redlock.core.primitives import MUTEX
+from django_redlock.core.requests import Run
+from django_redlock.core.scripts import script
+
+from .redis_model import Model
+
+KEYS = keys_for(b"sim", b"x")
+
+
+def runs(chance: random.Random) -> Run:
+    """A random request of the kind that flows make."""
+    token = b"%024d%08d" % (chance.randrange(3), chance.randrange(2))
+    claim = Claim("x", KEYS, token, b'{"label":"%d"}' % chance.randrange(2), 20.0, chance.random() < 0.5)
+    take = MUTEX.take(claim, chance.choice((0, 6000, -6000, -1)))
+    guard = quarantine("sim", chance.choice((30.0, 60.0)))
+    return chance.choice(
+        (
+            take,
+            take,
+            guard.over(take),
+            guard.over(take, "reseed"),
+            MUTEX.prolong(claim, 25.0),
+            MUTEX.free(claim, chance.choice((0, 0, 5))),
+            Run(script("arm"), (guard.marker,), (guard.args[0], b"0")),
+            Run(script("fence_set"), (KEYS.fence,), (b"%d" % chance.randrange(10**16),)),
+            Run(script("force_release"), (KEYS.lock, KEYS.waiters, KEYS.wake), (b"",)),
+        )
+    )
+
+
+def near(one: Any, other: Any) -> bool:
+    """Whether two replies say the same, give or take the time between them."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(near, one, other))
+    if isinstance(one, int) and isinstance(other, int) and abs(one) > 10:
+        return abs(one - other) < (5_000_000 if one > 10**12 else 3000)
+    return bool(one == other)
+
+
+def test_replies_and_state_agree(redis_server: Any) -> None:
+    """Random sequences of the scripts' requests leave the same replies and the same keys behind."""
+    client: redis.Redis = redis_server.client()
+    run_id = client.info("server")["run_id"]
+
+    def clock() -> int:
+        seconds, micros = client.time()
+        return int(seconds) * 1_000_000 + int(micros)
+
+    for seed in range(40):
+        chance = random.Random(seed)
+        client.flushall()
+        model = Model(clock, lambda section: f"# {section}\r\nrun_id:{run_id}\r\n")
+        for step in range(25):
+            run = runs(chance)
+            theirs = client.eval(run.script.source, len(run.keys), *run.keys, *run.args)
+            ours = model.run(run.script, run.keys, run.args)
+            assert near(theirs, ours), (seed, step, run.script.name, run.args, theirs, ours)
+            assert {key.decode() for key in client.scan_iter()} == set(model.data), (seed, step, run.script.name)

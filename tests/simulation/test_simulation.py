@@ -1,0 +1,99 @@
+"""Thousands of random schedules, and proof that they would find a mistake."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from django_redlock.core import lease
+from django_redlock.core.flows import single
+from django_redlock.core.requests import Run
+
+from .performer import Performer, Then
+from .scenario import Setting, Violation, play
+
+
+@pytest.mark.timeout(600)
+def test_nothing_happens_that_must_not() -> None:
+    """10,000 seeds over all rules: no two holders, growing fencing tokens, everything free in the end."""
+    command = [sys.executable, "-m", "tests.simulation", "--seeds", "10000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=550, check=False)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr
+
+
+def test_a_seed_replays_exactly() -> None:
+    """The same seed gives the same timeline, to the last line."""
+    assert play(7, Setting()).log == play(7, Setting()).log
+
+
+def found(setting: Setting, seeds: int) -> str:
+    """What the first seed that goes wrong says; fails when none does."""
+    for seed in range(seeds):
+        try:
+            play(seed, setting)
+        except Violation as violation:
+            return str(violation).partition("\n")[0]
+    pytest.fail(f"{seeds} seeds found nothing")
+
+
+@pytest.mark.parametrize("rule", ["quorum", "single"])
+def test_it_finds_what_quarantine_prevents(rule: str) -> None:
+    """Without quarantine a server that forgot a lock grants it again."""
+    assert "both hold" in found(Setting(rule, quarantine=False), 400)
+
+
+@pytest.mark.parametrize("rule", ["quorum", "single"])
+def test_it_finds_clocks_that_run_apart(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the allowance for drift a slow client believes longer than fast servers grant."""
+    monkeypatch.setattr(lease, "DRIFT", 0.0)
+    monkeypatch.setattr(lease, "PRECISION", 0.0)
+    assert "both hold" in found(Setting(rule), 600)
+
+
+class ToGrantersOnly(Performer):
+    """Sends a release only to the nodes that are known to have granted."""
+
+    def _one(self, node: int, runs: Any, family: bytes, then: Then, *rest: Any) -> None:
+        known = self.__dict__.setdefault("_granted", set())
+        if family and runs[0].script.name == "mutex_release" and (family, node) not in known:
+            self._world.after(0.001, lambda: then([0]))
+            return
+
+        def note(reply: Any) -> None:
+            if isinstance(reply, list) and (isinstance(reply[0], int) or (reply[0] and reply[0][0] == 1)):
+                known.add((family, node))
+            then(reply)
+
+        super()._one(node, runs, family, note, *rest)
+
+
+def test_it_finds_orphans() -> None:
+    """A release that goes to the nodes that granted only leaves behind what was granted late."""
+    assert "left over" in found(Setting(calm=True, performer=ToGrantersOnly), 300)
+
+
+def test_it_finds_a_token_that_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt repeated with the token of one that was undone loses its votes to the undoing."""
+    monkeypatch.setattr(lease.Claim, "again", lambda claim: claim)
+    assert "both hold" in found(Setting(), 3000)
+
+
+def test_it_finds_a_lease_reckoned_from_its_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A grant that came while a waiter was blocked may have lain in its socket for long."""
+    monkeypatch.setattr(single, "_since", lambda *times: times[-1])
+    assert "both hold" in found(Setting("single"), 1500)
+
+
+class AlwaysUndoing(Performer):
+    """Undoes what got no answer in time even when the outcome was certain without it."""
+
+    def _ask(self, connection: Any, work: Any, limit: float, undo: Run | None, then: Then, *_: Any) -> None:
+        super()._ask(connection, work, limit, undo, then)
+
+
+def test_it_finds_an_undo_of_what_was_counted_on() -> None:
+    """A slow acquire that is undone after a renewal has counted its vote gives the lock away."""
+    assert "both hold" in found(Setting(performer=AlwaysUndoing), 6000)
