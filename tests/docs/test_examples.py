@@ -121,6 +121,14 @@ def test_example_of_the_readme(taken, answer, redis_url):
     assert ("fencing_token" in written) is not taken
 
 
+def test_fragments_of_the_readme():
+    """The README's shorter pieces are Python, and import what exists."""
+    fragments = [each for each in examples((ROOT / "README.md").read_text()) if each.language == "py"]
+    assert len(fragments) == 2
+    for fragment in fragments:
+        check_fragment(fragment, f"README.md:{fragment.line}")
+
+
 def test_an_example_that_is_wrong_fails(tmp_path, monkeypatch):
     """The runner sees an answer that the code doesn't give, and an import that doesn't exist."""
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
