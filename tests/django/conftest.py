@@ -8,6 +8,7 @@ import pytest
 from django.contrib.auth.models import Permission, User
 
 from django_redlock import locks
+from tests.support.databases import sqlite_file
 from tests.support.service import poll
 
 REDIS = "django_redlock.backends.redis.RedisBackend"
@@ -67,3 +68,16 @@ class Threads:
 @pytest.fixture
 def own_thread():
     return Threads()
+
+
+@pytest.fixture(params=["default", "memory"])
+def using(request):
+    """The alias of a lock backend of `stores`: each in turn."""
+    return request.param
+
+
+@pytest.fixture
+def file(tmp_path, django_db_blocker):
+    """The alias of a database in a file."""
+    with django_db_blocker.unblock(), sqlite_file("file", tmp_path / "db.sqlite3") as alias:
+        yield alias

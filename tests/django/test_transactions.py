@@ -8,18 +8,12 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import IntegrityError, connection, connections, transaction
 
-from django_redlock import lock, locks
+from django_redlock import lock
 from django_redlock.decorators import locked
 from django_redlock.errors import LockLost, LockNotAcquired, LockNotHeld
-from tests.support.databases import sqlite_file
 from tests.support.service import poll
 
 pytestmark = pytest.mark.usefixtures("stores")
-
-
-@pytest.fixture(params=["default", "memory"])
-def using(request):
-    return request.param
 
 
 @pytest.fixture
@@ -296,13 +290,6 @@ def test_unknown_database():
         lock("stock", release_on_commit="elsewhere")
 
 
-@pytest.fixture
-def file(tmp_path, django_db_blocker):
-    """The alias of a database in a file."""
-    with django_db_blocker.unblock(), sqlite_file("file", tmp_path / "db.sqlite3") as alias:
-        yield alias
-
-
 def test_connection_closed(file, using, is_locked):
     """A connection that is closed within the block has rolled back."""
     with transaction.atomic(file):
@@ -352,54 +339,3 @@ async def test_in_a_coroutine(using):
     async with lock("stock", using, release_on_commit=True) as held:
         assert await held.aowned()
     assert not await held.alocked()
-
-
-@pytest.fixture(autouse=True)
-def no_place_known(monkeypatch):
-    """Nothing has been warned of yet."""
-    monkeypatch.setattr("django_redlock.transactions._places", set())
-
-
-@pytest.mark.django_db(transaction=True)
-class TestWarning:
-    """What is released within a transaction, unkept."""
-
-    def test_once_for_each_place(self, caplog, using):
-        """One warning for a place in the code, which it names."""
-        for _ in range(3):
-            with transaction.atomic(), lock("stock", using):
-                pass
-        with transaction.atomic(), lock("stock", using):
-            pass
-        assert [record.name for record in caplog.records] == ["django_redlock.transactions"] * 2
-        assert f"{__file__}:" in caplog.text
-
-    def test_none_where_nothing_is_wrong(self, caplog, using):
-        """Kept locks, locks around the transaction, and locks in tests without a transaction of their own."""
-        with lock("stock", using), transaction.atomic():
-            pass
-        with transaction.atomic(), lock("stock", using, release_on_commit=True):
-            pass
-        assert caplog.text == ""
-
-
-def test_no_warning_within_another_transaction(file, tmp_path, caplog, using):
-    """Who has named the database that counts means it, whatever transactions other databases are in."""
-    with sqlite_file("other", tmp_path / "other.sqlite3"), transaction.atomic("other"):
-        with transaction.atomic(file), lock("stock", using, release_on_commit=file):
-            pass
-        with lock("stock", using, release_on_commit=file):
-            pass
-        assert caplog.text == ""
-        with lock("stock", using):
-            pass
-        assert "released within an open transaction" in caplog.text
-
-
-@pytest.mark.django_db
-def test_no_warning_for_the_transaction_of_a_test(caplog):
-    """The transaction that TestCase puts around a test is no reason to warn."""
-    with lock("stock"):
-        assert connections["default"].in_atomic_block
-    assert caplog.text == ""
-    assert not locks["default"].held()

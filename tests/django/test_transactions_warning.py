@@ -1,0 +1,59 @@
+"""The warning for locks that are released within a transaction, unkept."""
+
+import pytest
+from django.db import connections, transaction
+
+from django_redlock import lock
+from tests.support.databases import sqlite_file
+
+pytestmark = pytest.mark.usefixtures("stores")
+
+
+@pytest.fixture(autouse=True)
+def no_place_known(monkeypatch):
+    """Nothing has been warned of yet."""
+    monkeypatch.setattr("django_redlock.transactions._places", set())
+
+
+@pytest.mark.django_db(transaction=True)
+class TestWarning:
+    """What is released within a transaction, unkept."""
+
+    def test_once_for_each_place(self, caplog, using):
+        """One warning for a place in the code, which it names."""
+        for _ in range(3):
+            with transaction.atomic(), lock("stock", using):
+                pass
+        with transaction.atomic(), lock("stock", using):
+            pass
+        assert [record.name for record in caplog.records] == ["django_redlock.transactions"] * 2
+        assert f"{__file__}:" in caplog.text
+
+    def test_none_where_nothing_is_wrong(self, caplog, using):
+        """Kept locks, locks around the transaction, and locks in tests without a transaction of their own."""
+        with lock("stock", using), transaction.atomic():
+            pass
+        with transaction.atomic(), lock("stock", using, release_on_commit=True):
+            pass
+        assert caplog.text == ""
+
+
+def test_no_warning_within_another_transaction(file, tmp_path, caplog, using):
+    """Who has named the database that counts means it, whatever transactions other databases are in."""
+    with sqlite_file("other", tmp_path / "other.sqlite3"), transaction.atomic("other"):
+        with transaction.atomic(file), lock("stock", using, release_on_commit=file):
+            pass
+        with lock("stock", using, release_on_commit=file):
+            pass
+        assert caplog.text == ""
+        with lock("stock", using):
+            pass
+        assert "released within an open transaction" in caplog.text
+
+
+@pytest.mark.django_db
+def test_no_warning_for_the_transaction_of_a_test(caplog):
+    """The transaction that TestCase puts around a test is no reason to warn."""
+    with lock("stock"):
+        assert connections["default"].in_atomic_block
+    assert caplog.text == ""
