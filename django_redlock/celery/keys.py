@@ -56,7 +56,7 @@ class Key:
             if self._key is not None:
                 name = self._key.format(**arguments)
             else:
-                chosen = {name: arguments[name] for name in self._unique_on or arguments}
+                chosen = {name: arguments[name] for name in (arguments if self._unique_on is None else self._unique_on)}
                 name = f"{task}({_listed(chosen, serializer)})"
         return _shortened(name)
 

@@ -71,7 +71,7 @@ def start_worker(records):
             RUNNING.append(child)
             yield child
         finally:
-            child.stop(5)
+            child.kill()
             with contextlib.suppress(ValueError):
                 RUNNING.remove(child)
 

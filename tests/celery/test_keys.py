@@ -101,7 +101,8 @@ def test_key_is_a_text_with_arguments_in_braces():
 
 
 def test_unique_on_picks_arguments():
-    """The others don't count."""
+    """The others don't count; with none picked, every call is the same."""
+    assert name(None, (), 1) == name(None, (), 2) == "task()"
     assert name(None, ("a",), 1, b=5) == name(None, ("a",), 1) == "task(a=1)"
 
 
