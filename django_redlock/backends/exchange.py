@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from redis import ConnectionError as RedisConnectionError
-from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, ReadOnlyError, RedisError, ResponseError
 
 from ..core.requests import Fault, Run
 from .nodes import Node
@@ -46,11 +46,18 @@ def fault(node: Node, error: Exception, connected: bool = False, where: str = ""
     late = _timed_out(error)
     closed = connected and type(error) is RedisConnectionError and not late
     if late:
-        error, cause = TimeoutError("no answer in time"), error
-        error.__cause__ = cause
+        error = _because(error, TimeoutError("no answer in time"))
+    if "unauthenticated" in str(error) or "NOAUTH" in str(error):
+        # Redis takes a request as long as ours for an attack before it knows us: that tells nobody what is missing.
+        error = _because(error, AuthenticationError("it wants a password, and LOCATION has none"))
     if not isinstance(error, ResponseError) or isinstance(error, ReadOnlyError):
         node.rethink(error)
     return Fault(error, closed or isinstance(error, ReadOnlyError), where or node.label)
+
+
+def _because(cause: Exception, error: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
 
 
 def _timed_out(error: BaseException | None) -> bool:
