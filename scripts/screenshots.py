@@ -75,10 +75,12 @@ def main() -> None:
     import os
 
     PICTURES.mkdir(parents=True, exist_ok=True)
-    with running() as address, busy(os.environ["TESTPROJECT_REDIS"]), Browser() as browser:
+    with (
+        running() as address,
+        busy(os.environ["TESTPROJECT_REDIS"]),
+        Browser("http://{}:{}".format(*address)) as browser,
+    ):
         threading.Thread(target=keep_serving, args=(address,), daemon=True).start()
-        browser.site = "http://{}:{}".format(*address)
-        browser.size(*DESKTOP)
         take(browser)
     print(*sorted(PICTURES.glob("admin-*.png")), sep="\n")
 

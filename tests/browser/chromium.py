@@ -33,9 +33,9 @@ DESKTOP, PHONE = (1280, 800), (390, 844)
 class Browser:
     """One Chromium process with a profile of its own, which goes when it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, site: str) -> None:
         self._ends = contextlib.ExitStack()
-        self.site = ""
+        self.site = site
 
     def __enter__(self) -> Self:
         profile = self._ends.enter_context(tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True))
@@ -47,28 +47,18 @@ class Browser:
         self.driver = webdriver.Chrome(options, Service(shutil.which("chromedriver")))
         self._ends.callback(self.driver.quit)
         self.driver.set_page_load_timeout(30)
+        self.size(*DESKTOP)
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._ends.close()
 
-    # ── a test's window ──────────────────────────────────────────────────────────────────────
+    # ── what it does ─────────────────────────────────────────────────────────────────────────
 
-    def begin(self, site: str, session: str) -> None:
-        """Be somebody at `site`, with a clean slate."""
-        self.site = site
-        self.size(*DESKTOP)
-        self.driver.get(f"{site}/admin/login/")
+    def log_in(self, session: str) -> None:
+        """Be somebody, by the session's cookie."""
+        self.open("/admin/login/")
         self.driver.add_cookie({"name": "sessionid", "value": session})
-        self.driver.get_log("browser")
-
-    def end(self) -> None:
-        """Forget who we are, and every setting."""
-        self.emulate(None)
-        self.scripting(True)
-        self.driver.delete_all_cookies()
-        self.driver.execute_script("localStorage.clear()")
-        self.driver.get("about:blank")
 
     def open(self, path: str) -> None:
         self.driver.get(self.site + path)

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 
 import pytest
 from django.contrib.auth.models import Permission, User
 
 from django_redlock import locks
 from tests.browser.chromium import Browser
+from tests.support.service import poll
 
 LIST = "/admin/django_redlock/heldlock/"
 
 
-@pytest.fixture(scope="session")
-def chromium(pytestconfig):
-    """The browser of the session; its windows are closed after each test."""
+@pytest.fixture
+def chromium(pytestconfig, live_server):
+    """A browser. The server's threads end with its connections, and have to while their database is still theirs."""
     if missing := [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]:
         required = pytestconfig.getoption("--require-servers") or os.environ.get("REDLOCK_REQUIRE_SERVERS") == "1"
         (pytest.fail if required else pytest.skip)(f"not installed: {missing} (apt install chromium chromium-driver)")
-    with Browser() as browser:
+    with Browser(live_server.url) as browser:
         yield browser
+    serving = "(process_request_thread)"
+    poll(lambda: not any(serving in each.name for each in threading.enumerate()), timeout=20, what="the server to rest")
 
 
 @pytest.fixture
@@ -38,7 +42,7 @@ def stores(settings, redis_url, unique):
 
 
 @pytest.fixture
-def page(chromium, stores, live_server, client, transactional_db, monkeypatch):
+def page(chromium, stores, client, transactional_db, monkeypatch):
     """A window on the list, logged in as an operator. At the end nothing has been blocked and no script has failed."""
     from django.contrib import admin
 
@@ -48,9 +52,7 @@ def page(chromium, stores, live_server, client, transactional_db, monkeypatch):
     user = User.objects.create_user("operator", password="secret", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=["view_heldlock", "delete_heldlock"]))
     client.force_login(user)
-    chromium.begin(live_server.url, client.cookies["sessionid"].value)
+    chromium.log_in(client.cookies["sessionid"].value)
     chromium.open(LIST)
     yield chromium
-    complaints = chromium.complaints()
-    chromium.end()
-    assert complaints == []
+    assert chromium.complaints() == []
