@@ -20,7 +20,7 @@ def stores(settings, redis_url, unique):
     """`default` on a real Redis, `memory` in this process."""
     settings.ROOT_URLCONF = "tests.django.urls"
     settings.REDLOCK = {
-        "default": {"BACKEND": REDIS, "LOCATION": redis_url},
+        "default": {"BACKEND": REDIS, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}},  # the machine may be busy
         "memory": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": unique},
     }
     yield locks
