@@ -6,12 +6,13 @@ That a connection has been closed is found when it is used; scripts are idempote
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import struct
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import Any, cast
 
 from redis.asyncio.connection import Connection as AsyncTCP
@@ -136,9 +137,13 @@ class Route:
     # ── end ──────────────────────────────────────────────────────────────────────────────────
 
     def clear(self) -> None:
-        """Close the idle connections of this thread's colour."""
+        """Close all idle connections, those of event loops as soon as these get round to it."""
         while self._idle:
             self._idle.pop().disconnect()
+        for loop in filter(None, [ref() for ref in self._by_loop.keyrefs()]):
+            if (idle := self._by_loop.get(loop)) and (doomed := list(_emptied(idle[0]))):
+                with contextlib.suppress(RuntimeError):  # the loop has ended, and has closed them
+                    loop.call_soon_threadsafe(_hang_up, doomed)
 
     async def aclear(self) -> None:
         """Close the running loop's idle connections."""
@@ -189,6 +194,19 @@ _PORTABLE = {"host", "port", "path", "db", "username", "password", "client_name"
 def _portable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What of a pool's settings an asyncio connection can take over."""
     return {name: settings[name] for name in settings if name in _PORTABLE or name.startswith("ssl_")}
+
+
+def _emptied(idle: deque[Any]) -> Iterator[Any]:
+    while True:
+        try:
+            yield idle.pop()
+        except IndexError:
+            return
+
+
+def _hang_up(doomed: list[Any]) -> None:
+    for connection in doomed:
+        connection._close()
 
 
 async def _close_with_loop(idle: deque[Any]) -> AsyncGenerator[None, None]:

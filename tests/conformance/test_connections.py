@@ -1,0 +1,208 @@
+"""Connections break, servers restart and forget their scripts: users notice nothing."""
+
+import contextlib
+import threading
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.testing.exclusion import WAKE, Counter
+from django_redlock.testing.faces import PATIENCE
+from django_redlock.testing.fixtures import eventually, until_someone_waits
+from django_redlock.testing.leases import is_renewed
+from tests.conformance.trouble import OwnRedis
+
+
+def in_parallel(spawn, users, work):
+    for each in [spawn(work, number) for number in range(users)]:
+        each.result(PATIENCE)
+
+
+@contextlib.contextmanager
+def again_and_again(action):
+    """Do it all the time, in a thread."""
+    over = threading.Event()
+    done = []
+
+    def work():
+        while not over.wait(0.001):
+            action()
+            done.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield done
+    finally:
+        over.set()
+        thread.join(PATIENCE)
+
+
+class TestStale(OwnRedis):
+    """Idle connections that were closed behind one's back."""
+
+    node_timeout = 2
+
+    @pytest.fixture
+    def busy_before(self, client, name, spawn):
+        """Several connections are idle."""
+        together = threading.Barrier(4)
+
+        def use(number):
+            with client.lock(f"{name}:{number}"):
+                together.wait(PATIENCE)
+
+        in_parallel(spawn, 4, use)
+        return use
+
+    def test_restart(self, server, busy_before, client, name, spawn):
+        """After the server was restarted the first use works, on each of them."""
+        server.restart()
+        in_parallel(spawn, 4, busy_before)
+
+    def test_client_kill(self, server, busy_before, client, name, spawn):
+        """The same when it has closed them."""
+        with server.client() as admin:
+            admin.client_kill_filter(_type="normal", skipme=True)
+            in_parallel(spawn, 4, busy_before)
+
+    @pytest.mark.parametrize("method", ["acquire", "extend", "release", "locked", "owned"])
+    def test_each_method(self, server, client, name, method):
+        """Whatever is the first thing to be asked."""
+        lock = client.lock(name)
+        if method != "acquire":
+            lock.acquire()
+        with server.client() as admin:
+            admin.client_kill_filter(_type="normal", skipme=True)
+        getattr(lock, method)()
+        assert (method == "release") is (lock.token is None)
+
+    def test_listing(self, server, client, name):
+        """Or that an onlooker asks."""
+        with client.lock(name):
+            for ask in (client.held, lambda: [client.describe(name)]):
+                with server.client() as admin:
+                    admin.client_kill_filter(_type="normal", skipme=True)
+                assert [row.name for row in ask()] == [name]
+
+    def test_renewal(self, server, new_client, name):
+        """Or that a lease is to be renewed."""
+        lock = new_client().lock(name, ttl=1)
+        lock.acquire()
+        with server.client() as admin:
+            for _ in range(2):
+                assert admin.client_kill_filter(_type="normal", skipme=True)
+                assert is_renewed(lock)
+
+    def test_while_waiting(self, server, client, other, name, spawn):
+        """One who waits goes on waiting when its connection is closed, and is woken."""
+        lock = client.lock(name)
+        lock.acquire()
+        waiting = spawn(other.lock(name).acquire, True, PATIENCE)
+        until_someone_waits(client, name)
+        with server.client() as admin:
+            assert eventually(lambda: admin.client_kill_filter(_type="normal", skipme=True))
+            assert eventually(lambda: any(each["cmd"] == "blpop" for each in admin.client_list()))
+        lock.release()
+        assert waiting.result(WAKE)
+
+
+class TestForgetsScripts(OwnRedis):
+    """SCRIPT FLUSH."""
+
+    node_timeout = 2
+
+    @pytest.mark.parametrize("method", ["acquire", "extend", "release", "locked", "owned"])
+    def test_each_method(self, server, client, name, method):
+        """Each script is sent again when the server doesn't know it any more."""
+        lock = client.lock(name)
+        if method != "acquire":
+            lock.acquire()
+        with server.client() as admin:
+            admin.script_flush()
+            getattr(lock, method)()
+            assert (method == "release") is (lock.token is None)
+            assert admin.info("stats")["total_error_replies"] > 0  # NOSCRIPT
+
+    def test_onlookers(self, server, client, name):
+        """So are those of onlookers."""
+        with server.client() as admin:
+            client.lock(name).acquire()
+            admin.script_flush()
+            assert [row.name for row in client.held()] == [name]
+            admin.script_flush()
+            assert client.force_release(name)
+
+    def test_under_load(self, server, client, name, spawn):
+        """Under load, with waiters, nobody notices."""
+        counter = Counter()
+
+        def work(number):
+            for _ in range(25):
+                with client.lock(name) as lock:
+                    counter.visit()
+                    lock.extend()
+
+        with server.client() as admin, again_and_again(admin.script_flush) as flushed:
+            in_parallel(spawn, 6, work)
+        assert (counter.visits, counter.most) == (150, 1)
+        assert len(flushed) > 10
+
+
+class TestLostReply(OwnRedis):
+    """The server has done it, and the connection broke before it could say so."""
+
+    node_timeout = 2
+
+    @pytest.fixture
+    def url(self, proxy):
+        return proxy.url
+
+    def test_acquire(self, proxy, client, other, name):
+        """The lock is held, and by this handle."""
+        lock = client.lock(name)
+        lock.locked()
+        lost = proxy.lose_next_reply(name.encode())
+        assert lock.acquire(False)
+        assert lost.is_set()
+        assert lock.owned()
+        lock.release()
+        assert other.lock(name).acquire(False)
+
+    def test_release(self, proxy, client, other, name):
+        """The lock is free, and nobody complains."""
+        with client.lock(name):
+            lost = proxy.lose_next_reply(name.encode())
+        assert lost.is_set()
+        assert other.lock(name).acquire(False)
+
+    def test_release_when_another_has_it_by_then(self, proxy, client, other, name):
+        """The repeated release leaves the next holder alone."""
+        lock, following = client.lock(name), other.lock(name)
+        lock.acquire()
+        lost = proxy.lose_next_reply(name.encode())
+        lock.release()
+        assert lost.is_set()
+        with following:
+            following.check()
+
+    def test_extend(self, proxy, client, name):
+        """The lease is extended."""
+        with client.lock(name, ttl=10, auto_renew=False) as lock:
+            lost = proxy.lose_next_reply(name.encode())
+            assert lock.extend(20) > 10
+            assert lost.is_set()
+
+    def test_wake_up(self, proxy, redis_server, client, name, spawn):
+        """A hand-over whose reply is lost goes on: the lock is had by the one who waited."""
+        with contextlib.closing(RedisBackend(redis_server.url, node_timeout=2)) as elsewhere:
+            lock = elsewhere.lock(name)
+            lock.acquire()
+            lost = proxy.lose_next_reply(b"BLPOP")
+            second = client.lock(name)
+            waiting = spawn(second.acquire, True, PATIENCE)
+            assert eventually(lambda: (held := elsewhere.describe(name)) and held.waiters)
+            lock.release()
+            assert waiting.result(PATIENCE)
+            assert lost.is_set()
+            assert second.owned()

@@ -1,0 +1,24 @@
+"""The conformance suite on ZooKeeper."""
+
+import functools
+
+import pytest
+
+from django_redlock.backends.zookeeper import ZooKeeperBackend
+from django_redlock.testing.conformance import BackendConformance
+from tests.support.service import revive
+from tests.support.zookeeper import ZooKeeper
+
+
+@pytest.fixture(scope="module")
+def hosts(running):
+    server = running(ZooKeeper)
+    revive(server)
+    return server.hosts
+
+
+class TestZooKeeper(BackendConformance):
+    @pytest.fixture
+    def new_backend(self, hosts):
+        # Half of the session timeout bounds a lease: long enough for those that the suite asks for.
+        return functools.partial(ZooKeeperBackend, hosts, session_timeout=60, node_timeout=10, connect_timeout=10)
