@@ -58,11 +58,10 @@ class Outcome(NamedTuple):
 
 def carry_out(model_admin: HeldLockAdmin, request: HttpRequest) -> HttpResponse:
     """Release what the form names, if it is still held by those whom the form showed."""
-    if request.method == "POST":
-        for holding in request.POST.getlist("holding"):
-            digest, _, pk = holding.partition(":")
-            level, text = _release(request, pk, digest)
-            model_admin.message_user(request, text, level)
+    for holding in request.POST.getlist("holding"):
+        digest, _, pk = holding.partition(":")
+        level, text = _release(request, pk, digest)
+        model_admin.message_user(request, text, level)
     return HttpResponseRedirect(model_admin.list_url())
 
 

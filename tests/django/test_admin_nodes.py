@@ -1,0 +1,90 @@
+"""The admin on a store of three nodes, real ones, of which some disagree or are down."""
+
+import re
+
+import pytest
+
+from django_redlock import locks
+
+LIST = "/admin/django_redlock/heldlock/"
+TOKEN = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def nodes(settings, own_redis):
+    """Three servers, and `default` on them."""
+    servers = [own_redis() for _ in range(3)]
+    settings.ROOT_URLCONF = "tests.django.urls"
+    settings.REDLOCK = {
+        "default": {
+            "BACKEND": "django_redlock.backends.redlock.RedlockBackend",
+            "LOCATION": [server.url for server in servers],
+            "OPTIONS": {"quarantine": False},
+        }
+    }
+    yield servers
+    locks.reset()
+
+
+def column(page, name):
+    cells = re.findall(rf'<td class="field-{name}">(.*?)</td>', page.content.decode())
+    return [re.sub("<[^>]*>", "", cell) for cell in cells]
+
+
+def test_list_counts_nodes(client, nodes, operator):
+    """How many of the nodes know a holding; marked where some do not."""
+    with locks["default"].lock("stock"):
+        page = client.get(LIST)
+        assert column(page, "nodes") == ["3/3"]
+        assert "redlock-bad" not in page.content.decode()
+        with nodes[0].client() as redis:
+            redis.set("redlock:{stock}", f'{TOKEN} {{"host":"stranger"}}', px=20_000)
+        page = client.get(LIST)
+        assert column(page, "nodes") == ["2/3"]
+        assert '<b class="redlock-bad">2/3</b>' in page.content.decode()
+
+
+def test_detail_shows_each_nodes_view(client, nodes, operator):
+    """Who holds it in each node's own words, and which node can't be asked."""
+    with locks["default"].lock("stock", owner={"host": "web1"}):
+        with nodes[0].client() as redis:
+            redis.set("redlock:{stock}", f'{TOKEN} {{"host":"stranger"}}', px=20_000)
+        nodes[1].kill()
+        page = client.get(f"{LIST}default_3Astock/change/").content.decode()
+    assert "What each node says" in page
+    assert "stranger" in page
+    assert TOKEN not in page
+    assert "Connection refused" in page
+    assert f"127.0.0.1:{nodes[2].port}" in page
+
+
+def test_one_node_down(client, nodes, operator):
+    """With a majority up, the list is there and nobody is alarmed; the health page names the node."""
+    nodes[1].kill()
+    with locks["default"].lock("stock"):
+        assert column(client.get(LIST), "nodes") == ["2/3"]
+    health = client.get(f"{LIST}health/").content.decode()
+    assert health.count("redlock-bad") == 1
+    assert f"✗ 127.0.0.1:{nodes[1].port}" in health
+
+
+def test_force_release_on_all_nodes(client, nodes, operator):
+    """Released is released everywhere."""
+    lock = locks["default"].lock("stock", on_lost="warn")
+    lock.acquire()
+    digest = locks["default"].describe("stock").digest
+    client.post(f"{LIST}release/", {"holding": f"{digest}:default:stock"})
+    for server in nodes:
+        with server.client() as redis:
+            assert not redis.exists("redlock:{stock}")
+
+
+def test_task_links_to_its_result(client, nodes, operator, settings):
+    """With Flower's address in the settings, a task's id leads there; without, it is text."""
+    with locks["default"].lock("settle", owner={"task_id": "c0ffee/<1>"}):
+        plain = client.get(f"{LIST}default_3Asettle/change/").content.decode()
+        settings.REDLOCK_FLOWER_URL = "https://flower.example/"
+        linked = client.get(f"{LIST}default_3Asettle/change/").content.decode()
+    assert "c0ffee/&lt;1&gt;" in plain
+    assert "flower.example" not in plain
+    assert '<a href="https://flower.example/task/c0ffee%2F%3C1%3E">c0ffee/&lt;1&gt;</a>' in linked
