@@ -66,6 +66,14 @@ class Renewal:
         """Nothing more to do for ``token``."""
         self._live.pop(token, None)
 
+    def lose(self, token: bytes, reason: str) -> None:
+        """The store has found out by itself that what ``token`` held is gone."""
+        target = self._live.get(token, (0.0, None))[1]
+        lock = target() if isinstance(target, weakref.ref) else None
+        lease = lock._current() if lock is not None else None
+        if lock is not None and lease is not None and lease.claim.token == token:
+            lock._lose(lease, reason)
+
     def free(self, store: Store, primitive: Primitive, claim: Claim) -> None:
         """Free ``claim`` soon, from the thread; repeat while the store can't be asked and the lease may last."""
         self.watch(claim.token, Orphan(store, primitive, claim, store.clock() + claim.ttl), 0.0)

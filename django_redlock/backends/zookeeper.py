@@ -1,0 +1,308 @@
+"""Locks in ZooKeeper: whoever is first in a line of ephemeral sequential znodes holds the lock."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from ..core.held import Held
+from ..core.lease import Claim, Lease, Refusal, Seconds, seconds
+from ..core.owner import Owner
+from ..core.primitives import MUTEX, Primitive
+from ..core.renewal import renewal
+from ..core.requests import Call, Fault, Flow, WakeUp
+from ..errors import LockNotSupported, LockUnavailable
+from .plain import PlainBackend, PlainRule
+from .zookeeper_line import Contender, Line
+from .zookeeper_recipe import LAST_LOOK, Recipe, data_of, escaped, read
+from .zookeeper_session import Gone, Session, Trouble, Unanswered, kazoo_client
+
+_backends: weakref.WeakSet[ZooKeeperBackend] = weakref.WeakSet()
+
+
+class ZooKeeperRule(PlainRule):
+    """One line for each name. A contender keeps its place while it waits."""
+
+    _backend: ZooKeeperBackend
+
+    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+        backend = self._backend
+        if primitive is not MUTEX:
+            raise LockNotSupported(claim.name, f"{type(backend).__name__} has no {primitive.kind}")
+        while True:
+            left = deadline - backend.clock()
+            outcome: Lease | Refusal = yield Call(backend.attempt, (claim, left))
+            if isinstance(outcome, Lease) or left <= 0:
+                return outcome
+            yield WakeUp(claim, max(0.0, deadline - backend.clock()))
+
+    def extend_many(
+        self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
+    ) -> Flow[Sequence[Lease | Fault | None]]:
+        outcomes: list[Lease | Fault | None] = yield Call(self._backend.prolong_many, (leases,))
+        return outcomes
+
+
+class ZooKeeperBackend(PlainBackend):
+    """Locks in a ZooKeeper ensemble, given as ``host:port,host:port`` and optionally ``/chroot``.
+
+    ``session_timeout``: seconds after which the ensemble frees the locks of a process that it hears nothing of
+    (default: the ttl; the servers may grant another one). A lease lasts for the ttl, but for half of the session
+    timeout at most. ``connect_timeout``: seconds that a request may wait for a connection. ``node_timeout``: seconds
+    for an answer. Other options: `Backend`. Raises ``ModuleNotFoundError`` without kazoo.
+
+    Waiters get the lock in order of arrival. Source of the algorithm: ZooKeeper documentation, "Recipes and Solutions",
+    "Locks" and "Recoverable Errors and the GUID".
+    """
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        session_timeout: Seconds | None = None,
+        connect_timeout: Seconds = 5,
+        node_timeout: Seconds = 2,
+        **options: Any,
+    ) -> None:
+        super().__init__(location, **options)
+        if not isinstance(location, str) or not location.partition("/")[0]:
+            raise ValueError(f"LOCATION of {type(self).__name__} is host:port,host:port[/chroot], not {location!r}")
+        kazoo_client()
+        self.hosts, _, chroot = location.partition("/")
+        self.session_timeout = self.ttl if session_timeout is None else seconds(session_timeout, "session_timeout")
+        self.connect_timeout = seconds(connect_timeout, "connect_timeout")
+        self.node_timeout = seconds(node_timeout, "node_timeout")
+        self._root = "/".join(["", *filter(None, chroot.split("/")), escaped(self.key_prefix)])
+        self.rule = ZooKeeperRule(self)
+        self._begin()
+        _backends.add(self)
+
+    def _begin(self) -> None:
+        self._opening = threading.Lock()
+        self._session: Session | None = None
+        self._line = Line(self._remove, self.clock)
+        self._recipe = Recipe(self._root, self._connect, self._line, self.clock)
+
+    def _remove(self, contender: Contender) -> None:
+        self._recipe.remove(contender, self.clock() + self.node_timeout)
+
+    def _connect(self) -> Session:
+        with self._opening:
+            if self._session is not None and self._session.broken:
+                self._session.stop(0)
+                self._session = None
+            if self._session is None:
+                line = self._line
+                self._session = Session(
+                    self.hosts, self.session_timeout, self.node_timeout, self.clock, lambda: _session_ended(line)
+                )
+            return self._session
+
+    def close(self) -> None:
+        """End the session, unless locks are held or waited for: they would end with it."""
+        with self._opening:
+            session = self._session
+            if session is None or self._line:
+                return
+            self._session = None
+        session.stop(self.node_timeout)
+
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self.close)
+
+    @contextlib.contextmanager
+    def _asking(self, name: str) -> Iterator[float]:
+        """Until when one may wait for the connection and answers; what goes wrong is ``LockUnavailable``."""
+        try:
+            yield self.clock() + self.connect_timeout
+        except Trouble as error:
+            raise self._unavailable(name, error) from error
+
+    def _unavailable(self, name: str, error: Trouble) -> LockUnavailable:
+        return LockUnavailable(name, f"ZooKeeper at {self.hosts} can't be asked: {error}", {self.hosts: error})
+
+    # ── taking and keeping ───────────────────────────────────────────────────────────────────
+
+    def attempt(self, claim: Claim, wait: float = 0.0) -> Lease | Refusal:
+        """One look at the line; with ``wait`` > 0 the claim stands in it from then on, else it leaves when refused."""
+        limit = self.connect_timeout
+        if wait > 0 or self._line.get(claim.token) is not None:
+            limit = min(limit, max(wait, LAST_LOOK))
+        try:
+            outcome = self._recipe.look(claim, wait, self.clock() + limit)
+        except Trouble as error:
+            self._recipe.give_up(claim)
+            raise self._unavailable(claim.name, error) from error
+        if isinstance(outcome, Refusal) and wait <= 0:
+            self._recipe.give_up(claim)
+        return outcome
+
+    def subscribe(self, claim: Claim, wake: Any) -> Any:
+        contender = self._line.get(claim.token)
+        if contender is None:  # the session has ended: join the line again
+            wake()
+            return lambda: None
+        contender.subscribe(wake)
+        return lambda: contender.subscribe(None)
+
+    def prolong(self, lease: Lease, ttl: float) -> Lease | None:
+        until = self.clock() + self.connect_timeout
+        self._connect().wait(min(until, lease.valid_until))
+        (outcome,) = self.prolong_many([(lease, ttl)])
+        if isinstance(outcome, Fault):
+            raise outcome.error
+        return outcome
+
+    def prolong_many(self, leases: Sequence[tuple[Lease, float]]) -> list[Lease | Fault | None]:
+        """Write all of them at once: what the ensemble confirms is held, by a session that lives."""
+        session, start = self._connect(), self.clock()
+        until = start + self.node_timeout
+        sent = [self._sent(session, lease, ttl, start) for lease, ttl in leases]
+        return [
+            each and self._prolonged(session, lease, ttl, each, start, until)
+            for (lease, ttl), each in zip(leases, sent, strict=True)
+        ]
+
+    def _sent(self, session: Session, lease: Lease, ttl: float, start: float) -> tuple[Contender, Any] | None:
+        contender = self._line.get(lease.claim.token)
+        if contender is None or contender.path is None or start >= lease.valid_until:
+            return None
+        return contender, session.send("set", contender.path, data_of(lease.claim, ttl)) if session.connected else None
+
+    def _prolonged(
+        self, session: Session, lease: Lease, ttl: float, sent: tuple[Contender, Any], start: float, until: float
+    ) -> Lease | Fault | None:
+        contender, pending = sent
+        if pending is None:
+            return Fault(self._unavailable(lease.claim.name, Unanswered("not connected")), where=self.hosts)
+        try:
+            session.answer(pending, until)
+        except Gone:
+            self._line.leave(lease.claim.token)
+            return None
+        except Trouble as error:
+            return Fault(self._unavailable(lease.claim.name, error), where=self.hosts)
+        self._line.until(contender, start + ttl)
+        return self._recipe.lease(contender, start, ttl, lease.since)
+
+    def free(self, claim: Claim, keep: float = 0.0) -> bool:
+        contender = self._line.get(claim.token) if keep > 0 else self._line.leave(claim.token)
+        if contender is None:
+            return False
+        session, until = self._connect(), self.clock() + self.node_timeout
+        gone = False
+        try:
+            with self._asking(claim.name):
+                if contender.path is None or not session.connected:
+                    raise Unanswered("not connected")
+                if keep > 0:
+                    self._line.until(contender, self.clock() + keep)
+                    session.ask("set", contender.path, data_of(claim, keep), until=until)
+                else:
+                    session.ask("delete", contender.path, until=until)
+                gone = True
+                return True
+        except Gone:
+            gone = True
+            self._line.leave(claim.token)
+            return False
+        finally:
+            if not gone and keep <= 0:
+                self._line.discard(contender)
+
+    # ── what onlookers see ───────────────────────────────────────────────────────────────────
+
+    def look(self, name: str) -> Held | None:
+        standing = []
+        with self._asking(name) as until:
+            line, session = self._recipe.standing(name, until), self._connect()
+            pending = [session.send("get", f"{self._recipe.path(name)}/{child}") for child in line]
+            for child, each in zip(line, pending, strict=True):
+                with contextlib.suppress(Gone):
+                    standing.append((child, *read(*session.answer(each, until))))
+        if not standing:
+            return None
+        holder, left, owner = standing[0]
+        queue = tuple(Owner.parse(text) for _, _, text in standing[1:])
+        return Held(
+            name,
+            "mutex",
+            Owner.parse(owner),
+            left,
+            len(queue),
+            digest=holder.rpartition("-")[0],
+            queue=queue,
+            holders=(Owner.parse(owner),),
+        )
+
+    def names(self) -> Iterable[str]:
+        with self._asking("") as until:
+            try:
+                return map(unquote, self._recipe.ask("get_children", self._root, until=until))
+            except Gone:
+                return []
+
+    def evict(self, name: str, digest_seen: str) -> bool:
+        with self._asking(name) as until:
+            line = self._recipe.standing(name, until)
+            if not line or digest_seen not in ("", line[0].rpartition("-")[0]):
+                return False
+            try:
+                self._recipe.ask("delete", f"{self._recipe.path(name)}/{line[0]}", until=until)
+            except Gone:
+                return False
+        return True
+
+    def _health(self) -> Flow[list[dict[str, Any]]]:
+        rows: list[dict[str, Any]] = yield Call(self._check)
+        return rows
+
+    def _check(self) -> list[dict[str, Any]]:
+        return [_server_health(server.strip(), self.node_timeout) for server in self.hosts.split(",")]
+
+
+def _session_ended(line: Line) -> None:
+    """All that this process held and waited for is gone: say so at once."""
+    for contender in line.clear():
+        renewal.lose(contender.claim.token, "the ZooKeeper session has ended")
+        contender.change()
+
+
+def _server_health(server: str, timeout: float) -> dict[str, Any]:
+    """What one server says of itself; that it may not be asked (4lw.commands.whitelist) is no problem."""
+    row: dict[str, Any] = {"node": server, "ok": True, "problems": [], "warnings": []}
+    host, _, port = server.rpartition(":") if ":" in server else (server, "", "2181")
+    started = time.perf_counter()
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout) as connection:
+            connection.sendall(b"srvr")
+            told = connection.makefile("rb").read().decode(errors="replace")
+    except (OSError, ValueError) as error:
+        return row | {"ok": False, "problems": [f"can't be asked: {error}"]}
+    facts = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
+    if "not currently serving" in told:
+        row |= {"ok": False, "problems": ["is not serving: it has no majority of the ensemble with it"]}
+    return row | {
+        "version": facts.get("Zookeeper version", "").partition("-")[0],
+        "role": facts.get("Mode", ""),
+        "round_trip": round(time.perf_counter() - started, 6),
+    }
+
+
+def _forked() -> None:
+    for backend in list(_backends):
+        if backend._session is not None:
+            backend._session.abandon()
+        backend._begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,178 @@
+"""ZooKeeper's lock recipe: a line of ephemeral sequential znodes, in which everybody watches the one in front only."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+from ..core import lease as _lease
+from ..core.held import digest
+from ..core.lease import Claim, Lease, Refusal, valid_until
+from .zookeeper_line import Contender, Line
+from .zookeeper_session import Gone, Session, Trouble, Unanswered
+
+TRUST = 0.5  # of the session timeout: how long a confirmed write proves that the session lives, see docs/backends
+LAST_LOOK = 0.25  # seconds for the last look of one whose time is up
+
+
+class Recipe:
+    """Works on the locks under the znode ``root``. Where a method takes ``until`` it raises `Trouble` then at last."""
+
+    def __init__(self, root: str, connect: Callable[[], Session], line: Line, clock: Callable[[], float]) -> None:
+        self.root = root
+        self._connect = connect
+        self._line = line
+        self._clock = clock
+
+    def path(self, name: str) -> str:
+        """The znode whose children stand in line for ``name``."""
+        return f"{self.root}/{escaped(name)}"
+
+    def ask(self, method: str, *args: Any, until: float, **options: Any) -> Any:
+        return self._connect().ask(method, *args, until=until, **options)
+
+    def standing(self, name: str, until: float) -> list[str]:
+        """The znodes in line, the holder's first."""
+        try:
+            children = self.ask("get_children", self.path(name), until=until)
+        except Gone:
+            return []
+        return sorted((child for child in children if "-" in child), key=_number)
+
+    def look(self, claim: Claim, wait: float, until: float) -> Lease | Refusal:
+        """Join the line if need be, and see who is first. Who doesn't want to ``wait`` joins an empty line only."""
+        contender = self._line.get(claim.token)
+        if contender is None:
+            if wait <= 0 and (line := self.standing(claim.name, until)):
+                return self._refusal(claim.name, line[0], until)
+            contender = self._join(claim, until)
+        while True:
+            try:
+                line = self.standing(claim.name, until)
+                mine = (contender.path or "").rpartition("/")[2]
+                if mine not in line:  # the session has ended, or somebody has removed it
+                    self._line.discard(contender)
+                    contender = self._join(claim, until)
+                elif mine == line[0]:
+                    return self._granted(contender, until)
+                elif wait <= 0 or self._is_in_front(contender, line[line.index(mine) - 1], until):
+                    return self._refusal(claim.name, line[0], until)
+            except Unanswered:
+                if self._clock() >= until:
+                    raise
+
+    def _join(self, claim: Claim, until: float) -> Contender:
+        """Make a znode. If the answer is lost it is found by its name, which is the claim's own, or made again."""
+        contender = Contender(claim, digest(claim) + "-")
+        if not self._line.join(contender):
+            raise Trouble("was given up")
+        path, asked = f"{self.path(claim.name)}/{contender.prefix}", False
+        while True:
+            start = self._clock()
+            try:
+                if asked and self.find(contender, until):
+                    return contender
+                asked, data = True, data_of(claim, claim.ttl)
+                contender.path, stat = self.ask(
+                    "create", path, data, ephemeral=True, sequence=True, include_data=True, until=until
+                )
+                contender.fencing_token, contender.written = stat.czxid, start
+                if self._line.get(claim.token) is not contender:  # freed meanwhile, or the session has ended
+                    self._line.discard(contender)
+                return contender
+            except Gone:
+                self._connect().make_parents(self.path(claim.name), until)
+            except Unanswered:
+                if self._clock() >= until:
+                    raise
+
+    def find(self, contender: Contender, until: float) -> bool:
+        """Whether its znode exists, asked of the leader: what was sent before has been done by then, or never will."""
+        parent = self.path(contender.claim.name)
+        with suppress(Gone):
+            self.ask("sync", parent, until=until)
+        for child in self.standing(contender.claim.name, until):
+            if child.startswith(contender.prefix) and (stat := self.ask("exists", f"{parent}/{child}", until=until)):
+                contender.path, contender.fencing_token = f"{parent}/{child}", stat.czxid
+                return True
+        return False
+
+    def _is_in_front(self, contender: Contender, child: str, until: float) -> bool:
+        path = f"{self.path(contender.claim.name)}/{child}"
+        return self.ask("exists", path, watch=contender.watch(path), until=until) is not None
+
+    def _granted(self, contender: Contender, until: float) -> Lease:
+        """First in line. Unless its znode has just been made, write it: that proves that the session lives."""
+        claim = contender.claim
+        if contender.written is None or self._clock() - contender.written > LAST_LOOK:
+            start = self._clock()
+            try:
+                self.ask("set", contender.path, data_of(claim, claim.ttl), until=until)
+            except Gone:
+                raise Unanswered("the session has ended") from None
+            contender.written = start
+        self._line.until(contender, contender.written + claim.ttl)
+        return self.lease(contender, contender.written, claim.ttl, contender.written)
+
+    def lease(self, contender: Contender, start: float, ttl: float, since: float) -> Lease:
+        """What a write that was sent at ``start`` and confirmed is good for."""
+        ttl = min(ttl, self._connect().timeout * TRUST)
+        end = valid_until(start, ttl)
+        return Lease(contender.claim, ttl, end, contender.fencing_token, since, _lease.generation)
+
+    def _refusal(self, name: str, holder: str, until: float) -> Refusal:
+        try:
+            data, stat = self.ask("get", f"{self.path(name)}/{holder}", until=until)
+        except Gone:
+            return Refusal(0.0)
+        left, owner = read(data, stat)
+        return Refusal(math.inf if left is None else left, owner.decode(errors="replace"))
+
+    def give_up(self, claim: Claim) -> None:
+        """Out of line, now or soon."""
+        contender = self._line.leave(claim.token)
+        if contender is None:
+            return
+        try:
+            session = self._connect()
+            if contender.watches is not None:
+                session.unwatch(contender.watches, contender.change)
+            if contender.path is None:
+                raise Unanswered
+            session.ask("delete", contender.path, until=self._clock() + LAST_LOOK)
+        except (Trouble, Gone):
+            self._line.discard(contender)
+
+    def remove(self, contender: Contender, until: float) -> None:
+        """Remove its znode, whether we know of it or not."""
+        if contender.path is not None or self.find(contender, until):
+            with suppress(Gone):
+                self.ask("delete", contender.path, until=until)
+
+
+def escaped(text: str) -> str:
+    """``text`` as the name of a znode, which may hold no slashes, no control characters, and not just dots."""
+    return quote(text, safe="").replace(".", "%2E")
+
+
+def _number(child: str) -> int:
+    return int(child.rpartition("-")[2])
+
+
+def data_of(claim: Claim, ttl: float) -> bytes:
+    """What stands in a znode: the lease in seconds from its last modification, and the owner as JSON."""
+    return b"%.3f %b" % (ttl, claim.owner)
+
+
+def read(data: bytes, stat: Any) -> tuple[float | None, bytes]:
+    """Seconds of lease left, as far as the clocks here and there agree, and the owner."""
+    ttl, _, owner = data.partition(b" ")
+    try:
+        lease = float(ttl)
+    except ValueError:
+        return None, data
+    return min(lease, max(0.0, stat.mtime / 1000 + lease - time.time())), owner
