@@ -22,6 +22,7 @@ from tests.support.replicas import Replicated
 
 REDIS = "redis://127.0.0.1:6379/0"
 NODES = re.compile(r"redis://127\.0\.0\.1:638\d/0")  # each a Redis of its own
+ENSEMBLE = "127.0.0.1:2181"  # a ZooKeeper
 REPLICATED = "redis://127.0.0.1:6390/0"  # with one replica
 FLAGS = doctest.ELLIPSIS
 
@@ -87,6 +88,8 @@ def servers_for(request) -> Callable[[str], dict[str, str]]:
             found[REDIS] = request.getfixturevalue("redis_url")
         if REPLICATED in text:
             found[REPLICATED] = request.getfixturevalue("start")(Replicated()).primary.url
+        if ENSEMBLE in text:
+            found[ENSEMBLE] = request.getfixturevalue("zookeeper").hosts
         return found
 
     return places
