@@ -33,6 +33,7 @@ class Setting(NamedTuple):
     quarantine: bool = True
     rate: float = RATE
     calm: bool = False  # messages may be slow, and nothing else goes wrong: whatever is left over is an orphan
+    slow: float | None = None  # how many messages are slow
     make: Callable[..., Rule] | None = None
     performer: type[Performer] = Performer
 
@@ -58,6 +59,8 @@ class Scenario:
         count = chance.choice((3, 5)) if setting.rule == "quorum" else 1
         self.ttl = chance.uniform(0.8, MAX_TTL)
         self.network = Network(self.world, chance.choice((0.0, 0.02, 0.1)), chance.choice((0.0, 0.02)))
+        if setting.slow is not None:
+            self.network.slow = setting.slow
         if setting.calm:
             self.ttl, self.network.slow, self.network.cut = MAX_TTL, 0.1, 0.0
         self.servers = [

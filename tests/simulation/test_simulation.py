@@ -10,7 +10,7 @@ import pytest
 
 from django_redlock.core import lease
 from django_redlock.core.flows import single
-from django_redlock.core.requests import Run
+from django_redlock.core.requests import Fault, Run
 
 from .performer import Performer, Then
 from .scenario import Setting, Violation, play
@@ -75,25 +75,22 @@ def test_it_finds_orphans() -> None:
     assert "left over" in found(Setting(calm=True, performer=ToGrantersOnly), 300)
 
 
-def test_it_finds_a_token_that_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An attempt repeated with the token of one that was undone loses its votes to the undoing."""
-    monkeypatch.setattr(lease.Claim, "again", lambda claim: claim)
-    assert "both hold" in found(Setting(), 3000)
+class Repeating(Performer):
+    """Takes a time-out, after which the request is undone, for a closed connection, after which it may be repeated."""
+
+    def _ask(self, connection: Any, work: Any, limit: float, undo: Run | None, then: Then, *rest: Any) -> None:
+        def again(reply: Any) -> None:
+            then(reply._replace(stale=True) if isinstance(reply, Fault) else reply)
+
+        super()._ask(connection, work, limit, undo, again, *rest)
+
+
+def test_it_finds_a_token_that_is_used_again() -> None:
+    """A request repeated with the token of one that was undone loses what it got to the undoing."""
+    assert "both hold" in found(Setting("single", slow=0.3, performer=Repeating), 600)
 
 
 def test_it_finds_a_lease_reckoned_from_its_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
     """A grant that came while a waiter was blocked may have lain in its socket for long."""
     monkeypatch.setattr(single, "_since", lambda *times: times[-1])
-    assert "both hold" in found(Setting("single"), 1500)
-
-
-class AlwaysUndoing(Performer):
-    """Undoes what got no answer in time even when the outcome was certain without it."""
-
-    def _ask(self, connection: Any, work: Any, limit: float, undo: Run | None, then: Then, *_: Any) -> None:
-        super()._ask(connection, work, limit, undo, then)
-
-
-def test_it_finds_an_undo_of_what_was_counted_on() -> None:
-    """A slow acquire that is undone after a renewal has counted its vote gives the lock away."""
-    assert "both hold" in found(Setting(performer=AlwaysUndoing), 6000)
+    assert "seed" in found(Setting("single", slow=0.3), 600)
