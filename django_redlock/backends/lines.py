@@ -39,7 +39,15 @@ class Line:
         self.runs, self.since = runs, now
         self.skip, self.due = self.skip + self.due, len(runs)
         self.undo = runs[0].undo
-        self.connection.send_packed_command((b"".join(map(packed, runs)),), check_health=False)
+        self.connection.send_packed_command((b"".join(map(self._worded, runs)),), check_health=False)
+
+    def _worded(self, run: Run) -> bytes:
+        # In full the first time on a connection: "I don't know that script" may be an answer that nobody waits for.
+        known = self.connection.__dict__.setdefault("redlock_scripts", set())
+        if run.script.sha in known:
+            return packed(run)
+        known.add(run.script.sha)
+        return spelled_out(run)
 
     def put_off(self) -> None:
         """Nobody waits for the answer now. What it grants may be counted on, so it is not to be undone any more.

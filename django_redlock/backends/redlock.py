@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..core.flows.quorum import Quorum, merged, votes_needed
@@ -37,7 +38,8 @@ class RedlockBackend(ServerBackend):
         if len(self.nodes) % 2 == 0:
             few = f"{len(self.nodes)} nodes tolerate no more failures than {len(self.nodes) - 1}"
             warnings.warn(f"{type(self).__name__}: {few}; use an odd number", stacklevel=2)
-        self.rule = Quorum(len(self.nodes), self.clock, self._guard())
+        labels = tuple(node.label for node in self.nodes)
+        self.rule = Quorum(len(self.nodes), self.clock, self._guard(), labels=labels)
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         found: dict[str, list[Held]] = {}
@@ -50,7 +52,7 @@ class RedlockBackend(ServerBackend):
                 continue
             scanned, complete = scanned + part.scanned, complete and part.complete
             for held in part.locks:
-                found.setdefault(held.name, []).append(held)
+                found.setdefault(held.name, []).append(replace(held, nodes=(node.label,)))
         if len(errors) > len(self.nodes) - votes_needed(len(self.nodes)):
             raise LockUnavailable(pattern, f"no majority of the {len(self.nodes)} nodes can be asked", errors)
         rows = [row for views in found.values() if (row := merged(views)) is not None]

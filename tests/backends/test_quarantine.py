@@ -5,7 +5,6 @@ import time
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable
 from tests.backends.conftest import SHORT
@@ -31,6 +30,11 @@ def restart(server):
     server.start()
 
 
+def flush(server):
+    with server.client() as client:
+        client.flushall()
+
+
 def test_a_server_that_nobody_armed(redis_server, client_of):
     """A server without a marker grants nothing for max_ttl, says for how long and what to do, and serves then."""
     client = client_of(store(redis_server))
@@ -50,7 +54,7 @@ def granted(client, name="stock"):
     return taken
 
 
-@pytest.mark.parametrize("forget", [restart, lambda server: flush(server)], ids=["restart", "flushall"])
+@pytest.mark.parametrize("forget", [restart, flush], ids=["restart", "flushall"])
 def test_no_second_holder(armed, client_of, forget):
     """What the server has forgotten is not granted to another while the first holder's lease lasts."""
     holder, other = client_of(store(armed)), client_of(store(armed))
@@ -62,11 +66,6 @@ def test_no_second_holder(armed, client_of, forget):
     assert not lock.lost
     poll(lambda: granted(other), timeout=5, what="the end of the quarantine")
     assert lock.lost
-
-
-def flush(server):
-    with server.client() as client:
-        client.flushall()
 
 
 def test_without_quarantine_there_are_two(redis_server, client_of):
@@ -108,7 +107,7 @@ def test_nobody_takes_what_was_put_back(armed, client_of):
     lock = holder.lock("stock")
     assert lock.acquire()
     restart(armed)
-    poll(lambda: lock.owned(), timeout=5, what="the lock back in its place")
+    poll(lock.owned, timeout=5, what="the lock back in its place")
     poll(lambda: granted(other, "else"), timeout=5, what="the end of the quarantine")
     assert not other.lock("stock").acquire(blocking=False)
     assert not lock.lost

@@ -47,12 +47,13 @@ class Taken(NamedTuple):
 
 
 class Quorum(NamedTuple):
-    """The rule for N independent nodes. ``shuffle`` draws the pause after a split vote."""
+    """The rule for N independent nodes. ``shuffle`` draws the pause after a split vote; ``labels`` name the nodes."""
 
     nodes: int
     clock: Callable[[], float]
     guard: Guard | None = None
     shuffle: Callable[[float, float], float] = random.uniform
+    labels: Sequence[str] = ()
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """Ask all nodes, and while refused wait for a wake-up or a random while, until ``deadline``.
@@ -180,7 +181,7 @@ class Quorum(NamedTuple):
         if len(faults) > self.nodes - votes_needed(self.nodes):
             raise _no_quorum(name, faults, self.nodes)
         found = [
-            read_held(name, reply, f"node {node}")
+            read_held(name, reply, self.labels[node] if self.labels else f"node {node}")
             for node, reply in enumerate(replies)
             if reply and not isinstance(reply, Fault)
         ]
