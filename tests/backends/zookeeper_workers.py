@@ -1,0 +1,31 @@
+"""Holders in processes of their own, to be killed and paused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django_redlock.backends.zookeeper import ZooKeeperBackend
+from django_redlock.errors import LockLost
+
+
+def hold(channel: Any, hosts: str, name: str, session_timeout: float) -> None:
+    """Take the lock and keep it, renewed, until told to look."""
+    lock = ZooKeeperBackend(hosts, session_timeout=session_timeout).lock(name)
+    assert lock.acquire(timeout=10)
+    channel.say("held", token=lock.token)
+    channel.hear("look", timeout=60)
+    lost = lock.lost
+    try:
+        lock.release()
+    except LockLost:
+        channel.say("looked", lost=lost, released=False)
+    else:
+        channel.say("looked", lost=lost, released=True)
+
+
+def wait(channel: Any, hosts: str, name: str) -> None:
+    """Wait for the lock for as long as it takes."""
+    lock = ZooKeeperBackend(hosts, session_timeout=1).lock(name)
+    channel.say("waiting")
+    lock.acquire()
+    channel.say("held")
