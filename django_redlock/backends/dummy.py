@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from ..core import lease as _lease
 from ..core.held import Held
-from ..core.lease import Claim, Lease, Refusal, valid_until
+from ..core.lease import Claim, Lease, Refusal
 from .plain import PlainBackend
 
 
@@ -17,11 +16,10 @@ class DummyBackend(PlainBackend):
     blocks = False
 
     def attempt(self, claim: Claim) -> Lease | Refusal:
-        now = self.clock()
-        return Lease(claim, claim.ttl, valid_until(now, claim.ttl), time.time_ns() // 1000, now, _lease.generation)
+        return Lease.granted(claim, self.clock(), time.time_ns() // 1000)
 
     def prolong(self, lease: Lease, ttl: float) -> Lease | None:
-        return lease._replace(ttl=ttl, valid_until=valid_until(self.clock(), ttl))
+        return lease.prolonged(self.clock(), ttl)
 
     def free(self, claim: Claim, keep: float = 0.0) -> bool:
         return True

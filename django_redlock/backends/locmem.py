@@ -10,9 +10,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from ..core import lease as _lease
 from ..core.held import Held, digest, prefix_of
-from ..core.lease import Claim, Lease, Refusal, valid_until
+from ..core.lease import Claim, Lease, Refusal
 from ..core.owner import Owner
 from .plain import PlainBackend
 
@@ -48,7 +47,7 @@ def _nobody() -> None:
     pass
 
 
-_spaces: defaultdict[str, Space] = defaultdict(Space)
+_spaces: dict[str, Space] = {}
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_spaces.clear)
 
@@ -64,7 +63,8 @@ class LocMemBackend(PlainBackend):
 
     @property
     def _space(self) -> Space:
-        return _spaces[self._where]
+        # In one step: of two threads that come first, both must get the same.
+        return _spaces.get(self._where) or _spaces.setdefault(self._where, Space())
 
     def clear(self) -> None:
         """Forget every lock of this location, as a Redis that was flushed."""
@@ -78,7 +78,7 @@ class LocMemBackend(PlainBackend):
                 return Refusal(entry.expires - now, entry.claim.owner.decode(errors="replace"))
             space.held[claim.name] = Entry(claim, now + claim.ttl)
             space.fence = max(space.fence + 1, time.time_ns() // 1000)
-            return Lease(claim, claim.ttl, valid_until(now, claim.ttl), space.fence, now, _lease.generation)
+            return Lease.granted(claim, now, space.fence)
 
     def prolong(self, lease: Lease, ttl: float) -> Lease | None:
         space, now = self._space, self.clock()
@@ -87,7 +87,7 @@ class LocMemBackend(PlainBackend):
             if entry is None or entry.claim.token != lease.claim.token or now >= min(entry.expires, lease.valid_until):
                 return None
             space.held[lease.claim.name] = Entry(entry.claim, now + ttl)
-            return lease._replace(ttl=ttl, valid_until=valid_until(now, ttl))
+            return lease.prolonged(now, ttl)
 
     def free(self, claim: Claim, keep: float = 0.0) -> bool:
         space, now = self._space, self.clock()

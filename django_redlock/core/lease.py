@@ -71,6 +71,15 @@ class Lease(NamedTuple):
     generation: int
     nodes: tuple[int, ...] = ()  # of a quorum: those that have answered, so that no acquire is under way to them
 
+    @classmethod
+    def granted(cls, claim: Claim, start: float, fencing_token: int) -> Lease:
+        """The lease of a claim that has been granted to this process, and was asked for at ``start``."""
+        return cls(claim, claim.ttl, valid_until(start, claim.ttl), fencing_token, start, generation)
+
+    def prolonged(self, start: float, ttl: float) -> Lease:
+        """The lease after it was extended to ``ttl`` seconds, which was asked for at ``start``."""
+        return self._replace(ttl=ttl, valid_until=valid_until(start, ttl))
+
 
 class Refusal(NamedTuple):
     """Taken by another. ``remaining`` is what is left of the lease in the way, infinite when it has no end."""

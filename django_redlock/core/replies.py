@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import LockError, LockUnavailable
-from . import lease as _lease
-from .lease import Claim, Lease, Refusal, valid_until
+from .lease import Claim, Lease, Refusal
 from .requests import Fault
 
 HINT = "if the servers are new and no lock is held on them: manage.py redlock_check --arm, or backend.arm()"
@@ -36,7 +35,7 @@ def outcome_of(claim: Claim, reply: Any, start: float) -> Lease | Refusal:
     """
     if type(reply) is int or reply[0] == 1:
         fencing_token = reply if type(reply) is int else reply[1]
-        return Lease(claim, claim.ttl, valid_until(start, claim.ttl), fencing_token, start, _lease.generation)
+        return Lease.granted(claim, start, fencing_token)
     left = reply[1]
     remaining = math.inf if left == -1 else max(0, left) / 1000
     return Refusal(remaining, reply[3].decode(errors="replace"), start, reply[2])

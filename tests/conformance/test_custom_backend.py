@@ -1,0 +1,63 @@
+"""A backend of an outsider's: three methods, and the suite."""
+
+import os
+import threading
+import time
+
+import pytest
+
+from django_redlock.backends.plain import PlainBackend
+from django_redlock.core.lease import Lease, Refusal
+from django_redlock.errors import LockNotSupported
+from django_redlock.testing.conformance import LockConformance
+
+SHELF = {}
+MUTEX = threading.Lock()
+os.register_at_fork(after_in_child=lambda: (SHELF.clear(), MUTEX._at_fork_reinit()))
+
+
+class ShelfBackend(PlainBackend):
+    """Keeps locks in a dict, name -> (token, end), and does what it does in threads, as if it did I/O."""
+
+    def attempt(self, claim):
+        with MUTEX:
+            now, (token, end) = self.clock(), self._read(claim.name)
+            if end > now and token != claim.token:
+                return Refusal(end - now, "somebody, the first, nightly run")
+            SHELF[self.key_prefix, claim.name] = claim.token, now + claim.ttl
+            return Lease.granted(claim, now, time.monotonic_ns())
+
+    def prolong(self, lease, ttl):
+        with MUTEX:
+            now, (token, end) = self.clock(), self._read(lease.claim.name)
+            if token != lease.claim.token or end <= now:
+                return None
+            SHELF[self.key_prefix, lease.claim.name] = token, now + ttl
+            return lease.prolonged(now, ttl)
+
+    def free(self, claim, keep=0.0):
+        with MUTEX:
+            now, (token, end) = self.clock(), self._read(claim.name)
+            if token != claim.token or end <= now:
+                return False
+            SHELF[self.key_prefix, claim.name] = (token, now + keep) if keep else (b"", 0)
+            return True
+
+    def _read(self, name):
+        return SHELF.get((self.key_prefix, name), (b"", 0))
+
+
+class TestShelf(LockConformance):
+    """Everything that makes a lock."""
+
+    one_process = True
+
+    @pytest.fixture
+    def new_backend(self):
+        return ShelfBackend
+
+    @pytest.mark.parametrize("ask", ["held", "force_release", "describe", "locked"])
+    def test_what_it_can_not(self, client, name, ask):
+        """What the store has not got is refused, and says so."""
+        with pytest.raises(LockNotSupported, match="ShelfBackend"):
+            client.lock(name).locked() if ask == "locked" else getattr(client, ask)(name)

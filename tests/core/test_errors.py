@@ -1,0 +1,81 @@
+"""What can go wrong, as values."""
+
+import copy
+import pickle
+
+import pytest
+
+from django_redlock import errors
+from django_redlock.errors import LockError, LockLost, LockNotAcquired, LockNotHeld, LockNotSupported, LockUnavailable
+
+ERRORS = [
+    LockError("stock", "is odd"),
+    LockNotAcquired("stock", "is held by somebody", 2.5, '{"host":"there"}'),
+    LockNotAcquired("stock"),
+    LockLost("stock"),
+    LockNotHeld("stock", "is the parent's"),
+    LockUnavailable("stock", "can't be asked", {"a:6379": ConnectionRefusedError(111, "refused")}),
+    LockNotSupported("stock"),
+]
+PARENTS = {
+    LockNotAcquired: TimeoutError,
+    LockNotHeld: RuntimeError,
+    LockUnavailable: ConnectionError,
+    LockNotSupported: NotImplementedError,
+}
+
+
+def pickled(error, protocol=None):
+    return pickle.loads(pickle.dumps(error, protocol))  # noqa: S301  (our own)
+
+
+def facts(error):
+    told = {key: repr(value) for key, value in vars(error).items()}
+    return type(error), str(error), error.args, told
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickling(error, protocol):
+    """Every error is the same again after pickling: Celery sends them."""
+    assert facts(pickled(error, protocol)) == facts(error)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_copying(error):
+    """And after copying."""
+    assert facts(copy.copy(error)) == facts(error)
+    assert facts(copy.deepcopy(error)) == facts(error)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_says_which_lock(error):
+    """Every error carries the lock's name, and says it."""
+    assert error.name == "stock"
+    assert "'stock'" in str(error)
+    assert "{" not in str(error)
+
+
+def test_tree():
+    """All are LockErrors, and those that have a relative among the builtins are that too."""
+    for name in errors.__all__:
+        assert issubclass(getattr(errors, name), LockError)
+    for error, parent in PARENTS.items():
+        assert issubclass(error, parent)
+    assert not issubclass(LockLost, OSError | RuntimeError)
+
+
+def test_subclass():
+    """A subclass of one's own with no constructor of its own pickles as well: by name, if it can be imported."""
+    error = Mine("stock", "why", 3)
+    assert facts(pickled(error)) == facts(error)
+
+
+class Mine(LockNotAcquired):
+    """An error of a user's."""
+
+
+@pytest.mark.parametrize("name", ["a {b}", "{0}", "%s", "{self}", "\n", "'"])
+def test_odd_names(name):
+    """Names are no templates."""
+    assert repr(name) in str(LockLost(name, "{reason} %d"))

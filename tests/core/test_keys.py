@@ -1,0 +1,61 @@
+"""Key names, and what a glob matches."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_redlock.core.keys import check_prefix, glob_escape, glob_matcher, keys_for, name_of
+
+ODD = "ab*?[]^-!\\{}é\n"
+
+
+@given(st.text(alphabet=ODD, max_size=8), st.text(alphabet=ODD, max_size=8))
+def test_escaped(name, other):
+    """An escaped text matches itself and nothing else."""
+    assert glob_matcher(glob_escape(name))(other) is (name == other)
+
+
+def test_as_redis_does(redis_server):
+    """Whatever the pattern, it matches what Redis matches."""
+    names = ["".join(each) for n in (1, 2) for each in itertools.product("ab]^-", repeat=n)]
+    patterns = [
+        "*",
+        "?",
+        "a*",
+        "*a",
+        "[ab]",
+        "[^ab]",
+        "[a-b]b",
+        "[b-a]b",
+        "[!a]",
+        r"\*",
+        r"[\]]",
+        "[a",
+        "[^a",
+        "a\\",
+        "??",
+        "[-]",
+    ]
+    with redis_server.client(decode_responses=True) as redis:
+        redis.mset(dict.fromkeys(names, 1))
+        for pattern in patterns:
+            assert set(redis.scan_iter(match=pattern, count=1000)) == set(filter(glob_matcher(pattern), names)), pattern
+
+
+@given(st.text(min_size=1).filter(lambda name: name[0] != "}"))
+def test_names_come_back(name):
+    """From a lock's key one gets its name, from its companions' nothing."""
+    encoded = name.encode()
+    lock, *companions = keys_for(b"redlock", encoded)
+    assert name_of(b"redlock", lock) == name
+    assert all(name_of(b"redlock", key) is None for key in companions)
+    assert name_of(b"another", lock) is None
+
+
+@pytest.mark.parametrize("prefix", ["", "a{b", "a}", None, 17])
+def test_prefix(prefix):
+    """A prefix is a text without braces, which would spoil the hash tag."""
+    with pytest.raises(ValueError, match="key_prefix"):
+        check_prefix(prefix)
