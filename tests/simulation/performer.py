@@ -69,15 +69,26 @@ class Performer:
     def _await(self, request: Await, then: Then) -> None:
         run = request.run
         server = self._servers[run.node]
-        self._ask(
-            Connection(self._network, server, self._who),
-            lambda reply: server.block(
-                request.signal.decode("latin-1"), request.seconds, lambda _: reply(server.run(run))
-            ),
-            self._timeout + request.seconds,
-            run.undo,
-            then,
-        )
+        ended = False
+
+        def work(reply: Then) -> None:
+            def unblocked(_: str | None) -> None:
+                nonlocal ended
+                if not ended:
+                    ended = True
+                    reply(server.run(run))
+
+            server.block(request.signal.decode("latin-1"), request.seconds, unblocked)
+
+        def undo(reply: Then) -> None:
+            # A server forgets what a blocked client has sent when that closes the connection.
+            nonlocal ended
+            if ended and run.undo is not None:
+                reply(server.run(run.undo))
+            ended = True
+
+        connection = Connection(self._network, server, self._who)
+        self._ask(connection, work, self._timeout + request.seconds, undo, then)
 
     def _together(self, request: Together, then: Then) -> None:
         asks, decided, family = request
@@ -130,14 +141,16 @@ class Performer:
         def work(reply: Then) -> None:
             reply([server.run(run) for run in runs])
 
-        self._ask(connection, work, self._timeout, runs[0].undo, answered, certain)
+        last = runs[0].undo
+        undo = None if last is None else lambda reply: reply(server.run(last))
+        self._ask(connection, work, self._timeout, undo, answered, certain)
 
     def _ask(
         self,
         connection: Connection,
         work: Any,
         limit: float,
-        undo: Run | None,
+        undo: Callable[[Then], None] | None,
         then: Then,
         certain: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -153,7 +166,7 @@ class Performer:
         def give_up() -> None:
             if not over and not certain():  # else it may be counted on, and what frees it will go the same way
                 if undo is not None:
-                    connection.send(lambda reply: reply(server.run(undo)), _ignored, _nothing)
+                    connection.send(undo, _ignored, _nothing)
                 end(Fault(TimeoutError("no answer in time"), where=server.name))
 
         connection.send(work, end, lambda: end(self._broken(server)))

@@ -10,7 +10,7 @@ import pytest
 
 from django_redlock.core import lease
 from django_redlock.core.flows import single
-from django_redlock.core.requests import Fault, Run
+from django_redlock.core.requests import Fault
 
 from .performer import Performer, Then
 from .scenario import Setting, Violation, play
@@ -78,7 +78,7 @@ def test_it_finds_orphans() -> None:
 class Repeating(Performer):
     """Takes a time-out, after which the request is undone, for a closed connection, after which it may be repeated."""
 
-    def _ask(self, connection: Any, work: Any, limit: float, undo: Run | None, then: Then, *rest: Any) -> None:
+    def _ask(self, connection: Any, work: Any, limit: float, undo: Any, then: Then, *rest: Any) -> None:
         def again(reply: Any) -> None:
             then(reply._replace(stale=True) if isinstance(reply, Fault) else reply)
 
