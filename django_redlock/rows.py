@@ -19,7 +19,7 @@ from .core.keys import glob_escape
 from .core.owner import Owner
 from .errors import LockError
 from .handler import locks
-from .models import HeldLock, parse_pk
+from .models import HeldLock, make_pk, parse_pk
 
 # ── asking the stores ────────────────────────────────────────────────────────────────────────
 
@@ -172,8 +172,8 @@ class Rows:
 
     @classmethod
     def read(cls, aliases: Iterable[str], search: str, limit: int, max_keys: int) -> Rows:
-        """The locks that live now."""
-        seen = [look(alias, pattern_for(search), limit, max_keys) for alias in aliases]
+        """The locks that live now. One with just the name that is searched for is found wherever it is."""
+        seen = [_with(search, look(alias, pattern_for(search), limit, max_keys)) for alias in aliases]
         return cls((HeldLock.of(each.alias, held) for each in seen for held in each.locks), seen)
 
     def __iter__(self) -> Iterator[HeldLock]:
@@ -207,6 +207,17 @@ class Rows:
             raise FieldError("locks are filtered by the filters beside the list only")
         wanted = None if pk__in is None else set(pk__in)
         return self if wanted is None else self.where(lambda row: row.pk in wanted)
+
+
+def _with(name: str, seen: Seen) -> Seen:
+    """The same, and the lock ``name``, if the search has not come to it."""
+    if not name or seen.complete or seen.error or any(held.name == name for held in seen.locks):
+        return seen
+    try:
+        row = find(make_pk(seen.alias, name))
+    except LockError:
+        return seen  # it has just answered: the next look will tell
+    return seen._replace(locks=[*seen.locks, row.held]) if row else seen
 
 
 def find(pk: str) -> HeldLock | None:

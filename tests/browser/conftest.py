@@ -8,12 +8,22 @@ import threading
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from pytest_django.live_server_helper import LiveServer
 
 from django_redlock import locks
 from tests.browser.chromium import Browser
+from tests.browser.csp import POLICY
 from tests.support.service import poll
 
 LIST = "/admin/django_redlock/heldlock/"
+
+
+@pytest.fixture
+def live_server(stores):
+    """A server that has the policy: pytest-django's would have been started before, with other middleware."""
+    server = LiveServer("localhost")
+    yield server
+    server.stop()
 
 
 @pytest.fixture
@@ -54,5 +64,7 @@ def page(chromium, stores, client, transactional_db, monkeypatch):
     client.force_login(user)
     chromium.log_in(client.cookies["sessionid"].value)
     chromium.open(LIST)
+    policy = "return fetch(location.href).then((page) => page.headers.get('content-security-policy'))"
+    assert chromium.script(policy) == POLICY
     yield chromium
     assert chromium.complaints() == []

@@ -1,5 +1,7 @@
 """The admin's list in a real browser. That nothing was blocked by the policy is checked after each test."""
 
+import threading
+
 import pytest
 from selenium.webdriver.common.keys import Keys
 
@@ -46,6 +48,22 @@ def test_keeps_selection_focus_and_scroll(page, stores):
         assert abs(page.script("return document.activeElement.getBoundingClientRect().top") - place) < 2
     for lock in held[1:]:
         lock.release()
+
+
+def test_focus_follows_a_row_that_moves(page, stores):
+    """In a list that is sorted by waiters, the row that has the focus keeps it on its way up."""
+    backend = stores["default"]
+    with backend.lock("a"), backend.lock("b"):
+        page.open(f"{LIST}?o=-5")
+        first = page.names()[0]
+        other = "a" if first == "b" else "b"
+        page.script("[...document.querySelectorAll('a.redlock-name')][1].focus()")
+        waiter = threading.Thread(target=backend.lock(other, on_lost="warn").acquire, kwargs={"timeout": 20})
+        waiter.start()
+        page.until(lambda: page.names() == [other, first])
+        page.refreshed()
+        assert page.script("return document.activeElement.textContent") == other
+    waiter.join()
 
 
 def test_selecting_all_includes_newcomers(page, stores):
@@ -154,6 +172,10 @@ def test_phone(page, stores):
         page.open(LIST)
         assert len(page.names()) == 2
         assert page.script("return document.documentElement.scrollWidth") <= PHONE[0]
+        assert (
+            page.script("const list = document.querySelector('.results'); return list.scrollWidth - list.clientWidth")
+            <= 0
+        )
         assert all(box.is_displayed() for box in page.all("input.action-select"))
 
 

@@ -95,6 +95,22 @@ def test_bounded_and_says_so(client, stores, operator, monkeypatch):
         lock.release()
 
 
+def test_exact_name_is_found_beyond_the_bounds(client, stores, operator, monkeypatch):
+    """Who knows the name gets the lock, however much else there is."""
+    from django.contrib import admin
+
+    from django_redlock.models import HeldLock
+
+    monkeypatch.setattr(admin.site.get_model_admin(HeldLock), "max_locks", 1)
+    held = [stores["default"].lock(f"lock:{number}{'0' * 3}") for number in range(1, 4)]
+    held += [stores["default"].lock(f"a lock:{number}000") for number in range(1, 4)]
+    assert all(lock.acquire() for lock in held)
+    for number in range(1, 4):
+        assert f"lock:{number}000" in names_in(client.get(LIST, {"q": f"lock:{number}000"}))
+    for lock in held:
+        lock.release()
+
+
 def test_store_down_is_a_message(client, one_down, operator):
     """A store that can't be asked says so on its own line, and the others still list."""
     with one_down["default"].lock("stock:42"):

@@ -14,7 +14,6 @@
     if (old.isEqualNode(fresh)) return;
     const same = old.nodeName === fresh.nodeName && old.nodeType === Node.ELEMENT_NODE;
     if (!same) return old.replaceWith(fresh);
-    if (old.matches("input, select, button")) return; // what the user is doing
     for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "class") old.removeAttribute(name);
     for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     if (old.nodeName === "TR") old.classList.toggle("selected", Boolean(old.querySelector("input.action-select:checked")));
