@@ -1,8 +1,9 @@
 # Needs Python 3.11+ and nothing else of ours: .venv is made on first use, and again when setup.cfg changes.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers pytest coverage docs bench simulate venv clean
+.PHONY: help demo test lint types layers pytest coverage docs bench faults simulate venv clean
 PY := .venv/bin/python
 SEEDS ?= 10000
+ONLY ?= *
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -34,8 +35,13 @@ coverage: .venv/dev .venv/system ## the tests, and which lines of the package th
 docs: .venv/dev ## docs/_build/html, warnings are errors
 	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
-bench: .venv/dev .venv/system ## this package beside its peers, as ratios
-	$(PY) -m tests.benchmarks $(ARGS)
+bench: .venv/bench ## this package beside its peers, as ratios; make bench ONLY=celery
+	@scripts/redis
+	@for file in tests/benchmarks/bench_$(ONLY).py; do \
+	    $(PY) -m tests.benchmarks.$$(basename $$file .py) $(ARGS) || exit; done
+
+faults: .venv/dev .venv/system ## make faults ARGS="--runs 200": real servers killed, paused and cut off, clients that fight
+	$(PY) -m tests.faults $(ARGS)
 
 simulate: .venv/dev ## make simulate SEEDS=100000: the flows under random faults in virtual time
 	$(PY) -m tests.simulation --seeds $(SEEDS) $(ARGS)
@@ -46,7 +52,7 @@ clean: ## remove what make has made
 	rm -rf .venv build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis htmlcov
 	rm -rf *.egg-info .coverage .coverage.*
 
-.venv/demo .venv/dev: setup.cfg pyproject.toml scripts/venv
+.venv/demo .venv/dev .venv/bench: setup.cfg pyproject.toml scripts/venv
 	@scripts/venv $(@F)
 	@touch $@
 
