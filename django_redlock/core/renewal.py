@@ -114,11 +114,14 @@ class Renewal:
                 yield alive
 
     def _serve(self, due: list[Holding | Orphan]) -> None:
-        for orphan in (each for each in due if isinstance(each, Orphan)):
-            self._bury(orphan)
         locks = sorted((each for each in due if not isinstance(each, Orphan)), key=_sort)
         for _, group in groupby(locks, key=_sort):
             self._renew(list(group))
+        silent: set[int] = set()  # stores that did not answer: they are waited for once in a round, not for each orphan
+        for orphan in (each for each in due if isinstance(each, Orphan)):
+            if id(orphan.store) in silent or not self._bury(orphan):
+                silent.add(id(orphan.store))
+                self._put_off(orphan)
 
     def _renew(self, locks: list[Holding]) -> None:
         store, primitive = locks[0]._store, locks[0]._primitive
@@ -137,15 +140,20 @@ class Renewal:
                     fault = outcome
                 lock._replaced(lease, outcome)
 
-    def _bury(self, orphan: Orphan) -> None:
-        store, primitive, claim, until = orphan
+    def _bury(self, orphan: Orphan) -> bool:
+        store, primitive, claim, _ = orphan
         try:
             drive(store.rule.release(primitive, claim), store.perform)
         except Exception:  # noqa: BLE001  (whatever it is: try again, and in the end the ttl frees the lock)
-            if store.clock() < until:
-                self.watch(claim.token, orphan, 0.5)
-                return
+            return False
         self.forget(claim.token)
+        return True
+
+    def _put_off(self, orphan: Orphan) -> None:
+        if orphan.store.clock() < orphan.until:
+            self.watch(orphan.claim.token, orphan, 0.5)
+        else:
+            self.forget(orphan.claim.token)
 
 
 def _sort(lock: Holding) -> tuple[int, str]:

@@ -1,0 +1,33 @@
+"""One thread renews for all stores: what one of them does must not be felt by the others."""
+
+import pytest
+
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.errors import LockUnavailable
+from django_redlock.testing.faces import PATIENCE
+from django_redlock.testing.fixtures import eventually
+from tests.conformance.trouble import OwnRedis
+
+
+class TestHungNeighbour(OwnRedis):
+    """A store hangs, another doesn't."""
+
+    @pytest.fixture(autouse=True)
+    def runs_on(self, server):
+        yield
+        server.resume()
+
+    def test_releases_that_failed(self, server, client, name, unique, spawn):
+        """Locks that wait for their release on a store that hangs don't keep another store's lock from its renewal."""
+        locks = [client.lock(f"{name}:{number}") for number in range(16)]
+        for lock in locks:
+            lock.acquire()
+        elsewhere = LocMemBackend(unique).lock(name, ttl=1)
+        elsewhere.acquire()
+        server.pause()
+        for failed in [spawn(lock.release) for lock in locks]:
+            with pytest.raises(LockUnavailable):
+                failed.result(PATIENCE)
+        assert eventually(lambda: elsewhere.lost, 1.5) is False
+        server.resume()
+        assert eventually(lambda: client.held() == [])
