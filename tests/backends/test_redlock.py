@@ -143,7 +143,7 @@ def test_a_majority_in_quarantine(five, client_of):
     for server in five[:3]:
         server.kill()
         server.start()
-    with pytest.raises(LockUnavailable, match="in quarantine for another .* redlock_check --arm"):
+    with pytest.raises(LockUnavailable, match=r"in quarantine for another .* redlock_check --arm"):
         other.lock("else").acquire()
     poll(lambda: not failing(lambda: other.lock("else").acquire(timeout=0.1)), timeout=5, what="the end of it")
     assert not other.lock("stock").acquire(blocking=False)

@@ -23,7 +23,7 @@ from tests.support.group import Group
 from tests.support.overlap import overlaps, read
 from tests.support.processes import Worker
 from tests.support.proxy import Proxy
-from tests.support.replicas import Replicated, replicate, wait_in_sync
+from tests.support.replicas import Replicated
 from tests.support.sentinel import Sentinel
 from tests.support.service import poll, revive
 
@@ -120,8 +120,8 @@ class Arena:
 
     def arm(self) -> None:
         """Take the servers into service."""
-        store = self.store()
-        poll(lambda: set(store.arm().values()) == {"armed"}, timeout=5, what="servers in service")
+        store = self.store(node_timeout=1)
+        poll(lambda: set(store.arm().values()) == {"armed"}, timeout=RECOVERY, what="servers in service")
         store.close()
 
     def fight(self, fault: Callable[[Self, random.Random], None], seed: int, *, forks: bool = False) -> Outcome:
@@ -262,18 +262,3 @@ def paused(worker: Worker) -> Iterator[None]:
         yield
     finally:
         worker.resume()
-
-
-__all__ = [
-    "Alone",
-    "AloneWithAof",
-    "Arena",
-    "Five",
-    "FiveWithAof",
-    "Outcome",
-    "WithReplicas",
-    "WithSentinels",
-    "paused",
-    "replicate",
-    "wait_in_sync",
-]

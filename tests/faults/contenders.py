@@ -70,7 +70,7 @@ def _fight(backend: Any, job: Job, lane: int, over: threading.Event) -> Counter[
                 continue
         except LockUnavailable:
             counts["unavailable"] += 1
-            over.wait(rng.uniform(0, 0.02))
+            over.wait(rng.uniform(0.01, 0.06))
             continue
         counts["granted"] += 1
         with _belief(lock, job, lane) as look:
@@ -106,7 +106,7 @@ async def _afight(backend: Any, job: Job, lane: int, over: asyncio.Event) -> Cou
                 continue
         except LockUnavailable:
             counts["unavailable"] += 1
-            await asyncio.sleep(rng.uniform(0, 0.02))
+            await asyncio.sleep(rng.uniform(0.01, 0.06))
             continue
         counts["granted"] += 1
         with _belief(lock, job, lane) as look:

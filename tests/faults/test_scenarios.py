@@ -1,0 +1,89 @@
+"""Randomized fights under each fault. `REDLOCK_FAULT_RUNS=20` makes more of them; `python -m tests.faults` hundreds.
+
+The fights on different kinds of store go on side by side, since they consist of waiting; a test is what became of its.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import groupby
+
+import pytest
+
+from testproject.redis_server import RedisServer
+from tests.faults.arena import Outcome
+from tests.faults.scenarios import CONTROLS, SCENARIOS, Scenario
+
+RUNS = int(os.environ.get("REDLOCK_FAULT_RUNS", "1"))
+TRIES = 25  # fights in which a control must show an overlap: it needs one that holds at the right moment
+AT_ONCE = 5
+PATIENCE = 110 + 60 * RUNS  # seconds
+
+Fought = Callable[[str], tuple[int, list[Outcome]]]
+pytestmark = pytest.mark.timeout(PATIENCE + 10)
+
+
+@pytest.fixture(scope="module")
+def fought(request, running) -> Iterator[Fought]:
+    """`fought(name)`: the first seed and what came out of the fights of that scenario."""
+    running(RedisServer)  # skips, or fails, where there is none
+    wanted = [item.callspec.id for item in request.session.items if item.path == request.path]
+    table = {f"guarded-{name}": scenario for name, scenario in SCENARIOS.items()}
+    table |= {f"control-{name}": scenario for name, scenario in CONTROLS.items()}
+    futures: dict[str, Future[tuple[int, list[Outcome]]]] = {name: Future() for name in wanted}
+    rows = sorted(wanted, key=lambda name: _kind(name, table))
+    groups = [list(group) for _, group in groupby(rows, lambda name: _kind(name, table))]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for names in sorted(groups, key=len, reverse=True):
+            pool.submit(_fight_all, {name: table[name] for name in names}, futures)
+        yield lambda name: futures[name].result(PATIENCE)
+
+
+def _kind(name: str, table: dict[str, Scenario]) -> tuple[str, str]:
+    scenario = table[name]
+    return scenario.arena.__name__, str(scenario.options)
+
+
+def _fight_all(scenarios: dict[str, Scenario], futures: dict[str, Future[tuple[int, list[Outcome]]]]) -> None:
+    """Scenarios on one kind of store, one after another; after an error a new one is built."""
+    waiting = dict(scenarios)
+    while waiting:
+        first = next(iter(waiting.values()))
+        name = ""
+        try:
+            with first.arena(**first.options) as arena:
+                while waiting:
+                    name, scenario = next(iter(waiting.items()))
+                    del waiting[name]
+                    seed, outcomes = secrets.randbelow(10**6), []
+                    control = name.startswith("control")
+                    while len(outcomes) < (TRIES if control else RUNS):
+                        outcomes.append(arena.fight(scenario.fault, seed + len(outcomes), forks=scenario.forks))
+                        if control and outcomes[-1].overlaps:
+                            break
+                    futures[name].set_result((seed, outcomes))
+        except Exception as error:  # noqa: BLE001  (told to the test)
+            for lost in [name] if name else list(waiting):
+                futures[lost].set_exception(error)
+                waiting.pop(lost, None)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, id=f"guarded-{name}") for name in SCENARIOS])
+def test_no_overlap(name, fought):
+    """Under this fault no two clients ever believe at the same moment that they hold the lock, and its tokens grow."""
+    seed, outcomes = fought(f"guarded-{name}")
+    assert len(outcomes) == RUNS
+    for number, outcome in enumerate(outcomes):
+        assert outcome.counts["granted"] >= 6
+        assert not outcome.overlaps, f"seed {seed + number}: {outcome.overlaps[0]}"
+        assert not outcome.stale_tokens, f"seed {seed + number}: {outcome.stale_tokens} fencing tokens did not grow"
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, id=f"control-{name}") for name in CONTROLS])
+def test_overlaps_without_protection(name, fought):
+    """With the protection switched off the same fault gives the lock to two, and the checker sees it."""
+    _, outcomes = fought(f"control-{name}")
+    assert outcomes[-1].overlaps, f"no overlap in {len(outcomes)} fights"
