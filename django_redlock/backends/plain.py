@@ -23,11 +23,27 @@ from ..core.held import Held
 from ..core.keys import Keys, glob_matcher
 from ..core.lease import Claim, Lease, Refusal
 from ..core.primitives import MUTEX, Primitive
+from ..core.renewal import renewal
 from ..core.requests import Call, Fault, Flow, Sleep, WakeUp
 from ..errors import LockError, LockNotSupported
 from .base import Backend, Listing
 
 POLL = 0.05, 0.2  # seconds between two looks where nothing wakes a waiter, drawn at random
+
+
+def call(function: Callable[..., Any], *args: Any) -> Flow[Any]:
+    """What ``function`` returns. What it raises is raised in the flow, where there may be something to do about it."""
+    reply = yield Call(function, args)
+    if isinstance(reply, Fault):
+        raise reply.error
+    return reply
+
+
+def _called(request: Call) -> Any:
+    try:
+        return request.function(*request.args)
+    except LockError as error:
+        return Fault(error)
 
 
 class PlainRule:
@@ -42,7 +58,11 @@ class PlainRule:
         if primitive is not MUTEX:
             raise LockNotSupported(claim.name, f"{type(backend).__name__} has no {primitive.kind}")
         while True:
-            outcome: Lease | Refusal = yield Call(backend.attempt, (claim,))
+            try:
+                outcome: Lease | Refusal = yield from call(backend.attempt, claim)
+            except LockError:
+                renewal.free(backend, primitive, claim)  # the store may have granted it all the same
+                raise
             left = deadline - backend.clock()
             if isinstance(outcome, Lease) or left <= 0:
                 return outcome
@@ -50,7 +70,7 @@ class PlainRule:
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
         """The lease with ``ttl`` from now on, or ``None`` when it is lost."""
-        longer: Lease | None = yield Call(self._backend.prolong, (lease, ttl))
+        longer: Lease | None = yield from call(self._backend.prolong, lease, ttl)
         return longer
 
     def extend_many(
@@ -58,21 +78,18 @@ class PlainRule:
     ) -> Flow[Sequence[Lease | Fault | None]]:
         """The same for many, one after another."""
         outcomes: list[Lease | Fault | None] = []
-        for lease, ttl in leases:
-            try:
-                outcomes.append((yield Call(self._backend.prolong, (lease, ttl))))
-            except LockError as error:
-                outcomes.append(Fault(error))
+        for each in leases:
+            outcomes.append((yield Call(self._backend.prolong, each)))  # noqa: PERF401  (no yield in comprehensions)
         return outcomes
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Whether the claim still held the lock that it gives back."""
-        freed: bool = yield Call(self._backend.free, (claim, keep))
+        freed: bool = yield from call(self._backend.free, claim, keep)
         return freed
 
     def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
         """Who holds the lock now."""
-        held: Held | None = yield Call(self._backend.look, (name,))
+        held: Held | None = yield from call(self._backend.look, name)
         return held
 
 
@@ -117,7 +134,7 @@ class PlainBackend(Backend):
         return None
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
-        rows = yield Call(self._look_at_all, (pattern, limit))
+        rows = yield from call(self._look_at_all, pattern, limit)
         return Listing(rows, len(rows), limit is None or len(rows) < limit)
 
     def _look_at_all(self, pattern: str, limit: int | None) -> list[Held]:
@@ -125,7 +142,7 @@ class PlainBackend(Backend):
         return list(islice((held for name in names if (held := self.look(name)) is not None), limit))
 
     def _force_release(self, name: str, digest: str) -> Flow[bool]:
-        released: bool = yield Call(self.evict, (name, digest))
+        released: bool = yield from call(self.evict, name, digest)
         return released
 
     # ── drivers ──────────────────────────────────────────────────────────────────────────────
@@ -133,7 +150,7 @@ class PlainBackend(Backend):
     def perform(self, request: Any) -> Any:
         """Carry out ``request``, blocking."""
         if type(request) is Call:
-            return request.function(*request.args)
+            return _called(request)
         if type(request) is Sleep:
             return time.sleep(request.seconds)
         woken = threading.Event()
@@ -150,7 +167,7 @@ class PlainBackend(Backend):
         if type(request) is Call:
             if self.blocks:
                 return await _in_thread(request)
-            return request.function(*request.args)
+            return _called(request)
         if type(request) is Sleep:
             return await asyncio.sleep(request.seconds)
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
@@ -166,12 +183,12 @@ class PlainBackend(Backend):
             cancel()
 
 
-async def _in_thread(call: Call) -> Any:
+async def _in_thread(request: Call) -> Any:
     """Make a call that does I/O. When the caller is cancelled it still runs to its end: what it takes is freed then.
 
     Freed earlier, a lock that the thread takes a moment later would be nobody's.
     """
-    running = asyncio.ensure_future(asyncio.to_thread(call.function, *call.args))
+    running = asyncio.ensure_future(asyncio.to_thread(_called, request))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:

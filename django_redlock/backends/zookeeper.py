@@ -18,9 +18,9 @@ from ..core.lease import Claim, Lease, Refusal, Seconds, seconds
 from ..core.owner import Owner
 from ..core.primitives import MUTEX, Primitive
 from ..core.renewal import renewal
-from ..core.requests import Call, Fault, Flow, WakeUp
+from ..core.requests import Fault, Flow, WakeUp
 from ..errors import LockNotSupported, LockUnavailable
-from .plain import PlainBackend, PlainRule
+from .plain import PlainBackend, PlainRule, call
 from .zookeeper_line import Contender, Line
 from .zookeeper_recipe import LAST_LOOK, Recipe, data_of, escaped, read
 from .zookeeper_session import Gone, Session, Trouble, Unanswered, kazoo_client
@@ -39,7 +39,7 @@ class ZooKeeperRule(PlainRule):
             raise LockNotSupported(claim.name, f"{type(backend).__name__} has no {primitive.kind}")
         while True:
             left = deadline - backend.clock()
-            outcome: Lease | Refusal = yield Call(backend.attempt, (claim, left))
+            outcome: Lease | Refusal = yield from call(backend.attempt, claim, left)
             if isinstance(outcome, Lease) or left <= 0:
                 return outcome
             yield WakeUp(claim, max(0.0, deadline - backend.clock()))
@@ -47,7 +47,7 @@ class ZooKeeperRule(PlainRule):
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[Sequence[Lease | Fault | None]]:
-        outcomes: list[Lease | Fault | None] = yield Call(self._backend.prolong_many, (leases,))
+        outcomes: list[Lease | Fault | None] = yield from call(self._backend.prolong_many, leases)
         return outcomes
 
 
@@ -262,7 +262,7 @@ class ZooKeeperBackend(PlainBackend):
         return True
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
-        rows: list[dict[str, Any]] = yield Call(self._check)
+        rows: list[dict[str, Any]] = yield from call(self._check)
         return rows
 
     def _check(self) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
@@ -72,6 +73,16 @@ def witness(zookeeper):
 def pool():
     with ThreadPoolExecutor() as pool:
         yield pool
+
+
+def paused(server):
+    """SIGSTOP, and wait until each of its threads has stopped."""
+    server.pause()
+    threads = Path(f"/proc/{server.pid}/task").glob("*/stat")
+    for stat in threads:
+        poll(
+            lambda stat=stat: stat.read_text().rpartition(")")[2].split()[0] == "T", timeout=PATIENCE, what="the pause"
+        )
 
 
 def in_line(backend, name):
@@ -410,7 +421,7 @@ def test_a_server_that_hangs(own, connected, unique):
     backend = connected(own.hosts, session_timeout=30, connect_timeout=1, node_timeout=0.5)
     with backend.lock(unique):
         pass
-    own.pause()
+    paused(own)
     with pytest.raises(LockUnavailable):
         backend.lock(unique).acquire(False)
     with pytest.raises(LockUnavailable):
@@ -526,7 +537,7 @@ def test_cancelled_while_the_server_hangs(own, connected, unique, times):
         await asyncio.wait([task])
         assert task.cancelled()
 
-    own.pause()
+    paused(own)
     asyncio.run(scenario())
     poll(lambda: not backend._line and backend.describe(unique) is None, timeout=PATIENCE, what="an empty line")
     with pytest.raises(LockNotAcquired), backend.lock(unique), backend.lock(unique, blocking=False):

@@ -1,0 +1,65 @@
+"""A store of plain functions that fails: the flows see it, as they see a Redis that fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.core.requests import Fault
+from django_redlock.errors import LockLost, LockUnavailable
+from tests.support.service import poll
+
+
+class Failing(LocMemBackend):
+    """Does what it is asked, and then fails to say so, while it is `down`."""
+
+    blocks = True
+    down = frozenset()
+
+    def _told(self, what, name, answer):
+        if name in self.down or what in self.down:
+            raise LockUnavailable(name, "is down")
+        return answer
+
+    def attempt(self, claim):
+        return self._told("attempt", claim.name, super().attempt(claim))
+
+    def prolong(self, lease, ttl):
+        return self._told("prolong", lease.claim.name, super().prolong(lease, ttl))
+
+    def free(self, claim, keep=0.0):
+        return self._told("free", claim.name, super().free(claim, keep))
+
+
+@pytest.fixture
+def backend(unique):
+    return Failing(unique)
+
+
+def test_a_failure_concerns_one_renewal(backend):
+    """One lease that can't be renewed is a fault of its own; the others are renewed."""
+    locks = [backend.lock(name, auto_renew=False) for name in "abc"]
+    for lock in locks:
+        lock.acquire()
+    backend.down = {"b"}
+    outcomes = backend.drive(backend.rule.extend_many(locks[0]._primitive, [(lock._lease, 9) for lock in locks]))
+    assert [isinstance(outcome, Fault) for outcome in outcomes] == [False, True, False]
+
+
+def test_lost_and_down(backend):
+    """Who releases what was lost long ago is told LockLost, also when the store can't be asked."""
+    now = 100.0
+    backend.clock = lambda: now
+    lock = backend.lock("a", ttl=10, auto_renew=False)
+    lock.acquire()
+    now, backend.down = 200.0, {"free"}
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def test_an_attempt_without_an_answer(backend):
+    """What was taken, and not told, is freed."""
+    backend.down = {"attempt"}
+    with pytest.raises(LockUnavailable):
+        backend.lock("a").acquire(False)
+    poll(lambda: backend.describe("a") is None, timeout=20, what="a free lock")
