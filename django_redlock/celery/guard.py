@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from celery import Task
 from celery.utils.time import maybe_make_aware
-from kombu.utils.uuid import uuid
 
 from ..backends.base import Backend
 from ..backends.dummy import DummyBackend
@@ -18,7 +17,7 @@ from ..core.drivers import drive
 from ..core.events import logger
 from ..core.flows.single import SingleNode
 from ..core.keys import keys_for
-from ..core.lease import Claim, Lease
+from ..core.lease import Claim, Lease, new_token
 from ..core.lock import Lock
 from ..core.primitives import MUTEX
 from ..core.renewal import Orphan, renewal
@@ -65,6 +64,7 @@ class Guard:
         self._key = Key(function, options.key, options.unique_on)
         self._this = (None,) if bound else ()
         self.has_call = has_call
+        self._visibility: float | None = None
         self._store: tuple[Backend, Store | None] | None = None
 
     # ── the call ─────────────────────────────────────────────────────────────────────────────
@@ -86,7 +86,9 @@ class Guard:
     def ticket(self, task: Task[Any, Any], task_id: str, message: Message, delay: float = 0.0) -> Ticket:
         """The terms of one call, which may start ``delay`` seconds from now."""
         options, backend = self.options, self.backend
-        visibility = (task.app.conf.broker_transport_options or {}).get("visibility_timeout", VISIBILITY)
+        if self._visibility is None:  # looking a setting up costs as much as all the rest here
+            transport = task.app.conf.broker_transport_options or {}
+            self._visibility = float(transport.get("visibility_timeout", VISIBILITY))
         return Ticket(
             message.name,
             keys_for(backend.key_prefix.encode(), message.name.encode()),
@@ -97,7 +99,7 @@ class Guard:
             options.limit,
             options.ttl,
             options.life + delay,
-            float(visibility),
+            self._visibility,
         )
 
     # ── the store ────────────────────────────────────────────────────────────────────────────
@@ -163,7 +165,7 @@ def _store_of(backend: Backend) -> Store | None:
 
 def new_sending() -> str:
     """The identity of one message."""
-    return str(uuid()).replace("-", "")
+    return new_token().decode()
 
 
 def delay_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:

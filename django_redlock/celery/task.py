@@ -83,7 +83,8 @@ class SingleInstance(_Task):
         if not guard.options.mode.at_submit:
             return send(**headers)
         ticket = guard.ticket(self, task_id, message, delay_of(self, options))
-        own = self.request.id == task_id or bool(options.get("retries"))
+        current = self.request_stack.top
+        own = (current is not None and current.id == task_id) or bool(options.get("retries"))
         try:
             outcome = self._queue(ticket, own, own or any(options.get(name) is not None for name in _CANVAS))
         except LockUnavailable as error:

@@ -1,0 +1,63 @@
+"""The same on RabbitMQ, which delivers again as soon as it has lost its worker."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.service import poll
+
+
+@pytest.fixture
+def rabbit(tasks, rabbitmq, start_worker, seen):
+    """`rabbit(task, *args)` sends by RabbitMQ; `rabbit.worker()` is a worker on it."""
+    queue = f"q-{seen.name}"
+    with tasks.app.connection_for_write(rabbitmq.url) as connection:
+
+        def send(task, *args, **options):
+            return task.apply_async(args, queue=queue, connection=connection, **options)
+
+        send.worker = lambda: start_worker("prefork", queue, CELERY_BROKER=rabbitmq.url)
+        yield send
+
+
+def test_one_of_many_is_sent_and_run(tasks, rabbit, seen, free):
+    """Submits, a retry and the end, as on Redis."""
+    results = [rabbit(tasks.executed, seen.name, 0.2) for _ in range(20)]
+    assert [result.duplicate for result in results].count(False) == 1
+    with rabbit.worker():
+        assert results[-1].get(timeout=15) == seen.name
+        free(f"executed:{seen.name}")
+        assert rabbit(tasks.retries, seen.name).get(timeout=15) == seen.name
+        free(f"retries:{seen.name}")
+    assert seen.overlap() == []
+
+
+def test_reject_with_requeue(tasks, rabbit, seen, free):
+    """The message that RabbitMQ puts back is the owner's."""
+    with rabbit.worker():
+        assert rabbit(tasks.requeues, seen.name).get(timeout=15) == seen.name
+        free(f"requeues:{seen.name}")
+    assert seen.count("start") == 2
+
+
+@pytest.mark.parametrize("kind", ["late", "late_running"])
+def test_killed_worker(tasks, rabbit, seen, kind):
+    """The message is delivered at once to another worker, which waits until the dead one's lease is over, and runs it."""
+    with rabbit.worker() as first, rabbit.worker():
+        result = rabbit(getattr(tasks, kind), seen.name, 1)
+        seen.wait("start")
+        first.kill()  # or the other one: then nothing happened, and the result is there all the same
+        assert result.get(timeout=20) == seen.name
+    assert seen.count("end") == 1
+    assert seen.overlap() == []
+
+
+def test_put_off_while_the_lease_of_the_dead_lasts(tasks, rabbit, seen):
+    """A redelivery that comes within the lease is neither run beside it nor lost."""
+    with rabbit.worker() as first:
+        result = rabbit(tasks.late, seen.name, 1)
+        seen.wait("start")
+        first.kill()
+    with rabbit.worker() as second:
+        assert result.get(timeout=20) == seen.name
+        poll(lambda: seen.count("end") == 1, timeout=5, what=second.log())
