@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -105,12 +106,20 @@ class ForkCases(Fixtures):
 class InterruptionCases(Fixtures):
     """Whoever is interrupted while acquiring leaves no lock behind."""
 
+    @pytest.fixture
+    def interruptible(self) -> Iterator[None]:
+        """SIGINT is KeyboardInterrupt, also where a shell has started us in the background, with SIGINT ignored."""
+        if threading.current_thread() is not threading.main_thread():
+            pytest.skip("Python delivers signals to the main thread only")
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
+        signal.signal(signal.SIGINT, before)
+
+    @pytest.mark.usefixtures("interruptible")
     @pytest.mark.parametrize("moment", ["waiting", "granted"])
     def test_ctrl_c(self, new_backend: NewBackend, name: str, spawn: Spawn, moment: str) -> None:
         """KeyboardInterrupt ends a waiting acquire(), and what may have been granted at that moment is freed."""
         main = threading.main_thread()
-        if threading.current_thread() is not main:
-            pytest.skip("Python delivers signals to the main thread only")
         backend, there = new_backend(), new_backend()
         holder, waiter, following = there.lock(name), backend.lock(name), there.lock(name)
 
