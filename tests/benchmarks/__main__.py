@@ -1,0 +1,56 @@
+"""`python -m tests.benchmarks [names] [--format json]`: this package beside its peers, as ratios, against its bars.
+
+Exit code: 1 when a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+
+from tests.benchmarks.handover import handover, handover_busy
+from tests.benchmarks.listing import listing
+from tests.benchmarks.many import many
+from tests.benchmarks.measure import Row
+from tests.benchmarks.pair import pair
+from tests.benchmarks.quorum import quorum, quorum_faults
+from tests.benchmarks.replicas import quarantine, replica
+
+BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
+    each.__name__.replace("_", "-"): each
+    for each in (pair, handover, handover_busy, many, listing, quorum, quorum_faults, replica, quarantine)
+}
+VERDICTS = {True: "met", False: "MISSED", None: ""}
+
+
+def main() -> int:
+    """Run what was asked for, all by default."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help=", ".join(f"{name}: {b.__doc__}" for name, b in BENCHMARKS.items()))
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(BENCHMARKS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are: {', '.join(BENCHMARKS)}")
+    rows: list[tuple[str, Row]] = []
+    for name in options.names or BENCHMARKS:
+        for row in BENCHMARKS[name]():
+            rows.append((name, row))
+            if options.format == "text":
+                print(_line(name, row), flush=True)
+    if options.format == "json":
+        print(json.dumps([{"benchmark": name, **row._asdict(), "met": row.met} for name, row in rows], indent=2))
+    return int(any(row.met is False for _, row in rows))
+
+
+def _line(name: str, row: Row) -> str:
+    sense = ">=" if row.least else "<="
+    bar = "" if row.bar is None else f"{sense} {row.bar:g}"
+    return f"{name:<14}{row.what:<64}{row.value:>8.3g} {row.unit:<4}{bar:>8} {VERDICTS[row.met]:<7} {row.note}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""From one process' release to the next one's acquire, beside a token that is passed on by RPUSH and BLPOP."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import redis
+import redis_lock
+
+from django_redlock.backends.redis import RedisBackend
+from testproject.redis_server import RedisServer
+from tests.benchmarks.measure import Row, jain, one_core
+from tests.benchmarks.peers import Wire
+from tests.support.processes import Channel, Worker
+
+ROUNDS, SECONDS, TIMEOUT = 5, 0.5, 60.0
+OURS, BARE, CLIENT = "ours", "BLPOP ping-pong on bare sockets", "BLPOP ping-pong with redis-py"
+PEER = "python-redis-lock"
+SENT = ("blpop", "eval", "evalsha", "ping")  # by our clients; what a script calls has other names
+TOKEN = "bench:token"
+
+Stamps = list[tuple[int, int]]  # ns of the monotonic clock: acquired, and about to release
+Turns = Callable[[float, float], Stamps]
+
+
+class Round(NamedTuple):
+    """What one round of one side came to. ``p50`` in seconds, ``commands`` for each hand-over."""
+
+    p50: float
+    rate: float
+    jain: float
+    commands: float
+
+
+def contend(channel: Channel, port: int) -> None:
+    """A worker: takes part in every round that it is told of."""
+    wire, client = Wire(port), redis.Redis("127.0.0.1", port)
+    lock = RedisBackend(f"redis://127.0.0.1:{port}/0", node_timeout=5).lock("bench")
+    lock.locked()  # connect, so that the first round begins alike for all
+
+    def push(value: bytes) -> None:
+        wire.ask(b"RPUSH", TOKEN.encode(), value)
+
+    sides: dict[str, Turns] = {
+        OURS: lambda end, hold: _locking(lambda: lock, end, hold),
+        PEER: lambda end, hold: _locking(lambda: redis_lock.Lock(client, "bench:prl", expire=30), end, hold),
+        BARE: lambda end, hold: _passing(lambda: wire.ask(b"BLPOP", TOKEN.encode(), b"0"), push, end, hold),
+        CLIENT: lambda end, hold: _passing(
+            lambda: client.blpop([TOKEN]), lambda value: client.rpush(TOKEN, value), end, hold
+        ),
+    }
+    channel.say("ready")
+    while (told := channel.hear("go", TIMEOUT))["side"]:
+        end = time.monotonic() + told["seconds"]
+        channel.say("done", stamps=sides[told["side"]](end, told["hold"]))
+
+
+def _locking(made: Callable[[], Any], end: float, hold: float) -> Stamps:
+    stamps = []
+    while time.monotonic() < end:
+        lock = made()
+        lock.acquire()
+        got = time.monotonic_ns()
+        if hold:
+            time.sleep(hold)
+        stamps.append((got, time.monotonic_ns()))
+        lock.release()
+    return stamps
+
+
+def _passing(pop: Callable[[], Any], push: Callable[[bytes], Any], end: float, hold: float) -> Stamps:
+    """Whoever pops the token has it. Each gets it once more after the end, and goes."""
+    stamps, over = [], False
+    while not over:
+        pop()
+        got = time.monotonic_ns()
+        if hold:
+            time.sleep(hold)
+        over = time.monotonic() >= end
+        stamps.append((got, time.monotonic_ns()))
+        push(b"1")
+    return stamps
+
+
+def _measured(side: str, workers: Sequence[Worker], client: redis.Redis, hold: float) -> Round:
+    client.delete(TOKEN)
+    before = _sent(client)
+    for worker in workers:
+        worker.tell("go", side=side, seconds=SECONDS, hold=hold)
+    if side in (BARE, CLIENT):
+        client.rpush(TOKEN, "1")
+    shares = [worker.expect("done", TIMEOUT)["stamps"] for worker in workers]
+    turns = sorted((*stamp, who) for who, stamps in enumerate(shares) for stamp in stamps)
+    gaps = [after[0] - turn[1] for turn, after in pairwise(turns) if turn[2] != after[2]]
+    if any(gap < 0 for gap in gaps):
+        raise AssertionError("two had it at once")
+    length = (turns[-1][1] - turns[0][0]) / 1e9
+    commands = (_sent(client) - before).total() / len(turns)
+    return Round(statistics.median(gaps) / 1e9, len(gaps) / length, jain(map(len, shares)), commands)
+
+
+def _sent(client: redis.Redis) -> Counter[str]:
+    stats: dict[str, Any] = client.info("commandstats")
+    return Counter({name: stats[f"cmdstat_{name}"]["calls"] for name in SENT if f"cmdstat_{name}" in stats})
+
+
+def _contest(waiting: int, hold: float, rounds: int) -> dict[str, list[Round]]:
+    """``waiting`` processes and one more, that have what they contend for in turn."""
+    results: dict[str, list[Round]] = {OURS: [], BARE: [], CLIENT: [], PEER: []}
+    with one_core(), RedisServer() as server, server.client() as client, contextlib.ExitStack() as stack:
+        workers = [stack.enter_context(Worker(contend, server.port)) for _ in range(waiting + 1)]
+        for worker in workers:
+            worker.expect("ready", TIMEOUT)
+        for number in range(rounds + 1):
+            for side, measured in results.items():
+                outcome = _measured(side, workers, client, hold)
+                if number:  # the first is for warming up
+                    measured.append(outcome)
+        for worker in workers:
+            worker.tell("go", side="")
+            worker.result()
+    return results
+
+
+def _ratio(results: dict[str, list[Round]], side: str, base: str, field: str) -> float:
+    pairs = zip(results[side], results[base], strict=True)
+    return statistics.median(getattr(one, field) / getattr(other, field) for one, other in pairs)
+
+
+def handover() -> Iterator[Row]:
+    """Hand-over with 1 and with 32 waiting processes: time, fairness, commands."""
+    for waiting in (1, 32):
+        results = _contest(waiting, 0.0, ROUNDS)
+        p50 = {side: statistics.median(each.p50 for each in rounds) * 1e6 for side, rounds in results.items()}
+        for base in (BARE, CLIENT):
+            for side, bar in ((OURS, 1.6), (PEER, None)):
+                note = f"{p50[side]:.0f} µs, {p50[base]:.0f} µs"
+                yield Row(f"p50, {waiting} waiting, {side} / {base}", _ratio(results, side, base, "p50"), bar, note=note)
+        fairness = statistics.median(each.jain for each in results[OURS])
+        yield Row(f"Jain's index, {waiting} waiting", fairness, 0.99, "", least=True)
+        commands = statistics.median(each.commands for each in results[OURS])
+        yield Row(f"client commands a hand-over, {waiting} waiting", commands, 4, "")
+
+
+def handover_busy() -> Iterator[Row]:
+    """32 processes that hold for 1 ms: hand-overs to another process a second."""
+    results = _contest(31, 0.001, ROUNDS)
+    for base in (BARE, CLIENT):
+        for side, bar in ((OURS, 0.9), (PEER, None)):
+            rates = [statistics.median(each.rate for each in results[which]) for which in (side, base)]
+            note = "{:.0f}/s, {:.0f}/s".format(*rates)
+            yield Row(f"hand-overs a second, {side} / {base}", _ratio(results, side, base, "rate"), bar, least=True, note=note)

@@ -1,0 +1,89 @@
+"""Ratios that hold on a busy machine: short rounds of everything in turn, one core, medians."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+Side = Callable[[], Any]
+
+
+class Row(NamedTuple):
+    """One line of the table. ``bar``: at most this, or with ``least`` at least; ``note``: absolute figures."""
+
+    what: str
+    value: float
+    bar: float | None = None
+    unit: str = "x"
+    least: bool = False
+    note: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the bar is met; ``None`` where there is none."""
+        if self.bar is None:
+            return None
+        return self.value >= self.bar if self.least else self.value <= self.bar
+
+
+class Rounds(NamedTuple):
+    """For each side the p50 of one call, in seconds, round by round."""
+
+    p50: Mapping[str, Sequence[float]]
+
+    def ratio(self, side: str, base: str) -> float:
+        """The median over the rounds of ``side / base``."""
+        return statistics.median(one / other for one, other in zip(self.p50[side], self.p50[base], strict=True))
+
+    def micros(self, side: str) -> float:
+        """The median over the rounds, in µs."""
+        return statistics.median(self.p50[side]) * 1e6
+
+    def rows(self, base: str, bars: Mapping[str, float | None]) -> Iterator[Row]:
+        """A row for each side in ``bars`` (its bar, if it has one) beside ``base``."""
+        for side, bar in bars.items():
+            note = f"{self.micros(side):.0f} µs, {base}: {self.micros(base):.0f} µs"
+            yield Row(f"{side} / {base}", self.ratio(side, base), bar, note=note)
+
+
+def timed(call: Side, times: int) -> list[float]:
+    """How long each of so many calls takes, in seconds."""
+    clock, marks = time.perf_counter, []
+    for _ in range(times):
+        start = clock()
+        call()
+        marks.append(clock() - start)
+    return marks
+
+
+def interleaved(sides: Mapping[str, Side], rounds: int = 40, calls: int = 60) -> Rounds:
+    """Measure the sides in turn, ``rounds`` times ``calls`` calls, each time beginning with another side."""
+    names, p50 = list(sides), {name: list[float]() for name in sides}
+    for side in sides.values():
+        timed(side, calls)  # connections, scripts, caches
+    for number in range(rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            p50[name].append(statistics.median(timed(sides[name], calls)))
+    return Rounds(p50)
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Run this thread, and the processes that it starts meanwhile, on one core."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def jain(shares: Iterable[float]) -> float:
+    """Jain's fairness index: 1 when all have the same, 1/n when one has all."""
+    values = list(shares)
+    return sum(values) ** 2 / (len(values) * sum(value * value for value in values))

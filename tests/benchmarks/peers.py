@@ -1,0 +1,146 @@
+"""What this package is compared with: other libraries as their users call them, and what one would write by hand."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import redis
+
+from django_redlock.backends.wire import words
+
+FREE = "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end"
+
+
+def hand_written(client: redis.Redis) -> Callable[[], None]:
+    """SET NX PX and EVALSHA through redis-py."""
+    sha = client.script_load(FREE)
+
+    def pair() -> None:
+        token = os.urandom(16).hex()
+        if not client.set("bench:hand", token, nx=True, px=30000):
+            raise RuntimeError("taken")
+        client.evalsha(sha, 1, "bench:hand", token)
+
+    return pair
+
+
+def redis_py(client: redis.Redis) -> Callable[[], None]:
+    """redis-py's own Lock."""
+
+    def pair() -> None:
+        with client.lock("bench:redis-py", timeout=30):
+            pass
+
+    return pair
+
+
+def python_redis_lock(client: redis.Redis) -> Callable[[], None]:
+    """python-redis-lock."""
+    import redis_lock
+
+    def pair() -> None:
+        with redis_lock.Lock(client, "bench:prl", expire=30):
+            pass
+
+    return pair
+
+
+class Wire:
+    """A bare socket to a Redis, for commands whose replies are one short line (or, for BLPOP, come at once)."""
+
+    def __init__(self, port: int) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", port))
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(self, *parts: bytes) -> bytes:
+        """Send a command and read what comes."""
+        self.sock.sendall(words(*parts))
+        return self.sock.recv(4096)
+
+
+def bare_socket(port: int) -> Callable[[], None]:
+    """The hand-written pair with no client library at all."""
+    wire = Wire(port)
+    sha = _loaded(wire)
+
+    def pair() -> None:
+        token = os.urandom(16).hex().encode()
+        if wire.ask(b"SET", b"bench:bare", token, b"NX", b"PX", b"30000") != b"+OK\r\n":
+            raise RuntimeError("taken")
+        wire.ask(b"EVALSHA", sha, b"1", b"bench:bare", token)
+
+    return pair
+
+
+def _loaded(wire: Wire) -> bytes:
+    return wire.ask(b"SCRIPT", b"LOAD", FREE.encode()).split(b"\r\n")[1]
+
+
+def polled(ports: Sequence[int]) -> Callable[[], None]:
+    """Redlock by hand: write to all sockets, poll until all have answered, and the same for the release."""
+    wires = {wire.sock.fileno(): wire for wire in map(Wire, ports)}
+    sha, poll = [_loaded(wire) for wire in wires.values()][0], select.poll()
+    for number in wires:
+        poll.register(number, select.POLLIN)
+
+    def asked(command: bytes, wanted: bytes) -> int:
+        for wire in wires.values():
+            wire.sock.sendall(command)
+        replies: list[bytes] = []
+        while len(replies) < len(wires):
+            replies += [wires[number].sock.recv(4096) for number, _ in poll.poll(1000)]
+        return replies.count(wanted)
+
+    def pair() -> None:
+        token = os.urandom(16).hex().encode()
+        if asked(words(b"SET", b"bench:poll", token, b"NX", b"PX", b"30000"), b"+OK\r\n") <= len(wires) // 2:
+            raise RuntimeError("no majority")
+        asked(words(b"EVALSHA", sha, b"1", b"bench:poll", token), b":1\r\n")
+
+    return pair
+
+
+def one_after_another(clients: Sequence[redis.Redis]) -> Callable[[], None]:
+    """Redlock by hand, one node after another, through redis-py."""
+    sha = [client.script_load(FREE) for client in clients][0]
+
+    def pair() -> None:
+        token = os.urandom(16).hex()
+        if sum(bool(client.set("bench:serial", token, nx=True, px=30000)) for client in clients) <= len(clients) // 2:
+            raise RuntimeError("no majority")
+        for client in clients:
+            client.evalsha(sha, 1, "bench:serial", token)
+
+    return pair
+
+
+def pottery(clients: Sequence[redis.Redis]) -> Callable[[], None]:
+    """pottery's Redlock."""
+    from pottery import Redlock
+
+    lock = Redlock(key="bench", masters=set(clients), auto_release_time=30)
+
+    def pair() -> None:
+        with lock:
+            pass
+
+    return pair
+
+
+def three_round_trips(client: redis.Redis) -> Callable[[], None]:
+    """ReplicaLock as published: ROLE, the lock script, WAIT for all replicas; then the release."""
+    take = client.register_script("if redis.call('set',KEYS[1],ARGV[1],'NX','PX',ARGV[2]) then return 1 end return 0")
+    free = client.register_script(FREE)
+
+    def pair() -> None:
+        token = os.urandom(16).hex()
+        role: Any = client.role()
+        if not take(keys=["bench:three"], args=[token, 30000]) or client.wait(len(role[2]), 250) < len(role[2]):
+            raise RuntimeError("not confirmed")
+        free(keys=["bench:three"], args=[token])
+
+    return pair

@@ -1,0 +1,76 @@
+"""A lock that a replica confirms, and what the quarantine costs a server."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.backends.server import ServerBackend
+from testproject.redis_server import RedisServer
+from tests.benchmarks import peers
+from tests.benchmarks.measure import Row, interleaved, one_core
+from tests.support.replicas import Replicated
+from tests.support.service import poll
+
+CALLS, ROUNDS = 200, 15
+
+
+def _armed(group: Replicated, **options: object) -> ReplicaBackend:
+    backend = ReplicaBackend(group.primary.url, min_replicas=1, **options)
+    poll(lambda: "armed" in backend.arm().values(), timeout=10, what="an armed primary")
+    return backend
+
+
+def replica() -> Iterator[Row]:
+    """Acquire and release with one replica, beside the published three round trips."""
+    with one_core(), Replicated(1) as group, group.primary.client() as client:
+        backend = _armed(group)
+
+        def ours() -> None:
+            with backend.lock("confirmed"):
+                pass
+
+        sides: dict[str, Callable[[], None]] = {
+            "ROLE, EVAL, WAIT": peers.three_round_trips(client),
+            "ReplicaBackend": ours,
+        }
+        rounds = interleaved(sides, calls=40)
+        backend.close()
+    yield from rounds.rows("ROLE, EVAL, WAIT", {"ReplicaBackend": 0.6})
+
+
+def quarantine() -> Iterator[Row]:
+    """What the quarantine adds to an acquire and to a release, in µs of server time."""
+    with one_core(), RedisServer() as server:
+        pair = [RedisBackend(server.url, quarantine=on, auto_renew=False, max_ttl=60) for on in (False, True)]
+        pair[1].arm()
+        yield from _cost("one node", server, pair, 6)
+    with one_core(), Replicated(1) as group:
+        without = ReplicaBackend(group.primary.url, min_replicas=1, quarantine=False, auto_renew=False)
+        yield from _cost("one replica", group.primary, [without, _armed(group, auto_renew=False)], 14)
+
+
+def _cost(where: str, server: RedisServer, backends: list[ServerBackend], bar: float) -> Iterator[Row]:
+    """The difference between the second backend and the first, round by round."""
+    spent = [(_spent(backends[0], server), _spent(backends[1], server)) for _ in range(ROUNDS)]
+    for index, (what, limit) in enumerate({"acquire": bar, "release": 1.0}.items()):
+        more = statistics.median(with_[index] - without[index] for without, with_ in spent)
+        note = " and ".join(f"{statistics.median(side[index] for side in column):.1f}" for column in zip(*spent, strict=True))
+        yield Row(f"quarantine's cost in {what}, {where}", more, limit, "µs", note=f"µs without, with: {note}")
+
+
+def _spent(backend: ServerBackend, server: RedisServer) -> tuple[float, float]:
+    """Server time in µs of one acquire and of one release: what commandstats says of EVALSHA."""
+    locks = [backend.lock(f"cost:{number}") for number in range(CALLS)]
+    spent = []
+    with server.client() as client:
+        for verb in ("acquire", "release"):
+            for lock in locks[:5]:  # scripts and connections
+                getattr(lock, verb)()
+            client.config_resetstat()
+            for lock in locks[5:]:
+                getattr(lock, verb)()
+            spent.append(client.info("commandstats")["cmdstat_evalsha"]["usec_per_call"])
+    return spent[0], spent[1]
