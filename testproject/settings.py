@@ -70,6 +70,8 @@ if nodes := os.environ.get("TESTPROJECT_NODES"):  # URLs of independent servers,
     REDLOCK["redlock"] = {"BACKEND": "django_redlock.backends.redlock.RedlockBackend", "LOCATION": nodes.split()}
 if primary := os.environ.get("TESTPROJECT_PRIMARY"):  # URL of a server that has replicas
     REDLOCK["replica"] = {"BACKEND": "django_redlock.backends.replica.ReplicaBackend", "LOCATION": primary}
+if hosts := os.environ.get("TESTPROJECT_ZOOKEEPER"):  # host:port,host:port
+    REDLOCK["zookeeper"] = {"BACKEND": "django_redlock.backends.zookeeper.ZooKeeperBackend", "LOCATION": hosts}
 CACHES = {
     "default": {
         "BACKEND": "django_redis.cache.RedisCache",

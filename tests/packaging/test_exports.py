@@ -25,6 +25,10 @@ PROMISED = {
     "django_redlock.signals": {"lock_acquired", "lock_lost", "lock_refused", "lock_released"},
     "django_redlock.models": {"HeldLock"},
     "django_redlock.backends.redis": {"RedisBackend"},
+    "django_redlock.backends.redlock": {"RedlockBackend"},
+    "django_redlock.backends.replica": {"ReplicaBackend"},
+    "django_redlock.backends.timestamp": {"TimestampBackend"},
+    "django_redlock.backends.zookeeper": {"ZooKeeperBackend"},
     "django_redlock.backends.locmem": {"LocMemBackend"},
     "django_redlock.backends.dummy": {"DummyBackend"},
 }
