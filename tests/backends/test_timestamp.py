@@ -117,7 +117,7 @@ def test_a_waiter_sees_that_old_code_is_done(backend, old):
     client = old(ttl=100)
     assert client.take()
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(backend.lock("stock").acquire, True, 10)
+        waiting = pool.submit(backend.lock("stock").acquire, True, 60)
         until = time.monotonic() + PATIENCE
         while (held := backend.describe("stock")) is None or not held.waiters:
             assert time.monotonic() < until
