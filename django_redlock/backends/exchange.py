@@ -145,12 +145,14 @@ async def aexchange(request: Exchange, settled: asyncio.Event | None = None) -> 
 
 
 async def _drop(route: Route, connection: Any, last_words: bytes | None, settled: asyncio.Event) -> None:
+    released = False
     try:
         async with asyncio.timeout(LINGER):
-            await settled.wait()
+            released = await settled.wait()
     except TimeoutError:
-        last_words = None
-    await route.adrop(connection, last_words)
+        pass
+    finally:  # also when the loop ends before
+        await route.adrop(connection, last_words if released else None)
 
 
 def _later(work: Coroutine[Any, Any, None]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from ..core.held import Held, read_held
 from ..core.keys import check_name, keys_for, name_of, scan_pattern
 from ..core.replies import trouble
 from ..core.requests import Batch, Command, Fault, Flow, Run
-from ..core.scripts import all_scripts, script
+from ..core.scripts import Script, all_scripts, script
 from .base import Listing
 from .checkup import health
 from .redis_io import Routes
@@ -96,9 +97,9 @@ def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool
     return bool(reply == 1)
 
 
-def load_scripts(node: int, route: Route) -> Flow[None]:
-    """Load every script into a server, so that the first acquire there needs no second try."""
-    for each in all_scripts():
+def load_scripts(node: int, route: Route, more: Iterable[Script] = ()) -> Flow[None]:
+    """Load every script, and ``more``, into a server, so that the first acquire there needs no second try."""
+    for each in (*all_scripts(), *more):
         yield Command((b"SCRIPT", b"LOAD", each.source), node, None, route)
 
 

@@ -108,15 +108,14 @@ class ServerBackend(Backend):
 
         Whether all of them answered. Never raises.
         """
-        whole = True
+        whole, guard = True, self._guard()
         for index in range(len(self.nodes)):
             routes = self.perform(Routes(index))
             if isinstance(routes, Fault):
                 whole = False
                 continue
             for route in routes:
-                self.drive(load_scripts(index, route))
-            guard = self._guard()
+                self.drive(load_scripts(index, route, guard.scripts() if guard else ()))
             if guard is not None and not self.with_replicas:
                 reply = self.perform(guard.touch(index))
                 whole = whole and not isinstance(served(reply), Fault)

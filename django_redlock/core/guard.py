@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from .lease import millis
 from .replies import NotServing, Quarantined
 from .requests import Fault, Run
-from .scripts import Script, script
+from .scripts import Script, all_scripts, script
 
 
 class Guard(NamedTuple):
@@ -27,6 +27,11 @@ class Guard(NamedTuple):
         args = self.args if prefix == self.prefix else self.args[:1]
         combined = _combined(prefix, run.script, len(args))
         return run._replace(script=combined, keys=(*run.keys, self.marker), args=(*run.args, *args))
+
+    def scripts(self) -> list[Script]:
+        """Every acquire script with the guard before it."""
+        bodies = [each for each in all_scripts() if each.name.endswith("_acquire")]
+        return [_combined(self.prefix, body, len(self.args)) for body in bodies]
 
     def touch(self, node: int = 0) -> Run:
         """Do nothing but start the clock of a quarantine that is due."""
