@@ -136,6 +136,16 @@ class ExclusionCases(Fixtures):
         assert not client.lock(name).acquire(False)
         second.release()
 
+    def test_one_who_left_is_not_woken(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
+        """One who has given up waiting doesn't swallow the wake-up of the next."""
+        lock = client.lock(name)
+        lock.acquire()
+        assert not other.lock(name).acquire(timeout=self.short)
+        waiting = spawn(other.lock(name).acquire, True, WAKE)
+        until_someone_waits(client, name)
+        lock.release()
+        assert waiting.result(PATIENCE)
+
     def test_waiters_one_after_another(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
         """All who wait get the lock, one at a time."""
         counter = Counter()
