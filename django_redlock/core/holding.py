@@ -132,14 +132,10 @@ class Holding:
 
     def _replaced(self, basis: Lease, outcome: Lease | Fault | None) -> None:
         """What became of the attempt to extend ``basis``."""
-        if isinstance(outcome, Fault):
-            left = basis.valid_until - self._store.clock()
-            renewal.watch(basis.claim.token, weakref.ref(self), max(0.0, min(left, basis.ttl / 20)))
-            return
         with _mutex:
             current = self._current()
             if current is None or current.claim.token != basis.claim.token:
-                return
+                return  # released meanwhile
             if isinstance(outcome, Lease):
                 # Two requests may have crossed, and the node keeps the last: only the earlier end is certain.
                 if current is not basis:
@@ -147,6 +143,9 @@ class Holding:
                 self._lease = outcome
         if isinstance(outcome, Lease):
             self._watch(outcome)
+        elif isinstance(outcome, Fault):
+            left = basis.valid_until - self._store.clock()
+            renewal.watch(basis.claim.token, weakref.ref(self), max(0.0, min(left, basis.ttl / 20)))
         else:
             self._lose(basis, "it was released by force, or the store has forgotten it")
 
