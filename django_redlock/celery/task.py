@@ -74,13 +74,14 @@ class SingleInstance(_Task):
             )
             return marked(result, getattr(result, "duplicate", False))
 
-        if self.app.conf.task_always_eager:
-            return send()
+        guard = self.redlock
+        fenced = bool(guard.options.mode.at_submit)
+        if fenced and self.app.conf.task_always_eager:
+            return send()  # which comes to `apply`
         task_id = task_id or uuid()
         message = Message(self._name_of(args, kwargs, options.get("serializer")), new_sending())
         headers = {"headers": {**(options.get("headers") or {}), HEADER: list(message)}}
-        guard = self.redlock
-        if not guard.options.mode.at_submit:
+        if not fenced:
             return send(**headers)
         ticket = guard.ticket(self, task_id, message, delay_of(self, options))
         current = self.request_stack.top

@@ -1,8 +1,8 @@
 """What a guarded task costs beside a plain one: CPU of sender and worker, requests to the lock store, threads.
 
-Run it with ``python -m tests.benchmarks.bench_celery``. A sender and a worker with the solo pool on a real Redis broker, the
-lock store on another Redis, rounds interleaved, the median of the ratios; celery-once and celery-singleton beside it where
-they are installed.
+Run it with ``make bench ONLY=celery``. A sender and a worker with the solo pool on a real Redis broker, the lock store
+on another Redis, rounds interleaved, the median of the ratios; celery-once and celery-singleton beside it where they
+are installed.
 """
 
 from __future__ import annotations

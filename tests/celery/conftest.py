@@ -20,7 +20,12 @@ from tests.support.service import poll
 
 ROOT = Path(__file__).parents[2]
 RUNNING: list[Child] = []  # workers, whose logs a failed test shows
-POOLS = {"prefork": ("-P", "prefork", "-c", "4"), "threads": ("-P", "threads", "-c", "4"), "solo": ("-P", "solo")}
+POOLS = {
+    "prefork": ("-P", "prefork", "-c", "4"),
+    "threads": ("-P", "threads", "-c", "4"),
+    "solo": ("-P", "solo"),
+    "gevent": ("-P", "gevent", "-c", "10"),
+}
 
 
 def pytest_collection_modifyitems(items):

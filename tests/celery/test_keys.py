@@ -100,6 +100,19 @@ def test_key_is_a_text_with_arguments_in_braces():
     assert name("order:{a[id]}", None, {"id": 4}) == "order:4"
 
 
+def test_a_simple_signature_has_one_key_too():
+    """The short cut for calls with all arguments given by position ends at the same name."""
+
+    def simple(a, b=2): ...
+
+    key = Key(simple, None, None)
+    calls = [((1, 2), {}), ((1,), {}), ((), {"b": 2, "a": 1}), ((1,), {"b": 2})]
+    assert {key.name("task", args, kwargs, "json") for args, kwargs in calls} == {"task(a=1,b=2)"}
+    for args in ((), (1, 2, 3)):
+        with pytest.raises(TypeError):
+            key.name("task", args, {}, "json")
+
+
 def test_unique_on_picks_arguments():
     """The others don't count; with none picked, every call is the same."""
     assert name(None, (), 1) == name(None, (), 2) == "task()"

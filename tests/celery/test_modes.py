@@ -109,6 +109,20 @@ def test_body_longer_than_the_lease_is_renewed(tasks, workers, seen, held):
     assert seen.overlap() == []
 
 
+def test_gevent(tasks, start_worker, seen, free):
+    """Smoke: one of many is run, and a body that yields keeps its lock for longer than its lease."""
+    pytest.importorskip("gevent")
+    queue = f"q-{seen.name}"
+    with start_worker("gevent", queue):
+        results = burst(tasks.executed, queue, seen.name, 20)
+        assert finish(results) == [seen.name] * 20
+        first = tasks.running.apply_async((seen.name, 3), queue=queue)
+        seen.wait("start", 2)
+        assert is_duplicate(tasks.running.apply_async((seen.name, 0), queue=queue, countdown=2.3).get(timeout=10))
+        assert finish([first]) == [seen.name]
+        free(f"running:{seen.name}")
+
+
 def test_the_record_says_who(tasks, workers, seen, held):
     """A queued and a running task show task, id, state and the worker's process."""
     queue = workers("prefork")

@@ -42,7 +42,7 @@ def test_reject_with_requeue(tasks, rabbit, seen, free):
 
 @pytest.mark.parametrize("kind", ["late", "late_running"])
 def test_killed_worker(tasks, rabbit, seen, kind):
-    """The message is delivered at once to another worker, which waits until the dead one's lease is over, and runs it."""
+    """The message is delivered at once to another worker, which waits for the end of the dead one's lease."""
     with rabbit.worker() as first, rabbit.worker():
         result = rabbit(getattr(tasks, kind), seen.name, 1)
         seen.wait("start")
