@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 
+from tests.faults.arena import Outcome
 from tests.faults.scenarios import CONTROLS, SCENARIOS, Scenario
 
 
@@ -55,7 +56,8 @@ def fought(name: str, scenario: Scenario, options: argparse.Namespace) -> bool:
             print(f"{name} seed {seed}: {type(error).__name__}: {error}", flush=True)
     took = time.monotonic() - began
     told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
-    said = f"{runs} runs, {hit} with overlaps, {stale} stale tokens, {broken} broken off"
+    share = Outcome([], counts, 0).availability
+    said = f"{runs} runs, {share:.1%} available, {hit} with overlaps, {stale} stale tokens, {broken} broken off"
     print(f"{name}: {said}, {took:.0f} s; {told}", flush=True)
     return bool(hit) if options.controls else not (hit or stale or broken)
 

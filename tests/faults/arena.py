@@ -28,7 +28,7 @@ from tests.support.sentinel import Sentinel
 from tests.support.service import poll, revive
 
 CLIENTS = 3  # processes
-SHORT = {"ttl": 0.5, "max_ttl": 0.6, "node_timeout": 0.1}  # seconds
+SHORT = {"ttl": 0.5, "max_ttl": 0.6, "node_timeout": 0.15}  # seconds
 RECOVERY = 20  # seconds within which there must be grants again
 
 
@@ -38,6 +38,12 @@ class Outcome(NamedTuple):
     overlaps: list[Any]
     counts: Counter[str]
     stale_tokens: int
+
+    @property
+    def availability(self) -> float:
+        """The share of attempts that the store could decide."""
+        told = self.counts["granted"] + self.counts["refused"]
+        return told / (told + self.counts["unavailable"] or 1)
 
 
 class Clients:
@@ -146,11 +152,14 @@ class Arena:
             for client in range(CLIENTS)
         ]
         self.clients.begin(jobs)
-        self.wait_for_grants(file, 3)
-        time.sleep(rng.uniform(0, 0.3))
-        fault(self, rng)
-        self.wait_for_grants(file, 3)
-        time.sleep(rng.uniform(0, 0.2))
+        try:
+            self.wait_for_grants(file, 3)
+            time.sleep(rng.uniform(0, 0.3))
+            fault(self, rng)
+            self.wait_for_grants(file, 3)
+            time.sleep(rng.uniform(0, 0.2))
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; meanwhile {dict(self.clients.end())}") from error
         counts = self.clients.end()
         beliefs = read(file)
         tokens = [int(belief.worker.partition("#")[2]) for belief in beliefs]
@@ -233,6 +242,13 @@ class WithReplicas(Arena):
         for proxy in self.proxies:
             proxy.restore()
         self.lead()
+
+
+class Asynchronous(WithReplicas):
+    """The same for a backend that knows nothing of replicas."""
+
+    backend = RedisBackend
+    options = Arena.options
 
 
 class WithSentinels(Arena):

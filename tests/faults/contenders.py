@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from django_redlock.core.events import Event
 from django_redlock.core.lock import Lock
 from django_redlock.errors import LockLost, LockNotHeld, LockUnavailable
 from tests.support.overlap import believing
@@ -44,13 +45,21 @@ def contend(channel: Channel) -> None:
         job = Job(**channel.hear("fight", timeout=600))
         module, _, name = job.backend.rpartition(".")
         backend = getattr(import_module(module), name)(job.location, **job.options)
+        backend.hook = _note_loss
         counts = asyncio.run(_coroutines(channel, backend, job)) if job.in_asyncio else _threads(channel, backend, job)
         backend.close()
         channel.say("stopped", **counts)
 
 
+def _note_loss(event: Event) -> None:
+    """The moment from which a lock says that it is lost: it is freed right after that."""
+    if event.kind == "lost":
+        event.lock.lost_at = time.monotonic()
+
+
 def _threads(channel: Channel, backend: Any, job: Job) -> Counter[str]:
     over = threading.Event()
+    backend.health()  # connects to every node
     with ThreadPoolExecutor(LANES) as pool:
         lanes = [pool.submit(_fight, backend, job, lane, over) for lane in range(LANES)]
         try:
@@ -86,6 +95,7 @@ def _fight(backend: Any, job: Job, lane: int, over: threading.Event) -> Counter[
 
 async def _coroutines(channel: Channel, backend: Any, job: Job) -> Counter[str]:
     over = asyncio.Event()
+    await backend.ahealth()
     lanes = [asyncio.create_task(_afight(backend, job, lane, over)) for lane in range(LANES)]
     try:
         await asyncio.to_thread(channel.hear, "stop", 60)
@@ -129,7 +139,7 @@ def _belief(lock: Lock, job: Job, lane: int) -> Iterator[Any]:
 
         def look() -> bool:
             if lock._lost:  # it was told so
-                believe(min(lease.valid_until, time.monotonic()))
+                believe(min(lease.valid_until, getattr(lock, "lost_at", time.monotonic())))
                 return False
             current = lock._lease
             if current is not None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from django_redlock.backends.dialing import LEFT_OUT
 from django_redlock.core.scripts import script
 from testproject.redis_server import RedisServer
 from tests.faults.arena import (
@@ -18,23 +19,26 @@ from tests.faults.arena import (
     Alone,
     AloneWithAof,
     Arena,
+    Asynchronous,
     Five,
     FiveWithAof,
     WithReplicas,
     WithSentinels,
     paused,
 )
+from tests.support.service import revive
 
 Fault = Callable[[Any, random.Random], None]
 
 
 class Scenario(NamedTuple):
-    """A kind of store, what is done to it, and options that differ from the usual."""
+    """A kind of store, what is done to it, and options that differ from the usual. `available`: all the while."""
 
     arena: type[Arena]
     fault: Fault
     options: dict[str, Any] = {}
     forks: bool = False
+    available: bool = False
 
 
 # ── what is done to servers ──────────────────────────────────────────────────────────────────
@@ -104,6 +108,22 @@ def pause_servers(arena: Arena, rng: random.Random) -> None:
     time.sleep(rng.uniform(0.05, 1.0))
     for server in servers:
         server.resume()
+
+
+def lose_minority(arena: Arena, rng: random.Random) -> None:
+    """Two of five hang, die, come back or can't be reached, some of them together; a majority is up all the while."""
+    for _ in range(2):
+        first, second = rng.sample(range(len(arena.servers)), 2)
+        arena.servers[first].pause()
+        if rng.random() < 0.5:
+            arena.servers[second].kill()
+        else:
+            arena.proxies[second].drop()
+        time.sleep(rng.uniform(0.05, 0.4))
+        arena.servers[first].resume()
+        revive(arena.servers[second])
+        arena.proxies[second].restore()
+        time.sleep(LEFT_OUT + arena.options["max_ttl"] + 0.2)  # until all five serve again: or else three are missing
 
 
 def flush(arena: Arena, rng: random.Random) -> None:
@@ -317,6 +337,9 @@ SCENARIOS: dict[str, Scenario] = {
     },
     "redlock-restart_majority_empty": Scenario(Five, restart_majority_empty),
     "redlock-restart_in_turn": Scenario(Five, restart_in_turn),
+    "redlock-lose_minority": Scenario(Five, lose_minority, {"node_timeout": 0.25}, available=True),
+    "redis-promote_lagging": Scenario(Asynchronous, promote_lagging),
+    "redis-promote_twice": Scenario(Asynchronous, promote_twice),
     "redis-restart_with_aof": Scenario(AloneWithAof, restart_with_aof),
     "redlock-restart_with_aof": Scenario(FiveWithAof, restart_with_aof),
     **{
@@ -335,12 +358,15 @@ SCENARIOS: dict[str, Scenario] = {
     "sentinel-sentinels_fail_over": Scenario(WithSentinels, sentinels_fail_over),
 }
 
+# A primary with asynchronous replicas is not saved by the quarantine alone where the old one goes on.
 _OFF = {"quarantine": False}
 _ASYNCHRONOUS = {"quarantine": False, "min_replicas": 0}
 CONTROLS: dict[str, Scenario] = {
     "redis-restart_empty": Scenario(Alone, restart_empty, _OFF),
     "redis-restart_old_data": Scenario(Alone, restart_old_data, _OFF),
     "redis-flush": Scenario(Alone, flush, _OFF),
+    "redis-promote_lagging": Scenario(Asynchronous, promote_lagging, _OFF),
+    "redis-split_brain": Scenario(Asynchronous, split_brain),
     "redlock-restart_majority_empty": Scenario(Five, restart_majority_empty, _OFF),
     "redlock-restart_in_turn": Scenario(Five, restart_in_turn, _OFF),
     "replica-promote_lagging": Scenario(WithReplicas, promote_lagging, _ASYNCHRONOUS),

@@ -79,6 +79,7 @@ def test_no_overlap(name, fought):
     for number, outcome in enumerate(outcomes):
         assert outcome.counts["granted"] >= 6
         assert not outcome.overlaps, f"seed {seed + number}: {outcome.overlaps[0]}"
+        assert not SCENARIOS[name].available or outcome.availability >= 0.95
         assert not outcome.stale_tokens, f"seed {seed + number}: {outcome.stale_tokens} fencing tokens did not grow"
 
 
