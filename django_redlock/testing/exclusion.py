@@ -128,11 +128,11 @@ class ExclusionCases(Fixtures):
         """One who waits gets the lock soon after its release."""
         lock, second = client.lock(name), other.lock(name)
         lock.acquire()
-        waiting = spawn(second.acquire, True, WAKE)
+        waiting = spawn(second.acquire, True, PATIENCE)
         until_someone_waits(client, name)
         assert not waiting.done()
         lock.release()
-        assert waiting.result(PATIENCE)
+        assert waiting.result(WAKE)
         assert not client.lock(name).acquire(False)
         second.release()
 
@@ -141,17 +141,17 @@ class ExclusionCases(Fixtures):
         lock = client.lock(name)
         lock.acquire()
         assert not other.lock(name).acquire(timeout=self.short)
-        waiting = spawn(other.lock(name).acquire, True, WAKE)
+        waiting = spawn(other.lock(name).acquire, True, PATIENCE)
         until_someone_waits(client, name)
         lock.release()
-        assert waiting.result(PATIENCE)
+        assert waiting.result(WAKE)
 
     def test_waiters_one_after_another(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
         """All who wait get the lock, one at a time."""
         counter = Counter()
 
         def wait(user: Client) -> None:
-            with user.lock(name, blocking_timeout=2 * WAKE):
+            with user.lock(name, blocking_timeout=PATIENCE):
                 counter.visit()
 
         lock = client.lock(name)
@@ -160,7 +160,7 @@ class ExclusionCases(Fixtures):
         until_someone_waits(client, name, len(waiting))
         lock.release()
         for each in waiting:
-            each.result(PATIENCE)
+            each.result(WAKE)
         assert (counter.visits, counter.most) == (8, 1)
 
     @pytest.mark.parametrize("shared", [True, False], ids=["one-handle", "a-handle-each"])

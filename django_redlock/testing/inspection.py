@@ -155,10 +155,10 @@ class InspectionCases(Fixtures):
         """One who waits gets a lock that is freed by force."""
         lock = client.lock(name)
         lock.acquire()
-        waiting = spawn(other.lock(name).acquire, True, WAKE)
+        waiting = spawn(other.lock(name).acquire, True, PATIENCE)
         until_someone_waits(client, name)
         assert client.force_release(name)
-        assert waiting.result(PATIENCE)
+        assert waiting.result(WAKE)
 
     def test_former_holder_learns(self, client: Client, other: Client, name: str) -> None:
         """The holder of a lock that was freed by force learns it with the next renewal, and its on_lost is called."""

@@ -97,10 +97,10 @@ class ForkCases(Fixtures):
             pytest.skip("a store of one process")
         lock = client.lock(name)
         lock.acquire()
-        waiting = spawn(in_child, lambda: client.again().adopt(lock).acquire(timeout=WAKE))
+        waiting = spawn(in_child, lambda: client.again().adopt(lock).acquire(timeout=PATIENCE))
         until_someone_waits(client, name)
         lock.release()
-        assert waiting.result(PATIENCE) is True
+        assert waiting.result(WAKE) is True
 
 
 class InterruptionCases(Fixtures):
