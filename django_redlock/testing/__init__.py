@@ -3,15 +3,5 @@
 import pytest
 
 # Plain asserts of the suite say what they compared, also in other people's test runs.
-_CASES = (
-    "faces",
-    "fixtures",
-    "handles",
-    "exclusion",
-    "leases",
-    "interruptions",
-    "inspection",
-    "reentrant",
-    "conformance",
-)
+_CASES = ("faces", "fixtures", "handles", "exclusion", "leases", "interruptions", "inspection", "conformance")
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _CASES))
