@@ -46,7 +46,7 @@ def connected():
 
 @pytest.fixture
 def backend(connected, zookeeper):
-    return connected(zookeeper.hosts)
+    return connected(zookeeper.hosts, session_timeout=30)
 
 
 @pytest.fixture
@@ -287,7 +287,7 @@ def test_many_are_renewed_together(backend, unique):
     for lock in locks:
         lock.acquire()
     assert backend.force_release(locks[7].name)
-    leases = [(lock._lease, 9) for lock in locks]
+    leases = [(lock._lease, 30) for lock in locks]
     outcomes = backend.drive(backend.rule.extend_many(locks[0]._primitive, leases))
     assert [number for number, outcome in enumerate(outcomes) if outcome is None] == [7]
     assert all(
@@ -300,13 +300,18 @@ def test_many_are_renewed_together(backend, unique):
 
 def test_session_expiry_is_told_at_once(zookeeper, backend, other, unique):
     """When the server ends the session every lock of it is lost at that moment, long before its lease ends."""
-    told = threading.Event()
-    lock = backend.lock(unique, ttl=300, on_lost=lambda _: told.set())
+    told, left = threading.Event(), []
+
+    def on_lost(lock):
+        left.append(lock._lease.valid_until - time.monotonic())
+        told.set()
+
+    lock = backend.lock(unique, ttl=300, auto_renew=False, on_lost=on_lost)
     lock.acquire()
-    left = lock.remaining
     assert not lock.lost
     zookeeper.expire(backend._session.client)
-    assert told.wait(left / 2)
+    assert told.wait(PATIENCE)
+    assert left[0] > 0
     assert lock.lost
     with pytest.raises(LockLost):
         lock.check()
