@@ -53,7 +53,7 @@ class Party:
         open_: dict[int, tuple[int, Line]] = {}
         poll = select.poll()
         try:
-            for place, line in self._lines(asks, family, now):
+            for place, line in self._lines(asks, family, now, waiting=not decided(replies)):
                 sent = self._send(line, asks[place], now) if isinstance(line, Line) else line
                 if isinstance(sent, Line):
                     open_[sent.fileno()] = place, sent
@@ -82,8 +82,10 @@ class Party:
             for place, line in open_.values():  # no answer in time, or interrupted
                 replies[place] = self._give_up(line, asks[place].node, TimeoutError("no answer in time"))
 
-    def _lines(self, asks: Sequence[Run | Batch], family: bytes, now: float) -> list[tuple[int, Line | Fault]]:
-        """For each ask the connection to use, or why there is none."""
+    def _lines(
+        self, asks: Sequence[Run | Batch], family: bytes, now: float, *, waiting: bool
+    ) -> list[tuple[int, Line | Fault]]:
+        """For each ask the connection to use, or why there is none. ``waiting``: somebody needs a majority's answers."""
         lines: list[tuple[int, Line | Fault]] = []
         missing: list[int] = []
         for place, ask in enumerate(asks):
@@ -94,7 +96,7 @@ class Party:
             else:
                 lines.append((place, line))
         if missing:
-            wanted = len(self._nodes) // 2 + 1 - len(lines)
+            wanted = len(self._nodes) // 2 + 1 - len(lines) if waiting else 0
             nodes = [asks[place].node for place in missing]
             # When a majority is there nobody waits for the others, and those that failed lately are let be.
             dial = nodes if wanted > 0 else [node for node in nodes if not self._dialer.failure(node, now)]

@@ -10,7 +10,7 @@ import pytest
 from django_redlock.backends.server import ServerBackend
 from django_redlock.testing.faces import AsyncClient, Client, SyncClient
 
-SHORT = {"ttl": 1, "max_ttl": 1.5, "node_timeout": 0.1}  # seconds
+SHORT = {"ttl": 2, "max_ttl": 2.5, "node_timeout": 0.25}  # seconds
 
 
 @pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])

@@ -161,14 +161,14 @@ def failing(call):
 
 def test_without_quarantine_there_are_two(five, client_of):
     """With quarantine switched off the same restart gives the lock away twice."""
-    options = {"quarantine": False, "key_prefix": "open"}
+    options = {"quarantine": False, "key_prefix": "open", "ttl": 10, "max_ttl": 10}
     holder, other = client_of(store(five, **options)), client_of(store(five, **options))
     lock = holder.lock("stock", auto_renew=False)
     assert lock.acquire()
     for server in five[:3]:
         server.kill()
         server.start()
-    assert other.lock("stock").acquire(blocking=False)
+    assert other.lock("stock").acquire(timeout=5)
     assert not lock.lost
 
 

@@ -10,6 +10,7 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable
+from django_redlock.testing.faces import AsyncClient, SyncClient
 from tests.backends.conftest import SHORT
 from tests.support.proxy import Proxy
 from tests.support.replicas import Replicated, wait_in_sync
@@ -259,22 +260,26 @@ def extended(lock):
     return False
 
 
-def test_follows_sentinels(sentinel, client_of):
-    """After a failover the same backend grants on the new master, without a restart."""
+def test_follows_sentinels(sentinel):
+    """After a failover the same backend grants on the new master, without a restart, in both colours."""
     backend = ReplicaBackend(sentinel.url, **{**OPTIONS, "key_prefix": f"s{time.monotonic_ns()}"})
     backend.arm()
-    client = client_of(backend)
-    assert granted(client)
-    former = sentinel.master
-    former.kill()
-    master = sentinel.wait_for_new_master(former)
-    former.start()
-    wait_in_sync(master, [server for server in sentinel.servers if server is not master])
-    poll(lambda: granted(client), timeout=20, what="grants by the new master")
-    lock = client.lock("stock")
-    assert lock.acquire()
-    assert has(master, f"{backend.key_prefix}:{{stock}}")
-    lock.release()
+    with contextlib.ExitStack() as ends:
+        clients = [kind(backend) for kind in (SyncClient, AsyncClient)]
+        for client in clients:
+            ends.callback(client.close)
+            assert granted(client)
+        former = sentinel.master
+        former.kill()
+        master = sentinel.wait_for_new_master(former)
+        former.start()
+        wait_in_sync(master, [server for server in sentinel.servers if server is not master])
+        for client in clients:
+            poll(lambda client=client: granted(client), timeout=20, what="grants by the new master")
+        lock = clients[0].lock("stock")
+        assert lock.acquire()
+        assert has(master, f"{backend.key_prefix}:{{stock}}")
+        lock.release()
 
 
 def test_without_replicas(redis_server, client_of):

@@ -343,7 +343,7 @@ SCENARIOS: dict[str, Scenario] = {
     "redis-restart_with_aof": Scenario(AloneWithAof, restart_with_aof),
     "redlock-restart_with_aof": Scenario(FiveWithAof, restart_with_aof),
     **{
-        f"replica-{fault.__name__}": Scenario(WithReplicas, fault)
+        f"replica-{fault.__name__}": Scenario(WithReplicas, fault, forks=fault is let_fork)
         for fault in (
             promote_lagging,
             split_brain,
@@ -352,7 +352,12 @@ SCENARIOS: dict[str, Scenario] = {
             restart_primary,
             cut_off_replicas,
             lose_replies,
+            cut_connections,
+            swallow,
+            deliver_late,
             pause_clients,
+            kill_clients,
+            let_fork,
         )
     },
     "sentinel-sentinels_fail_over": Scenario(WithSentinels, sentinels_fail_over),
