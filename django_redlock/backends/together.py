@@ -85,7 +85,7 @@ class Party:
     def _lines(
         self, asks: Sequence[Run | Batch], family: bytes, now: float, *, waiting: bool
     ) -> list[tuple[int, Line | Fault]]:
-        """For each ask the connection to use, or why there is none. ``waiting``: somebody needs a majority's answers."""
+        """For each ask the connection to use, or why there is none. ``waiting``: somebody needs the answers."""
         lines: list[tuple[int, Line | Fault]] = []
         missing: list[int] = []
         for place, ask in enumerate(asks):
