@@ -11,7 +11,7 @@ from itertools import repeat
 from .scenario import Setting, Violation, play
 
 # Of ten seeds: so many of each rule.
-SHARE = ("quorum", "quorum", "quorum", "quorum", "single", "single", "single", "single", "single", "single")
+SHARE = ("quorum", "quorum", "quorum", "quorum", "single", "single", "single", "replicas", "replicas", "replicas")
 
 
 def attempt(seed: int, rule: str) -> tuple[int, str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django_redlock.core.requests import Await, Batch, Fault, Flow, Run, Signal, Sleep, Together
+from django_redlock.core.requests import Await, Batch, Confirmed, Fault, Flow, Run, Signal, Sleep, Together
 from django_redlock.errors import LockError
 
 from .network import Connection, Network, Then
+from .replication import Member
 from .servers import Server
 
 
@@ -43,7 +44,14 @@ class Performer:
 
     def perform(self, request: Any, then: Then) -> None:
         """Carry out one request."""
-        kinds = {Run: self._run, Sleep: self._sleep, Together: self._together, Await: self._await, Signal: self._signal}
+        kinds = {
+            Run: self._run,
+            Sleep: self._sleep,
+            Together: self._together,
+            Await: self._await,
+            Signal: self._signal,
+            Confirmed: self._confirmed,
+        }
         kind = type(request)
         if kind is Batch:
             self._one(request.node, request.runs, b"", lambda reply: then(_spread(request, reply)))
@@ -89,6 +97,31 @@ class Performer:
 
         connection = Connection(self._network, server, self._who)
         self._ask(connection, work, self._timeout + request.seconds, undo, then)
+
+    def _confirmed(self, request: Confirmed, then: Then) -> None:
+        runs, replicas, seconds = request
+        server = self._servers[0]
+
+        def work(reply: Then) -> None:
+            replies = [server.run(run) for run in runs]
+            serving = not (isinstance(replies[0], list) and replies[0][0] >= 2) and isinstance(server, Member)
+            if serving and not isinstance(replies[0], Exception):
+                server.wait(replicas, seconds, lambda count: reply((replies, self._count(count))))
+            else:
+                reply((replies, 0))
+
+        def answered(reply: Any) -> None:
+            if not isinstance(reply, Fault) and isinstance(reply[0][0], Exception):
+                reply = Fault(reply[0][0])
+            then(reply)
+
+        last = runs[0].undo
+        undo = None if last is None else lambda reply: reply(server.run(last))
+        connection = Connection(self._network, server, self._who)
+        self._ask(connection, work, self._timeout + seconds, undo, answered)
+
+    def _count(self, count: int) -> int:
+        return count
 
     def _together(self, request: Together, then: Then) -> None:
         asks, decided, family = request
@@ -139,7 +172,7 @@ class Performer:
             then(reply)
 
         def work(reply: Then) -> None:
-            reply([server.run(run) for run in runs])
+            reply([_read(server.run(run)) for run in runs])
 
         last = runs[0].undo
         undo = None if last is None else lambda reply: reply(server.run(last))
@@ -175,6 +208,10 @@ class Performer:
     def _broken(self, server: Server) -> Fault:
         # Whether a connection that is found broken was a fresh one is chance here.
         return Fault(ConnectionError("closed"), stale=self._world.chance(0.5), where=server.name)
+
+
+def _read(reply: Any) -> Any:
+    return Fault(reply) if isinstance(reply, Exception) else reply
 
 
 def _spread(batch: Batch, reply: Any) -> list[Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, NoReturn
 
 from django_redlock.core.flows.quorum import Quorum
+from django_redlock.core.flows.replicated import Replicated
 from django_redlock.core.flows.single import SingleNode
-from django_redlock.core.guard import quarantine
+from django_redlock.core.guard import quarantine, replica_quarantine
 from django_redlock.core.lease import Claim, Lease, millis
 from django_redlock.core.requests import Run
 from django_redlock.core.scripts import script
@@ -17,11 +18,12 @@ from django_redlock.core.store import Rule
 from .clients import Client
 from .network import SLOW, Network
 from .performer import Performer
+from .replication import Member, ReplicaSet, View
 from .servers import Server
 from .world import Clock, World
 
 MAX_TTL = 4.0
-DURATION = 7.0
+DURATION = {"quorum": 7.0, "single": 7.0, "replicas": 20.0}  # a promotion costs some seconds without grants
 TIMEOUT = 0.25
 RATE = 0.004  # how far a clock may be off: two of them differ by less than the drift that is allowed for
 
@@ -56,16 +58,23 @@ class Scenario:
         self.world = World(seed)
         self.setting = setting
         chance = self.world.random
-        count = chance.choice((3, 5)) if setting.rule == "quorum" else 1
+        count = {"quorum": chance.choice((3, 5)), "replicas": chance.choice((2, 3, 4)), "single": 1}[setting.rule]
         self.ttl = chance.uniform(0.8, MAX_TTL)
+        self.duration = DURATION[setting.rule]
         self.network = Network(self.world, chance.choice((0.0, 0.02, 0.1)), chance.choice((0.0, 0.02)))
         if setting.slow is not None:
             self.network.slow = setting.slow
         if setting.calm:
             self.ttl, self.network.slow, self.network.cut = MAX_TTL, 0.1, 0.0
-        self.servers = [
-            Server(self.world, f"node-{index}", self._rate(), chance.uniform(-5, 5) + 1.8e9) for index in range(count)
+        kind = Member if setting.rule == "replicas" else Server
+        # A promoted replica may not know the last fencing token. It grants nothing for longer than the clocks differ.
+        apart = 1.0 if setting.rule == "replicas" else 5.0
+        self.servers: list[Server] = [
+            kind(self.world, f"node-{index}", self._rate(), chance.uniform(-apart, apart) + 1.8e9)
+            for index in range(count)
         ]
+        members = [server for server in self.servers if isinstance(server, Member)]
+        self.replicas = ReplicaSet(self.world, members) if members else None
         self.clients = [self._client(f"client-{index}") for index in range(chance.choice((2, 3, 5)))]
         self.grants = 0
         self._tokens: dict[str, int] = {}  # name -> the last fencing token
@@ -77,7 +86,8 @@ class Scenario:
     def _client(self, name: str) -> Client:
         clock = Clock(self.world, self._rate(), self.world.random.uniform(0, 1e5))
         client = Client(self.world, name, clock, self, self.ttl, fencing=self.world.seed % 2 == 0)
-        client.performer = self.setting.performer(self.network, self.servers, name, TIMEOUT, client.later)
+        servers: Sequence[Server] = self.servers if self.replicas is None else View(self.world, self.replicas)
+        client.performer = self.setting.performer(self.network, servers, name, TIMEOUT, client.later)
         client.rule = self._rule(clock)
         return client
 
@@ -85,6 +95,16 @@ class Scenario:
         guard = quarantine("sim", MAX_TTL) if self.setting.quarantine else None
         if self.setting.make is not None:
             return self.setting.make(len(self.servers), clock, guard, self.world.random.uniform)
+        if self.setting.rule == "replicas":
+            return Replicated(
+                clock,
+                key_prefix="sim",
+                max_ttl=MAX_TTL,
+                replicas="majority" if self.setting.quarantine else len(self.servers) // 2,
+                wait=TIMEOUT,
+                lag=2,
+                quarantine=self.setting.quarantine,
+            )
         if self.setting.rule == "single":
             return SingleNode(clock, guard)
         return Quorum(len(self.servers), clock, guard, self.world.random.uniform)
@@ -132,8 +152,9 @@ class Scenario:
 
     def arm(self) -> None:
         """Take the new servers into service."""
+        with_replicas = b"%d" % (self.replicas is not None)
         for server in self.servers:
-            server.run(Run(script("arm"), (b"sim:marker",), (millis(MAX_TTL), b"0")))
+            server.run(Run(script("arm"), (b"sim:marker",), (millis(MAX_TTL), with_replicas)))
 
     def faults(self) -> None:
         """Plan what goes wrong, at random times."""
@@ -142,7 +163,7 @@ class Scenario:
             return
         for _ in range(chance.randrange(6)):
             server = chance.choice(self.servers)
-            when = chance.uniform(0, DURATION)
+            when = chance.uniform(0, self.duration)
             if chance.random() < 0.6:
                 memory, downtime = chance.choice(("all", "old", "none")), chance.uniform(0.01, 3)
                 self.world.at(when, partial(server.crash, downtime, memory))
@@ -150,9 +171,11 @@ class Scenario:
                 self.world.at(when, partial(server.pause, chance.uniform(0.1, 3)))
             else:
                 self.world.at(when, server.flush)
-            self.world.at(chance.uniform(0, DURATION), server.save)
+            self.world.at(chance.uniform(0, self.duration), server.save)
+        for _ in range(chance.randrange(4) if self.replicas else 0):
+            self.world.at(chance.uniform(0, self.duration), self.replicas.fail_over)  # type: ignore[union-attr]
         for _ in range(chance.randrange(4)):
-            client, when = chance.choice(self.clients), chance.uniform(0, DURATION)
+            client, when = chance.choice(self.clients), chance.uniform(0, self.duration)
             if chance.random() < 0.7:
                 self.world.at(when, partial(client.pause, chance.uniform(0.1, 2 * MAX_TTL)))
             else:
@@ -164,11 +187,11 @@ class Scenario:
         self.faults()
         names = ["a", "b"][: self.world.random.choice((1, 2))]
         for client in self.clients:
-            self.world.after(self.world.random.uniform(0, 0.5), partial(client.live, names, DURATION))
-        self.world.run(DURATION)
+            self.world.after(self.world.random.uniform(0, 0.5), partial(client.live, names, self.duration))
+        self.world.run(self.duration)
         self.network.slow = self.network.cut = 0.0
         self.world.say("", "── the faults stop ──")
-        self.world.run(DURATION + 6 * MAX_TTL)
+        self.world.run(self.duration + 6 * MAX_TTL)
         self.at_rest(names)
         return Outcome(self.grants, self.world.log)
 
@@ -180,9 +203,12 @@ class Scenario:
             if not server.up:
                 self.fail(f"{server.name} did not come back")
         guard = quarantine("sim", MAX_TTL)
-        for server in self.servers:  # a quarantine begins when the server is first asked
-            server.run(guard.over(Run(script("touch"), (b"sim:marker",), (b"0",))))
-        self.world.run(self.world.now + MAX_TTL + 0.1)
+        if self.replicas is not None:
+            guard = replica_quarantine("sim", MAX_TTL, 2, 9, "majority")
+        for _ in range(2):  # a quarantine begins when the server is first asked, and enough replicas follow it
+            for server in self.servers:
+                server.run(guard.touch())
+            self.world.run(self.world.now + MAX_TTL + 4)
         for name in names:
             fresh = self._client(f"fresh-{name}")
             before = self.grants

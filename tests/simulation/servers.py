@@ -114,8 +114,12 @@ class Server:
             self.model = self._new_model()
             self.model.data, self.model.ends = copy.deepcopy(kept)
             self.world.say(self.name, "is back")
+            self.restarted()
 
         self.world.after(downtime, restart)
+
+    def restarted(self) -> None:
+        """What follows a restart."""
 
     def flush(self) -> None:
         """FLUSHALL."""

@@ -39,7 +39,7 @@ def found(setting: Setting, seeds: int) -> str:
     pytest.fail(f"{seeds} seeds found nothing")
 
 
-@pytest.mark.parametrize("rule", ["quorum", "single"])
+@pytest.mark.parametrize("rule", ["quorum", "single", "replicas"])
 def test_it_finds_what_quarantine_prevents(rule: str) -> None:
     """Without quarantine a server that forgot a lock grants it again."""
     assert "both hold" in found(Setting(rule, quarantine=False), 400)
@@ -51,6 +51,18 @@ def test_it_finds_clocks_that_run_apart(rule: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(lease, "DRIFT", 0.0)
     monkeypatch.setattr(lease, "PRECISION", 0.0)
     assert "both hold" in found(Setting(rule), 600)
+
+
+class Credulous(Performer):
+    """Takes every write for confirmed."""
+
+    def _count(self, count: int) -> int:
+        return count + 99
+
+
+def test_it_finds_writes_that_no_replica_has() -> None:
+    """A grant that counts before replicas have it is given again after a failover, or on both sides of one."""
+    assert "both hold" in found(Setting("replicas", performer=Credulous), 1000)
 
 
 class ToGrantersOnly(Performer):

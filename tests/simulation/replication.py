@@ -1,0 +1,213 @@
+"""A primary with replicas: asynchronous replication, acknowledgements, and promotions of which not everybody hears."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django_redlock.core.requests import Run
+
+from .redis_model import RedisError
+from .servers import Server
+from .world import World
+
+LINK = 0.0002, 0.01  # seconds that a write takes to a replica, or its acknowledgement back
+PING = 1.0  # a replica acknowledges once a second, asked or not
+
+
+class Member(Server):
+    """A server that is the primary, or replicates another."""
+
+    def __init__(self, world: World, name: str, rate: float, offset: float) -> None:
+        self.master: Member | None = None
+        self.reachable = True  # by the other members
+        self.term = 0
+        super().__init__(world, name, rate, offset)
+        self.offset = 0
+        self._seen: dict[Member, tuple[int, float]] = {}  # replica -> what it acknowledged, and when
+        self._waiting: list[tuple[int, int, Callable[[int], None]]] = []
+        self._applied = 0.0
+        self.model.wrote = self._wrote
+
+    def _new_model(self) -> Any:
+        model = super()._new_model()
+        model.wrote = self._wrote
+        return model
+
+    @property
+    def replid(self) -> str:
+        """New with each promotion."""
+        text = f"{self.world.seed} {self.name} {self.term}"
+        return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+    def _info(self, section: str) -> str:
+        lines = [super()._info(section), f"master_replid:{self.replid}"]
+        for index, (replica, (_, when)) in enumerate(self._seen.items()):
+            lag = int(self.world.now - when)
+            lines.append(f"slave{index}:ip={replica.name},state=online,offset=0,lag={lag}")
+        return "\r\n".join(lines)
+
+    def run(self, run: Run) -> Any:
+        """The reply of a script; a replica takes no writes."""
+        if self.master is not None:
+            return RedisError("READONLY You can't write against a read only replica.")
+        return super().run(run)
+
+    # ── replication ──────────────────────────────────────────────────────────────────────────
+
+    def follow(self, master: Member) -> None:
+        """Replicate ``master``: a full copy first."""
+        self.master, self._seen, self._waiting = master, {}, []
+        term, life = master.term, self.life
+
+        def copied() -> None:
+            if self.master is not master or self.life != life or master.term != term:
+                return
+            if not self._linked(master, term):
+                self.world.after(0.5, copied)
+            else:
+                self.model.data, self.model.ends = copy.deepcopy((master.model.data, master.model.ends))
+                self._acknowledge(master, term, master.offset)
+                self._ping(master, term, life)
+
+        self.world.after(self.world.random.uniform(0.01, 1.0), copied)
+
+    def restarted(self) -> None:
+        """Find one's place again, and with it the replicas theirs."""
+        self.offset, self._seen, self._waiting = 0, {}, []
+        self.rejoin(self)
+
+    def rejoin(self, member: Member) -> None:
+        """Set by the group."""
+
+    def promote(self) -> None:
+        """Become the primary, with what has arrived so far."""
+        self.master, self._seen, self._waiting = None, {}, []
+        self.term += 1
+        self.world.say(self.name, "is promoted")
+
+    def _linked(self, master: Member, term: int) -> bool:
+        up = self.up and master.up and self.reachable and master.reachable
+        return up and self.master is master and master.term == term and master.master is None
+
+    def _ping(self, master: Member, term: int, life: int) -> None:
+        if self.master is master and self.life == life:
+            if self._linked(master, term):
+                self._acknowledge(master, term, master._seen.get(self, (0, 0.0))[0])
+            self.world.after(PING, lambda: self._ping(master, term, life))
+
+    def _wrote(self, key: str) -> None:
+        if self.master is not None or not hasattr(self, "offset"):
+            return
+        self.offset += 1
+        offset, term = self.offset, self.term
+        value, ends = copy.deepcopy(self.model.data.get(key)), self.model.ends.get(key)
+        for replica in tuple(self._seen):
+            replica._receive(self, term, offset, key, value, ends)
+
+    def _receive(self, master: Member, term: int, offset: int, key: str, value: Any, ends: int | None) -> None:
+        def arrive() -> None:
+            if not self._linked(master, term):
+                return
+            self.model.drop(key)
+            if value is not None:
+                self.model.data[key] = value
+                if ends is not None:
+                    self.model.ends[key] = ends
+            self._acknowledge(master, term, offset)
+
+        self._applied = max(self._applied + 1e-6, self.world.now + self.world.random.uniform(*LINK))
+        self.world.at(self._applied, lambda: self.handle(arrive))
+
+    def _acknowledge(self, master: Member, term: int, offset: int) -> None:
+        def arrive() -> None:
+            if self._linked(master, term):
+                master._seen[self] = max(offset, master._seen.get(self, (0, 0.0))[0]), self.world.now
+                master._settle()
+
+        self.world.after(self.world.random.uniform(*LINK), lambda: master.handle(arrive))
+
+    def wait(self, count: int, seconds: float, then: Callable[[int], None]) -> None:
+        """WAIT: ``then`` gets how many replicas have acknowledged what was written until now."""
+        entry = (self.offset, count, then)
+        self._waiting.append(entry)
+
+        def expire() -> None:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+                then(self._acknowledged(entry[0]))
+
+        self.world.after(seconds, lambda: self.handle(expire))
+        self._settle()
+
+    def _acknowledged(self, offset: int) -> int:
+        return sum(seen >= offset for seen, _ in self._seen.values())
+
+    def _settle(self) -> None:
+        for entry in tuple(self._waiting):
+            offset, count, then = entry
+            if self._acknowledged(offset) >= count:
+                self._waiting.remove(entry)
+                then(self._acknowledged(offset))
+
+
+class ReplicaSet:
+    """A primary, its replicas, and who takes which of them for the primary."""
+
+    def __init__(self, world: World, members: list[Member]) -> None:
+        self.world = world
+        self.members = members
+        self.primary = members[0]
+        for member in members:
+            member.rejoin = self._rejoin  # type: ignore[method-assign]
+        for member in members[1:]:
+            member.follow(self.primary)
+
+    def _rejoin(self, member: Member) -> None:
+        if member is not self.primary:
+            member.follow(self.primary)
+            return
+        member.master = None
+        for replica in self.members:
+            if replica is not member:
+                replica.follow(member)
+
+    def fail_over(self) -> None:
+        """Promote a replica. The old primary hears of it late, as do the clients, and goes on answering till then."""
+        old = self.primary
+        replicas = [member for member in self.members if member is not old and member.up and member.master is old]
+        if not replicas:
+            return
+        new = self.primary = self.world.random.choice(replicas)
+        new.promote()
+        for member in self.members:
+            if member not in (old, new):
+                member.follow(new)
+        old.reachable = False
+
+        def told() -> None:
+            old.reachable = True
+            if self.primary is not old:
+                old.follow(self.primary)
+                self.world.say(old.name, "is told that it is a replica now")
+
+        self.world.after(self.world.random.uniform(0.0, 5.0), told)
+
+
+class View(Sequence[Server]):
+    """The one node that a client knows: what it takes for the primary, which may be the one of some seconds ago."""
+
+    def __init__(self, world: World, replicas: ReplicaSet) -> None:
+        self._world = world
+        self._replicas = replicas
+        self._known = replicas.primary
+
+    def __getitem__(self, index: Any) -> Any:
+        if self._known is not self._replicas.primary and self._world.chance(0.2):
+            self._known = self._replicas.primary
+        return self._known
+
+    def __len__(self) -> int:
+        return 1
