@@ -65,6 +65,24 @@ def test_beginning_of_a_token(redis, acquire, keys):
     assert acquire()[0] == 0
 
 
+def test_newcomers_yield(redis, acquire, keys):
+    """A free lock goes to those who queue for it: a newcomer who can wait is listed behind them, and they are served."""
+    redis.zadd(keys.waiters, {b"woken": micros(redis) // 1000 + 5_000})
+    assert acquire(wait=6_000)[:2] == [0, 100]
+    assert not redis.exists(keys.lock)
+    assert set(redis.zrange(keys.waiters, 0, -1)) == {b"woken", WAITER}
+    assert acquire(OTHER, wait=-6_000) > 0
+
+
+def test_newcomers_do_not_yield(redis, acquire, keys):
+    """They take what is free when they can't wait, and when those who queued have lapsed."""
+    redis.zadd(keys.waiters, {b"woken": micros(redis) // 1000 + 5_000})
+    assert acquire(wait=0) > 0
+    redis.delete(keys.lock)
+    redis.zadd(keys.waiters, {b"woken": micros(redis) // 1000 - 1})
+    assert acquire(OTHER, wait=6_000) > 0
+
+
 def test_queues(redis, acquire, keys):
     """Who waits is listed, without the number of the attempt, for as long as asked; who has lapsed is struck off."""
     redis.set(keys.lock, OTHER, px=9_000)

@@ -3,7 +3,8 @@
 -- ARGV last max_ttl in ms
 -- Returns {2, ms of quarantine left, server time in µs} or {3, max_ttl in the marker, server time in µs}; or goes on.
 do
-  local identity = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+  local info = redis.call('INFO', 'server') -- a plain find: a pattern would be tried at each of its characters
+  local identity = string.match(info, '^%x+', string.find(info, 'run_id:', 1, true) + 7)
   local longest, clock = ARGV[#ARGV], redis.call('TIME')
   local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
   local mark = redis.call('GET', KEYS[#KEYS]) or ''

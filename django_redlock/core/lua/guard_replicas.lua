@@ -6,16 +6,19 @@
 do
   local longest, lag = ARGV[#ARGV - 3], tonumber(ARGV[#ARGV - 2])
   local waits, rule = tonumber(ARGV[#ARGV - 1]), ARGV[#ARGV]
-  local info, clock = redis.call('INFO', 'replication'), redis.call('TIME')
+  local server, info, clock = redis.call('INFO', 'server'), redis.call('INFO', 'replication'), redis.call('TIME')
   local micros, now = clock[1] * 1000000 + clock[2], clock[1] * 1000 + math.floor(clock[2] / 1000)
-  local identity = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-    .. ':' .. string.match(info, 'master_replid:(%x+)')
+  -- Plain finds: a pattern would be tried at each character of a long text.
+  local identity = string.match(server, '^%x+', string.find(server, 'run_id:', 1, true) + 7)
+    .. ':' .. string.match(info, '^%x+', string.find(info, 'master_replid:', 1, true) + 14)
   local who, ending, agreed, seen, another =
     string.match(redis.call('GET', KEYS[#KEYS]) or '', '^(.-)|(%d+)|(%d+)|(%d+)|(%d)$')
   if who == identity and tonumber(agreed) ~= tonumber(longest) then return {3, tonumber(agreed), micros} end
   local known, alive = tonumber(seen or 0), 0 -- a lag can be -1: Redis' clock for it ticks once a second
-  for behind in string.gmatch(info, 'slave%d+:[^\r\n]*state=online[^\r\n]*lag=(%-?%d+)') do
-    if tonumber(behind) <= lag then alive = alive + 1 end
+  local online = string.find(info, ',state=online,', 1, true)
+  while online do
+    if tonumber(string.match(info, ',lag=(%-?%d+)', online)) <= lag then alive = alive + 1 end
+    online = string.find(info, ',state=online,', online + 1, true)
   end
   local grown = alive > known
   known = math.max(known, alive)

@@ -3,7 +3,8 @@
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait
 --   wait: the ms for which to queue when refused, 0 for not at all; negative by one who queued before; -1 is the last try
 -- Returns the server's time in µs, which is the fencing token too; with fencing {1, fencing token, time};
---   refused {0, lease left in ms, time, owner in the way}.
+--   refused {0, lease left in ms, time, owner in the way}, a free lock too while others queue for it: one of them has
+--   been woken, and would otherwise be overtaken by whoever asks at that moment; if not, it is free for us in 100 ms.
 local held = redis.call('GET', KEYS[1])
 local now = redis.call('TIME')
 local micros = now[1] * 1000000 + now[2]
@@ -11,16 +12,19 @@ local wait = tonumber(ARGV[5])
 local queued = wait < 0
 local waiter = string.sub(ARGV[1], 1, -9) .. ' ' .. ARGV[2] -- the same for all attempts of one acquire
 wait = math.abs(wait)
+local millis = math.floor(micros / 1000)
+local another = held and string.sub(held, 1, #ARGV[1]) ~= ARGV[1]
+local turn = held or queued or wait == 0 or redis.call('ZCOUNT', KEYS[2], millis, '+inf') == 0
 
-if held and string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then
+if another or not turn then
   if wait > 1 then
-    local millis = math.floor(micros / 1000)
     redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', millis)
     redis.call('ZADD', KEYS[2], millis + wait, waiter)
     redis.call('PEXPIRE', KEYS[2], wait + 1000)
   elseif queued then
     redis.call('ZREM', KEYS[2], waiter)
   end
+  if not held then return {0, 100, micros, ''} end
   local space = string.find(held, ' ', 1, true) -- what stands before it is the holder's secret
   return {0, redis.call('PTTL', KEYS[1]), micros, space and string.sub(held, space + 1) or ''}
 end
