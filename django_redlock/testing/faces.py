@@ -109,10 +109,19 @@ class EventLoop:
         self._loop.call_soon_threadsafe(function, *args)
 
     def close(self) -> None:
+        """End it as `asyncio.run()` does: what still runs is cancelled."""
+        self.run(_cancel_all())
         self.run(self._loop.shutdown_asyncgens())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE)
         self._loop.close()
+
+
+async def _cancel_all() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 class AsyncHandle:
