@@ -77,7 +77,7 @@ def test_no_overlap(name, fought):
     seed, outcomes = fought(f"guarded-{name}")
     assert len(outcomes) == RUNS
     for number, outcome in enumerate(outcomes):
-        assert outcome.counts["granted"] >= 6
+        assert outcome.counts["beliefs"] >= 6
         assert not outcome.overlaps, f"seed {seed + number}: {outcome.overlaps[0]}"
         assert not SCENARIOS[name].available or outcome.availability >= 0.95
         assert not outcome.stale_tokens, f"seed {seed + number}: {outcome.stale_tokens} fencing tokens did not grow"
