@@ -46,7 +46,7 @@ class OnCache:
 
     @pytest.fixture
     def new_backend(self):
-        return functools.partial(RedisBackend, f"cache:{self.alias}", node_timeout=2)
+        return functools.partial(RedisBackend, f"cache:{self.alias}", node_timeout=10)
 
     def test_has_the_pool_that_is_tested(self):
         """The cache's pool is configured as it should be."""

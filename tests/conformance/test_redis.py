@@ -50,7 +50,7 @@ class RedisConformance(BackendConformance):
     @pytest.fixture
     def new_backend(self, location):
         # On a machine with much to do a server may take its time: that is not what is tested here.
-        return functools.partial(RedisBackend, location, node_timeout=2)
+        return functools.partial(RedisBackend, location, node_timeout=10)
 
 
 class TestRedis(RedisConformance):
