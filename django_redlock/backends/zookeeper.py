@@ -127,7 +127,9 @@ class ZooKeeperBackend(PlainBackend):
             raise self._unavailable(name, error) from error
 
     def _unavailable(self, name: str, error: Trouble) -> LockUnavailable:
-        return LockUnavailable(name, f"ZooKeeper at {self.hosts} can't be asked: {error}", {self.hosts: error})
+        result = LockUnavailable(name, f"ZooKeeper at {self.hosts} can't be asked: {error}", {self.hosts: error})
+        result.__cause__ = error
+        return result
 
     # ── taking and keeping ───────────────────────────────────────────────────────────────────
 
@@ -154,12 +156,15 @@ class ZooKeeperBackend(PlainBackend):
         return lambda: contender.subscribe(None)
 
     def prolong(self, lease: Lease, ttl: float) -> Lease | None:
-        until = self.clock() + self.connect_timeout
-        self._connect().wait(min(until, lease.valid_until))
-        (outcome,) = self.prolong_many([(lease, ttl)])
-        if isinstance(outcome, Fault):
-            raise outcome.error
-        return outcome
+        until = min(self.clock() + self.connect_timeout, lease.valid_until)
+        while True:
+            self._connect().wait(until)
+            (outcome,) = self.prolong_many([(lease, ttl)])
+            if not isinstance(outcome, Fault):
+                return outcome
+            silent = isinstance(outcome.error.__cause__, Unanswered)
+            if not silent or self.clock() >= until:  # else a connection has just broken: there may be a new one
+                raise outcome.error
 
     def prolong_many(self, leases: Sequence[tuple[Lease, float]]) -> list[Lease | Fault | None]:
         """Write all of them at once: what the ensemble confirms is held, by a session that lives."""

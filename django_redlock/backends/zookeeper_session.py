@@ -74,23 +74,34 @@ class Session:
         self.client = client = kazoo_client()(
             hosts, timeout=timeout, connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0)
         )
-        self._note_what_is_granted(client._connection)
+        self._adjust(client)
         client.add_listener(lambda state: ended() if state == KazooState.LOST else None)
         self._live: threading.Event = client.start_async()
 
-    def _note_what_is_granted(self, connection: Any) -> None:
-        """kazoo keeps the session timeout that the server grants, which may be shorter than ours, to itself."""
+    def _adjust(self, client: Any) -> None:
+        """What kazoo has no option for.
+
+        It keeps the session timeout that the server grants, which may be shorter than ours, to itself. And it would
+        wait for a server that takes a connection and says nothing, as one that is just starting, until the session is
+        over.
+        """
         from kazoo.protocol.serialization import Connect
 
-        invoke = connection._invoke
+        handler, connection = client.handler, client._connection
+        invoke, create_connection = connection._invoke, handler.create_connection
 
-        def noting(timeout: float, request: Any, xid: int | None = None) -> Any:
-            answer = invoke(timeout, request, xid)
-            if isinstance(request, Connect) and answer[0].time_out > 0:
+        def greet(timeout: float, request: Any, xid: int | None = None) -> Any:
+            if not isinstance(request, Connect):
+                return invoke(timeout, request, xid)
+            answer = invoke(min(timeout, self._answer_timeout), request, xid)
+            if answer[0].time_out > 0:
                 self.timeout = answer[0].time_out / 1000
             return answer
 
-        connection._invoke = noting
+        def connect(*args: Any, timeout: float, **options: Any) -> Any:
+            return create_connection(*args, timeout=min(timeout, self._answer_timeout), **options)
+
+        connection._invoke, handler.create_connection = greet, connect
 
     @property
     def connected(self) -> bool:

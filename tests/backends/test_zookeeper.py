@@ -403,11 +403,9 @@ def _granted(backend, name):
 
 def test_a_server_that_is_restarted(own, connected, unique, pool):
     """A restart within the session loses nothing: the holder holds on, and who waits keeps waiting."""
-    backend, other = (
-        connected(own.hosts, session_timeout=60),
-        connected(own.hosts, session_timeout=60, connect_timeout=30),
-    )
-    lock = backend.lock(unique, ttl=20)
+    patient = functools.partial(connected, own.hosts, session_timeout=60, connect_timeout=30, node_timeout=1)
+    backend, other = patient(), patient()
+    lock = backend.lock(unique, ttl=30)
     lock.acquire()
     waiting = pool.submit(other.lock(unique).acquire, True, 60)
     until_in_line(backend, unique, 2)
@@ -419,6 +417,17 @@ def test_a_server_that_is_restarted(own, connected, unique, pool):
     assert not waiting.done()
     lock.release()
     assert waiting.result(PATIENCE) is True
+
+
+def test_a_server_that_accepts_and_says_nothing(proxy, connected, unique):
+    """A server that takes the connection, and is not ready for it, is tried again long before the session is over."""
+    backend = connected(proxy.url, session_timeout=60, node_timeout=0.5, connect_timeout=0.2)
+    proxy.drop()
+    with pytest.raises(LockUnavailable):
+        backend.lock(unique).acquire(False)
+    poll(lambda: proxy.accepted > 1, timeout=PATIENCE, what="another try")
+    proxy.restore()
+    poll(lambda: _granted(backend, unique), timeout=PATIENCE, what="a connection")
 
 
 def test_a_server_that_hangs(own, connected, unique):
