@@ -24,6 +24,9 @@ class Failing(LocMemBackend):
     def attempt(self, claim):
         return self._told("attempt", claim.name, super().attempt(claim))
 
+    def attempt_as(self, primitive, claim):
+        return self._told("attempt", claim.name, super().attempt_as(primitive, claim))
+
     def prolong(self, lease, ttl):
         return self._told("prolong", lease.claim.name, super().prolong(lease, ttl))
 
