@@ -68,12 +68,17 @@ def test_no_second_holder(armed, client_of, forget):
     assert lock.lost
 
 
-def test_without_quarantine_there_are_two(redis_server, client_of):
+@pytest.mark.parametrize("saved", [False, True], ids=["empty", "old data"])
+def test_without_quarantine_there_are_two(own_redis, client_of, saved):
     """With it switched off, which is one Redis' default, a restart gives the lock away twice."""
-    holder, other = client_of(RedisBackend(redis_server.url, ttl=5)), client_of(RedisBackend(redis_server.url, ttl=5))
+    server = own_redis()
+    if saved:
+        with server.client() as direct:
+            direct.save()  # before the lock is taken
+    holder, other = client_of(RedisBackend(server.url, ttl=20)), client_of(RedisBackend(server.url, ttl=20))
     lock = holder.lock("stock", auto_renew=False)
     assert lock.acquire()
-    restart(redis_server)
+    restart(server)
     assert other.lock("stock").acquire(blocking=False)
     assert not lock.lost
 

@@ -227,7 +227,7 @@ def promote_lagging(arena: WithReplicas, rng: random.Random) -> None:
     group = arena.group
     lagging, other = rng.sample(group.replicas, 2)
     group.cut_off(lagging)
-    time.sleep(rng.uniform(0, 0.4))
+    time.sleep(rng.uniform(0, 2 * arena.options["ttl"]))  # what it knows of may have ended
     group.primary.kill()
     former = group.promote(lagging)
     arena.lead()
@@ -246,7 +246,7 @@ def split_brain(arena: WithReplicas, rng: random.Random) -> None:
     arena.lead(*rng.sample(range(CLIENTS), CLIENTS - 1))
     time.sleep(rng.uniform(0, 0.2))
     group.follow(other)
-    time.sleep(rng.uniform(0, 0.3))
+    time.sleep(arena.options["max_ttl"] + rng.uniform(0, 0.3))
     arena.lead()
     group.follow(former)
 
@@ -364,17 +364,18 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 # A primary with asynchronous replicas is not saved by the quarantine alone where the old one goes on.
-_OFF = {"quarantine": False}
-_ASYNCHRONOUS = {"quarantine": False, "min_replicas": 0}
+# With a long ttl the first holder doesn't notice soon.
+_OFF = {"quarantine": False, "ttl": 3, "max_ttl": 3}
+_ASYNCHRONOUS = {**_OFF, "min_replicas": 0}
+_LAGGING = {"ttl": 1.5, "max_ttl": 1.5}  # but what the replica still knows is in the way for as long
 CONTROLS: dict[str, Scenario] = {
     "redis-restart_empty": Scenario(Alone, restart_empty, _OFF),
-    "redis-restart_old_data": Scenario(Alone, restart_old_data, _OFF),
     "redis-flush": Scenario(Alone, flush, _OFF),
-    "redis-promote_lagging": Scenario(Asynchronous, promote_lagging, _OFF),
+    "redis-promote_lagging": Scenario(Asynchronous, promote_lagging, {**_OFF, **_LAGGING}),
     "redis-split_brain": Scenario(Asynchronous, split_brain),
     "redlock-restart_majority_empty": Scenario(Five, restart_majority_empty, _OFF),
     "redlock-restart_in_turn": Scenario(Five, restart_in_turn, _OFF),
-    "replica-promote_lagging": Scenario(WithReplicas, promote_lagging, _ASYNCHRONOUS),
+    "replica-promote_lagging": Scenario(WithReplicas, promote_lagging, {**_ASYNCHRONOUS, **_LAGGING}),
     "replica-split_brain": Scenario(WithReplicas, split_brain, _ASYNCHRONOUS),
     "replica-promote_beside_paused": Scenario(WithReplicas, promote_beside_paused, _ASYNCHRONOUS),
     "replica-restart_primary": Scenario(WithReplicas, restart_primary, _ASYNCHRONOUS),
