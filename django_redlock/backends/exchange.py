@@ -24,7 +24,8 @@ LINGER = 60.0  # seconds for which a connection is kept for the release of what 
 class Exchange(NamedTuple):
     """Send ``payload``, read ``replies`` answers. ``block``: seconds that the server may take on purpose.
 
-    ``enough``: whether the answers so far make the others superfluous; the connection is then given up.
+    ``blocks``: the number of the first answer for which it may. ``enough``: whether the answers so far make the others
+    superfluous; the connection is then given up.
     """
 
     node: Node
@@ -35,6 +36,7 @@ class Exchange(NamedTuple):
     undo: Run | None = None
     route: Route | None = None
     enough: Callable[[list[Any]], bool] | None = None
+    blocks: int = 0
 
 
 def fault(node: Node, error: Exception, connected: bool = False, where: str = "") -> Fault:
@@ -70,7 +72,7 @@ def _timed_out(error: BaseException | None) -> bool:
 
 def exchange(request: Exchange) -> list[Any] | Fault:
     """Send and receive, blocking."""
-    node, key, payload, count, block, undo, route, enough = request
+    node, key, payload, count, block, undo, route, enough, blocks = request
     connection, nudged, whole = None, 0, False
     try:
         route = route or node.known(key) or node.find(key)
@@ -79,7 +81,8 @@ def exchange(request: Exchange) -> list[Any] | Fault:
         until = time.monotonic() + block + GRACE if block else 0.0
         replies: list[Any] = []
         while len(replies) < count + nudged:
-            if block and not nudged and not connection.can_read(max(0.001, until - time.monotonic())):
+            waits = block and not nudged and len(replies) >= blocks
+            if waits and not connection.can_read(max(0.001, until - time.monotonic())):
                 connection.send_packed_command((NUDGE,), check_health=False)
                 nudged = 1
             try:
@@ -107,7 +110,7 @@ def _nudge(connection: Any, sent: list[bytes]) -> None:
 
 async def aexchange(request: Exchange, settled: asyncio.Event | None = None) -> list[Any] | Fault:
     """Send and receive on the running event loop. What got no answer is undone once that is ``settled``."""
-    node, key, payload, count, block, undo, route, enough = request
+    node, key, payload, count, block, undo, route, enough, _ = request
     connection, whole, timer = None, False, None
     nudges: list[bytes] = []
     try:

@@ -101,17 +101,18 @@ class RedisIO:
         wait = words(b"WAIT", b"%d" % replicas, b"%d" % max(1, limit * 1000))
         for spell in (packed, spelled_out):
             payload = b"".join(map(spell, runs)) + wait
+            count, undo = len(runs), runs[0].undo
             replies = yield Exchange(
-                node, runs[0].keys[0], payload, len(runs) + 1, limit, runs[0].undo, enough=_not_serving
+                node, runs[0].keys[0], payload, count + 1, limit, undo, enough=_not_serving, blocks=count
             )
-            if isinstance(replies, Fault) or not any(isinstance(reply, NoScriptError) for reply in replies):
+            if isinstance(replies, Fault):
+                return replies
+            errors = [reply for reply in replies if isinstance(reply, Exception)]
+            if not any(isinstance(error, NoScriptError) for error in errors):
                 break
-        if isinstance(replies, Fault):
-            return replies
-        error = next((reply for reply in replies if isinstance(reply, Exception)), None)
-        if error:
-            return fault(node, error)
-        return (replies, 0) if _not_serving(replies) else (replies[:-1], replies[-1])
+        if errors:
+            return fault(node, errors[0])
+        return (replies, 0) if len(replies) <= count else (replies[:-1], replies[-1])
 
     def _insist(self, run: Run, error: Exception) -> Flow[Any]:
         """An error came back: load the script, follow the redirection, or say what is wrong."""

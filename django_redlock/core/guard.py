@@ -48,6 +48,7 @@ def quarantine(key_prefix: str, max_ttl: float) -> Guard:
     return Guard("guard", f"{key_prefix}:marker".encode(), (millis(max_ttl),))
 
 
+@cache
 def replica_quarantine(key_prefix: str, max_ttl: float, lag: int, waits: int, rule: str) -> Guard:
     """The guard of a primary with replicas: ``rule`` says how many must follow, ``waits`` how many are waited for."""
     args = (millis(max_ttl), b"%d" % lag, b"%d" % waits, rule.encode())

@@ -25,6 +25,10 @@ class Run(NamedTuple):
     node: int = 0
     undo: Run | None = None
 
+    def at(self, node: int) -> Run:
+        """The same on another node."""
+        return Run(self.script, self.keys, self.args, node, self.undo)
+
 
 class Await(NamedTuple):
     """Block on ``signal`` (a wake-up list) for ``seconds`` at most, then run ``run`` at once, in one round trip."""

@@ -74,7 +74,7 @@ class Quorum(NamedTuple):
     def _attempt(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | Taken]:
         need = votes_needed(self.nodes)
         start = self.clock()
-        asks = [self._take(primitive, claim, wait, node) for node in range(self.nodes)]
+        asks = self._everywhere(self._take(primitive, claim, wait))
         replies = yield Together(asks, lambda got: _acquire_decided(got, need), claim.family)
         outcomes = [_outcome(claim, reply, start) for reply in replies]
         grants = [each for each in outcomes if isinstance(each, Lease)]
@@ -85,19 +85,22 @@ class Quorum(NamedTuple):
             if not claim.fencing or (yield from self._remember(claim, token, need)):
                 return lease
         # On all nodes, also those that refused or did not answer: a vote that nobody counts would stand for a ttl.
-        yield Together([primitive.free(claim, node=node) for node in range(self.nodes)], _sent, claim.family)
+        yield Together(self._everywhere(primitive.free(claim)), _sent, claim.family)
         faults = {f"node {node}": each for node, each in enumerate(outcomes) if isinstance(each, Fault)}
         if len(faults) > self.nodes - need or (len(grants) >= need and claim.fencing):
             raise _no_quorum(claim.name, faults, self.nodes)
         return _taken(outcomes, need)
 
-    def _take(self, primitive: Primitive, claim: Claim, wait: int, node: int) -> Run:
-        run = primitive.take(claim, wait, node)
+    def _take(self, primitive: Primitive, claim: Claim, wait: int) -> Run:
+        run = primitive.take(claim, wait)
         return self.guard.over(run) if self.guard else run
+
+    def _everywhere(self, run: Run) -> list[Run]:
+        return [run.at(node) for node in range(self.nodes)]
 
     def _remember(self, claim: Claim, token: int, need: int) -> Flow[bool]:
         """Write the fencing token back to a majority, so that the next majority, whatever it is, knows of it."""
-        asks = [Run(_FENCE, (claim.keys.fence,), (b"%d" % token,), node) for node in range(self.nodes)]
+        asks = self._everywhere(Run(_FENCE, (claim.keys.fence,), (b"%d" % token,)))
         replies = yield Together(asks, lambda got: got.count(1) >= need or None not in got, claim.family)
         return bool(replies.count(1) >= need)
 
@@ -165,7 +168,7 @@ class Quorum(NamedTuple):
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Free all nodes; whether a majority still held it. Raises ``LockUnavailable`` when too few could be asked."""
         need, claim = votes_needed(self.nodes), claim.all_attempts()
-        asks = [primitive.free(claim, keep, node) for node in range(self.nodes)]
+        asks = self._everywhere(primitive.free(claim, keep))
         replies = yield Together(asks, lambda got: got.count(1) >= need or None not in got, claim.family)
         faults = {f"node {node}": reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
         if len(faults) > self.nodes - need:
@@ -174,8 +177,7 @@ class Quorum(NamedTuple):
 
     def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
         """Who holds the lock on most nodes, and on which. Raises ``LockUnavailable`` when too few could be asked."""
-        args = (b"1" if queue else b"0",)
-        asks = [Run(_DESCRIBE, (keys.lock, keys.waiters), args, node) for node in range(self.nodes)]
+        asks = self._everywhere(Run(_DESCRIBE, (keys.lock, keys.waiters), (b"1" if queue else b"0",)))
         replies = yield Together(asks, _all, b"")
         faults = {f"node {node}": reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
         if len(faults) > self.nodes - votes_needed(self.nodes):
