@@ -141,7 +141,9 @@ def handover() -> Iterator[Row]:
         for base in (BARE, CLIENT):
             for side, bar in ((OURS, 1.6), (PEER, None)):
                 note = f"{p50[side]:.0f} µs, {p50[base]:.0f} µs"
-                yield Row(f"p50, {waiting} waiting, {side} / {base}", _ratio(results, side, base, "p50"), bar, note=note)
+                yield Row(
+                    f"p50, {waiting} waiting, {side} / {base}", _ratio(results, side, base, "p50"), bar, note=note
+                )
         fairness = statistics.median(each.jain for each in results[OURS])
         yield Row(f"Jain's index, {waiting} waiting", fairness, 0.99, "", least=True)
         commands = statistics.median(each.commands for each in results[OURS])
@@ -155,4 +157,6 @@ def handover_busy() -> Iterator[Row]:
         for side, bar in ((OURS, 0.9), (PEER, None)):
             rates = [statistics.median(each.rate for each in results[which]) for which in (side, base)]
             note = "{:.0f}/s, {:.0f}/s".format(*rates)
-            yield Row(f"hand-overs a second, {side} / {base}", _ratio(results, side, base, "rate"), bar, least=True, note=note)
+            yield Row(
+                f"hand-overs a second, {side} / {base}", _ratio(results, side, base, "rate"), bar, least=True, note=note
+            )

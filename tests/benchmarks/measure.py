@@ -73,14 +73,17 @@ def interleaved(sides: Mapping[str, Side], rounds: int = 40, calls: int = 60) ->
 
 
 @contextmanager
-def one_core() -> Iterator[None]:
-    """Run this thread, and the processes that it starts meanwhile, on one core."""
+def one_core(another: bool = False) -> Iterator[None]:
+    """Run this thread, and the processes that it starts meanwhile, on one core; ``another``: where there are several."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {max(before)})
+    os.sched_setaffinity(0, {min(_cores) if another else max(_cores)})
     try:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+_cores = os.sched_getaffinity(0)
 
 
 def jain(shares: Iterable[float]) -> float:

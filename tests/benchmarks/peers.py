@@ -83,7 +83,8 @@ def _loaded(wire: Wire) -> bytes:
 def polled(ports: Sequence[int]) -> Callable[[], None]:
     """Redlock by hand: write to all sockets, poll until all have answered, and the same for the release."""
     wires = {wire.sock.fileno(): wire for wire in map(Wire, ports)}
-    sha, poll = [_loaded(wire) for wire in wires.values()][0], select.poll()
+    sha, *_ = [_loaded(wire) for wire in wires.values()]
+    poll = select.poll()
     for number in wires:
         poll.register(number, select.POLLIN)
 
@@ -106,7 +107,7 @@ def polled(ports: Sequence[int]) -> Callable[[], None]:
 
 def one_after_another(clients: Sequence[redis.Redis]) -> Callable[[], None]:
     """Redlock by hand, one node after another, through redis-py."""
-    sha = [client.script_load(FREE) for client in clients][0]
+    sha, *_ = [client.script_load(FREE) for client in clients]
 
     def pair() -> None:
         token = os.urandom(16).hex()

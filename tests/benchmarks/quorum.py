@@ -23,12 +23,19 @@ def _group() -> Group:
 
 
 def quorum() -> Iterator[Row]:
-    """Acquire and release on five healthy nodes."""
-    with one_core(), _group() as group:
+    """Acquire and release on five healthy nodes: on another core than the client, as in life, and all on one."""
+    yield from _healthy("nodes on another core", another=True, bar=2.0)
+    yield from _healthy("nodes and client on one core", another=False, bar=None)
+
+
+def _healthy(where: str, *, another: bool, bar: float | None) -> Iterator[Row]:
+    with one_core(), contextlib.ExitStack() as stack:
+        with one_core(another):
+            group = stack.enter_context(_group())
         clients = [server.client() for server in group.servers]
         backend = RedlockBackend([server.url for server in group.servers])
         backend.arm()
-        base = "poll over bare sockets"
+        base = f"poll over bare sockets, {where}"
 
         def ours() -> None:
             with backend.lock("five"):
@@ -43,7 +50,7 @@ def quorum() -> Iterator[Row]:
             sides["pottery"] = peers.pottery(clients)
         rounds = interleaved(sides, calls=30)
         backend.close()
-    yield from rounds.rows(base, dict.fromkeys(list(sides)[1:]) | {"RedlockBackend": 2.0})
+    yield from rounds.rows(base, dict.fromkeys(list(sides)[1:]) | {"RedlockBackend": bar})
 
 
 class Tries:

@@ -57,7 +57,9 @@ def _cost(where: str, server: RedisServer, backends: list[ServerBackend], bar: f
     spent = [(_spent(backends[0], server), _spent(backends[1], server)) for _ in range(ROUNDS)]
     for index, (what, limit) in enumerate({"acquire": bar, "release": 1.0}.items()):
         more = statistics.median(with_[index] - without[index] for without, with_ in spent)
-        note = " and ".join(f"{statistics.median(side[index] for side in column):.1f}" for column in zip(*spent, strict=True))
+        note = " and ".join(
+            f"{statistics.median(side[index] for side in column):.1f}" for column in zip(*spent, strict=True)
+        )
         yield Row(f"quarantine's cost in {what}, {where}", more, limit, "µs", note=f"µs without, with: {note}")
 
 
