@@ -21,6 +21,7 @@ from ..core.requests import Flow
 from ..core.store import Rule
 from ..core.terms import OnLost, Terms
 from ..errors import LockNotSupported
+from .relatives import Relatives
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ class Listing(NamedTuple):
     complete: bool
 
 
-class Backend:
+class Backend(Relatives):
     """A place where locks are kept.
 
     ``ttl`` and ``max_ttl`` are seconds, ``auto_renew`` renews at a third of the ttl for as long as the lock is held,

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 
 from ..core.held import Held
 from ..core.lease import Claim, Lease, Refusal
+from ..core.primitives import KINDS
 from .plain import PlainBackend
 
 
 class DummyBackend(PlainBackend):
     """Grants everything to everybody, at once. Options are checked as any backend's. Options: `Backend`."""
 
+    kinds = KINDS
     blocks = False
 
     def attempt(self, claim: Claim) -> Lease | Refusal:

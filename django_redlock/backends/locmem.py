@@ -13,14 +13,21 @@ from typing import Any, NamedTuple
 from ..core.held import Held, digest, prefix_of
 from ..core.lease import Claim, Lease, Refusal
 from ..core.owner import Owner
+from ..core.primitives import KINDS, MUTEX, Primitive
+from ..errors import LockError
 from .plain import PlainBackend
 
 
 class Entry(NamedTuple):
-    """Who holds a name, and until when by the backend's clock."""
+    """Who holds a name, as what, and until when by the backend's clock."""
 
     claim: Claim
     expires: float
+    primitive: Primitive
+
+    @property
+    def digest(self) -> str:
+        return digest(self.claim)
 
 
 class Space:
@@ -28,19 +35,44 @@ class Space:
 
     def __init__(self) -> None:
         self.mutex = threading.Lock()
-        self.held: dict[str, Entry] = {}
+        self.held: dict[str, list[Entry]] = {}
         self.queues: defaultdict[str, deque[tuple[Claim, Callable[[], Any]]]] = defaultdict(deque)
         self.fence = 0
 
-    def next_in_line(self, name: str) -> Callable[[], Any]:
-        """What wakes the first waiter; call it outside the mutex."""
+    def live(self, name: str, now: float) -> list[Entry]:
+        """Who holds ``name`` now; the others are forgotten."""
+        entries = [entry for entry in self.held.get(name, ()) if entry.expires > now]
+        if entries:
+            self.held[name] = entries
+        else:
+            self.held.pop(name, None)
+        return entries
+
+    def next_in_line(self, name: str, now: float) -> Callable[[], Any]:
+        """What wakes the first waiter, if it would get the lock; call it outside the mutex."""
         queue = self.queues.get(name)
-        if not queue:
+        if not queue or _in_the_way(self.live(name, now), queue[0][0]):
             return _nobody
         wake = queue.popleft()[1]
         if not queue:
             del self.queues[name]
         return wake
+
+
+# Of those who hold a lock of this kind, who is another.
+_ANOTHER: dict[str, Callable[[Claim, Claim], bool]] = {
+    "mutex": lambda holder, claim: holder.token != claim.token,
+    "rlock": lambda holder, claim: holder.holder != claim.holder,
+}
+
+
+def _in_the_way(entries: list[Entry], claim: Claim) -> list[Entry]:
+    """Because of whom ``claim`` can't be granted."""
+    if not entries:
+        return entries
+    primitive = entries[0].primitive
+    others = [entry for entry in entries if _ANOTHER[primitive.kind](entry.claim, claim)]
+    return others if len(others) >= primitive.limit else []
 
 
 def _nobody() -> None:
@@ -55,6 +87,7 @@ if hasattr(os, "register_at_fork"):
 class LocMemBackend(PlainBackend):
     """Locks of one process. Backends with the same ``location`` and ``key_prefix`` share them. Options: `Backend`."""
 
+    kinds = KINDS
     blocks = False
 
     def __init__(self, location: Any = "", **options: Any) -> None:
@@ -71,49 +104,73 @@ class LocMemBackend(PlainBackend):
         _spaces.pop(self._where, None)
 
     def attempt(self, claim: Claim) -> Lease | Refusal:
+        return self.attempt_as(MUTEX, claim)
+
+    def attempt_as(self, primitive: Primitive, claim: Claim) -> Lease | Refusal:
         space, now = self._space, self.clock()
         with space.mutex:
-            entry = space.held.get(claim.name)
-            if entry is not None and entry.expires > now and entry.claim.token != claim.token:
-                return Refusal(entry.expires - now, entry.claim.owner.decode(errors="replace"))
-            space.held[claim.name] = Entry(claim, now + claim.ttl)
+            entries = space.live(claim.name, now)
+            if entries and entries[0].primitive.kind != primitive.kind:
+                raise LockError(claim.name, f"it is held as a {entries[0].primitive.kind}, not as a {primitive.kind}")
+            if others := _in_the_way(entries, claim):
+                which = max if primitive.limit == 1 else min
+                ends = which(entry.expires for entry in others)
+                return Refusal(ends - now, others[0].claim.owner.decode(errors="replace"))
+            kept = [entry for entry in entries if entry.claim.token != claim.token]
+            space.held[claim.name] = [*kept, Entry(claim, now + claim.ttl, primitive)]
             space.fence = max(space.fence + 1, time.time_ns() // 1000)
-            return Lease.granted(claim, now, space.fence)
+            lease = Lease.granted(claim, now, space.fence)
+            following = space.next_in_line(claim.name, now)
+        following()
+        return lease
 
     def prolong(self, lease: Lease, ttl: float) -> Lease | None:
-        space, now = self._space, self.clock()
-        with space.mutex:
-            entry = space.held.get(lease.claim.name)
-            if entry is None or entry.claim.token != lease.claim.token or now >= min(entry.expires, lease.valid_until):
-                return None
-            space.held[lease.claim.name] = Entry(entry.claim, now + ttl)
-            return lease.prolonged(now, ttl)
+        now = self.clock()
+        if now >= lease.valid_until or not self._replace(lease.claim, now, now + ttl):
+            return None
+        return lease.prolonged(now, ttl)
 
     def free(self, claim: Claim, keep: float = 0.0) -> bool:
         space, now = self._space, self.clock()
+        nobody = claim._replace(holder=b"")
+        if not self._replace(claim, now, now + max(keep, 0.0), nobody):
+            return False
         with space.mutex:
-            entry = space.held.get(claim.name)
-            if entry is None or entry.claim.token != claim.token or entry.expires <= now:
-                return False
-            if keep > 0:
-                space.held[claim.name] = Entry(claim, now + keep)
-                return True
-            del space.held[claim.name]
-            wake = space.next_in_line(claim.name)
+            wake = space.next_in_line(claim.name, now)
         wake()
         return True
+
+    def _replace(self, claim: Claim, now: float, expires: float, by: Claim | None = None) -> bool:
+        """Have what ``claim`` holds end at ``expires``; whether it holds anything."""
+        space = self._space
+        with space.mutex:
+            entries = space.live(claim.name, now)
+            for index, entry in enumerate(entries):
+                if entry.claim.token == claim.token:
+                    entries[index] = entry._replace(claim=by or entry.claim, expires=expires)
+                    return True
+        return False
 
     def look(self, name: str) -> Held | None:
         space, now = self._space, self.clock()
         with space.mutex:
-            entry = space.held.get(name)
+            entries = space.live(name, now)
             queue = tuple(Owner.parse(claim.owner) for claim, _ in space.queues.get(name, ()))
-        if entry is None or entry.expires <= now:
+        if not entries:
             return None
-        left = None if entry.expires == math.inf else entry.expires - now
-        owner = Owner.parse(entry.claim.owner)
+        last = max(entry.expires for entry in entries)
+        holders = tuple(Owner.parse(entry.claim.owner) for entry in entries)
         return Held(
-            name, "mutex", owner, left, len(queue), (), digest(entry.claim), queue, prefix_of(entry.claim.token)
+            name=name,
+            kind=entries[0].primitive.kind,
+            owner=holders[0],
+            ttl=None if last == math.inf else last - now,
+            waiters=len(queue),
+            digest=_digest(entries),
+            queue=queue,
+            token_prefix=prefix_of(entries[0].claim.token) if len(entries) == 1 else "",
+            holders=holders,
+            digests=tuple(entry.digest for entry in entries),
         )
 
     def names(self) -> Iterable[str]:
@@ -121,13 +178,13 @@ class LocMemBackend(PlainBackend):
             return list(self._space.held)
 
     def evict(self, name: str, digest_seen: str) -> bool:
-        space = self._space
+        space, now = self._space, self.clock()
         with space.mutex:
-            entry = space.held.get(name)
-            if entry is None or entry.expires <= self.clock() or digest_seen not in ("", digest(entry.claim)):
+            entries = space.live(name, now)
+            if not entries or digest_seen not in ("", _digest(entries)):
                 return False
             del space.held[name]
-            wake = space.next_in_line(name)
+            wake = space.next_in_line(name, now)
         wake()
         return True
 
@@ -140,13 +197,17 @@ class LocMemBackend(PlainBackend):
                     queue.remove(ticket)  # type: ignore[union-attr]
                     return
                 # It was woken, and may not be able to use that any more: pass it on if the lock is still free.
-                free = claim.name not in space.held
-                following = space.next_in_line(claim.name) if free else _nobody
+                following = space.next_in_line(claim.name, self.clock())
             following()
 
         with space.mutex:
-            if claim.name in space.held:
+            if _in_the_way(space.live(claim.name, self.clock()), claim):
                 space.queues[claim.name].append(ticket)
                 return cancel
         wake()
         return cancel
+
+
+def _digest(entries: list[Entry]) -> str:
+    """One for all who hold."""
+    return " ".join(sorted(entry.digest for entry in entries))

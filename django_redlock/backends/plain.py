@@ -22,7 +22,7 @@ from typing import Any
 from ..core.held import Held
 from ..core.keys import Keys, glob_matcher
 from ..core.lease import Claim, Lease, Refusal
-from ..core.primitives import MUTEX, Primitive
+from ..core.primitives import Primitive
 from ..core.renewal import renewal
 from ..core.requests import Call, Fault, Flow, Sleep, WakeUp
 from ..errors import LockError, LockNotSupported
@@ -55,11 +55,9 @@ class PlainRule:
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """Ask, and while refused wait to be woken, until ``deadline``."""
         backend = self._backend
-        if primitive is not MUTEX:
-            raise LockNotSupported(claim.name, f"{type(backend).__name__} has no {primitive.kind}")
         while True:
             try:
-                outcome: Lease | Refusal = yield from call(backend.attempt, claim)
+                outcome: Lease | Refusal = yield from call(backend.attempt_as, primitive, claim)
             except LockError:
                 renewal.free(backend, primitive, claim)  # the store may have granted it all the same
                 raise
@@ -105,6 +103,10 @@ class PlainBackend(Backend):
     def attempt(self, claim: Claim) -> Lease | Refusal:
         """One try. A claim whose token holds the lock already is granted again."""
         raise NotImplementedError
+
+    def attempt_as(self, primitive: Primitive, claim: Claim) -> Lease | Refusal:
+        """`attempt`, for a store that keeps other ``kinds`` than mutexes, too."""
+        return self.attempt(claim)
 
     def prolong(self, lease: Lease, ttl: float) -> Lease | None:
         """The lease with ``ttl`` seconds from now on, ``None`` when it is no longer held."""

@@ -8,6 +8,7 @@ from typing import Any
 from ..core.flows.single import ask
 from ..core.guard import Guard, quarantine, served
 from ..core.lease import Seconds, millis, seconds
+from ..core.primitives import KINDS
 from ..core.requests import Fault, Flow, Run
 from ..core.scripts import script
 from ..errors import LockUnavailable
@@ -31,6 +32,7 @@ class ServerBackend(Backend):
     Other options: `Backend`.
     """
 
+    kinds = KINDS
     default_max_ttl = 300.0
     default_quarantine = False
     with_replicas = False

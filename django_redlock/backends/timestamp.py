@@ -15,7 +15,7 @@ from ..core.held import Held, read_held
 from ..core.keys import Keys, check_name, glob_escape, keys_for
 from ..core.lease import Claim, Refusal, Seconds, millis, seconds
 from ..core.lock import Lock
-from ..core.primitives import Primitive
+from ..core.primitives import Primitive, scripts
 from ..core.replies import trouble
 from ..core.requests import Batch, Fault, Flow, Run
 from ..core.scripts import script
@@ -61,7 +61,7 @@ class Timestamp(Primitive):
 
 def timestamp(unit: str, skew: float) -> Timestamp:
     """The primitive for values in ``unit``, honoured ``skew`` seconds longer than they say."""
-    made = Timestamp("timestamp", *(script(f"timestamp_{verb}") for verb in ("acquire", "extend", "release")))
+    made = Timestamp("timestamp", *scripts("timestamp"))
     made.form = UNITS[unit], b"%d" % round(skew * 1000)
     return made
 
@@ -96,6 +96,8 @@ class TimestampBackend(RedisBackend):
     documentation, SETNX, "Design pattern: Locking with SETNX"; made safe on our side by one script that decides by the
     server's clock.
     """
+
+    kinds = ("mutex",)  # the old code knows no others
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ import asyncio
 import select
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -100,9 +100,23 @@ class Party:
             nodes = [asks[place].node for place in missing]
             # When a majority is there nobody waits for the others, and those that failed lately are let be.
             dial = nodes if wanted > 0 else [node for node in nodes if not self._dialer.failure(node, now)]
-            self._dialer.dial(dial, wanted)
-            lines += [(place, self._spare(asks[place].node) or self._absent(asks[place].node)) for place in missing]
+            lines += self._dialed(asks, missing, dial, wanted, now + self._timeout)
         return lines
+
+    def _dialed(
+        self, asks: Sequence[Run | Batch], missing: list[int], dial: list[int], wanted: int, until: float
+    ) -> Iterator[tuple[int, Line | Fault]]:
+        """Dial until ``wanted`` of the missing are there: another thread may take what was dialled for both."""
+        while True:
+            self._dialer.dial(dial, wanted)
+            found = {place: line for place in missing if (line := self._spare(asks[place].node))}
+            yield from found.items()
+            missing, wanted = [place for place in missing if place not in found], wanted - len(found)
+            now = time.monotonic()
+            dial = [node for place in missing if not self._dialer.failure(node := asks[place].node, now)]
+            if wanted <= 0 or not dial or now >= until:
+                break
+        yield from ((place, self._absent(asks[place].node)) for place in missing)
 
     def _spare(self, index: int) -> Line | None:
         node = self._nodes[index]

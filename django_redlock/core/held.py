@@ -14,6 +14,9 @@ from .owner import Owner
 # A task's record: state, run token, sending, end in ms, next sending, its end in ms, owner (as in task_submit.lua).
 _TASK = re.compile(rb"([a-z]+) \S+ \S+ \d+ \S+ \d+ (.*)", re.DOTALL)
 
+# A share: kind, end in ms, holder (as in shared_acquire.lua).
+_SHARE = re.compile(rb"([a-z]+)@\d+ .*", re.DOTALL)
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -35,15 +38,20 @@ class Held:
     queue: tuple[Owner, ...] = field(default=(), repr=False)
     token_prefix: str = ""
     holders: tuple[Owner, ...] = field(default=(), repr=False)
+    digests: tuple[str, ...] = field(default=(), repr=False)  # one for each of the holders
 
     def is_of(self, claim: Claim) -> bool:
-        """Whether this is the holding that ``claim`` got."""
-        return self.digest == digest(claim)
+        """Whether this is the holding that ``claim`` got, or it is one of them."""
+        return digest(claim) in (self.digest, *self.digests)
 
 
 def digest(claim: Claim) -> str:
     """What identifies a holding to others without giving its token away: SHA-1 of its value, as the scripts reckon."""
-    return sha1(claim.token + b" " + claim.owner, usedforsecurity=False).hexdigest()
+    return _sha1(claim.token + b" " + claim.owner)
+
+
+def _sha1(value: bytes) -> str:
+    return sha1(value, usedforsecurity=False).hexdigest()
 
 
 def split_value(value: bytes) -> tuple[bytes, bytes]:
@@ -68,11 +76,8 @@ def _fields(value: Sequence[bytes]) -> tuple[str, tuple[Owner, ...]]:
         owners = ((Owner.parse(task[2]), task[1].decode()) for task in tasks)
         holders = [replace(owner, extra={"state": state, **owner.extra}) for owner, state in owners]
         return "task", tuple(sorted(holders, key=lambda owner: (owner.extra["state"] != "running", owner.since)))
-    return "rlock", tuple(Owner.parse(split_value(name)[1]) for name in names)
-
-
-def _members(value: Sequence[bytes]) -> tuple[str, tuple[Owner, ...]]:
-    return "semaphore", tuple(Owner.parse(split_value(member)[1]) for member in value[::2])
+    kinds = [found[1].decode() for record in records if (found := _SHARE.fullmatch(record))]
+    return kinds[0] if kinds else "", tuple(Owner.parse(split_value(name)[1]) for name in names)
 
 
 def _unknown(_value: bytes) -> tuple[str, tuple[Owner, ...]]:
@@ -82,7 +87,6 @@ def _unknown(_value: bytes) -> tuple[str, tuple[Owner, ...]]:
 _READERS: dict[bytes, Callable[[Any], tuple[str, tuple[Owner, ...]]]] = {
     b"string": _mutex,
     b"hash": _fields,
-    b"zset": _members,
 }
 
 
@@ -103,4 +107,5 @@ def read_held(name: str, reply: Sequence[Any], node: str = "") -> Held:
         queue=queue,
         token_prefix=prefix_of(token),
         holders=holders,
+        digests=tuple(map(_sha1, value[::2])) if kind == b"hash" and what != "task" else (),
     )

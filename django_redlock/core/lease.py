@@ -44,6 +44,7 @@ class Claim(NamedTuple):
     owner: bytes
     ttl: float
     fencing: bool = False
+    holder: bytes = b""  # of kinds to which it makes a difference: which thread or task of which process asks
 
     @property
     def family(self) -> bytes:

@@ -127,9 +127,13 @@ class Lock(Holding):
         self._loop = _running_loop()
         return await adrive(self._acquiring(wait), self._store.aperform)
 
+    def _claim(self) -> Claim:
+        terms = self._terms
+        return Claim(self.name, self._keys, new_token(), describe_owner(terms.owner), terms.ttl, terms.fencing)
+
     def _acquiring(self, wait: float) -> Flow[Lease | Refusal]:
-        store, primitive, terms = self._store, self._primitive, self._terms
-        claim = Claim(self.name, self._keys, new_token(), describe_owner(terms.owner), terms.ttl, terms.fencing)
+        store, primitive = self._store, self._primitive
+        claim = self._claim()
         start = store.clock()
         deadline = start + wait
         try:

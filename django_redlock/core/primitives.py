@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from .lease import Claim, millis
@@ -18,6 +19,7 @@ class Primitive(NamedTuple):
     acquire: Script
     extend: Script
     release: Script
+    limit: int = 1  # how many may hold it at once
 
     def take(self, claim: Claim, wait: int = 0, node: int = 0) -> Run:
         """Ask for the lock. ``wait``: as in the script, ms for which to queue when refused."""
@@ -41,8 +43,21 @@ class Primitive(NamedTuple):
         return Run(self.release, (keys.lock, keys.waiters, keys.wake), (claim.token, kept), node)
 
 
-def _primitive(kind: str) -> Primitive:
-    return Primitive(kind, *(script(f"{kind}_{verb}") for verb in ("acquire", "extend", "release")))
+class Shared(Primitive):
+    """A lock that several may hold, each with a lease of its own."""
+
+    def take(self, claim: Claim, wait: int = 0, node: int = 0) -> Run:
+        """`Primitive.take`, and who asks for which kind of share."""
+        run = super().take(claim, wait, node)
+        args = (*run.args, self.kind.encode(), b"%d" % self.limit, claim.holder)
+        return run._replace(keys=(*run.keys, claim.keys.wake), args=args)
 
 
-MUTEX = _primitive("mutex")
+def scripts(family: str) -> tuple[Script, Script, Script]:
+    """The scripts of one family: acquire, extend, release."""
+    return script(f"{family}_acquire"), script(f"{family}_extend"), script(f"{family}_release")
+
+
+MUTEX = Primitive("mutex", *scripts("mutex"))
+RLOCK = Shared("rlock", *scripts("shared"))
+KINDS: Collection[str] = ("mutex", "rlock")

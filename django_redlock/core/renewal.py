@@ -156,8 +156,8 @@ class Renewal:
             self.forget(orphan.claim.token)
 
 
-def _sort(lock: Holding) -> tuple[int, str]:
-    return id(lock._store), lock._primitive.kind
+def _sort(lock: Holding) -> tuple[int, str, int]:
+    return id(lock._store), lock._primitive.kind, lock._primitive.limit
 
 
 renewal = Renewal()

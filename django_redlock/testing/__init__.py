@@ -3,5 +3,15 @@
 import pytest
 
 # Plain asserts of the suite say what they compared, also in other people's test runs.
-_CASES = ("faces", "fixtures", "handles", "exclusion", "leases", "interruptions", "inspection", "conformance")
+_CASES = (
+    "faces",
+    "fixtures",
+    "handles",
+    "exclusion",
+    "leases",
+    "interruptions",
+    "inspection",
+    "reentrant",
+    "conformance",
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _CASES))

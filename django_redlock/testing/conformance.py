@@ -19,6 +19,7 @@ from .handles import HandleCases
 from .inspection import InspectionCases
 from .interruptions import ForkCases, InterruptionCases
 from .leases import LeaseCases
+from .reentrant import ReentrantCases
 
 __all__ = ["BackendConformance", "HandleConformance", "LockConformance"]
 
@@ -31,5 +32,5 @@ class LockConformance(HandleCases, ExclusionCases, LeaseCases, InterruptionCases
     """What makes a lock: it excludes, waits, ends, and survives what happens to its users."""
 
 
-class BackendConformance(LockConformance, InspectionCases):
-    """All that, and what the store says of its locks."""
+class BackendConformance(LockConformance, InspectionCases, ReentrantCases):
+    """All that, what the store says of its locks, and the other kinds of locks, where it has them."""

@@ -19,6 +19,11 @@ def new_lock(backend):
     return backend.lock(f"standard:{secrets.token_hex(6)}")
 
 
+def new_rlock(backend):
+    """A reentrant one."""
+    return backend.rlock(f"standard:{secrets.token_hex(6)}")
+
+
 class TestLocMem(lock_tests.LockTests):
     """Their tests on locks in memory."""
 
@@ -34,5 +39,24 @@ class TestRedis(lock_tests.LockTests):
     def backend(self, redis_url):
         backend = RedisBackend(redis_url, node_timeout=2)
         self.locktype = functools.partial(new_lock, backend)
+        yield
+        backend.close()
+
+
+class TestReentrantLocMem(lock_tests.RLockTests):
+    """Their tests of reentrant locks on locks in memory."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, unique):
+        self.locktype = functools.partial(new_rlock, LocMemBackend(unique))
+
+
+class TestReentrantRedis(lock_tests.RLockTests):
+    """Their tests of reentrant locks on locks in a Redis."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, redis_url):
+        backend = RedisBackend(redis_url, node_timeout=2)
+        self.locktype = functools.partial(new_rlock, backend)
         yield
         backend.close()

@@ -72,7 +72,7 @@ class Quorum(NamedTuple):
             wait = yield from self._pause(claim, outcome, left)
 
     def _attempt(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | Taken]:
-        need = votes_needed(self.nodes)
+        need = votes_needed(self.nodes, primitive.limit)
         start = self.clock()
         asks = self._everywhere(self._take(primitive, claim, wait))
         replies = yield Together(asks, lambda got: _acquire_decided(got, need), claim.family)
@@ -140,7 +140,7 @@ class Quorum(NamedTuple):
     def _extended(
         self, primitive: Primitive, lease: Lease, ttl: float, start: float, replies: list[Any]
     ) -> Flow[Lease | Fault | None]:
-        need = votes_needed(self.nodes)
+        need = votes_needed(self.nodes, primitive.limit)
         absent = [node for node in lease.nodes if replies[node] == 0]
         kept = sum(confirmed(reply) for reply in replies)
         if absent and kept >= need:  # a node was away when the lock was taken, or has restarted: get its vote (back)
@@ -167,7 +167,7 @@ class Quorum(NamedTuple):
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Free all nodes; whether a majority still held it. Raises ``LockUnavailable`` when too few could be asked."""
-        need, claim = votes_needed(self.nodes), claim.all_attempts()
+        need, claim = votes_needed(self.nodes, primitive.limit), claim.all_attempts()
         asks = self._everywhere(primitive.free(claim, keep))
         replies = yield Together(asks, lambda got: got.count(1) >= need or None not in got, claim.family)
         faults = {f"node {node}": reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
@@ -194,10 +194,25 @@ def merged(found: Sequence[Held]) -> Held | None:
     """One view of several nodes: the holding that most of them know."""
     if not found:
         return None
+    if any(each.digests for each in found):
+        return _merged_shares(found)
     digest = Counter(each.digest for each in found).most_common(1)[0][0]
     same = [each for each in found if each.digest == digest]
     nodes = tuple(node for each in same for node in each.nodes)
     return replace(same[0], nodes=nodes, waiters=max(each.waiters for each in found))
+
+
+def _merged_shares(found: Sequence[Held]) -> Held:
+    """Of several holders those that half of the nodes know: which nodes have granted differs from one to the next."""
+    known = Counter(digest for each in found for digest in each.digests)
+    enough = min(len(found) / 2, max(known.values()))
+    owners = {digest: owner for each in found for digest, owner in zip(each.digests, each.holders, strict=True)}
+    shares = tuple(digest for digest, nodes in known.items() if nodes >= enough)
+    holders = tuple(owners[digest] for digest in shares)
+    first = max(found, key=lambda each: len(set(each.digests) & set(shares)))
+    nodes = tuple(node for each in found for node in each.nodes)
+    waiters = max(each.waiters for each in found)
+    return replace(first, owner=holders[0], holders=holders, digests=shares, nodes=nodes, waiters=waiters)
 
 
 def _outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal | Fault | None:

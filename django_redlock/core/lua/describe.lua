@@ -10,8 +10,17 @@ if kind == 'string' then
   value = redis.call('GET', KEYS[1])
   holders = {value}
 elseif kind == 'hash' then
-  value = redis.call('HGETALL', KEYS[1])
   holders = redis.call('HKEYS', KEYS[1])
+  value = {}
+  local clock = redis.call('TIME')
+  for _, field in ipairs(holders) do
+    local record = redis.call('HGET', KEYS[1], field)
+    local ends = string.match(record, '^%l+@(%d+) ') -- each share has an end of its own
+    if not ends or tonumber(ends) > clock[1] * 1000 + math.floor(clock[2] / 1000) then
+      value[#value + 1] = field
+      value[#value + 1] = record
+    end
+  end
 elseif kind == 'zset' then
   value = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
   holders = redis.call('ZRANGE', KEYS[1], 0, -1)

@@ -1,0 +1,34 @@
+"""The relatives of a backend's ``lock()``: the same members and options, another idea of who may hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+from ..core.lock import Lock
+from ..core.primitives import RLOCK, Primitive
+from ..core.rlock import RLock
+from ..errors import LockNotSupported
+
+L = TypeVar("L", bound=Lock)
+
+
+class Relatives:
+    """What makes them. ``kinds``: those that this backend can keep."""
+
+    kinds: Collection[str] = ("mutex",)
+
+    lock: Callable[..., Lock]
+
+    def rlock(self, name: str, **options: Any) -> RLock:
+        """A reentrant lock: the thread or asyncio task that holds it may take it again, through any handle.
+
+        It is free when it has been released as often. Options and errors: `Backend.lock`.
+        """
+        return self._related(RLock, RLOCK, name, options)
+
+    def _related(self, handle: type[L], primitive: Primitive, name: str, options: dict[str, Any]) -> L:
+        if primitive.kind not in self.kinds:
+            raise LockNotSupported(name, f"{type(self).__name__} has no {primitive.kind}")
+        made = self.lock(name, **options)
+        return handle(made._store, primitive, name, made._keys, made._terms)

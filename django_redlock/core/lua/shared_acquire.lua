@@ -1,0 +1,55 @@
+-- Take a share of a lock that several may hold, or say who is in the way. Idempotent per token, as mutex_acquire.
+-- KEYS 1 lock (hash: token and owner -> kind@end in ms holder)  2 waiters  3 fence  4 wake
+-- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait (as mutex_acquire's)  6 kind  7 limit  8 holder
+--   rlock: any number of shares, all of one holder. semaphore: `limit` shares, whoever holds them.
+-- Returns as mutex_acquire.
+local token, wait, kind, limit, holder = ARGV[1], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]), ARGV[8]
+local clock = redis.call('TIME')
+local micros = clock[1] * 1000000 + clock[2]
+local now = math.floor(micros / 1000)
+local queued = wait < 0
+local waiter = string.sub(token, 1, -9) .. ' ' .. ARGV[2] -- the same for all attempts of one acquire
+wait = math.abs(wait)
+
+local shares = redis.call('HGETALL', KEYS[1])
+local last, others, first, final, owner = now + ARGV[3], 0, math.huge, 0, ''
+for i = 1, #shares, 2 do
+  local what, ends, who = string.match(shares[i + 1], '^(%l+)@(%d+) (.*)$')
+  if what ~= kind then
+    return redis.error_reply('WRONGTYPE it is held as a ' .. (what or 'hash') .. ', not as a ' .. kind)
+  end
+  ends = tonumber(ends)
+  if ends <= now or string.sub(shares[i], 1, #token) == token then
+    redis.call('HDEL', KEYS[1], shares[i])
+  else
+    last = math.max(last, ends)
+    if kind ~= 'rlock' or who ~= holder then
+      others, final = others + 1, math.max(final, ends)
+      if ends < first then first, owner = ends, string.match(shares[i], ' (.*)$') end
+    end
+  end
+end
+
+if others >= limit then
+  if wait > 1 then
+    redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
+    redis.call('ZADD', KEYS[2], now + wait, waiter)
+    redis.call('PEXPIRE', KEYS[2], wait + 1000)
+  elseif queued then
+    redis.call('ZREM', KEYS[2], waiter)
+  end
+  return {0, (limit == 1 and final or first) - now, micros, owner}
+end
+
+if queued then redis.call('ZREM', KEYS[2], waiter) end
+redis.call('HSET', KEYS[1], token .. ' ' .. ARGV[2], kind .. '@' .. now + ARGV[3] .. ' ' .. holder)
+redis.call('PEXPIRE', KEYS[1], last - now)
+-- A release wakes one waiter; when there is room for another, that one wakes the next.
+if others + 1 < limit and redis.call('EXISTS', KEYS[2]) == 1 and redis.call('EXISTS', KEYS[4]) == 0 then
+  redis.pcall('RPUSH', KEYS[4], '1')
+  redis.pcall('PEXPIRE', KEYS[4], 10000)
+end
+if ARGV[4] ~= '1' then return micros end
+local fence = math.max(micros, (tonumber(redis.call('GET', KEYS[3])) or 0) + 1)
+redis.call('SET', KEYS[3], string.format('%.0f', fence), 'PX', 86400000)
+return {1, fence, micros}

@@ -1,0 +1,21 @@
+-- Replace the rest of one share's lease, if the token still holds it. The other shares keep theirs.
+-- KEYS 1 lock (as shared_acquire's)  2 fence
+-- ARGV 1 token  2 ttl in ms
+-- Returns 1 extended, 0 the token holds no share.
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local shares = redis.call('HGETALL', KEYS[1])
+local last, extended = now, 0
+for i = 1, #shares, 2 do
+  local what, ends, rest = string.match(shares[i + 1], '^(%l+)@(%d+)( .*)$')
+  ends = tonumber(ends) or 0
+  if ends > now and string.sub(shares[i], 1, #ARGV[1]) == ARGV[1] then
+    ends, extended = now + ARGV[2], 1
+    redis.call('HSET', KEYS[1], shares[i], what .. '@' .. ends .. rest)
+  end
+  last = math.max(last, ends)
+end
+if extended == 0 then return 0 end
+redis.call('PEXPIRE', KEYS[1], last - now)
+redis.call('PEXPIRE', KEYS[2], 86400000)
+return 1

@@ -1,0 +1,33 @@
+-- Give back what the token holds of a lock that several may hold, and wake one waiter.
+-- KEYS 1 lock (as shared_acquire's)  2 waiters  3 wake
+-- ARGV 1 token  2 keep in ms (>0: hold it that much longer, as nobody's)
+-- Returns 1 freed, 0 the token holds no share.
+local keep = tonumber(ARGV[2])
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local shares = redis.call('HGETALL', KEYS[1])
+local last, freed, kind = now, 0, ''
+for i = 1, #shares, 2 do
+  local what, ends = string.match(shares[i + 1], '^(%l+)@(%d+) ')
+  ends = tonumber(ends) or 0
+  if string.sub(shares[i], 1, #ARGV[1]) ~= ARGV[1] then
+    last = math.max(last, ends)
+  else
+    if ends > now then freed, kind = 1, what end
+    if ends > now and keep > 0 then
+      last = math.max(last, now + keep)
+      redis.call('HSET', KEYS[1], shares[i], what .. '@' .. now + keep .. ' -')
+    else
+      redis.call('HDEL', KEYS[1], shares[i])
+    end
+  end
+end
+if freed == 0 then return 0 end
+if last > now then redis.call('PEXPIRE', KEYS[1], last - now) end
+-- As long as an rlock has other shares it is not free: they are its holder's.
+if keep > 0 or (kind == 'rlock' and last > now) then return 1 end
+if redis.call('EXISTS', KEYS[2]) == 1 and redis.call('EXISTS', KEYS[3]) == 0 then
+  redis.pcall('RPUSH', KEYS[3], '1')
+  redis.pcall('PEXPIRE', KEYS[3], 10000)
+end
+return 1

@@ -1,0 +1,203 @@
+"""shared_acquire.lua, shared_extend.lua and shared_release.lua"""
+
+import re
+
+import pytest
+from redis.exceptions import ResponseError
+
+from tests.scripts.conftest import OTHER, OWNER, TOKEN, VALUE, WAITER
+
+ANOTHER = b"c" * 24 + b"00000000"
+DAY = 86_400_000
+
+
+@pytest.fixture
+def acquire(call, keys):
+    """`acquire(token, ttl, fencing, wait, kind, limit, holder)`"""
+
+    def run(token=TOKEN, ttl=10_000, fencing=0, wait=0, kind="rlock", limit=1, holder="me"):
+        where = (keys.lock, keys.waiters, keys.fence, keys.wake)
+        return call("shared_acquire", where, token, OWNER, ttl, fencing, wait, kind, limit, holder)
+
+    return run
+
+
+@pytest.fixture
+def extend(call, keys):
+    """`extend(ttl, token)`"""
+    return lambda ttl, token=TOKEN: call("shared_extend", (keys.lock, keys.fence), token, ttl)
+
+
+@pytest.fixture
+def release(call, keys):
+    """`release(keep, token)`"""
+    return lambda keep=0, token=TOKEN: call("shared_release", (keys.lock, keys.waiters, keys.wake), token, keep)
+
+
+def now(redis):
+    seconds, micros = redis.time()
+    return seconds * 1000 + micros // 1000
+
+
+def ends(redis, keys):
+    """What is left of each share, by the first letter of its token."""
+    shares = redis.hgetall(keys.lock)
+    return {key[:1].decode(): int(re.search(rb"@(\d+)", value)[1]) - now(redis) for key, value in shares.items()}
+
+
+def test_free(redis, acquire, keys, dump):
+    """A free lock is granted: a share with its end and its holder; the reply is the server's time in µs."""
+    before = now(redis)
+    assert before <= acquire() // 1000 <= now(redis)
+    [(share, value)] = redis.hgetall(keys.lock).items()
+    assert share == VALUE
+    assert re.fullmatch(rb"rlock@\d{13} me", value)
+    assert set(dump()) == {keys.lock}
+    assert 9_000 < redis.pttl(keys.lock) <= 10_000
+    assert 9_000 < ends(redis, keys)["a"] <= 10_000
+
+
+def test_again(redis, acquire, keys):
+    """The same token is granted again, and is one share: its lease begins anew."""
+    acquire(ttl=5_000)
+    acquire(ttl=10_000)
+    assert list(ends(redis, keys)) == ["a"]
+    assert ends(redis, keys)["a"] > 5_000
+
+
+def test_of_the_same_holder(redis, acquire, keys):
+    """Another share of the same holder is granted; the key lives as long as the longest of them."""
+    acquire(ttl=10_000)
+    assert acquire(OTHER, ttl=2_000) > 0
+    assert set(ends(redis, keys)) == {"a", "b"}
+    assert redis.pttl(keys.lock) > 9_000
+
+
+def test_of_another_holder(acquire, dump):
+    """Another holder is refused, with the time until the last share ends and who has it; nothing changes."""
+    acquire(ttl=10_000)
+    acquire(OTHER, ttl=2_000)
+    before = dump()
+    refused, left, _, owner = acquire(ANOTHER, holder="you")
+    assert (refused, owner) == (0, OWNER)
+    assert 9_000 < left <= 10_000
+    assert dump() == before
+
+
+def test_ended_shares_are_dropped(redis, acquire, keys, dump):
+    """A share whose end has passed is in nobody's way."""
+    redis.hset(keys.lock, OTHER + b" x", f"rlock@{now(redis) - 1} you")
+    redis.pexpire(keys.lock, 60_000)
+    assert acquire() > 0
+    assert list(dump()[keys.lock]) == [VALUE]
+    assert redis.pttl(keys.lock) <= 10_000
+
+
+def test_queue(redis, acquire, release, keys):
+    """Who is refused and waits is listed, until granted or giving up."""
+    acquire(OTHER, holder="you")
+    acquire(wait=6_000)
+    assert redis.zrange(keys.waiters, 0, -1) == [WAITER]
+    acquire(wait=-1)
+    assert redis.exists(keys.waiters) == 0
+    acquire(wait=6_000)
+    release(token=OTHER)
+    assert acquire(wait=-6_000) > 0
+    assert redis.exists(keys.waiters) == 0
+
+
+def test_fencing(redis, acquire, keys):
+    """A fencing token grows with each grant, also above the server's clock, and is kept for a day."""
+    redis.set(keys.fence, 9 * 10**15)
+    assert acquire(fencing=1)[:2] == [1, 9 * 10**15 + 1]
+    assert acquire(OTHER, fencing=1)[1] == 9 * 10**15 + 2
+    assert redis.pttl(keys.fence) > DAY - 5_000
+
+
+@pytest.mark.parametrize("ttl", [1_000, 20_000])
+def test_extend(redis, acquire, extend, keys, ttl):
+    """One share's lease is replaced, by more or by less; the others keep theirs."""
+    acquire()
+    acquire(OTHER)
+    assert extend(ttl) == 1
+    assert ttl - 1_000 < ends(redis, keys)["a"] <= ttl
+    assert 9_000 < ends(redis, keys)["b"] <= 10_000
+    assert max(ttl, 10_000) - 1_000 < redis.pttl(keys.lock) <= max(ttl, 10_000)
+
+
+def test_extend_nothing(redis, acquire, extend, keys):
+    """A share that there is not, or that has ended, is not brought back, whoever else has one."""
+    assert extend(10_000) == 0
+    acquire(OTHER)
+    redis.hset(keys.lock, VALUE, f"rlock@{now(redis) - 1} me")
+    assert extend(10_000) == 0
+    assert ends(redis, keys)["a"] < 0
+
+
+def test_release(redis, acquire, release, keys, dump):
+    """A share is given back, once; with the last of them nothing is left."""
+    acquire(ttl=20_000)
+    acquire(OTHER)
+    assert release() == 1
+    assert release() == 0
+    assert redis.pttl(keys.lock) <= 10_000
+    assert release(token=OTHER) == 1
+    assert dump() == {}
+
+
+def test_release_of_what_has_ended(redis, acquire, release, keys, dump):
+    """A share whose lease has run out was lost."""
+    redis.hset(keys.lock, VALUE, f"rlock@{now(redis) - 1} me")
+    assert release() == 0
+    assert dump() == {}
+
+
+def test_release_by_the_beginning_of_a_token(acquire, release, dump):
+    """What all attempts of one acquire have in common frees any of them."""
+    acquire()
+    assert release(token=TOKEN[:24]) == 1
+    assert dump() == {}
+
+
+def test_release_wakes_when_it_is_free(redis, acquire, release, keys):
+    """With the last share of an rlock one waiter is woken, not earlier."""
+    acquire()
+    acquire(OTHER)
+    redis.zadd(keys.waiters, {b"waits": 9e15, b"waits too": 9e15})
+    release()
+    assert redis.exists(keys.wake) == 0
+    release(token=OTHER)
+    assert redis.llen(keys.wake) == 1
+    assert 0 < redis.pttl(keys.wake) <= 10_000
+
+
+def test_keep(redis, acquire, release, keys):
+    """With `keep` the share stays taken that long, as nobody's: the former holder is refused too."""
+    acquire()
+    redis.zadd(keys.waiters, {b"waits": 9e15})
+    assert release(2_000) == 1
+    assert 0 < redis.pttl(keys.lock) <= 2_000
+    assert redis.exists(keys.wake) == 0
+    assert acquire(OTHER)[0] == 0
+
+
+def test_other_kinds(redis, acquire, keys, dump):
+    """A lock that is held as another kind, or a key of another type, is an error that says so, and stays."""
+    for value in ({VALUE: f"semaphore@{now(redis) + 9_000} me"}, {b"a": b"celery record"}):
+        redis.delete(keys.lock)
+        redis.hset(keys.lock, mapping=value)
+        before = dump()
+        with pytest.raises(ResponseError, match="WRONGTYPE"):
+            acquire(OTHER)
+        assert dump() == before
+    redis.set(keys.lock, VALUE)
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        acquire(OTHER)
+
+
+def test_describe_leaves_out_what_has_ended(redis, acquire, call, keys):
+    """An onlooker sees the shares that are held."""
+    acquire(ttl=60_000)
+    redis.hset(keys.lock, OTHER + b" x", f"rlock@{now(redis) - 1} me")
+    [share, _] = call("describe", (keys.lock, keys.waiters), 0)[1]
+    assert share == VALUE
