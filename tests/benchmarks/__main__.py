@@ -49,7 +49,7 @@ def main() -> int:
 def _line(name: str, row: Row) -> str:
     sense = ">=" if row.least else "<="
     bar = "" if row.bar is None else f"{sense} {row.bar:g}"
-    return f"{name:<14}{row.what:<64}{row.value:>8.3g} {row.unit:<4}{bar:>8} {VERDICTS[row.met]:<7} {row.note}"
+    return f"{name:<14}{row.what:<76}{row.value:>8.3g} {row.unit:<4}{bar:>8} {VERDICTS[row.met]:<7} {row.note}"
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def interleaved(sides: Mapping[str, Side], rounds: int = 40, calls: int = 60) ->
 
 @contextmanager
 def one_core(another: bool = False) -> Iterator[None]:
-    """Run this thread, and the processes that it starts meanwhile, on one core; ``another``: where there are several."""
+    """Run this thread, and the processes that it starts meanwhile, on one core, or on ``another`` if there is one."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(_cores) if another else max(_cores)})
     try:
