@@ -1,0 +1,58 @@
+"""Backends and clients of a real ZooKeeper."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from kazoo.client import KazooClient
+
+from django_redlock.backends.zookeeper import ZooKeeperBackend
+from tests.support.zookeeper import ZooKeeper
+
+
+@pytest.fixture
+def connected():
+    """`connected(hosts, **options)`: a backend that is closed in the end."""
+    backends = []
+
+    def connect(hosts, **options):
+        options = {"session_timeout": 10, "node_timeout": 5} | options
+        backends.append(ZooKeeperBackend(hosts, **options))
+        return backends[-1]
+
+    yield connect
+    for backend in backends:
+        if backend._session is not None:
+            backend._session.stop(5)
+
+
+@pytest.fixture
+def backend(connected, zookeeper):
+    return connected(zookeeper.hosts, session_timeout=30)
+
+
+@pytest.fixture
+def other(connected, zookeeper):
+    return connected(zookeeper.hosts)
+
+
+@pytest.fixture
+def own(start):
+    """A server to kill and pause."""
+    return start(ZooKeeper())
+
+
+@pytest.fixture
+def witness(zookeeper):
+    client = KazooClient(zookeeper.hosts)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor() as pool:
+        yield pool

@@ -1,0 +1,96 @@
+"""Coroutines, a machine without kazoo, and options that make no sense."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from django_redlock.backends.zookeeper import ZooKeeperBackend
+from django_redlock.errors import LockNotAcquired
+from tests.support.service import poll
+
+from .tools import PATIENCE, paused, until_in_line
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_cancelled_while_the_server_hangs(own, connected, unique, times):
+    """A task that is cancelled, once or again, while its request is under way leaves no znode."""
+    backend = connected(own.hosts, session_timeout=30, connect_timeout=2, node_timeout=1)
+    with backend.lock(unique):
+        pass
+
+    async def scenario():
+        task = asyncio.create_task(backend.lock(unique).aacquire())
+        await asyncio.to_thread(poll, lambda: backend._line, timeout=PATIENCE, what="a request under way")
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(0)
+        own.resume()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    paused(own)
+    asyncio.run(scenario())
+    poll(lambda: not backend._line and backend.describe(unique) is None, timeout=PATIENCE, what="an empty line")
+    with pytest.raises(LockNotAcquired), backend.lock(unique), backend.lock(unique, blocking=False):
+        pass
+
+
+def test_waiting_tasks_take_no_thread(backend, other, unique):
+    """More tasks wait than there are threads, and the event loop goes on."""
+
+    async def scenario():
+        order = []
+        first = other.lock(unique)
+        await first.aacquire()
+
+        async def take(number):
+            async with backend.lock(unique):
+                order.append(number)
+
+        tasks = [asyncio.create_task(take(number)) for number in range(40)]
+        await asyncio.to_thread(until_in_line, other, unique, 41)
+        assert not any(task.done() for task in tasks)
+        await first.arelease()
+        await asyncio.gather(*tasks)
+        assert sorted(order) == list(range(40))
+
+    asyncio.run(scenario())
+
+
+WITHOUT_KAZOO = """
+import sys
+sys.modules["kazoo"] = None
+from django_redlock.backends.zookeeper import ZooKeeperBackend
+try:
+    ZooKeeperBackend("127.0.0.1:2181")
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+
+def test_without_kazoo():
+    """The module can be imported; making a backend says what to install."""
+    told = subprocess.run([sys.executable, "-c", WITHOUT_KAZOO], capture_output=True, text=True, check=True, timeout=60)
+    assert "django-redlock[zookeeper]" in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("location", "options", "error"),
+    [
+        ("", {}, ValueError),
+        ("/chroot", {}, ValueError),
+        (["a:1"], {}, ValueError),
+        ("a:1", {"session_timeout": 0}, ValueError),
+        ("a:1", {"connect_timeout": "5"}, TypeError),
+        ("a:1", {"node_timeout": -1}, ValueError),
+    ],
+    ids=repr,
+)
+def test_options_that_make_no_sense(location, options, error):
+    """They are refused when the backend is made, by name."""
+    with pytest.raises(error, match=next(iter(options), "LOCATION")):
+        ZooKeeperBackend(location, **options)

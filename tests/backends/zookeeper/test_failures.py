@@ -1,0 +1,173 @@
+"""Servers and networks that fail."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+
+import pytest
+
+from django_redlock.errors import LockUnavailable
+from tests.support.proxy import Proxy
+from tests.support.service import poll
+
+from .tools import PATIENCE, paused, until_in_line
+
+
+def test_a_server_that_is_killed(own, connected, unique):
+    """kill -9 of the server: LockUnavailable, soon; the lease is lost at its end by our clock, without a server."""
+    backend = connected(own.hosts, session_timeout=2, connect_timeout=0.5, node_timeout=0.5)
+    told = threading.Event()
+    lock = backend.lock(unique, on_lost=lambda _: told.set())
+    lock.acquire()
+    own.kill()
+    with pytest.raises(LockUnavailable, match=own.hosts) as caught:
+        backend.lock("another").acquire(timeout=5)
+    assert list(caught.value.errors) == [own.hosts]
+    for ask in (backend.held, lock.locked, functools.partial(backend.force_release, unique)):
+        with pytest.raises(LockUnavailable):
+            ask()
+    assert told.wait(PATIENCE)
+    assert lock.lost
+    (row,) = backend.health()
+    assert (row["ok"], row["node"]) == (False, own.hosts)
+    own.start()
+    poll(lambda: _granted(backend, "another"), timeout=PATIENCE, what="a server that came back")
+
+
+def _granted(backend, name):
+    try:
+        return backend.lock(name).acquire(False)
+    except LockUnavailable:
+        return False
+
+
+def test_a_server_that_is_restarted(own, connected, unique, pool):
+    """A restart within the session loses nothing: the holder holds on, and who waits keeps waiting."""
+    patient = functools.partial(connected, own.hosts, session_timeout=60, connect_timeout=30, node_timeout=1)
+    backend, other = patient(), patient()
+    lock = backend.lock(unique, ttl=30)
+    lock.acquire()
+    waiting = pool.submit(other.lock(unique).acquire, True, 60)
+    until_in_line(backend, unique, 2)
+    own.kill()
+    own.start()
+    lock.extend()
+    lock.check()
+    until_in_line(backend, unique, 2)
+    assert not waiting.done()
+    lock.release()
+    assert waiting.result(PATIENCE) is True
+
+
+def test_a_server_that_accepts_and_says_nothing(proxy, connected, unique):
+    """A server that takes the connection, and is not ready for it, is tried again long before the session is over."""
+    backend = connected(proxy.url, session_timeout=60, node_timeout=0.5, connect_timeout=0.2)
+    proxy.drop()
+    with pytest.raises(LockUnavailable):
+        backend.lock(unique).acquire(False)
+    poll(lambda: proxy.accepted > 1, timeout=PATIENCE, what="another try")
+    proxy.restore()
+    poll(lambda: _granted(backend, unique), timeout=PATIENCE, what="a connection")
+
+
+def test_a_server_that_hangs(own, connected, unique):
+    """SIGSTOP: every call ends; what it asked is done later, and taken back then: nobody's znode is left."""
+    backend = connected(own.hosts, session_timeout=30, connect_timeout=1, node_timeout=0.5)
+    with backend.lock(unique):
+        pass
+    paused(own)
+    with pytest.raises(LockUnavailable):
+        backend.lock(unique).acquire(False)
+    with pytest.raises(LockUnavailable):
+        backend.lock(unique).acquire(timeout=0.3)
+    own.resume()
+    poll(lambda: not backend._line and backend.describe(unique) is None, timeout=PATIENCE, what="an empty line")
+    assert backend.lock(unique).acquire(False)
+
+
+def test_never_connected(connected, unique, own):
+    """No server at all: LockUnavailable after connect_timeout; once there is one, the same backend works."""
+    own.kill()
+    backend = connected(own.hosts, connect_timeout=0.2)
+    for _ in range(2):
+        with pytest.raises(LockUnavailable, match="not connected"):
+            backend.lock(unique).acquire()
+    own.start()
+    poll(lambda: _granted(backend, unique), timeout=PATIENCE, what="the first connection")
+
+
+@pytest.fixture
+def proxy(start, zookeeper):
+    return start(Proxy(zookeeper.hosts))
+
+
+def test_a_lost_answer_to_create(proxy, connected, witness, unique):
+    """The znode was made, and nobody was told: it is found again by its name, not made twice."""
+    backend = connected(proxy.url)
+    with backend.lock(unique):
+        pass
+    lost = proxy.lose_next_reply(unique.encode() + b"/")
+    lock = backend.lock(unique)
+    assert lock.acquire(timeout=PATIENCE)
+    assert lost.is_set()
+    path = backend._recipe.path(unique)
+    assert len(witness.get_children(path)) == 1
+    assert lock.fencing_token == witness.exists(f"{path}/{witness.get_children(path)[0]}").czxid
+    lock.release()
+    assert witness.get_children(path) == []
+
+
+def test_a_lost_answer_and_no_time(proxy, connected, witness, unique):
+    """The same to one who gives up: the znode is removed once the server can be asked again."""
+    backend = connected(proxy.url, connect_timeout=1)
+    with backend.lock(unique):
+        pass
+    lost = proxy.lose_next_reply(unique.encode() + b"/")
+    proxy.refuse()
+    with pytest.raises(LockUnavailable):
+        backend.lock(unique).acquire(timeout=0.5)
+    assert lost.is_set()
+    assert len(witness.get_children(backend._recipe.path(unique))) == 1
+    proxy.restore()
+    poll(lambda: not witness.get_children(backend._recipe.path(unique)), timeout=PATIENCE, what="an empty line")
+
+
+def test_a_lost_answer_to_release(proxy, connected, other, unique):
+    """The release was carried out and nobody was told: LockUnavailable, and the lock is free."""
+    backend = connected(proxy.url, connect_timeout=1)
+    lock = backend.lock(unique)
+    lock.acquire()
+    lost = proxy.lose_next_reply(unique.encode())
+    with pytest.raises(LockUnavailable):
+        lock.release()
+    assert lost.is_set()
+    assert other.lock(unique).acquire(timeout=PATIENCE)
+
+
+def test_a_short_interruption(proxy, connected, unique):
+    """A connection that breaks is made again: nothing is lost but time."""
+    backend = connected(proxy.url)
+    told = []
+    lock = backend.lock(unique, on_lost=told.append)
+    lock.acquire()
+    proxy.cut()
+    lock.extend()
+    lock.check()
+    lock.release()
+    assert told == []
+
+
+def test_a_network_that_is_silent(proxy, connected, zookeeper, other, unique):
+    """Cut off without notice the holder's lease ends before another gets the lock: never two at a time."""
+    backend = connected(proxy.url, session_timeout=2, node_timeout=0.5)
+    lost_at = []
+    lock = backend.lock(unique, on_lost=lambda _: lost_at.append(time.monotonic()))
+    lock.acquire()
+    proxy.drop()
+    assert other.lock(unique).acquire(timeout=PATIENCE)
+    granted_at = time.monotonic()
+    assert lock.lost
+    poll(lambda: lost_at, timeout=PATIENCE, what="on_lost")
+    assert lost_at[0] < granted_at

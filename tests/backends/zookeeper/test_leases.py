@@ -1,0 +1,54 @@
+"""Leases and their renewal."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from .tools import PATIENCE
+
+
+@pytest.mark.parametrize(("asked", "granted"), [(100, 60), (10, 10), (0.01, 0.4)])
+def test_the_granted_session_timeout_counts(zookeeper, connected, unique, asked, granted):
+    """A lease lasts for half of the session timeout that the server has granted, whatever was asked for."""
+    backend = connected(zookeeper.hosts, session_timeout=asked, ttl=300)
+    lock = backend.lock(unique, auto_renew=False)
+    assert lock.acquire()
+    assert granted * 0.3 < lock.remaining < granted * 0.5
+
+
+def test_a_forgotten_handle(backend, other, unique):
+    """A handle that is garbage doesn't keep the lock, though the session lives on."""
+    lock = backend.lock(unique, ttl=0.5)
+    lock.acquire()
+    del lock
+    gc.collect()
+    assert other.lock(unique).acquire(timeout=PATIENCE)
+
+
+def test_close_keeps_what_is_held(backend, other, unique):
+    """close() ends the session only when no lock would end with it."""
+    with backend.lock(unique) as lock:
+        backend.close()
+        assert not other.lock(unique).acquire(False)
+        lock.extend()
+    session = backend._session
+    backend.close()
+    assert not session.connected
+    with backend.lock(unique):
+        pass
+
+
+def test_many_are_renewed_together(backend, unique):
+    """extend_many writes all znodes before it waits, and tells the lost ones from the others."""
+    locks = [backend.lock(f"{unique}:{number}", auto_renew=False) for number in range(20)]
+    for lock in locks:
+        lock.acquire()
+    assert backend.force_release(locks[7].name)
+    leases = [(lock._lease, 30) for lock in locks]
+    outcomes = backend.drive(backend.rule.extend_many(locks[0]._primitive, leases))
+    assert [number for number, outcome in enumerate(outcomes) if outcome is None] == [7]
+    assert all(
+        outcome.valid_until > lease.valid_until for outcome, (lease, _) in zip(outcomes, leases, strict=True) if outcome
+    )

@@ -1,0 +1,29 @@
+"""What the tests of ZooKeeperBackend share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.service import poll
+
+PATIENCE = 20
+CONTAINER_OWNER = -(2**63)  # what a container has in place of an ephemeral znode's session
+
+
+def paused(server):
+    """SIGSTOP, and wait until each of its threads has stopped."""
+    server.pause()
+    threads = Path(f"/proc/{server.pid}/task").glob("*/stat")
+    for stat in threads:
+        poll(
+            lambda stat=stat: stat.read_text().rpartition(")")[2].split()[0] == "T", timeout=PATIENCE, what="the pause"
+        )
+
+
+def in_line(backend, name):
+    held = backend.describe(name)
+    return 0 if held is None else 1 + held.waiters
+
+
+def until_in_line(backend, name, count):
+    poll(lambda: in_line(backend, name) == count, timeout=PATIENCE, what=f"{count} in line")
