@@ -1,0 +1,158 @@
+"""What goes wrong between clients of the old protocol, and every order of steps."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from contextlib import suppress
+
+import pytest
+
+from django_redlock.errors import LockLost
+
+# ── C0 died; C1 and C2 saw it expired ─────────────────────────────────────────────────────────
+
+
+def test_c1_was_slower_than_us(backend, dead, old, redis):
+    """C1 saw the expired value, then we took it: C1's GETSET tells it so. We notice that ours is gone, free nothing."""
+    c1, lock = old(), backend.lock("stock")
+    steps = c1.up_to("GETSET")
+    assert lock.acquire(False)
+    assert not c1.finish(steps)
+    moved = redis.get("stock")
+    with pytest.raises(LockLost):
+        lock.extend()
+    assert not backend.lock("stock").acquire(False)
+    assert redis.get("stock") == moved
+
+
+def test_c1_was_faster_than_us(backend, dead, old, redis):
+    """C1 and we saw the expired value, C1 took it: our script sees C1's value, and leaves it alone."""
+    c1, c2, lock = old(), old(), backend.lock("stock")
+    waiting = c2.up_to("GETSET")
+    assert c1.take()
+    value = redis.get("stock")
+    assert not lock.acquire(False)
+    assert redis.get("stock") == value
+    assert not c2.finish(waiting)
+    assert not lock.acquire(False)
+
+
+def test_c1_deletes_what_we_took(backend, dead, older, redis):
+    """Older code that deletes what it saw expired takes the lock from us: we free nothing of its, and learn it."""
+    c1, lock = older(), backend.lock("stock")
+    steps = c1.up_to("DEL")
+    assert lock.acquire(False)
+    assert c1.finish(steps)
+    value = redis.get("stock")
+    assert not lock.owned()
+    with pytest.raises(LockLost):
+        lock.release()
+    assert redis.get("stock") == value
+
+
+def test_we_never_delete_what_another_took(backend, dead, older, redis):
+    """C1 deletes and takes; we, who would be C2 and delete it again, are refused. C3 after that likewise."""
+    c1, c3, lock = older(), older(), backend.lock("stock")
+    steps = c1.up_to("DEL")
+    assert next(steps) == "SETNX"
+    assert c1.finish(steps)
+    assert not lock.acquire(False)
+    assert not c3.take()
+    assert int(redis.get("stock")) == c1.mine
+
+
+def test_we_come_between_delete_and_setnx(backend, dead, older):
+    """C1 has deleted the expired value, and we are first: C1's SETNX is refused, C4 is too."""
+    c1, c4, lock = older(), older(), backend.lock("stock")
+    steps = c1.up_to("DEL")
+    assert next(steps) == "SETNX"
+    assert lock.acquire(False)
+    assert not c1.finish(steps)
+    assert not c4.take()
+    assert lock.owned()
+
+
+def test_get_answers_nil(backend, old):
+    """Our lock ends between its SETNX and its GET: old code starts anew, and gets it."""
+    client, lock = old(), backend.lock("stock")
+    lock.acquire()
+    steps = client.up_to("GET")
+    lock.release()
+    assert client.finish(steps)
+    assert not lock.acquire(False)
+
+
+def test_getset_answers_nil(backend, dead, old):
+    """It saw an expired value; we took the lock and freed it: its GETSET answers nil, and it has the lock."""
+    client, lock = old(), backend.lock("stock")
+    steps = client.up_to("GETSET")
+    with lock:
+        pass
+    assert client.finish(steps)
+    assert not lock.acquire(False)
+
+
+# ── every order ───────────────────────────────────────────────────────────────────────────────
+
+
+class Ours:
+    """We, in the shape of an old client: take, then free."""
+
+    def __init__(self, backend):
+        self.lock = backend.lock("stock", auto_renew=False)
+        self.holds = False
+
+    def taking(self):
+        yield "acquire"
+        self.holds = self.lock.acquire(False)
+        if self.holds:
+            yield "release"
+            self.holds = False
+            with suppress(LockLost):
+                self.lock.release()
+
+
+def every_order(play):
+    """Call `play(choose)` for every order of steps: `choose(n)` says which of the n who have steps left goes on."""
+    pending, count = [[]], 0
+    while pending:
+        count += 1
+        play(functools.partial(_next_step, pending, pending.pop(), itertools.count()))
+    return count
+
+
+def _next_step(pending, order, steps, n):
+    step = next(steps)
+    if step == len(order):
+        pending.extend([*order, other] for other in range(1, n))
+        order.append(0)
+    return order[step]
+
+
+@pytest.mark.parametrize("before", ["free", "expired"])
+def test_every_order(backend, old, redis, before):
+    """Two old clients and we, in every order of our commands: never do two believe to hold the lock."""
+    holders = set()
+
+    def play(choose):
+        redis.delete("stock")
+        if before == "expired":
+            redis.set("stock", old(clock=lambda: time.time() - 100).stamp())
+        clients = [old(), old(), Ours(backend)]
+        running = [(client, client.taking()) for client in clients]
+        doing = {id(client): next(steps) for client, steps in running}
+        while running:
+            client, steps = running[choose(len(running))]
+            value, others = redis.get("stock"), [each for each in clients if each.holds and each is not client]
+            command, doing[id(client)] = doing[id(client)], next(steps, "")
+            assert len([each for each in clients if each.holds]) <= 1
+            if others and command in ("acquire", "release"):
+                assert redis.get("stock") == value, f"our {command} has changed what another holds"
+            if not doing[id(client)]:
+                running.remove((client, steps))
+            holders.update(index for index, each in enumerate(clients) if each.holds)
+
+    assert every_order(play) > 20
+    assert holders == {0, 1, 2}

@@ -1,0 +1,184 @@
+"""What is in the key, what it is called, and who sees it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from django_redlock.backends.timestamp import TimestampBackend
+from django_redlock.errors import LockError, LockLost
+from tests.backends.old_code import OldClient
+
+PATIENCE = 20
+
+
+# ── what is in the key ────────────────────────────────────────────────────────────────────────
+
+
+def test_the_same_number_is_not_the_same_holder(backend, redis):
+    """Old code that takes the lock from us with just our timestamp is told apart: it writes no leading zero."""
+    lock = backend.lock("stock")
+    lock.acquire()
+    same = str(int(redis.get("stock")))
+    redis.delete("stock")
+    assert redis.setnx("stock", same)
+    assert not lock.owned()
+    with pytest.raises(LockLost):
+        lock.release()
+    assert redis.get("stock") == same
+
+
+def test_it_ends_by_itself_too(backend, redis):
+    """Our key has a Redis ttl besides: when we die old code finds it free, not expired."""
+    lock = backend.lock("stock", ttl=10)
+    lock.acquire()
+    assert 0 < redis.pttl("stock") <= 10_000
+
+
+def test_the_value_outlasts_the_lease(redis_url, redis):
+    """A client whose clock is ahead by up to clock_skew still reads a time to come."""
+    for skew in (0, 5):
+        backend = TimestampBackend(redis_url, unit="ms", key_format="{name}", clock_skew=skew)
+        with backend.lock("stock", ttl=10):
+            told = int(redis.get("stock")) - time.time() * 1000
+            assert 9_000 + skew * 1000 < told <= 10_001 + skew * 1000
+        backend.close()
+
+
+@pytest.mark.parametrize(("skew", "granted"), [(0, True), (30, False)])
+def test_a_clock_that_is_behind(redis_url, redis, old, skew, granted):
+    """What a machine wrote whose clock is behind by up to clock_skew is not taken from it."""
+    client = old(clock=lambda: time.time() - 20, unit="s")
+    assert client.take()
+    backend = TimestampBackend(redis_url, key_format="{name}", clock_skew=skew)
+    assert backend.lock("stock").acquire(False) is granted
+    backend.close()
+
+
+@pytest.mark.parametrize("value", ["", "yes", "0x10", "nan", "inf", "17e", "-5", '{"a": 1}'])
+def test_another_value(backend, redis, value):
+    """A value that is no timestamp is a LockError that says so, and stays."""
+    redis.set("stock", value)
+    with pytest.raises(LockError, match="WRONGTYPE no timestamp") as caught:
+        backend.lock("stock").acquire(False)
+    assert type(caught.value) is LockError
+    assert backend.force_release("stock") is False
+    assert redis.get("stock") == value
+
+
+def test_another_type(backend, redis):
+    """A key of another type is a LockError that says so, and stays."""
+    redis.rpush("stock", "1", "2")
+    with pytest.raises(LockError, match="WRONGTYPE") as caught:
+        backend.lock("stock").acquire(False)
+    assert type(caught.value) is LockError
+    assert backend.describe("stock") is None
+    assert backend.force_release("stock") is False
+    assert redis.lrange("stock", 0, -1) == ["1", "2"]
+
+
+def test_the_other_unit(backend, unit, redis):
+    """Seconds where milliseconds are agreed, or the reverse, would be far past or for ever: a LockError."""
+    client = OldClient(redis, "stock", unit="ms" if unit == "s" else "s")
+    assert client.take()
+    with pytest.raises(LockError, match=f"in units of {'1000' if unit == 's' else '1'} ms"):
+        backend.lock("stock").acquire(False)
+    assert int(redis.get("stock")) == client.mine
+
+
+@pytest.mark.parametrize("written", ["{:.0f}", "{:.6f}", "{:.9e}", " {:.0f}\n"])
+def test_numbers_as_others_write_them(redis, backend, unit, written):
+    """Fractions, exponents and white space are read; past or to come is what matters."""
+    scale = 1 if unit == "s" else 1000
+    redis.set("stock", written.format((time.time() + 100) * scale))
+    assert not backend.lock("stock").acquire(False)
+    redis.set("stock", written.format((time.time() - 100) * scale))
+    assert backend.lock("stock").acquire(False)
+
+
+def test_granted_again(backend):
+    """A request that is sent twice because its answer was lost is granted twice, and freed by one release."""
+    lock = backend.lock("stock")
+    lock.acquire()
+    again = backend._primitive.take(lock._lease.claim)
+    assert isinstance(backend.perform(again), int)
+    lock.release()
+    assert backend.describe("stock") is None
+
+
+# ── names and onlookers ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("key_format", "key"),
+    [("{name}", "stock:1"), ("lock.{name}", "lock.stock:1"), ("{prefix}/{name}/mutex", "shop/stock:1/mutex")],
+)
+def test_key_format(redis_url, redis, key_format, key):
+    """The key is called as the old code calls it; what else we keep is under the prefix, and free of old names."""
+    backend = TimestampBackend(redis_url, key_format=key_format, key_prefix="shop")
+    with backend.lock("stock:1"):
+        (companion,) = set(redis.keys()) - {key}
+        assert companion.startswith("shop:{")
+        assert [held.name for held in backend.held()] == ["stock:1"]
+        assert [held.name for held in backend.held("stock:*")] == ["stock:1"]
+        assert backend.held("order:*") == []
+    assert redis.keys() == []
+    backend.close()
+
+
+def test_held_among_other_keys(backend, redis, old):
+    """With bare names held() looks at every key: only those with a time to come are locks."""
+    redis.mset({"counter": 17, "text": "abc", "later": "9" * 30, "empty": ""})
+    redis.rpush("list", 1)
+    assert old().take()
+    with backend.lock("ours", owner="me"):
+        listed = {held.name: held for held in backend.held()}
+        assert set(listed) == {"stock", "ours"}
+        assert listed["ours"].owner.label == "me"
+        assert str(listed["stock"].owner) == "unknown"
+        assert {held.kind for held in listed.values()} == {"timestamp"}
+        assert 0 < listed["stock"].ttl <= 13
+        assert len(backend.held(limit=1)) == 1
+
+
+def test_force_release_of_old_code(backend, old, redis):
+    """A lock of old code can be freed by force, just that holding if asked so."""
+    assert old().take()
+    seen = backend.describe("stock")
+    assert backend.force_release("stock", "another") is False
+    assert backend.force_release("stock", seen.digest) is True
+    assert redis.exists("stock") == 0
+    assert backend.force_release("stock") is False
+
+
+def test_holder_learns_that_old_code_took_over(backend, dead, older):
+    """Where old code has taken the lock from a holder, that one is told with its next renewal."""
+    told = threading.Event()
+    c1, lock = older(), backend.lock("stock", ttl=0.6, on_lost=lambda _: told.set())
+    steps = c1.up_to("DEL")
+    lock.acquire()
+    assert c1.finish(steps)
+    assert told.wait(PATIENCE)
+    assert lock.lost
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"unit": "us"}, ValueError),
+        ({"key_format": "lock"}, ValueError),
+        ({"key_format": "{name}{name}"}, ValueError),
+        ({"key_format": "{key}{name}"}, ValueError),
+        ({"key_format": "{name!r}"}, ValueError),
+        ({"clock_skew": -1}, ValueError),
+        ({"clock_skew": "1"}, TypeError),
+        ({"quarantine": True}, ValueError),
+    ],
+    ids=repr,
+)
+def test_options_that_make_no_sense(options, error):
+    """They are refused when the backend is made, by name."""
+    with pytest.raises(error, match=next(iter(options))):
+        TimestampBackend("redis://127.0.0.1:1/0", **options)
