@@ -10,8 +10,8 @@ if tonumber(ARGV[2]) > 0 then
   return 1
 end
 redis.call('DEL', KEYS[1])
--- A wake-up that is still in the list means that nobody is blocked on it: one is enough. When Redis is out of memory
--- the push fails, the lock is free all the same, and the waiter comes back by itself.
+-- A wake-up that is still in the list means that nobody is blocked on it: one is enough. Should the push fail, the lock
+-- is free all the same, and the waiter comes back by itself.
 if redis.call('EXISTS', KEYS[2]) == 1 and redis.call('EXISTS', KEYS[3]) == 0 then
   redis.pcall('RPUSH', KEYS[3], '1')
   redis.pcall('PEXPIRE', KEYS[3], 10000)
