@@ -62,6 +62,7 @@ class Space:
 # Of those who hold a lock of this kind, who is another.
 _ANOTHER: dict[str, Callable[[Claim, Claim], bool]] = {
     "mutex": lambda holder, claim: holder.token != claim.token,
+    "semaphore": lambda holder, claim: holder.token != claim.token,
     "rlock": lambda holder, claim: holder.holder != claim.holder,
 }
 

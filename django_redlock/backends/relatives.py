@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from ..core.lock import Lock
-from ..core.primitives import RLOCK, Primitive
+from ..core.primitives import RLOCK, SEMAPHORE, Primitive
 from ..core.rlock import RLock
 from ..errors import LockNotSupported
 
@@ -26,6 +26,18 @@ class Relatives:
         It is free when it has been released as often. Options and errors: `Backend.lock`.
         """
         return self._related(RLock, RLOCK, name, options)
+
+    def semaphore(self, name: str, *, limit: int, **options: Any) -> Lock:
+        """A lock that up to ``limit`` may hold at once, each with a lease of its own.
+
+        All who use the name give the same ``limit``. On N nodes a permit needs ``limit * N // (limit + 1) + 1`` votes.
+        Options and errors: `Backend.lock`; ``TypeError`` and ``ValueError`` for a limit that is no positive ``int``.
+        """
+        if isinstance(limit, bool) or not isinstance(limit, int):
+            raise TypeError(f"limit is an int, not {limit!r}")
+        if limit < 1:
+            raise ValueError(f"limit is 1 at least, not {limit}")
+        return self._related(Lock, SEMAPHORE._replace(limit=limit), name, options)
 
     def _related(self, handle: type[L], primitive: Primitive, name: str, options: dict[str, Any]) -> L:
         if primitive.kind not in self.kinds:

@@ -53,7 +53,7 @@ class Party:
         open_: dict[int, tuple[int, Line]] = {}
         poll = select.poll()
         try:
-            for place, line in self._lines(asks, family, now, waiting=not decided(replies)):
+            for place, line in self._lines(asks, family, now, decided):
                 sent = self._send(line, asks[place], now) if isinstance(line, Line) else line
                 if isinstance(sent, Line):
                     open_[sent.fileno()] = place, sent
@@ -83,9 +83,9 @@ class Party:
                 replies[place] = self._give_up(line, asks[place].node, TimeoutError("no answer in time"))
 
     def _lines(
-        self, asks: Sequence[Run | Batch], family: bytes, now: float, *, waiting: bool
+        self, asks: Sequence[Run | Batch], family: bytes, now: float, decided: Callable[[Sequence[Any]], bool]
     ) -> list[tuple[int, Line | Fault]]:
-        """For each ask the connection to use, or why there is none. ``waiting``: somebody needs the answers."""
+        """For each ask the connection to use, or why there is none."""
         lines: list[tuple[int, Line | Fault]] = []
         missing: list[int] = []
         for place, ask in enumerate(asks):
@@ -96,12 +96,20 @@ class Party:
             else:
                 lines.append((place, line))
         if missing:
-            wanted = len(self._nodes) // 2 + 1 - len(lines) if waiting else 0
+            wanted = self._needed(len(asks), decided) - len(lines)
             nodes = [asks[place].node for place in missing]
             # When a majority is there nobody waits for the others, and those that failed lately are let be.
             dial = nodes if wanted > 0 else [node for node in nodes if not self._dialer.failure(node, now)]
             lines += self._dialed(asks, missing, dial, wanted, now + self._timeout)
         return lines
+
+    def _needed(self, count: int, decided: Callable[[Sequence[Any]], bool]) -> int:
+        """On how many of ``count`` nodes the outcome depends: a majority, or more. 0: nobody waits for the answers."""
+        if decided([None] * count):
+            return 0
+        absent = Fault(TimeoutError())
+        enough = range(len(self._nodes) // 2 + 1, count)
+        return next((some for some in enough if not decided([None] * some + [absent] * (count - some))), count)
 
     def _dialed(
         self, asks: Sequence[Run | Batch], missing: list[int], dial: list[int], wanted: int, until: float

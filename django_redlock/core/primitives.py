@@ -60,4 +60,5 @@ def scripts(family: str) -> tuple[Script, Script, Script]:
 
 MUTEX = Primitive("mutex", *scripts("mutex"))
 RLOCK = Shared("rlock", *scripts("shared"))
-KINDS: Collection[str] = ("mutex", "rlock")
+SEMAPHORE = Shared("semaphore", *scripts("shared"))  # with a limit of its own for each
+KINDS: Collection[str] = ("mutex", "rlock", "semaphore")

@@ -12,6 +12,7 @@ _CASES = (
     "interruptions",
     "inspection",
     "reentrant",
+    "semaphores",
     "conformance",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _CASES))

@@ -20,6 +20,7 @@ from .inspection import InspectionCases
 from .interruptions import ForkCases, InterruptionCases
 from .leases import LeaseCases
 from .reentrant import ReentrantCases
+from .semaphores import SemaphoreCases
 
 __all__ = ["BackendConformance", "HandleConformance", "LockConformance"]
 
@@ -32,5 +33,5 @@ class LockConformance(HandleCases, ExclusionCases, LeaseCases, InterruptionCases
     """What makes a lock: it excludes, waits, ends, and survives what happens to its users."""
 
 
-class BackendConformance(LockConformance, InspectionCases, ReentrantCases):
+class BackendConformance(LockConformance, InspectionCases, ReentrantCases, SemaphoreCases):
     """All that, what the store says of its locks, and the other kinds of locks, where it has them."""

@@ -35,6 +35,9 @@ class SyncClient:
     def lock(self, name: str, **options: Any) -> Any:
         return self.backend.lock(name, **options)
 
+    def semaphore(self, name: str, **options: Any) -> Any:
+        return self.backend.semaphore(name, **options)
+
     def held(self, pattern: str = "*", limit: int | None = None) -> list[Held]:
         return self.backend.held(pattern, limit)
 
@@ -66,6 +69,9 @@ class AsyncClient:
 
     def lock(self, name: str, **options: Any) -> Any:
         return AsyncHandle(self.backend.lock(name, **options), self._loop)
+
+    def semaphore(self, name: str, **options: Any) -> Any:
+        return AsyncHandle(self.backend.semaphore(name, **options), self._loop)
 
     def held(self, pattern: str = "*", limit: int | None = None) -> list[Held]:
         return self._loop.run(self.backend.aheld(pattern, limit))

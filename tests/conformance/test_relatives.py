@@ -7,6 +7,7 @@ import pytest
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.testing.reentrant import ReentrantCases
+from django_redlock.testing.semaphores import SemaphoreCases
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 from tests.support.replicas import Replicated, wait_in_sync
@@ -35,7 +36,7 @@ class Following(Replicated):
         backend.close()
 
 
-class TestRedlock(ReentrantCases):
+class TestRedlock(ReentrantCases, SemaphoreCases):
     """On a majority of five nodes."""
 
     @pytest.fixture
@@ -44,7 +45,7 @@ class TestRedlock(ReentrantCases):
         return functools.partial(RedlockBackend, places, node_timeout=2, ttl=3)  # a vote that is left over ends with it
 
 
-class TestReplica(ReentrantCases):
+class TestReplica(ReentrantCases, SemaphoreCases):
     """On a primary whose replica must confirm."""
 
     @pytest.fixture

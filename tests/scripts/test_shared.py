@@ -93,6 +93,29 @@ def test_ended_shares_are_dropped(redis, acquire, keys, dump):
     assert redis.pttl(keys.lock) <= 10_000
 
 
+def test_permits(redis, acquire, keys):
+    """A semaphore has `limit` shares; who comes too late is told when the first of them ends."""
+    permit = {"kind": "semaphore", "limit": 2, "holder": ""}
+    assert acquire(ttl=2_000, **permit) > 0
+    assert acquire(OTHER, **permit) > 0
+    refused, left, _, _ = acquire(ANOTHER, **permit)
+    assert refused == 0
+    assert 0 < left <= 2_000
+    assert acquire(**permit) > 0  # it has one already
+    assert set(ends(redis, keys)) == {"a", "b"}
+
+
+def test_one_wakes_the_next(redis, acquire, keys):
+    """Who gets one of several permits wakes another waiter while there is room; the last permit wakes nobody."""
+    permit = {"kind": "semaphore", "limit": 2, "holder": ""}
+    redis.zadd(keys.waiters, {b"waits": 9e15})
+    acquire(**permit)
+    assert redis.llen(keys.wake) == 1
+    redis.delete(keys.wake)
+    acquire(OTHER, **permit)
+    assert redis.exists(keys.wake) == 0
+
+
 def test_queue(redis, acquire, release, keys):
     """Who is refused and waits is listed, until granted or giving up."""
     acquire(OTHER, holder="you")
