@@ -42,8 +42,11 @@ class Dialer:
         """The node did not answer: let it be for a while."""
         self._failed[index] = time.monotonic() + LEFT_OUT, error
 
-    def dial(self, indexes: Collection[int], enough: int) -> None:
-        """Connect to these nodes, and wait until all are, or until ``enough`` are and the others take long."""
+    def dial(self, indexes: Collection[int], enough: int, patience: float = PATIENCE) -> None:
+        """Connect to these nodes, and wait until all are, or until ``enough`` are and the others take long.
+
+        Long is ``patience`` of the node timeout, and nothing for a node that could not be reached the last time.
+        """
         if self._generation != _lease.generation:
             self._begin()  # a fork's child: the threads and who waits for them are the parent's
         start = time.monotonic()
@@ -54,8 +57,9 @@ class Dialer:
                     threading.Thread(target=self._dial, args=(index,), name="redlock-dial", daemon=True).start()
             while open_ := self._dialing.intersection(indexes):
                 waited = time.monotonic() - start
-                limit = self._timeout * (PATIENCE if len(indexes) - len(open_) >= enough else 1)
-                if enough <= 0 or waited >= limit:
+                met = len(indexes) - len(open_) >= enough
+                limit = self._timeout * (patience if met else 1)
+                if waited >= limit or (met and self._failed.keys() >= open_):
                     return
                 self._changed.wait(limit - waited)
 

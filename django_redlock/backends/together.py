@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from ..core import lease as _lease
 from ..core.requests import Batch, Fault, Run, Together
-from .dialing import Dialer
+from .dialing import PATIENCE, Dialer
 from .exchange import LINGER, fault
 from .lines import READABLE, Line
 from .nodes import Node
@@ -98,9 +98,11 @@ class Party:
         if missing:
             wanted = self._needed(len(asks), decided) - len(lines)
             nodes = [asks[place].node for place in missing]
-            # When a majority is there nobody waits for the others, and those that failed lately are let be.
+            # When a majority is there nobody waits long for the others, and those that failed lately are let be. But
+            # what frees a lock must reach every node that it can: a vote that is left behind stands for a ttl.
             dial = nodes if wanted > 0 else [node for node in nodes if not self._dialer.failure(node, now)]
-            lines += self._dialed(asks, missing, dial, wanted, now + self._timeout)
+            patience = 1.0 if family and _runs(asks[0])[0].undo is None else PATIENCE
+            lines += self._dialed(asks, missing, dial, wanted, now + self._timeout, patience)
         return lines
 
     def _needed(self, count: int, decided: Callable[[Sequence[Any]], bool]) -> int:
@@ -112,11 +114,17 @@ class Party:
         return next((some for some in enough if not decided([None] * some + [absent] * (count - some))), count)
 
     def _dialed(
-        self, asks: Sequence[Run | Batch], missing: list[int], dial: list[int], wanted: int, until: float
+        self,
+        asks: Sequence[Run | Batch],
+        missing: list[int],
+        dial: list[int],
+        wanted: int,
+        until: float,
+        patience: float,
     ) -> Iterator[tuple[int, Line | Fault]]:
         """Dial until ``wanted`` of the missing are there: another thread may take what was dialled for both."""
         while True:
-            self._dialer.dial(dial, wanted)
+            self._dialer.dial(dial, wanted, patience)
             found = {place: line for place in missing if (line := self._spare(asks[place].node))}
             yield from found.items()
             missing, wanted = [place for place in missing if place not in found], wanted - len(found)

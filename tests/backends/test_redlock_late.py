@@ -69,3 +69,14 @@ async def test_a_vote_that_came_late_is_kept_in_asyncio(three):
     proxies[0].restore()
     poll(lambda: not any(holding()), timeout=2, what="nodes on which nothing is left")
     await backend.aclose()
+
+
+def test_one_lock_within_another(three):
+    """What is held within the time that a node still owes an answer for another lock is freed on all nodes."""
+    proxies, holding = three
+    for _ in range(20):
+        backend = store(proxies)
+        with backend.lock("stock"), backend.lock("other"):
+            pass
+        poll(lambda: not any(holding()), timeout=2, what="nodes on which nothing is left")
+        backend.close()

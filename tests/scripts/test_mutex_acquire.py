@@ -66,7 +66,7 @@ def test_beginning_of_a_token(redis, acquire, keys):
 
 
 def test_newcomers_yield(redis, acquire, keys):
-    """A free lock goes to those who queue for it: a newcomer who can wait is listed behind them, and they are served."""
+    """A free lock goes to those who queue for it: a newcomer who can wait is listed behind them, who come first."""
     redis.zadd(keys.waiters, {b"woken": micros(redis) // 1000 + 5_000})
     assert acquire(wait=6_000)[:2] == [0, 100]
     assert not redis.exists(keys.lock)

@@ -68,8 +68,8 @@ class SingleNode(NamedTuple):
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """Ask, and while refused block on the wake-up list, until ``deadline``. Raises ``LockUnavailable``.
 
-        A waiter sends "block" and "acquire" together: the node runs the second as soon as the first ends, so a hand-over
-        takes one message. Nobody overtakes: the script makes a newcomer queue behind those who wait.
+        A waiter sends "block" and "acquire" together: the node runs the second as soon as the first ends, so a
+        hand-over takes one message. Nobody overtakes: the script makes a newcomer queue behind those who wait.
         """
         clock = self.clock
         start = clock()
