@@ -67,8 +67,9 @@ class Scenario:
         if setting.calm:
             self.ttl, self.network.slow, self.network.cut = MAX_TTL, 0.1, 0.0
         kind = Member if setting.rule == "replicas" else Server
-        # A promoted replica may not know the last fencing token. It grants nothing for longer than the clocks differ.
-        apart = 1.0 if setting.rule == "replicas" else 5.0
+        # Where a majority has forgotten the last fencing token, or a promoted replica never had it, the next is above
+        # it because nothing is granted for longer than the servers' clocks differ.
+        apart = MAX_TTL / 4
         self.servers: list[Server] = [
             kind(self.world, f"node-{index}", self._rate(), chance.uniform(-apart, apart) + 1.8e9)
             for index in range(count)
