@@ -59,9 +59,15 @@ def _process(pid: int) -> str:
     return f'"host":{json.dumps(socket.gethostname())},"pid":{pid}'
 
 
+def _thread_name() -> str:
+    # `threading.current_thread()` would keep an entry for each thread that was not started through `threading`.
+    thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
+    return thread.name if thread is not None else "thread"
+
+
 def describe_owner(owner: str | Mapping[str, Any] | None = None) -> bytes:
     """This thread or asyncio task, now, as JSON. ``owner`` adds a label (a text) or fields of one's own (a mapping)."""
-    text = f'{{{_process(os.getpid())},"thread":{_quoted(threading.current_thread().name)},"since":{time.time():.3f}'
+    text = f'{{{_process(os.getpid())},"thread":{_quoted(_thread_name())},"since":{time.time():.3f}'
     if asyncio._get_running_loop() is not None and (task := asyncio.current_task()) is not None:
         text += f',"task":{_quoted(task.get_name())}'
     if owner is not None:

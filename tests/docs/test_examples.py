@@ -19,6 +19,7 @@ from django_redlock import locks
 from django_redlock.handler import build
 from tests.docs.pages import DOCS, PAGES, ROOT, Example, examples
 from tests.support.replicas import Replicated
+from tests.support.zookeeper import ZooKeeper
 
 REDIS = "redis://127.0.0.1:6379/0"
 NODES = re.compile(r"redis://127\.0\.0\.1:638\d/0")  # each a Redis of its own
@@ -89,7 +90,7 @@ def servers_for(request) -> Callable[[str], dict[str, str]]:
         if REPLICATED in text:
             found[REPLICATED] = request.getfixturevalue("start")(Replicated()).primary.url
         if ENSEMBLE in text:
-            found[ENSEMBLE] = request.getfixturevalue("zookeeper").hosts
+            found[ENSEMBLE] = request.getfixturevalue("start")(ZooKeeper()).hosts  # with nothing of other tests
         return found
 
     return places
