@@ -1,4 +1,4 @@
-"""Looking at a Redis from outside: which locks live there, and how it is doing."""
+"""Looking at a Redis from outside: which locks live there, who holds them, and how to free one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ..core.replies import trouble
 from ..core.requests import Batch, Command, Fault, Flow, Run
 from ..core.scripts import Script, all_scripts, script
 from .base import Listing
-from .checkup import health
 from .redis_io import Routes
 from .routes import Route
 
@@ -101,6 +100,3 @@ def load_scripts(node: int, route: Route, more: Iterable[Script] = ()) -> Flow[N
     """Load every script, and ``more``, into a server, so that the first acquire there needs no second try."""
     for each in (*all_scripts(), *more):
         yield Command((b"SCRIPT", b"LOAD", each.source), node, None, route)
-
-
-__all__ = ["find", "force_release", "health", "keys_for", "listing", "load_scripts"]

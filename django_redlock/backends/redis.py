@@ -7,7 +7,8 @@ from typing import Any
 from ..core.flows.single import SingleNode
 from ..core.requests import Flow
 from .base import Listing
-from .looking import force_release, health, listing
+from .checkup import health
+from .looking import force_release, listing
 from .server import ServerBackend
 
 

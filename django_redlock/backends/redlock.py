@@ -13,7 +13,8 @@ from ..core.keys import check_name, keys_for
 from ..core.requests import Flow
 from ..errors import LockUnavailable
 from .base import Listing
-from .looking import force_release, health, listing
+from .checkup import health
+from .looking import force_release, listing
 from .nodes import ClusterNode
 from .server import ServerBackend
 
