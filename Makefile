@@ -41,7 +41,7 @@ bench: .venv/bench ## this package beside its peers, as ratios; make bench ONLY=
 	@for file in tests/benchmarks/bench_$(ONLY).py; do \
 	    $(PY) -m tests.benchmarks.$$(basename $$file .py) $(ARGS) || exit; done
 
-faults: .venv/dev .venv/system ## make faults ARGS="--runs 200": real servers killed, paused and cut off, clients that fight
+faults: .venv/dev .venv/system ## make faults ARGS="--runs 200 --jobs 8": real servers killed, paused and cut off, clients that fight
 	$(PY) -m tests.faults $(ARGS)
 
 simulate: .venv/dev ## make simulate SEEDS=100000: the flows under random faults in virtual time
