@@ -12,7 +12,8 @@ from redis.exceptions import AuthenticationError, ReadOnlyError, RedisError, Res
 
 from ..core.requests import Fault, Run
 from .nodes import Node
-from .routes import Route
+from .peeking import numbers, readable
+from .routes import Route, socket_of
 from .wire import spelled_out, words
 
 # An idle Redis looks at the time limits of blocked clients ten times a second only. Whatever arrives makes it look.
@@ -25,7 +26,7 @@ class Exchange(NamedTuple):
     """Send ``payload``, read ``replies`` answers. ``block``: seconds that the server may take on purpose.
 
     ``blocks``: the number of the first answer for which it may. ``enough``: whether the answers so far make the others
-    superfluous; the connection is then given up.
+    superfluous; the connection is then given up. ``woken``: to the letter, the first answer when it came before that.
     """
 
     node: Node
@@ -37,6 +38,7 @@ class Exchange(NamedTuple):
     route: Route | None = None
     enough: Callable[[list[Any]], bool] | None = None
     blocks: int = 0
+    woken: bytes = b""
 
 
 def fault(node: Node, error: Exception, connected: bool = False, where: str = "") -> Fault:
@@ -72,7 +74,7 @@ def _timed_out(error: BaseException | None) -> bool:
 
 def exchange(request: Exchange) -> list[Any] | Fault:
     """Send and receive, blocking."""
-    node, key, payload, count, block, undo, route, enough, blocks = request
+    node, key, payload, count, block, undo, route, enough, blocks, woken = request
     connection, nudged, whole = None, 0, False
     try:
         route = route or node.known(key) or node.find(key)
@@ -80,6 +82,12 @@ def exchange(request: Exchange) -> list[Any] | Fault:
         connection.send_packed_command((payload,), check_health=False)
         until = time.monotonic() + block + GRACE if block else 0.0
         replies: list[Any] = []
+        sock = socket_of(connection)
+        if not block or (woken and readable(sock, block + GRACE)):
+            found = numbers(sock, count - bool(woken), woken)
+            if found is not None:
+                whole = True
+                return [woken, *found] if woken else found
         while len(replies) < count + nudged:
             waits = block and not nudged and len(replies) >= blocks
             if waits and not connection.can_read(max(0.001, until - time.monotonic())):
@@ -110,7 +118,7 @@ def _nudge(connection: Any, sent: list[bytes]) -> None:
 
 async def aexchange(request: Exchange, settled: asyncio.Event | None = None) -> list[Any] | Fault:
     """Send and receive on the running event loop. What got no answer is undone once that is ``settled``."""
-    node, key, payload, count, block, undo, route, enough, _ = request
+    node, key, payload, count, block, undo, route, enough, *_ = request
     connection, whole, timer = None, False, None
     nudges: list[bytes] = []
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import select
-import socket
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -13,11 +12,11 @@ from redis.exceptions import NoScriptError, ResponseError
 from ..core.requests import Fault, Run
 from .exchange import fault
 from .nodes import Node
+from .peeking import numbers
 from .routes import Route, socket_of
 from .wire import packed, spelled_out
 
 READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
-PEEK = 4096
 _packed = lru_cache(maxsize=16)(lambda script, keys, args: packed(Run(script, keys, args)))  # nodes are asked alike
 
 
@@ -62,8 +61,9 @@ class Line:
 
     def receive(self) -> list[Any]:
         """The replies that are waited for; those before them are thrown away. Raises redis-py's errors."""
-        if (numbers := self._numbers()) is not None:
-            return numbers
+        if (found := numbers(socket_of(self.connection), self.skip + self.due)) is not None:
+            answers, self.skip, self.due = found[self.skip :], 0, 0
+            return answers
         self.drain()
         replies: list[Any] = []
         for index in range(len(self.runs)):
@@ -73,26 +73,6 @@ class Line:
                 return replies + self._spell_out(self.runs[index:])
             replies.append(self._judged(reply))
         return replies
-
-    def _numbers(self) -> list[int] | None:
-        """The same where all that is to come is there and is numbers, as mostly: the parser costs four times that.
-
-        It looks before it takes: for anything else, a connection that has ended included, the parser finds all there.
-        """
-        sock, count = socket_of(self.connection), self.skip + self.due
-        if type(sock) is not socket.socket:  # TLS can't look without taking
-            return None
-        try:
-            text = sock.recv(PEEK, socket.MSG_PEEK)
-            parts = text[1:-2].split(b"\r\n:")
-            if text[:1] != b":" or text[-2:] != b"\r\n" or len(parts) != count:
-                return None
-            numbers = [int(part) for part in parts]
-            sock.recv(len(text))
-        except (OSError, ValueError):
-            return None
-        answers, self.skip, self.due = numbers[self.skip :], 0, 0
-        return answers
 
     def drain(self) -> None:
         """Read what nobody waits for."""

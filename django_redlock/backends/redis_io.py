@@ -83,7 +83,8 @@ class RedisIO:
     def _await(self, request: Await) -> Flow[Any]:
         run, signal, pause = request
         block = words(b"BLPOP", signal, b"%.3f" % max(0.001, pause))
-        replies = yield Exchange(self.nodes[run.node], signal, block + packed(run), 2, pause, run.undo)
+        woken = b"*2\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (len(signal), signal)
+        replies = yield Exchange(self.nodes[run.node], signal, block + packed(run), 2, pause, run.undo, woken=woken)
         if isinstance(replies, Fault):
             return replies
         reply = replies[1]
