@@ -8,16 +8,21 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 
+from django_redlock.core.primitives import MUTEX, RLOCK, SEMAPHORE
+
 from .scenario import Setting, Violation, play
 
-# Of ten seeds: so many of each rule.
-SHARE = ("quorum", "quorum", "quorum", "quorum", "single", "single", "single", "replicas", "replicas", "replicas")
+# Of so many seeds that many of each rule, and of each kind of lock.
+RULES = ("quorum", "quorum", "quorum", "quorum", "single", "single", "single", "replicas", "replicas", "replicas")
+KINDS = (MUTEX, MUTEX, MUTEX, SEMAPHORE._replace(limit=2), MUTEX, SEMAPHORE._replace(limit=3), RLOCK)
 
 
-def attempt(seed: int, rule: str) -> tuple[int, str]:
+def attempt(seed: int, rule: str, kind: str) -> tuple[int, str]:
     """How many locks were granted, and the timeline of a violation."""
+    kinds = [primitive for primitive in KINDS if kind in ("", primitive.kind)]
+    rule = rule or RULES[seed % len(RULES)]
     try:
-        return play(seed, Setting(rule or SHARE[seed % len(SHARE)], calm=seed % 7 == 0)).grants, ""
+        return play(seed, Setting(rule, kinds[seed % len(kinds)], calm=seed % 9 == 0)).grants, ""
     except Violation as violation:
         return 0, str(violation)
 
@@ -27,12 +32,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="from which on; with --seeds 1 it replays just that one")
-    parser.add_argument("--rule", choices=sorted(set(SHARE)), default="")
+    parser.add_argument("--rule", choices=sorted(set(RULES)), default="")
+    parser.add_argument("--kind", choices=sorted({primitive.kind for primitive in KINDS}), default="")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.seeds)
     granted = done = 0
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for grants, violation in pool.map(attempt, seeds, repeat(options.rule), chunksize=20):
+        for grants, violation in pool.map(attempt, seeds, repeat(options.rule), repeat(options.kind), chunksize=20):
             if violation:
                 sys.stdout.write(f"{violation}\n")
                 pool.shutdown(wait=False, cancel_futures=True)

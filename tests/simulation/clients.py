@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from django_redlock.core.keys import keys_for
 from django_redlock.core.lease import Claim, Lease
-from django_redlock.core.primitives import MUTEX
+from django_redlock.core.primitives import Primitive
 from django_redlock.core.requests import Fault
 from django_redlock.core.store import Rule
 
@@ -20,6 +20,8 @@ RENEWALS = 3  # in a ttl
 class Watcher(Protocol):
     """What checks the invariants."""
 
+    def asks(self, claim: Claim) -> None: ...
+
     def believes(self, client: Client, lease: Lease) -> None: ...
 
     def waited(self, client: Client, late: float) -> None: ...
@@ -28,11 +30,22 @@ class Watcher(Protocol):
 
 
 class Client:
-    """One thread of one process."""
+    """One handle of one thread: ``holder`` tells the threads apart."""
 
-    def __init__(self, world: World, name: str, clock: Clock, watcher: Watcher, ttl: float, fencing: bool) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        holder: str,
+        clock: Clock,
+        watcher: Watcher,
+        ttl: float,
+        fencing: bool,
+        primitive: Primitive,
+    ) -> None:
         self.world = world
         self.name = name
+        self.holder = holder
         self.clock = clock
         self.lease: Lease | None = None
         self.alive = True
@@ -40,6 +53,7 @@ class Client:
         self._watcher = watcher
         self._ttl = ttl
         self._fencing = fencing
+        self._primitive = primitive
         self._paused_until = 0.0
         self._count = 0
         self.performer: Performer
@@ -91,7 +105,9 @@ class Client:
             b'{"label":"%b"}' % self.name.encode(),
             self._ttl,
             self._fencing,
+            self.holder.encode(),
         )
+        self._watcher.asks(claim)
         deadline = self.clock() + wait
 
         def got(outcome: Any, error: BaseException | None) -> None:
@@ -108,7 +124,7 @@ class Client:
                 then()
 
         self.world.say(self.name, f"wants {name} for {wait:.2f} s")
-        self.performer.drive(self.rule.acquire(MUTEX, claim, deadline), got)
+        self.performer.drive(self.rule.acquire(self._primitive, claim, deadline), got)
 
     def _hold(self, lease: Lease, then: Callable[[], None]) -> None:
         self.lease = lease
@@ -138,7 +154,7 @@ class Client:
                 delay = self._ttl / (RENEWALS if isinstance(outcome, Lease) else 20)
                 self.after(min(delay, max(0.0, end - self.world.now)), lambda: self._tend(claim, end, renews, then))
 
-            self.performer.drive(self.rule.extend_many(MUTEX, [(lease, self._ttl)]), extended)
+            self.performer.drive(self.rule.extend_many(self._primitive, [(lease, self._ttl)]), extended)
         else:
             left = max(0.0, min(end, self.clock.true(lease.valid_until)) - self.world.now)
             self.after(left, lambda: self._tend(claim, end, renews, then))
@@ -154,7 +170,7 @@ class Client:
                 self.after(0.5, attempt)
 
         def attempt() -> None:
-            self.performer.drive(self.rule.release(MUTEX, claim), freed)
+            self.performer.drive(self.rule.release(self._primitive, claim), freed)
 
         start = self.world.now
         attempt()

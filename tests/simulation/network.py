@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,13 @@ class Network:
         self.slow = slow
         self.cut = cut
         self.cuts = 0
+        self.apart: Counter[tuple[str, str]] = Counter()  # who can't reach which server, though both run
+
+    def part(self, who: str, server: str, seconds: float) -> None:
+        """Lose all that passes between these two for a while; neither is told."""
+        self.apart[who, server] += 1
+        self.world.say(who, f"can't reach {server} for {seconds:.2f} s")
+        self.world.after(seconds, lambda: self.apart.subtract([(who, server)]))
 
     def delay(self) -> float:
         """How long a message takes."""
@@ -47,7 +55,8 @@ class Connection:
             self._back = max(self._back + 1e-6, world.now + network.delay())
             if world.chance(network.cut):
                 self._cut()
-            world.at(self._back, lambda: answer(value) if self.open else broken())
+            if not self._lost():
+                world.at(self._back, lambda: answer(value) if self.open else broken())
 
         def arrive() -> None:
             if not self.server.up or self._born != self.server.life:
@@ -58,10 +67,18 @@ class Connection:
 
         if world.chance(network.cut):
             self._cut()
+        if self._lost():
+            return
         if self.open:
             world.at(self._there, arrive)
         else:
             world.after(network.delay(), broken)
+
+    def _lost(self) -> bool:
+        """Whether the two can't reach each other: nothing comes of what is sent now, or on this connection later."""
+        lost = self._network.apart[self.who, self.server.name] > 0
+        self.open = self.open and not lost
+        return lost
 
     def _cut(self) -> None:
         if self.open:

@@ -22,6 +22,13 @@ class RedisError(Exception):
     """An error reply."""
 
 
+class Hash(dict[str, str]):
+    """The value of a hash; a sorted set is a plain ``dict``."""
+
+    def __deepcopy__(self, memo: Any) -> Hash:
+        return Hash(self)
+
+
 class Model:
     """One server's data. ``clock`` gives its time in µs; ``info`` the sections of INFO."""
 
@@ -32,10 +39,12 @@ class Model:
         self.ends: dict[str, int] = {}  # key -> when it expires, ms
         self.pushed: Callable[[str], None] = _nothing
         self.wrote: Callable[[str], None] = _nothing
+        self._micros = 0  # the time, which stands still while a script runs
 
     def run(self, script: Script, keys: Iterable[bytes], args: Iterable[bytes]) -> Any:
         """The reply of a script, as a client gets it."""
         _on[0] = self
+        self._micros = self.clock()
         function = _compiled.get(script.sha)
         if function is None:
             source = script.source.decode("latin-1")
@@ -48,10 +57,10 @@ class Model:
 
     def call(self, name: str, *args: Any) -> Any:
         """One command, with Lua's types."""
-        words = [_text(arg) for arg in args]
-        if words and words[0] in self.ends and self.ends[words[0]] <= self.clock() // 1000:
+        words = [arg if type(arg) is str else _text(arg) for arg in args]
+        if words and words[0] in self.ends and self.ends[words[0]] <= self._micros // 1000:
             self.drop(words[0])
-        return getattr(self, f"_{name.lower()}")(*words)
+        return getattr(self, _methods[name])(*words)
 
     def drop(self, key: str) -> None:
         """Delete a key."""
@@ -66,7 +75,7 @@ class Model:
 
     def _typed(self, key: str, kind: type) -> Any:
         value = self.data.get(key)
-        if value is not None and not isinstance(value, kind):
+        if value is not None and type(value) is not kind:
             raise RedisError("WRONGTYPE Operation against a key holding the wrong kind of value")
         return value
 
@@ -79,7 +88,7 @@ class Model:
         self.ends.pop(key, None)
         if options:
             assert options[0] == "PX", options
-            self.ends[key] = self.clock() // 1000 + int(options[1])
+            self.ends[key] = self._micros // 1000 + int(options[1])
         self.wrote(key)
         return _lua.table_from({"ok": "OK"})
 
@@ -94,22 +103,21 @@ class Model:
         return int(key in self.data)
 
     def _type(self, key: str) -> Any:
-        kinds = {str: "string", dict: "zset", list: "list", type(None): "none"}
+        kinds = {str: "string", dict: "zset", Hash: "hash", list: "list", type(None): "none"}
         return _lua.table_from({"ok": kinds[type(self.data.get(key))]})
 
     def _time(self) -> Any:
-        micros = self.clock()
-        return _lua.table_from([str(micros // 1_000_000), str(micros % 1_000_000)])
+        return _lua.table_from([str(self._micros // 1_000_000), str(self._micros % 1_000_000)])
 
     def _pttl(self, key: str) -> int:
         if key not in self.data:
             return -2
-        return self.ends[key] - self.clock() // 1000 if key in self.ends else -1
+        return self.ends[key] - self._micros // 1000 if key in self.ends else -1
 
     def _pexpire(self, key: str, ms: str) -> int:
         if key not in self.data:
             return 0
-        self.ends[key] = self.clock() // 1000 + int(ms)
+        self.ends[key] = self._micros // 1000 + int(ms)
         self.wrote(key)
         return 1
 
@@ -141,6 +149,26 @@ class Model:
         zset = self._typed(key, dict) or {}
         return sum(float(low) <= score <= float(high) for score in zset.values())
 
+    def _hgetall(self, key: str) -> Any:
+        return _lua.table_from([text for pair in (self._typed(key, Hash) or {}).items() for text in pair])
+
+    def _hset(self, key: str, field: str, value: str) -> int:
+        fields = self._typed(key, Hash)
+        if fields is None:
+            fields = self.data[key] = Hash()
+        new = field not in fields
+        fields[field] = value
+        self.wrote(key)
+        return int(new)
+
+    def _hdel(self, key: str, field: str) -> int:
+        fields = self._typed(key, Hash) or {}
+        found = fields.pop(field, None) is not None
+        if not fields:
+            self.drop(key)
+        self.wrote(key)
+        return int(found)
+
     def _rpush(self, key: str, value: str) -> int:
         self._typed(key, list)
         self.data.setdefault(key, []).append(value)
@@ -164,6 +192,9 @@ class Model:
         return value
 
 
+_methods = {name[1:].upper(): name for name in vars(Model) if name[1] != "_"}
+
+
 def _nothing(key: str) -> None:
     del key
 
@@ -183,6 +214,8 @@ def _to_reply(value: Any) -> Any:
         return int(value)
     if isinstance(value, str):
         return value.encode("latin-1")
+    if value["err"] is not None:
+        return RedisError(value["err"])
     return [_to_reply(value[index]) for index in range(1, len(value) + 1)]
 
 
@@ -197,6 +230,7 @@ _lua.globals().redis = _lua.table_from(
     {
         "call": lambda name, *args: _on[0].call(name, *args),  # noqa: PLW0108  (another model each time)
         "pcall": _pcall,
+        "error_reply": lambda text: _lua.table_from({"err": text}),
         "sha1hex": lambda text: hashlib.sha1(text.encode("latin-1"), usedforsecurity=False).hexdigest(),
     }
 )

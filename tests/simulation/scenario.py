@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from typing import NamedTuple, NoReturn
 
 from django_redlock.core.flows.quorum import Quorum
@@ -11,6 +12,7 @@ from django_redlock.core.flows.replicated import Replicated
 from django_redlock.core.flows.single import SingleNode
 from django_redlock.core.guard import quarantine, replica_quarantine
 from django_redlock.core.lease import Claim, Lease, millis
+from django_redlock.core.primitives import MUTEX, Primitive
 from django_redlock.core.requests import Run
 from django_redlock.core.scripts import script
 from django_redlock.core.store import Rule
@@ -32,10 +34,12 @@ class Setting(NamedTuple):
     """What a run is made of. The defaults are right; tests that look for violations make them wrong."""
 
     rule: str = "quorum"
+    primitive: Primitive = MUTEX
     quarantine: bool = True
     rate: float = RATE
     calm: bool = False  # messages may be slow, and nothing else goes wrong: whatever is left over is an orphan
     slow: float | None = None  # how many messages are slow
+    apart: int = 4  # it happens less often that a client can't reach a server
     make: Callable[..., Rule] | None = None
     performer: type[Performer] = Performer
 
@@ -58,7 +62,8 @@ class Scenario:
         self.world = World(seed)
         self.setting = setting
         chance = self.world.random
-        count = {"quorum": chance.choice((3, 5)), "replicas": chance.choice((2, 3, 4)), "single": 1}[setting.rule]
+        several = (3, 5) if setting.primitive.limit == 1 else (2, 3, 4, 5)
+        count = {"quorum": chance.choice(several), "replicas": chance.choice((2, 3, 4)), "single": 1}[setting.rule]
         self.ttl = chance.uniform(0.8, MAX_TTL)
         self.duration = DURATION[setting.rule]
         self.network = Network(self.world, chance.choice((0.0, 0.02, 0.1)), chance.choice((0.0, 0.02)))
@@ -76,9 +81,13 @@ class Scenario:
         ]
         members = [server for server in self.servers if isinstance(server, Member)]
         self.replicas = ReplicaSet(self.world, members) if members else None
-        self.clients = [self._client(f"client-{index}") for index in range(chance.choice((2, 3, 5)))]
+        number = chance.choice((2, 3, 5)) + setting.primitive.limit - 1
+        self.clients = [self._client(f"client-{index}") for index in range(number)]
+        if setting.primitive.kind == "rlock":  # two handles of one thread
+            self.clients[-1].holder = self.clients[0].holder
         self.grants = 0
-        self._tokens: dict[str, int] = {}  # name -> the last fencing token
+        self._tokens: dict[str, int] = {}  # name -> the highest fencing token
+        self._known: dict[bytes, int] = {}  # claim -> what that was when it was asked for
         self._seen: set[bytes] = set()
 
     def _rate(self) -> float:
@@ -86,7 +95,8 @@ class Scenario:
 
     def _client(self, name: str) -> Client:
         clock = Clock(self.world, self._rate(), self.world.random.uniform(0, 1e5))
-        client = Client(self.world, name, clock, self, self.ttl, fencing=self.world.seed % 2 == 0)
+        fencing, primitive = self.world.seed % 2 == 0, self.setting.primitive
+        client = Client(self.world, name, name, clock, self, self.ttl, fencing, primitive)
         servers: Sequence[Server] = self.servers if self.replicas is None else View(self.world, self.replicas)
         client.performer = self.setting.performer(self.network, servers, name, TIMEOUT, client.later)
         client.rule = self._rule(clock)
@@ -117,28 +127,44 @@ class Scenario:
         timeline = "\n".join(self.world.log)
         raise Violation(f"seed {self.world.seed} ({self.setting.rule}), at {self.world.now:.4f} s: {what}\n{timeline}")
 
+    def asks(self, claim: Claim) -> None:
+        """What it gets must be above what anybody has got before."""
+        self._known[claim.family] = self._tokens.get(claim.name, 0)
+
     def believes(self, client: Client, lease: Lease) -> None:
-        """Nobody else may believe it now."""
+        """Not more than may hold it believe it now."""
         name, now = lease.claim.name, self.world.now
-        for other in self.clients:
-            theirs = other.lease
-            if other is client or theirs is None or theirs.claim.name != name:
-                continue
-            if now < other.clock.true(theirs.valid_until) and now < client.clock.true(lease.valid_until):
-                self.fail(f"{client.name} and {other.name} both hold {name}")
+        others = {
+            other.holder: other.name
+            for other in self.clients
+            if other.lease is not None
+            and other.lease.claim.name == name
+            and other.holder != client.holder
+            and now < other.clock.true(other.lease.valid_until)
+        }
+        if len(others) >= self.setting.primitive.limit and now < client.clock.true(lease.valid_until):
+            all_ = "both" if len(others) == 1 else "all"
+            self.fail(f"{' and '.join((client.name, *others.values()))} {all_} hold {name}")
         if lease.claim.token not in self._seen:
             self._seen.add(lease.claim.token)
             self.grants += 1
-            if lease.claim.fencing and lease.fencing_token <= self._tokens.get(name, 0):
-                self.fail(f"the fencing token {lease.fencing_token} of {name} is not above {self._tokens[name]}")
-            self._tokens[name] = lease.fencing_token
+            self._granted(lease.claim, lease.fencing_token)
+
+    def _granted(self, claim: Claim, token: int) -> None:
+        """Fencing tokens grow; those of permits that are asked for at the same time may be heard of in any order."""
+        last = self._tokens.get(claim.name, 0)
+        known = last if self.setting.primitive is MUTEX else self._known[claim.family]
+        if claim.fencing and token <= known:
+            self.fail(f"the fencing token {token} of {claim.name} is not above {known}")
+        self._tokens[claim.name] = max(token, last)
 
     def over(self, claim: Claim) -> None:
         """Once every message has arrived, nothing of a claim that was refused or freed is left on any server."""
 
         def look() -> None:
             for server in self.servers:
-                if (server.model.live(claim.keys.lock.decode()) or "").startswith(claim.family.decode()):
+                kept = server.model.live(claim.keys.lock.decode()) or ""
+                if any(text.startswith(claim.family.decode()) for text in ([kept] if isinstance(kept, str) else kept)):
                     self.fail(f"{claim.name} was left over on {server.name}")
 
         if self.setting.calm:
@@ -175,6 +201,9 @@ class Scenario:
             self.world.at(chance.uniform(0, self.duration), server.save)
         for _ in range(chance.randrange(4) if self.replicas else 0):
             self.world.at(chance.uniform(0, self.duration), self.replicas.fail_over)  # type: ignore[union-attr]
+        for _ in range(chance.randrange(self.setting.apart)):
+            client, server, when = chance.choice(self.clients), chance.choice(self.servers), chance.uniform(0, 7)
+            self.world.at(when, partial(self.network.part, client.name, server.name, chance.uniform(0.1, 3)))
         for _ in range(chance.randrange(4)):
             client, when = chance.choice(self.clients), chance.uniform(0, self.duration)
             if chance.random() < 0.7:
@@ -210,8 +239,8 @@ class Scenario:
             for server in self.servers:
                 server.run(guard.touch())
             self.world.run(self.world.now + MAX_TTL + 4)
-        for name in names:
-            fresh = self._client(f"fresh-{name}")
+        for name, number in product(names, range(self.setting.primitive.limit)):
+            fresh = self._client(f"fresh-{name}-{number}")
             before = self.grants
             self.clients.append(fresh)
             fresh.take(name, 0.0, lambda: None)

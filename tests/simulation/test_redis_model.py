@@ -10,20 +10,23 @@ import redis
 from django_redlock.core.guard import quarantine
 from django_redlock.core.keys import keys_for
 from django_redlock.core.lease import Claim
-from django_redlock.core.primitives import MUTEX
+from django_redlock.core.primitives import MUTEX, RLOCK, SEMAPHORE
 from django_redlock.core.requests import Run
 from django_redlock.core.scripts import script
 
 from .redis_model import Model
 
-KEYS = keys_for(b"sim", b"x")
+KINDS = (MUTEX, MUTEX, MUTEX, RLOCK, SEMAPHORE, SEMAPHORE._replace(limit=2))
 
 
 def runs(chance: random.Random) -> Run:
     """A random request of the kind that flows make."""
     token = b"%024d%08d" % (chance.randrange(3), chance.randrange(2))
-    claim = Claim("x", KEYS, token, b'{"label":"%d"}' % chance.randrange(2), 20.0, chance.random() < 0.5)
-    take = MUTEX.take(claim, chance.choice((0, 6000, -6000, -1)))
+    kind = chance.choice(KINDS)
+    keys = keys_for(b"sim", b"%b%d" % (kind.kind.encode(), kind.limit))
+    owner, holder = (b'{"label":"%d"}' % chance.randrange(2) for _ in range(2))
+    claim = Claim("x", keys, token, owner, 20.0, chance.random() < 0.5, holder)
+    take = kind.take(claim, chance.choice((0, 6000, -6000, -1)))
     guard = quarantine("sim", chance.choice((30.0, 60.0)))
     return chance.choice(
         (
@@ -31,11 +34,11 @@ def runs(chance: random.Random) -> Run:
             take,
             guard.over(take),
             guard.over(take, "reseed"),
-            MUTEX.prolong(claim, 25.0),
-            MUTEX.free(claim, chance.choice((0, 0, 5))),
+            kind.prolong(claim, 25.0),
+            kind.free(claim, chance.choice((0, 0, 5))),
             Run(script("arm"), (guard.marker,), (guard.args[0], b"0")),
-            Run(script("fence_set"), (KEYS.fence,), (b"%d" % chance.randrange(10**16),)),
-            Run(script("force_release"), (KEYS.lock, KEYS.waiters, KEYS.wake), (b"",)),
+            Run(script("fence_set"), (keys.fence,), (b"%d" % chance.randrange(10**16),)),
+            Run(script("force_release"), (keys.lock, keys.waiters, keys.wake), (b"",)),
         )
     )
 
@@ -58,11 +61,11 @@ def test_replies_and_state_agree(redis_server: Any) -> None:
         seconds, micros = client.time()
         return int(seconds) * 1_000_000 + int(micros)
 
-    for seed in range(40):
+    for seed in range(60):
         chance = random.Random(seed)
         client.flushall()
         model = Model(clock, lambda section: f"# {section}\r\nrun_id:{run_id}\r\n")
-        for step in range(25):
+        for step in range(40):
             run = runs(chance)
             theirs = client.eval(run.script.source, len(run.keys), *run.keys, *run.args)
             ours = model.run(run.script, run.keys, run.args)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from django_redlock.core import lease
-from django_redlock.core.flows import single
+from django_redlock.core.flows import quorum, single
+from django_redlock.core.primitives import SEMAPHORE
 from django_redlock.core.requests import Fault
 
 from .performer import Performer, Then
@@ -18,7 +19,7 @@ from .scenario import Setting, Violation, play
 
 @pytest.mark.timeout(600)
 def test_nothing_happens_that_must_not() -> None:
-    """10,000 seeds over all rules: no two holders, growing fencing tokens, everything free in the end."""
+    """10,000 seeds over all rules and kinds: never a holder too many, growing tokens, everything free in the end."""
     command = [sys.executable, "-m", "tests.simulation", "--seeds", "10000"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=550, check=False)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr
@@ -51,6 +52,13 @@ def test_it_finds_clocks_that_run_apart(rule: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(lease, "DRIFT", 0.0)
     monkeypatch.setattr(lease, "PRECISION", 0.0)
     assert "both hold" in found(Setting(rule), 600)
+
+
+@pytest.mark.parametrize("limit", [2, 3])
+def test_it_finds_a_plain_majority_for_permits(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a majority for each there is a permit too many: three majorities of five are nine votes, of ten."""
+    monkeypatch.setattr(quorum, "votes_needed", lambda nodes, *_: nodes // 2 + 1)
+    assert "all hold" in found(Setting(primitive=SEMAPHORE._replace(limit=limit), apart=80), 200)
 
 
 class Credulous(Performer):
