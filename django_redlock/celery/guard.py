@@ -17,7 +17,7 @@ from ..core.drivers import drive
 from ..core.events import logger
 from ..core.flows.single import SingleNode
 from ..core.keys import keys_for
-from ..core.lease import Claim, Lease, new_token
+from ..core.lease import Claim, new_token
 from ..core.lock import Lock
 from ..core.primitives import MUTEX
 from ..core.renewal import Orphan, renewal
@@ -42,18 +42,6 @@ class Message(NamedTuple):
     name: str
     sending: str
     tries: int = 0
-
-
-class Unleased(Lock):
-    """For modes whose lock is free, or stays as it is, while the body runs: nothing to renew and nothing to lose."""
-
-    def _watch(self, lease: Lease) -> None:
-        """Nothing."""
-
-    def _releasing(self, token: bytes | None = None) -> Flow[None]:
-        lease = self._held()
-        self._lease = None
-        yield from self._store.rule.release(self._primitive, lease.claim)
 
 
 class Guard:
@@ -97,7 +85,6 @@ class Guard:
             message.sending,
             options.mode,
             options.limit,
-            options.ttl,
             options.life + delay,
             self._visibility,
         )
@@ -123,11 +110,9 @@ class Guard:
     def lock(self, ticket: Ticket) -> Lock:
         """The lease of the body. Where no records are kept, ``while_executing`` is an ordinary mutex."""
         options, store = self.options, self._find()
-        ttl = options.ttl if options.mode.becomes == "queued" else self.backend.check_ttl(options.ttl)
-        terms = Terms(ttl, owner=ticket.owner, on_lost="warn")
+        terms = Terms(self.backend.check_ttl(options.lease), owner=ticket.owner, on_lost="warn")
         if store is not None:
-            kind = Lock if options.mode.becomes == "running" else Unleased
-            return kind(store, Running.of(ticket), ticket.name, ticket.keys, terms)
+            return Lock(store, Running.of(ticket), ticket.name, ticket.keys, terms)
         if options.name != "while_executing" or options.limit > 1:
             return Lock(self.store, MUTEX, ticket.name, ticket.keys, terms)  # raises
         return Lock(self.backend, MUTEX, ticket.name, ticket.keys, terms)

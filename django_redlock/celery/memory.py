@@ -17,6 +17,7 @@ from ..backends.dummy import DummyBackend
 from ..backends.plain import PlainBackend
 from ..core.flows.single import SingleNode
 from ..core.lease import Seconds
+from ..core.primitives import Primitive
 from ..core.requests import Await, Batch, Call, Run
 from ..core.store import Rule
 
@@ -34,6 +35,16 @@ class Entry(NamedTuple):
     life: int
     owner: bytes
 
+    def counts(self, states: bytes, now: int) -> bool:
+        """Whether it is in one of these states. One that runs and has a next sending is queued too."""
+        return self.state in states or (self.life > now and b"queued" in states)
+
+    def at(self, now: int) -> Entry:
+        """What it is by now: one that ran and has a next sending is queued when its lease has run out."""
+        if self.due > now or self.life <= now:
+            return self
+        return Entry(b"queued", b"-", self.following, self.life, b"-", 0, self.owner)
+
 
 class Space:
     """The records of one location: lock's key -> task id -> entry, and the sendings that are done."""
@@ -45,7 +56,8 @@ class Space:
 
     def entries(self, key: bytes, now: int) -> dict[bytes, Entry]:
         """What is alive in a record."""
-        alive = {task: entry for task, entry in self.locks.pop(key, {}).items() if entry.due > now}
+        entries = {task: entry.at(now) for task, entry in self.locks.pop(key, {}).items()}
+        alive = {task: entry for task, entry in entries.items() if entry.due > now}
         self.locks[key] = alive
         return alive
 
@@ -72,7 +84,7 @@ def _submit(space: Space, now: int, keys: Words, args: Words) -> Any:
     rivals = [
         (entry.state != b"queued", other, entry)
         for other, entry in entries.items()
-        if entry is not mine and entry.state in counted.split()
+        if entry is not mine and entry.counts(counted, now)
     ]
     if mine and mine.state == b"running":
         space.put(keys[0], task, mine._replace(following=sending, life=now + int(life)))
@@ -88,23 +100,23 @@ def _submit(space: Space, now: int, keys: Words, args: Words) -> Any:
 
 
 def _start(space: Space, now: int, keys: Words, args: Words) -> Any:
-    token, owner, ttl, task, sending, limit, counted, becomes, _ = args
+    token, owner, ttl, task, sending, limit, counted, stays, _ = args
     done, until = space.done.get(keys[2], (b"", 0))
     if until > now:
         return [0, 0, now * 1000, b'{"state":"%b"}' % done]
     entries = space.entries(keys[0], now)
     mine = entries.get(task)
-    rivals = [entry for other, entry in entries.items() if other != task and entry.state in counted.split()]
+    rivals = [entry for other, entry in entries.items() if other != task and entry.counts(counted, now)]
+    following, life = (sending, now + int(stays)) if stays != b"0" else (b"-", 0)
     if mine and mine.state == b"running":
         if mine.token != token:
             return _refused(mine, now)
+        following, life = mine.following, mine.life
     elif len(rivals) >= int(limit) and not (mine and b"queued" in counted):
         return _refused(rivals[0], now)
-    if becomes == b"free":
-        space.put(keys[0], task, None)
-    elif becomes == b"running" or not mine:
-        token = token if becomes == b"running" else b"-"
-        space.put(keys[0], task, Entry(becomes, token, sending, now + int(ttl), b"-", 0, owner))
+    elif mine and life:
+        life = mine.due
+    space.put(keys[0], task, Entry(b"running", token, sending, now + int(ttl), following, life, owner))
     return now * 1000
 
 
@@ -117,11 +129,11 @@ def _extend(space: Space, now: int, keys: Words, args: Words) -> Any:
 
 
 def _queued_again(space: Space, key: bytes, task: bytes, entry: Entry, now: int, keep: int) -> None:
-    if entry.following != b"-":
+    if entry.life > now:
         again = Entry(b"queued", b"-", entry.following, entry.life, b"-", 0, entry.owner)
     else:
         again = Entry(b"queued", b"-", entry.sending, now + keep, b"-", 0, entry.owner)
-    space.put(key, task, again if entry.following != b"-" or keep else None)
+    space.put(key, task, again if entry.life > now or keep else None)
 
 
 def _end(space: Space, now: int, keys: Words, args: Words) -> Any:
@@ -186,6 +198,10 @@ class MemoryStore:
         self._backend = backend
         self._forgets = isinstance(backend, DummyBackend)
         self._where = f"{backend.location}\0{backend.key_prefix}"
+
+    def gate(self, primitive: Primitive) -> Rule:
+        """The rule itself: who waits here looks again when something has changed."""
+        return self.rule
 
     def check_ttl(self, ttl: Seconds) -> float:
         """As the backend's."""

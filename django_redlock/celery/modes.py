@@ -12,24 +12,25 @@ ModeName = Literal["until_executed", "until_executing", "while_executing", "unti
 
 
 class Mode(NamedTuple):
-    """Whose presence refuses a task, and what its own record becomes when the body starts.
+    """Whose presence refuses a task: the states of others that count as in the way, at submit and at start.
 
-    ``at_submit`` and ``at_start`` are the states of others that count as in the way, ``becomes`` is "running" (a lease,
-    renewed while the body runs), "queued" (stays as it is) or "free".
+    A body that runs always has a lease, renewed while it runs: a message that is delivered again must not run beside
+    it. ``stays``: it counts as queued too, until its time is over.
     """
 
     at_submit: str
     at_start: str
-    becomes: str
+    stays: bool = False
 
 
 MODES: dict[str, Mode] = {
-    "until_executed": Mode("queued running", "queued running", "running"),
-    "until_executing": Mode("queued", "queued", "free"),
-    "while_executing": Mode("", "running", "running"),
-    "until_and_while_executing": Mode("queued", "running", "running"),
-    "until_expired": Mode("queued", "queued", "queued"),
+    "until_executed": Mode("queued running", "queued running"),
+    "until_executing": Mode("queued", "queued"),
+    "while_executing": Mode("", "running"),
+    "until_and_while_executing": Mode("queued", "running"),
+    "until_expired": Mode("queued", "queued", stays=True),
 }
+LEASE = 30.0  # seconds, of a running body where `ttl` is the period
 
 
 class Options(NamedTuple):
@@ -52,7 +53,12 @@ class Options(NamedTuple):
     @property
     def life(self) -> float:
         """Seconds that a queued record lives from the ETA on."""
-        return self.ttl if self.name == "until_expired" else self.queue_ttl
+        return self.ttl if self.mode.stays else self.queue_ttl
+
+    @property
+    def lease(self) -> float:
+        """Seconds of a running body's lease."""
+        return min(self.ttl, LEASE) if self.mode.stays else self.ttl
 
 
 def options(

@@ -41,7 +41,6 @@ class Ticket(NamedTuple):
     sending: str
     mode: Mode
     limit: int
-    ttl: float
     life: float
     remember: float
 
@@ -85,7 +84,7 @@ class Running(Primitive):
             ticket.sending.encode(),
             b"%d" % ticket.limit,
             ticket.mode.at_start.encode(),
-            ticket.mode.becomes.encode(),
+            millis(ticket.life) if ticket.mode.stays else b"0",
             b"%d" % wait,
         )
         return Run(START, (keys.lock, keys.waiters, ticket.done), args, node, self.free(claim, node=node))

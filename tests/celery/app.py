@@ -85,6 +85,8 @@ both("late", work, LATE)
 both("long", work, ttl=60)
 both("long_late", work, LATE, ttl=60)
 both("late_running", work, LATE, mode="while_executing")
+both("late_executing", work, LATE, mode="until_executing")
+both("late_expired", work, LATE, mode="until_expired", ttl=4)
 both("raising", work, on_conflict="raise")
 both("waiting", work, mode="while_executing", on_conflict="wait")
 both("retrying", work, mode="while_executing", on_conflict="retry")
@@ -149,6 +151,17 @@ def flaky(self: Any, name: str, failures: int = 2, countdown: float = 0.5, secon
     return name
 
 
+def going_on(self: Any, name: str) -> str:
+    """Send a retry, and go on for longer than a test lasts."""
+    note(name, "start", id=self.request.id)
+    if not self.request.retries:
+        self.retry(countdown=1, throw=False)
+        note(name, "retried")
+        time.sleep(60)
+    note(name, "end")
+    return name
+
+
 def autoflaky(self: Any, name: str, failures: int = 2, seconds: float = 0.0) -> str:
     """Fail some times, and let Celery retry."""
     work(self, name, seconds)
@@ -165,6 +178,7 @@ def hopeless(self: Any, name: str) -> str:
 
 both("retries", flaky, ttl=60)
 both("retries_running", flaky, mode="while_executing")
+both("retries_on", going_on)
 both(
     "autoretries",
     autoflaky,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -30,7 +31,7 @@ POOLS = {
 
 def pytest_collection_modifyitems(items):
     # Celery opens a connection to its result store for each thread that sends, and leaves closing it to the collector.
-    ignore = pytest.mark.filterwarnings("ignore:.*unclosed:pytest.PytestUnraisableExceptionWarning")
+    ignore = pytest.mark.filterwarnings("ignore:.*(unclosed|<socket):pytest.PytestUnraisableExceptionWarning")
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(ignore)
@@ -113,6 +114,7 @@ def tasks(records):
         from tests.celery import app
 
         yield app
+        gc.collect()  # results unsubscribe when they are collected: while there still is a broker
         app.app.close()
         del patch
 

@@ -58,7 +58,7 @@ def deliver_again(app):
         qos.restore_visible(interval=1)
 
 
-@pytest.mark.parametrize("kind", ["late", "late_running"])
+@pytest.mark.parametrize("kind", ["late", "late_running", "late_executing", "late_expired"])
 def test_redelivered_while_it_runs(tasks, start_worker, seen, kind):
     """A Redis broker delivers again what takes longer than its visibility timeout: put off, and then not run again."""
     queue, task = f"q-{seen.name}", getattr(tasks, kind)

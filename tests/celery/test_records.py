@@ -19,6 +19,7 @@ from django_redlock.core.drivers import drive
 from django_redlock.core.keys import keys_for
 from django_redlock.core.lease import Claim, Lease
 from django_redlock.core.owner import describe_owner
+from tests.support.service import poll
 
 numbers = itertools.count()
 
@@ -26,16 +27,17 @@ numbers = itertools.count()
 class Player:
     """Moves records by hand on one store, and writes down what was answered."""
 
-    def __init__(self, store, mode, limit):
-        self.store, self.mode, self.limit = store, MODES[mode], limit
+    def __init__(self, store, mode, limit=1, lease=60.0):
+        self.store, self.mode, self.limit, self.lease = store, MODES[mode], limit, lease
         self.name = f"played:{next(numbers)}"
         self.keys = keys_for(b"redlock", self.name.encode())
 
     def ticket(self, task, sending):
-        return Ticket(self.name, self.keys, "t", task, sending, self.mode, self.limit, 60.0, 600.0, 60.0)
+        return Ticket(self.name, self.keys, "t", task, sending, self.mode, self.limit, 600.0, 60.0)
 
     def claim(self, task, run):
-        return Claim(self.name, self.keys, f"token-{task}-{run}".encode(), describe_owner({"task_id": task}), 60.0)
+        owner = describe_owner({"task_id": task})
+        return Claim(self.name, self.keys, f"token-{task}-{run}".encode(), owner, self.lease)
 
     def play(self, move, task, sending, *, own=False, replace=False, run=0, ended=True, again=False):
         ticket, store = self.ticket(task, f"{task}-{sending}"), self.store
@@ -120,6 +122,77 @@ def test_rivals_are_refused_and_the_owner_passes(redis_store):
     assert player.play("start", "a", "2", run=3) == "granted"
     assert player.play("end", "a", "2", run=3) == 1
     assert player.play("submit", "b", "1") == "granted"
+
+
+@pytest.fixture(params=["redis", "memory"])
+def store(request):
+    return request.getfixturevalue("redis_store") if request.param == "redis" else MemoryStore(LocMemBackend("alone"))
+
+
+def test_a_retry_is_not_lost_with_the_lease_of_the_run_that_sent_it(store):
+    """The process dies after it has sent the retry: when the lease has run out that is queued, and passes."""
+    player = Player(store, "until_executed", lease=0.05)
+    player.play("submit", "a", "1")
+    player.play("start", "a", "1")
+    assert player.play("submit", "a", "2", own=True) == "granted"
+    others = []
+    poll(
+        lambda: others.append(player.play("submit", "b", "1")) or player.play("start", "a", "2", run=1) == "granted",
+        timeout=5,
+        what="the end of the lease",
+    )
+    assert "granted" not in others
+    assert player.play("end", "a", "1") == 0
+
+
+def test_an_onlooker_is_told_what_is_alive(redis_store):
+    """A lease that has run out counts for nothing; where a retry was sent, the task is queued."""
+    player = Player(redis_store, "while_executing", limit=3, lease=0.05)
+    for task in "abc":
+        player.lease = 60.0 if task == "c" else 0.05
+        player.play("start", task, "1")
+    player.play("submit", "b", "2", own=True)
+
+    def states():
+        owners = redis_store.describe(player.name).holders
+        return {owner.extra["task_id"]: owner.extra["state"] for owner in owners}
+
+    poll(lambda: states() == {"b": "queued", "c": "running"}, timeout=5, what="the end of two leases")
+
+
+def test_what_runs_and_has_a_next_sending_counts_as_queued(store):
+    """One running and one waiting: where the running one retries, that is the one that waits."""
+    player = Player(store, "until_and_while_executing")
+    player.play("submit", "a", "1")
+    player.play("start", "a", "1")
+    player.play("submit", "a", "2", own=True)
+    assert player.play("submit", "b", "1") == "running"
+    player.play("end", "a", "1")
+    assert player.play("submit", "b", "1") == "queued"
+
+
+@pytest.mark.parametrize("mode", ["until_executing", "until_expired"])
+def test_a_redelivered_message_does_not_run_beside_itself(store, mode):
+    """Where others may run beside the body, the same message may not."""
+    player = Player(store, mode)
+    player.play("submit", "a", "1")
+    assert player.play("start", "a", "1") == "granted"
+    assert player.play("start", "a", "1", run=1) == "running"
+    assert player.play("submit", "b", "1") == ("granted" if mode == "until_executing" else "running")
+
+
+@pytest.mark.parametrize("submitted", [True, False])
+def test_a_period_outlives_lease_and_end(store, submitted):
+    """until_expired counts from the submit, or from a start that nobody queued, whatever becomes of the run."""
+    player = Player(store, "until_expired", lease=0.05)
+    if submitted:
+        player.play("submit", "a", "1")
+    player.play("start", "a", "1")
+    assert player.play("start", "a", "1") == "granted"  # asked again: the same answer, and nothing is lost
+    poll(lambda: player.play("submit", "b", "1") == "queued", timeout=5, what="the end of the lease")
+    assert player.play("start", "a", "1", run=1) == "granted"
+    assert player.play("end", "a", "1", run=1) == 1
+    assert player.play("submit", "b", "1") == "queued"
 
 
 def test_a_foreign_key_is_left_alone(redis_store, redis_server):

@@ -64,6 +64,21 @@ def test_free_after_the_last_retry(tasks, workers, seen, free):
     assert seen.count("start") == 2
 
 
+def test_retry_outlives_the_worker_that_sent_it(tasks, start_worker, seen, held, free):
+    """The whole worker dies between retry() and the end of the body: the retry is the owner's, and runs."""
+    queue, name = f"q-{seen.name}", f"retries_on:{seen.name}"
+    with start_worker("prefork", queue, CELERY_VISIBILITY="1") as first:
+        tasks.retries_on.apply_async((seen.name,), queue=queue)
+        seen.wait("retried")
+        first.kill()
+    poll(lambda: held(name).owner.extra["state"] == "queued", timeout=5, what="the end of its lease")
+    assert tasks.retries_on.apply_async((seen.name,), queue=queue).duplicate
+    with start_worker("prefork", queue, CELERY_VISIBILITY="1"):
+        seen.wait("end", timeout=30)
+        free(name)
+    assert len({event["id"] for event in seen.events("start")}) == 1
+
+
 def test_control_between_two_runs_a_plain_task_is_sent_again(tasks, workers, seen):
     """Without the decorator another call runs between a run and its retry."""
     queue = workers("prefork")

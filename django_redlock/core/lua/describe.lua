@@ -13,10 +13,14 @@ elseif kind == 'hash' then
   holders = redis.call('HKEYS', KEYS[1])
   value = {}
   local clock = redis.call('TIME')
+  local millis = clock[1] * 1000 + math.floor(clock[2] / 1000)
   for _, field in ipairs(holders) do
     local record = redis.call('HGET', KEYS[1], field)
     local ends = string.match(record, '^%l+@(%d+) ') -- each share has an end of its own
-    if not ends or tonumber(ends) > clock[1] * 1000 + math.floor(clock[2] / 1000) then
+    local due, life = string.match(record, '^%l+ %S+ %S+ (%d+) %S+ (%d+) ') -- a task has two, as in task_submit
+    if due and tonumber(due) <= millis then record = string.gsub(record, '^%l+', 'queued') end
+    ends = ends or due and math.max(due, life)
+    if not ends or tonumber(ends) > millis then
       value[#value + 1] = field
       value[#value + 1] = record
     end

@@ -10,7 +10,7 @@ local pattern = '^(%l+) (%S+) (%S+) (%d+) (%S+) (%d+) (.*)$'
 local value = redis.call('HGET', KEYS[1], ARGV[1])
 local state, _, sending, _, following, life, owner = string.match(value or '', pattern)
 if state ~= 'running' or not string.find(owner, ARGV[2], 1, true) then return 0 end
-if following == '-' then following, life = sending, string.format('%.0f', millis + ARGV[3]) end
+if tonumber(life) <= millis then following, life = sending, string.format('%.0f', millis + ARGV[3]) end
 redis.call('HSET', KEYS[1], ARGV[1], table.concat({'queued', '-', following, life, '-', '0', owner}, ' '))
 redis.call('PEXPIREAT', KEYS[1], math.max(redis.call('PTTL', KEYS[1]) + millis, tonumber(life)))
 if redis.call('EXISTS', KEYS[2]) == 1 and redis.call('EXISTS', KEYS[3]) == 0 then

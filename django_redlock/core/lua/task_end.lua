@@ -10,6 +10,7 @@ local value = redis.call('HGET', KEYS[1], ARGV[2])
 local pattern = '^(%l+) (%S+) (%S+) (%d+) (%S+) (%d+) (.*)$'
 local _, token, sending, due, following, life, owner = string.match(value or '', pattern)
 if token ~= ARGV[1] or tonumber(due) <= millis then return 0 end
+if tonumber(life) <= millis then following = '-' end
 if following == '-' and tonumber(ARGV[5]) > 0 then
   following, life = sending, string.format('%.0f', millis + ARGV[5])
 end

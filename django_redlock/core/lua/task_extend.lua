@@ -7,14 +7,14 @@ local millis = now[1] * 1000 + math.floor(now[2] / 1000)
 local all = redis.call('HGETALL', KEYS[1])
 local answer, last = 0, 0
 for i = 1, #all, 2 do
-  local state, token, sending, due, rest = string.match(all[i + 1], '^(%l+) (%S+) (%S+) (%d+) (.*)$')
+  local state, token, sending, due, rest, life = string.match(all[i + 1], '^(%l+) (%S+) (%S+) (%d+) (%S+ (%d+) .*)$')
   due = tonumber(due)
   if token == ARGV[1] and due > millis then
     due = millis + ARGV[2]
     redis.call('HSET', KEYS[1], all[i], table.concat({state, token, sending, string.format('%.0f', due), rest}, ' '))
     answer = 1
   end
-  last = math.max(last, due)
+  last = math.max(last, due, tonumber(life))
 end
 if answer == 1 then redis.call('PEXPIREAT', KEYS[1], last) end
 return answer

@@ -1,7 +1,8 @@
 -- A queued task, or one that nobody queued, begins to run. Idempotent per token.
 -- KEYS 1 lock  2 waiters  3 done (of this sending)
--- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 task id  5 sending  6 limit  7 rivals  8 becomes  9 wait
---   rivals: the states of others that count; becomes: "running", "queued" (stays as it is) or "free"
+-- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 task id  5 sending  6 limit  7 rivals  8 stays in ms  9 wait
+--   rivals: the states of others that count; stays: how long one that nobody queued is to count as queued, beside its
+--   running and after; one that was queued does so till its end; 0: neither
 --   wait: the ms for which to queue when refused, 0 for not at all; negative by one who queued before; -1 is the last try
 -- Returns the server's time in µs; refused {0, time left in ms, time, what is in the way}: an owner with its state; the
 --   state alone when this sending has "ended" before or was "replaced".
@@ -15,18 +16,23 @@ if done then return {0, 0, micros, '{"state":"' .. done .. '"}'} end
 
 local ends = string.format('%.0f', millis + ARGV[3])
 local last, rivals, mine, rival = 0, 0, nil, nil
+local pattern = '^(%l+) (%S+) (%S+) (%d+) (%S+) (%d+) (.*)$'
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
-  local state, token, _, due, _, _, owner = string.match(all[i + 1], '^(%l+) (%S+) (%S+) (%d+) (%S+) (%d+) (.*)$')
+  local state, token, _, due, following, life, owner = string.match(all[i + 1], pattern)
+  local pending = tonumber(life) > millis
+  if tonumber(due) <= millis and pending then -- its process has died: its next sending is still to come
+    state, token, due, following, life, pending = 'queued', '-', life, '-', '0', false
+  end
   if tonumber(due) <= millis then
     redis.call('HDEL', KEYS[1], all[i])
   else
-    local entry = {all[i], state, token, due, owner}
+    local entry = {all[i], state, token, due, owner, following, life}
     if all[i] == ARGV[4] then
       mine = entry
     else
-      last = math.max(last, tonumber(due))
-      if string.find(ARGV[7], state, 1, true) then
+      last = math.max(last, tonumber(due), tonumber(life))
+      if string.find(ARGV[7], state, 1, true) or pending and string.find(ARGV[7], 'queued', 1, true) then
         rivals = rivals + 1
         rival = rival or entry
       end
@@ -52,11 +58,12 @@ if inway then
 end
 
 if wait < 0 then redis.call('ZREM', KEYS[2], place) end
-if ARGV[8] == 'free' then
-  redis.call('HDEL', KEYS[1], ARGV[4])
-elseif ARGV[8] == 'running' or not mine then
-  local token = ARGV[8] == 'running' and ARGV[1] or '-'
-  redis.call('HSET', KEYS[1], ARGV[4], table.concat({ARGV[8], token, ARGV[5], ends, '-', '0', ARGV[2]}, ' '))
-  redis.call('PEXPIREAT', KEYS[1], math.max(last, tonumber(ends)))
+local following, life = '-', '0'
+if mine and mine[2] == 'running' then
+  following, life = mine[6], mine[7]
+elseif ARGV[8] ~= '0' then
+  following, life = ARGV[5], mine and mine[4] or string.format('%.0f', millis + ARGV[8])
 end
+redis.call('HSET', KEYS[1], ARGV[4], table.concat({'running', ARGV[1], ARGV[5], ends, following, life, ARGV[2]}, ' '))
+redis.call('PEXPIREAT', KEYS[1], math.max(last, tonumber(ends), tonumber(life)))
 return micros

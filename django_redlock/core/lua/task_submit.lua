@@ -5,22 +5,28 @@
 --   gives way; remember: how long that one is known as replaced
 -- Returns the server's time in µs; refused {0, life left in ms, time, owner in the way}.
 -- The lock is a hash: task id -> state, run token, sending, end in ms, next sending, its end in ms, owner (JSON).
+-- One that runs and has a next sending counts as queued too, and is queued when its lease has run out.
 local now = redis.call('TIME')
 local millis = now[1] * 1000 + math.floor(now[2] / 1000)
 local micros = now[1] * 1000000 + now[2]
 local ends = string.format('%.0f', millis + ARGV[4])
 local last, rivals, mine, rival = tonumber(ends), 0, nil, nil
+local pattern = '^(%l+) (%S+) (%S+) (%d+) (%S+) (%d+) (.*)$'
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
-  local state, token, sending, due, _, _, owner = string.match(all[i + 1], '^(%l+) (%S+) (%S+) (%d+) (%S+) (%d+) (.*)$')
+  local state, token, sending, due, following, life, owner = string.match(all[i + 1], pattern)
+  local pending = tonumber(life) > millis
+  if tonumber(due) <= millis and pending then
+    state, token, sending, due, pending = 'queued', '-', following, life, false
+  end
   if tonumber(due) <= millis then
     redis.call('HDEL', KEYS[1], all[i])
   else
     local entry = {all[i], state, token, sending, due, owner}
-    last = math.max(last, tonumber(due))
+    last = math.max(last, tonumber(due), tonumber(life))
     if all[i] == ARGV[1] and (ARGV[7] == '1' or sending == ARGV[2]) then
       mine = entry
-    elseif string.find(ARGV[6], state, 1, true) then
+    elseif string.find(ARGV[6], state, 1, true) or pending and string.find(ARGV[6], 'queued', 1, true) then
       rivals = rivals + 1
       if not rival or ARGV[8] == '1' and state == 'queued' then rival = entry end
     end
@@ -29,6 +35,7 @@ end
 
 if mine and mine[2] == 'running' then -- its body still runs: what it becomes when that ends
   redis.call('HSET', KEYS[1], ARGV[1], table.concat({'running', mine[3], mine[4], mine[5], ARGV[2], ends, mine[6]}, ' '))
+  redis.call('PEXPIREAT', KEYS[1], last)
   return micros
 end
 if not mine and rivals >= tonumber(ARGV[5]) then
