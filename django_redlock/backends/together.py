@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 
 from ..core import lease as _lease
 from ..core.requests import Batch, Fault, Run, Together
+from .arrears import Arrears
 from .dialing import PATIENCE, Dialer
 from .exchange import LINGER, fault
 from .lines import READABLE, Line
@@ -35,6 +36,7 @@ class Party:
 
     def _begin(self) -> None:
         self._mutex = threading.Lock()
+        self._arrears = Arrears(self._nodes)
         self._owing: dict[tuple[bytes, int], Line] = {}
         self._tails: dict[tuple[bytes, int], asyncio.Task[Any]] = {}
         self._settling: dict[bytes, asyncio.Event] = {}
@@ -54,7 +56,7 @@ class Party:
         poll = select.poll()
         try:
             for place, line in self._lines(asks, family, now, decided):
-                sent = self._send(line, asks[place], now) if isinstance(line, Line) else line
+                sent = self._send(line, family, asks[place], now)
                 if isinstance(sent, Line):
                     open_[sent.fileno()] = place, sent
                     poll.register(sent.fileno(), READABLE)
@@ -144,7 +146,11 @@ class Party:
         error = self._dialer.failure(index, time.monotonic()) or TimeoutError("not connected yet")
         return Fault(error, where=self._nodes[index].label)
 
-    def _send(self, line: Line, ask: Run | Batch, now: float) -> Line | Fault:
+    def _send(self, line: Line | Fault, family: bytes, ask: Run | Batch, now: float) -> Line | Fault:
+        if isinstance(line, Fault):
+            self._arrears.absent(family, _runs(ask), ask.node)
+            return line
+        self._arrears.sent(family, ask.node)
         try:
             line.send(_runs(ask), now)
         except (RedisError, OSError) as error:
@@ -178,6 +184,7 @@ class Party:
             fresh.send(_runs(ask), time.monotonic())
         except (RedisError, OSError) as second:
             self._dialer.leave_out(ask.node, second)
+            self._arrears.missed(_runs(ask), ask.node)
             return fault(line.node, second)
         return fresh
 
@@ -185,6 +192,7 @@ class Party:
         failure = line.lost(error)
         if not failure.stale:
             self._dialer.leave_out(index, failure.error)
+            self._arrears.missed(line.runs, index)
         return failure
 
     def _collect(self, now: float) -> None:
@@ -206,6 +214,7 @@ class Party:
                         self._dialer.leave_out(key[1], TimeoutError("no answer in time"))
             except (RedisError, OSError) as error:
                 line.lost(error)
+                self._arrears.missed(line.runs, key[1])
 
     # ── asyncio ──────────────────────────────────────────────────────────────────────────────
 
@@ -228,7 +237,9 @@ class Party:
         for place, ask in enumerate(asks):
             if ask.node in failed:
                 replies[place] = Fault(failed[ask.node], where=self._nodes[ask.node].label)
+                self._arrears.absent(family, _runs(ask), ask.node)
                 continue
+            self._arrears.sent(family, ask.node)
             places[asyncio.create_task(_insist(partial(perform, settled=settled), ask))] = place
         pending = set(places)
         try:
@@ -247,7 +258,7 @@ class Party:
             for task, place in places.items():
                 if not task.done():
                     self._tails[family, asks[place].node] = task
-                task.add_done_callback(partial(self._ended, (family, asks[place].node)))
+                task.add_done_callback(partial(self._ended, family, asks[place]))
             if family and pending and decided(replies):
                 self._settle_later(family, settled)
             else:
@@ -259,12 +270,14 @@ class Party:
         self._settling[family] = settled
         asyncio.get_running_loop().call_later(LINGER, self._settling.pop, family, None)
 
-    def _ended(self, key: tuple[bytes, int], task: asyncio.Task[Any]) -> None:
-        if self._tails.get(key) is task:
-            del self._tails[key]
+    def _ended(self, family: bytes, ask: Run | Batch, task: asyncio.Task[Any]) -> None:
+        if self._tails.get((family, ask.node)) is task:
+            del self._tails[family, ask.node]
         reply = None if task.cancelled() else task.result()
-        if isinstance(reply, Fault) and not reply.stale:
-            self._dialer.leave_out(key[1], reply.error)
+        if isinstance(reply, Fault):
+            self._arrears.missed(_runs(ask), ask.node)
+            if not reply.stale:
+                self._dialer.leave_out(ask.node, reply.error)
 
 
 async def _insist(perform: Callable[[Any], Awaitable[Any]], ask: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Votes whose answers come late: they may be counted on, and so are undone by the release only."""
+"""Votes whose answers come late: they may be counted on, and so are undone by the release only; and late releases."""
+
+import time
 
 import pytest
 
@@ -28,16 +30,23 @@ def three(start):
             for client in clients:
                 client.close()
 
-    return proxies, holding
+    return servers, proxies, holding
 
 
 def store(places):
-    return RedlockBackend([place.url for place in places], **{**SHORT, "ttl": 5, "max_ttl": 5})
+    return RedlockBackend([place.url for place in places], **{**SHORT, "ttl": 5, "max_ttl": 30})
+
+
+# How a node can't be reached, and how it can again.
+AWAY = {
+    "hung": (lambda server, _: server.pause(), lambda server, _: server.resume()),
+    "cut off": (lambda _, proxy: proxy.drop(), lambda _, proxy: proxy.restore()),
+}
 
 
 def test_a_vote_that_came_late_is_kept(three):
     """A node that granted, and whose answer is slow, keeps the lock beyond the node timeout, until the release."""
-    proxies, holding = three
+    _, proxies, holding = three
     backend = store(proxies)
     assert all(row["ok"] for row in backend.health())  # and so connected
     proxies[0].hold("replies")
@@ -55,7 +64,7 @@ def test_a_vote_that_came_late_is_kept(three):
 
 async def test_a_vote_that_came_late_is_kept_in_asyncio(three):
     """The same on an event loop."""
-    proxies, holding = three
+    _, proxies, holding = three
     backend = store(proxies)
     assert all(row["ok"] for row in await backend.ahealth())  # and so connected
     proxies[0].hold("replies")
@@ -73,10 +82,50 @@ async def test_a_vote_that_came_late_is_kept_in_asyncio(three):
 
 def test_one_lock_within_another(three):
     """What is held within the time that a node still owes an answer for another lock is freed on all nodes."""
-    proxies, holding = three
+    _, proxies, holding = three
     for _ in range(20):
         backend = store(proxies)
         with backend.lock("stock"), backend.lock("other"):
             pass
         poll(lambda: not any(holding()), timeout=2, what="nodes on which nothing is left")
         backend.close()
+
+
+@pytest.mark.parametrize("way", AWAY)
+def test_a_missed_release_is_made_up_for(three, way):
+    """A node that can't be reached when its vote is given back gives it up when it can be, not a lease later."""
+    servers, proxies, holding = three
+    leave, come_back = AWAY[way]
+    backend = store(proxies)
+    assert all(row["ok"] for row in backend.health())
+    lock = backend.lock("stock", ttl=30, auto_renew=False)
+    assert lock.acquire()
+    poll(lambda: all(holding()), timeout=2, what="votes of all nodes")
+    leave(servers[0], proxies[0])
+    while not backend._io.party._dialer.failure(0, time.monotonic()):
+        with backend.lock("other"):
+            pass
+    lock.release()
+    come_back(servers[0], proxies[0])
+    poll(lambda: not any(holding()), timeout=10, what="nodes on which nothing is left")
+    backend.close()
+
+
+@pytest.mark.parametrize("way", AWAY)
+async def test_a_missed_release_is_made_up_for_in_asyncio(three, way):
+    """The same on an event loop."""
+    servers, proxies, holding = three
+    leave, come_back = AWAY[way]
+    backend = store(proxies)
+    assert all(row["ok"] for row in await backend.ahealth())
+    lock = backend.lock("stock", ttl=30, auto_renew=False)
+    assert await lock.aacquire()
+    poll(lambda: all(holding()), timeout=2, what="votes of all nodes")
+    leave(servers[0], proxies[0])
+    while not backend._io.party._dialer.failure(0, time.monotonic()):
+        async with backend.lock("other"):
+            pass
+    await lock.arelease()
+    come_back(servers[0], proxies[0])
+    poll(lambda: not any(holding()), timeout=10, what="nodes on which nothing is left")
+    await backend.aclose()

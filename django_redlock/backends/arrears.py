@@ -1,0 +1,95 @@
+"""Releases that a node could not be told of, because it was left out or did not answer: it hears of them later."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from redis.exceptions import RedisError
+
+from ..core.requests import Run
+from .dialing import LEFT_OUT
+from .lines import Line
+from .nodes import Node
+
+LASTING = 60.0  # seconds after which a release is forgotten: the default ``max_ttl``, when the vote has ended anyway
+MOST = 1000  # releases that are remembered for one node; the oldest are forgotten
+
+
+class Arrears:
+    """What each node has missed, and a thread for each that has missed something, until it has been told.
+
+    A vote that no release reaches stands for the rest of its ttl. A release that comes late, or twice, frees only what
+    its own token holds.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._mutex = threading.Lock()
+        self._missed: dict[int, deque[tuple[float, Run]]] = {}  # by node, while there is a thread for it
+        self._unasked: dict[tuple[bytes, int], None] = {}  # claims and nodes that were never asked for a vote
+
+    def absent(self, family: bytes, runs: Sequence[Run], node: int) -> None:
+        """A request could not be sent. What asked for no vote has none to be freed."""
+        with self._mutex:
+            if not _frees(runs):
+                self._unasked[family, node] = None
+                if len(self._unasked) > MOST:
+                    del self._unasked[next(iter(self._unasked))]
+                return
+            if (family, node) in self._unasked:
+                del self._unasked[family, node]
+                return
+        self.missed(runs, node)
+
+    def sent(self, family: bytes, node: int) -> None:
+        """A request was sent: from now on there may be a vote."""
+        if self._unasked:
+            with self._mutex:
+                self._unasked.pop((family, node), None)
+
+    def missed(self, runs: Sequence[Run], node: int) -> None:
+        """No answer came. What frees a vote is said again when the node can be reached."""
+        if not _frees(runs):
+            return
+        with self._mutex:
+            idle = node not in self._missed
+            until = time.monotonic() + LASTING
+            self._missed.setdefault(node, deque(maxlen=MOST)).extend((until, run) for run in runs)
+        if idle:
+            threading.Thread(target=self._tell, args=(node,), name="redlock-arrears", daemon=True).start()
+
+    def _tell(self, node: int) -> None:
+        while True:
+            time.sleep(LEFT_OUT)
+            with self._mutex:
+                missed, self._missed[node] = self._missed[node], deque(maxlen=MOST)
+            due = [(until, run) for until, run in missed if until > time.monotonic()]
+            told = not due or self._told(node, [run for _, run in due])
+            with self._mutex:
+                if not told:
+                    self._missed[node].extendleft(reversed(due))
+                if not self._missed[node]:
+                    del self._missed[node]
+                    return
+
+    def _told(self, node: int, runs: Sequence[Run]) -> bool:
+        try:
+            route = self._nodes[node].find(b"")
+            line = Line(self._nodes[node], route, route.connect())
+            try:
+                line.send(runs, time.monotonic())
+                line.receive()
+            except BaseException:
+                line.drop()
+                raise
+            line.give()
+        except (RedisError, OSError):
+            return False
+        return True
+
+
+def _frees(runs: Sequence[Run]) -> bool:
+    return runs[0].script.name.endswith("_release")
