@@ -3,6 +3,7 @@
 LockError
 ├── LockNotAcquired    somebody else holds it            → skip, retry, answer 409   (also TimeoutError)
 ├── LockLost           it was held and is no longer      → stop the work
+│   └── StaleLock      what it would write comes too late → the same; the write was refused
 ├── LockNotHeld        released or extended, never held  → a bug in the caller       (also RuntimeError)
 ├── LockUnavailable    the store can't be asked          → alarm, answer 503         (also ConnectionError)
 └── LockNotSupported   this backend can't do that        → choose another backend    (also NotImplementedError)
@@ -20,6 +21,7 @@ __all__ = [
     "LockNotHeld",
     "LockNotSupported",
     "LockUnavailable",
+    "StaleLock",
 ]
 
 
@@ -67,6 +69,23 @@ class LockLost(LockError):
     """
 
     reason = "the lease was lost"
+
+
+class StaleLock(LockLost):
+    """A write was refused: the lock it was made under was lost, or the row has been written under a later one.
+
+    Nothing was written. ``token``: the fencing token of the refused write; ``fence``: the one in the row (``None``:
+    unknown, or there is no row).
+    """
+
+    reason = "is no longer the latest: the write was refused"
+
+    def __init__(
+        self, name: str, reason: str | None = None, token: int | None = None, fence: int | None = None
+    ) -> None:
+        super().__init__(name, reason)
+        self.token = token
+        self.fence = fence
 
 
 class LockNotHeld(LockError, RuntimeError):

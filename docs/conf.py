@@ -7,7 +7,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
 
+import django
+
 from django_redlock import __version__
+
+django.setup()  # models are documented from their docstrings too
 
 project = "django-redlock"
 author = copyright = "The django-redlock authors"

@@ -21,6 +21,7 @@ import pytest
 from testproject.redis_server import RedisServer
 from tests.support.cluster import Cluster
 from tests.support.group import Group
+from tests.support.postgres import Postgres
 from tests.support.proxy import Proxy
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.sentinel import Sentinel
@@ -133,6 +134,14 @@ def rabbitmq(running) -> RabbitMQ:
     broker = running(RabbitMQ)
     revive(broker)
     return broker
+
+
+@pytest.fixture
+def postgres(running) -> Postgres:
+    """A PostgreSQL: up, and with whatever other tests left there. Make a database of a `unique` name."""
+    server = running(Postgres)
+    revive(server)
+    return server
 
 
 @pytest.fixture

@@ -6,18 +6,28 @@ import pickle
 import pytest
 
 from django_redlock import errors
-from django_redlock.errors import LockError, LockLost, LockNotAcquired, LockNotHeld, LockNotSupported, LockUnavailable
+from django_redlock.errors import (
+    LockError,
+    LockLost,
+    LockNotAcquired,
+    LockNotHeld,
+    LockNotSupported,
+    LockUnavailable,
+    StaleLock,
+)
 
 ERRORS = [
     LockError("stock", "is odd"),
     LockNotAcquired("stock", "is held by somebody", 2.5, '{"host":"there"}'),
     LockNotAcquired("stock"),
     LockLost("stock"),
+    StaleLock("stock", "was written under fencing token 2", 1, 2),
     LockNotHeld("stock", "is the parent's"),
     LockUnavailable("stock", "can't be asked", {"a:6379": ConnectionRefusedError(111, "refused")}),
     LockNotSupported("stock"),
 ]
 PARENTS = {
+    StaleLock: LockLost,
     LockNotAcquired: TimeoutError,
     LockNotHeld: RuntimeError,
     LockUnavailable: ConnectionError,

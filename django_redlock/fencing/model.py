@@ -1,0 +1,156 @@
+"""The abstract model with the ``fence`` column."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self
+
+from asgiref.sync import sync_to_async
+from django.db import IntegrityError, models, router, transaction
+
+from ..errors import LockNotHeld, StaleLock
+from .queryset import FencedManager, FencedQuerySet
+from .tokens import FIELD, WITHOUT, Fence, Fencing, fence_of
+
+
+class FencedModel(models.Model):
+    """A model whose rows are written under a lock: ``obj.save(lock=held)``, ``objects.fenced(held).update(...)``.
+
+    ``fence`` is the largest fencing token under which the row was written. A write with a smaller one raises
+    ``StaleLock`` and changes nothing: it comes from a holder that lost its lease while it was paused. What is written
+    without a lock leaves the fence alone; with ``fence_required = True`` it is refused, unless the row is new.
+    """
+
+    fence = models.BigIntegerField(default=0, editable=False)
+
+    objects = FencedManager()
+
+    fence_required: ClassVar[bool] = False
+    _fence: Fence | None = None
+
+    class Meta:
+        abstract = True
+
+    def save(self, *args: Any, lock: Fencing | int = WITHOUT, **kwargs: Any) -> None:
+        """Write under ``lock``: in one statement, and only where nobody has written under a later one.
+
+        Raises ``StaleLock`` when somebody has, when the row has been deleted, or when the lock has been lost;
+        ``LockNotHeld`` when it is not held. Other arguments are Django's, by name.
+        """
+        if lock is WITHOUT:
+            super().save(*args, **kwargs)
+            return
+        fence = fence_of(lock)
+        if kwargs.get("update_fields"):
+            kwargs["update_fields"] = {*kwargs["update_fields"], FIELD}
+        before = {FIELD: vars(self)[FIELD]} if FIELD in vars(self) else {}
+        self._fence, self.fence = fence, fence.token
+        try:
+            self._save_under(*args, **kwargs)
+        except BaseException:
+            # The row has not got it, nor has the object; what was not loaded is not loaded again.
+            vars(self).pop(FIELD, None)
+            vars(self).update(before)
+            raise
+        finally:
+            vars(self).pop("_fence", None)
+
+    save.alters_data = True  # type: ignore[attr-defined]
+
+    async def asave(self, *args: Any, **kwargs: Any) -> None:
+        """`save` for asyncio."""
+        await sync_to_async(self.save)(*args, **kwargs)
+
+    asave.alters_data = True  # type: ignore[attr-defined]
+
+    def delete(self, *args: Any, lock: Fencing | int = WITHOUT, **kwargs: Any) -> tuple[int, dict[str, int]]:
+        """Delete under ``lock``, with the errors of `save`. What cascades to other tables goes along."""
+        if lock is WITHOUT:
+            if self.fence_required:
+                raise self._unfenced("delete")
+            return super().delete(*args, **kwargs)
+        fence, using = fence_of(lock), self._written_to(**kwargs)
+        with transaction.atomic(using=using):
+            self._row(using)._raise_fences(fence)
+            return super().delete(*args, **kwargs | {"using": using})
+
+    delete.alters_data = True  # type: ignore[attr-defined]
+
+    async def adelete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
+        """`delete` for asyncio."""
+        return await sync_to_async(self.delete)(*args, **kwargs)
+
+    adelete.alters_data = True  # type: ignore[attr-defined]
+
+    def refresh_from_db(self, *args: Any, lock: Fencing | int = WITHOUT, **kwargs: Any) -> None:
+        """Read the row again; with ``lock``, after raising the row's fence, so that no earlier holder can change it."""
+        if lock is WITHOUT:
+            super().refresh_from_db(*args, **kwargs)
+            return
+        fence, using = fence_of(lock), self._written_to(**kwargs)
+        with transaction.atomic(using=using):
+            self._row(using)._raise_fences(fence)
+            super().refresh_from_db(*args, **kwargs | {"using": using})
+
+    async def arefresh_from_db(self, *args: Any, **kwargs: Any) -> None:
+        """`refresh_from_db` for asyncio."""
+        await sync_to_async(self.refresh_from_db)(*args, **kwargs)
+
+    # ── how ──────────────────────────────────────────────────────────────────────────────────
+
+    def _written_to(self, using: str | None = None, **_others: Any) -> str:
+        return using or router.db_for_write(type(self), instance=self)
+
+    def _row(self, using: str) -> FencedQuerySet[Self]:
+        return FencedQuerySet(type(self), using=using).filter(pk=self.pk)
+
+    def _save_under(self, **kwargs: Any) -> None:
+        using = self._written_to(**kwargs)
+        # An object that was made here with a key that somebody may have: where UPDATE has found nothing, INSERT may
+        # find that another was faster. Then it is a row like any other.
+        may_exist = self._state.adding and self.pk is not None and not kwargs.get("force_insert")
+        guard = transaction.atomic if may_exist or self._meta.parents else _nothing_written
+        try:
+            with guard(using):
+                super().save(**kwargs)
+        except IntegrityError:
+            if not (may_exist and self._row(using).exists()):
+                raise
+            with guard(using):
+                super().save(**kwargs)
+
+    def _do_update(self, base_qs: Any, using: Any, pk_val: Any, values: Any, *args: Any) -> Any:
+        """Django's UPDATE of one table: here the fence is looked at."""
+        ours = any(field.name == FIELD for field, *_ in values)
+        if self._fence is None:
+            if self.fence_required and not self._state.adding:
+                raise self._unfenced("save")
+            if self.fence_required and ours:
+                return []  # a new row, or an IntegrityError
+            others = [value for value in values if value[0].name != FIELD]
+            return super()._do_update(base_qs, using, pk_val, others, *args)
+        if not ours:
+            return super()._do_update(base_qs, using, pk_val, values, *args)
+        older = base_qs.filter(**{f"{FIELD}__lte": self._fence.token})
+        updated = super()._do_update(older, using, pk_val, values, *args)
+        if not updated:
+            found = base_qs.filter(pk=pk_val).values_list(FIELD, flat=True).first()
+            if found is not None or not self._state.adding:
+                raise self._fence.refusal(f"{self._meta.label} {pk_val!r}", found)
+        return updated
+
+    def _unfenced(self, what: str) -> LockNotHeld:
+        return LockNotHeld(self._meta.label, f"is written under a lock: {what}(lock=...)")
+
+
+@contextlib.contextmanager
+def _nothing_written(using: str) -> Iterator[None]:
+    """After a ``StaleLock`` in here a transaction around it can go on: unlike what Django takes it for, all is well."""
+    connection = transaction.get_connection(using)
+    doomed = connection.needs_rollback
+    try:
+        yield
+    except StaleLock:
+        connection.needs_rollback = doomed
+        raise

@@ -1,0 +1,212 @@
+"""``Stock.objects.fenced(held)``: what it writes is written under that lock, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.db import connections, models, transaction
+from django.db.models.utils import resolve_callables
+
+from ..errors import LockNotHeld
+from .tokens import FIELD, Fence, Fencing, fence_of
+
+if TYPE_CHECKING:
+    from .model import FencedModel
+
+M = TypeVar("M", bound="FencedModel")
+
+
+class FencedQuerySet(models.QuerySet[M]):
+    """The queryset of a `FencedModel`. Without ``fenced()`` it is Django's own, and leaves the fences alone."""
+
+    _lock: Fencing | int | None = None
+
+    def fenced(self, lock: Fencing | int) -> Self:
+        """A queryset whose writes are made under ``lock``: ``update``, ``delete``, ``claim`` and all that creates.
+
+        A row that was written under a later lock is not written: ``StaleLock``, and of what the call would have written
+        nothing is. The lock is looked at when something is written. Raises ``LockNotHeld`` and ``TypeError``.
+        """
+        fence_of(lock)
+        made: Self = self._chain()  # type: ignore[attr-defined]
+        made._lock = lock
+        return made
+
+    def _clone(self) -> Self:
+        made: Self = super()._clone()  # type: ignore[misc]
+        made._lock = self._lock
+        return made
+
+    # ── what is there ────────────────────────────────────────────────────────────────────────
+
+    def update(self, **values: Any) -> int:
+        """As Django's, and raise the fence: one statement, which passes by what was written under a later lock."""
+        fence = self._fence()
+        if fence is None:
+            return super().update(**values)
+        if FIELD in values:
+            raise TypeError(f"{FIELD} is set by the lock")
+        self._for_write = True
+        with transaction.atomic(using=self.db):
+            if self._is_one_table():
+                rows = self._older(fence).update(**values, **{FIELD: fence.token})
+                self._refuse_later(fence)
+            else:
+                self._raise_fences(fence)
+                rows = self._without_lock().filter(**{FIELD: fence.token}).update(**values)
+        self._result_cache = None
+        return rows
+
+    update.alters_data = True  # type: ignore[attr-defined]
+
+    def bulk_update(self, *args: Any, **kwargs: Any) -> int:
+        """As Django's, which calls `update` for each batch: all of them or none."""
+        with transaction.atomic(using=self.db) if self._lock is not None else contextlib.nullcontext():
+            return super().bulk_update(*args, **kwargs)
+
+    bulk_update.alters_data = True  # type: ignore[attr-defined]
+
+    def delete(self) -> tuple[int, dict[str, int]]:
+        """As Django's, after raising the fence in the same transaction, so that nobody gets in between."""
+        fence = self._fence()
+        if fence is None:
+            return super().delete()
+        self._for_write = True
+        with transaction.atomic(using=self.db):
+            self._raise_fences(fence)
+            deleted = self._without_lock().filter(**{FIELD: fence.token}).delete()
+        self._result_cache = None
+        return deleted
+
+    delete.alters_data = delete.queryset_only = True  # type: ignore[attr-defined]
+
+    def claim(self, *args: Any, **kwargs: Any) -> M:
+        """The one object, as ``get()``, with the fence raised first: what is read can't be changed by earlier holders.
+
+        Between reading and writing a paused predecessor could still write otherwise, since nobody has written later.
+        Raises ``StaleLock``, ``LockNotHeld``, and what ``get()`` raises.
+        """
+        if self._lock is None:
+            raise self._unfenced()
+        fence = fence_of(self._lock)
+        self._for_write = True
+        with transaction.atomic(using=self.db):
+            wanted = self.filter(*args, **kwargs)
+            wanted._raise_fences(fence)
+            return wanted.get()
+
+    claim.alters_data = True  # type: ignore[attr-defined]
+
+    async def aclaim(self, *args: Any, **kwargs: Any) -> M:
+        """`claim` for asyncio."""
+        return await sync_to_async(self.claim)(*args, **kwargs)
+
+    aclaim.alters_data = True  # type: ignore[attr-defined]
+
+    # ── what is new ──────────────────────────────────────────────────────────────────────────
+
+    def create(self, **kwargs: Any) -> M:
+        """As Django's, with the fence raised from the start."""
+        if self._lock is None:
+            return super().create(**kwargs)
+        made: M = self.model(**kwargs)
+        self._for_write = True
+        made.save(lock=self._lock, force_insert=True, using=self.db)
+        return made
+
+    create.alters_data = True  # type: ignore[attr-defined]
+
+    def update_or_create(
+        self,
+        defaults: Mapping[str, Any] | None = None,
+        create_defaults: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> tuple[M, bool]:
+        """As Django's; instead of ``SELECT FOR UPDATE`` the row is claimed."""
+        if self._lock is None:
+            return super().update_or_create(defaults, create_defaults, **kwargs)
+        with transaction.atomic(using=self.db):
+            found, created = self.get_or_create(defaults if create_defaults is None else create_defaults, **kwargs)
+            if not created:
+                found = self.claim(pk=found.pk)
+                for name, value in resolve_callables(defaults or {}):
+                    setattr(found, name, value)
+                found.save(lock=self._lock, using=self.db)
+        return found, created
+
+    update_or_create.alters_data = True  # type: ignore[attr-defined]
+
+    def bulk_create(self, objs: Iterable[M], *args: Any, **kwargs: Any) -> list[M]:
+        """As Django's. ``update_conflicts`` would not look at the fence of what is there: ``TypeError``."""
+        if self._lock is None and not self.model.fence_required:
+            return super().bulk_create(objs, *args, **kwargs)
+        if kwargs.get("update_conflicts") or len(args) > 2:
+            raise TypeError("bulk_create(update_conflicts=True) would overwrite rows without looking at their fences")
+        if self._lock is None:
+            return super().bulk_create(objs, *args, **kwargs)
+        fence, made = fence_of(self._lock), list(objs)
+        for each in made:
+            each.fence = fence.token
+        return super().bulk_create(made, *args, **kwargs)
+
+    bulk_create.alters_data = True  # type: ignore[attr-defined]
+
+    # ── the fence ────────────────────────────────────────────────────────────────────────────
+
+    def _fence(self) -> Fence | None:
+        if self._lock is not None:
+            return fence_of(self._lock)
+        if self.model.fence_required:
+            raise self._unfenced()
+        return None
+
+    def _unfenced(self) -> LockNotHeld:
+        return LockNotHeld(self.model._meta.label, "is written under a lock: fenced(lock)")
+
+    def _without_lock(self) -> models.QuerySet[M]:
+        """The same rows, for statements that need no further condition."""
+        return models.QuerySet(self.model, self.query.chain(), self.db)
+
+    def _older(self, fence: Fence) -> models.QuerySet[M]:
+        return self._without_lock().filter(**{f"{FIELD}__lte": fence.token})
+
+    def _is_one_table(self) -> bool:
+        """Whether UPDATE can have our conditions in its own WHERE.
+
+        Otherwise Django puts them into a sub-select. A database that waits for a row's lock looks at the WHERE again
+        afterwards (READ COMMITTED), but not at sub-selects: the fence must not be in one.
+        """
+        query = self.query.chain()
+        query.get_initial_alias()
+        return query.count_active_tables() == 1 and _home(self.model) is self.model._meta.concrete_model
+
+    def _raise_fences(self, fence: Fence) -> None:
+        """Raise the fence of every row. They are ours then, until the transaction ends; ``StaleLock`` if one is not."""
+        if self._is_one_table():
+            self._older(fence).update(**{FIELD: fence.token})
+        else:
+            home = _home(self.model)
+            keys: Any = self.order_by().values_list(home._meta.pk.attname, flat=True)
+            if not connections[self.db].features.update_can_self_select:
+                keys = list(keys)
+            rows: models.QuerySet[Any] = models.QuerySet(home, using=self.db)
+            rows = rows.filter(pk__in=keys, **{f"{FIELD}__lte": fence.token})
+            rows.update(**{FIELD: fence.token})
+        self._refuse_later(fence)
+
+    def _refuse_later(self, fence: Fence) -> None:
+        later = self._without_lock().filter(**{f"{FIELD}__gt": fence.token}).order_by(f"-{FIELD}")
+        found = later.values_list("pk", FIELD).first()
+        if found is not None:
+            raise fence.refusal(f"{self.model._meta.label} {found[0]!r}", found[1])
+
+
+def _home(model: type[models.Model]) -> type[models.Model]:
+    """The model in whose table the column is: ``model`` itself, or one that it inherits from."""
+    return model._meta.get_field(FIELD).model
+
+
+FencedManager = models.Manager.from_queryset(FencedQuerySet)

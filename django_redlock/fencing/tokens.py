@@ -1,0 +1,71 @@
+"""From a lock that is held to the number that goes into the row."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from ..errors import LockLost, LockNotHeld, StaleLock
+
+FIELD = "fence"  # the column's name
+
+
+class Fencing(Protocol):
+    """What a lock has to say of itself: any handle of this package does, and so does ``request.lock``."""
+
+    name: str
+
+    @property
+    def fencing_token(self) -> int | None: ...
+
+    def check(self) -> None: ...
+
+
+class Fence(NamedTuple):
+    """Under which lock is written: its name, for errors, and its number."""
+
+    name: str
+    token: int
+
+    def refusal(self, row: str, found: int | None) -> StaleLock:
+        """The error for a write that came too late; ``found`` is the token in the row, ``None``: there is no row."""
+        if found is None:
+            return StaleLock(self.name, f"{row} has been deleted since it was read", self.token)
+        reason = f"{row} has been written under fencing token {found}, after ours ({self.token})"
+        return StaleLock(self.name, reason, self.token, found)
+
+
+class _Without:
+    """Stands for a ``lock`` that was left out. ``None`` would not do: it is what a forgotten lock looks like."""
+
+    def __repr__(self) -> str:
+        return "<no lock>"
+
+
+WITHOUT: Any = _Without()
+
+
+def fence_of(lock: Fencing | int) -> Fence:
+    """The fence of a lock that is held, or of a bare token that another process was handed by the holder.
+
+    Raises ``LockNotHeld`` when nothing is held, ``StaleLock`` when the lock has been lost, ``TypeError`` for what is no
+    lock with a fencing token.
+    """
+    if type(lock) is int:
+        return Fence(f"with fencing token {lock}", lock)
+    if lock is None:
+        raise LockNotHeld("", "lock=None is no lock (to write without one, leave it out)")
+    check = getattr(lock, "check", None)
+    if check is None:
+        raise TypeError(f"lock is a lock that is held, or a fencing token, not {lock!r}")
+    try:
+        check()
+    except StaleLock:
+        raise
+    except LockLost as error:
+        raise StaleLock(error.name, "was lost before the write") from error
+    token = lock.fencing_token  # type: ignore[union-attr]
+    if token is None:  # released by another thread, between the two
+        raise LockNotHeld(lock.name)  # type: ignore[union-attr]
+    if type(token) is not int:
+        raise TypeError(f"{lock!r} has no single fencing token: give one of the locks that it consists of")
+    return Fence(lock.name, token)  # type: ignore[union-attr]

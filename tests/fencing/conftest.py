@@ -1,0 +1,57 @@
+"""Fenced rows in a database of each kind, and locks in a real Redis."""
+
+from __future__ import annotations
+
+import pytest
+from django.apps import apps
+from django.db import connections
+
+from django_redlock import locks
+from tests.fencing import settings as ours
+from tests.support.databases import postgres_database, sqlite_file
+
+
+@pytest.fixture
+def app(settings):
+    """The app of these models is installed."""
+    settings.INSTALLED_APPS = ours.INSTALLED_APPS
+    return apps.get_app_config("fencing")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def db(request, app, unique, tmp_path, django_db_blocker):
+    """The alias of a database of that kind, with their tables."""
+    with django_db_blocker.unblock():
+        made = (
+            sqlite_file(unique, tmp_path / "db.sqlite3")
+            if request.param == "sqlite"
+            else postgres_database(unique, request.getfixturevalue("postgres"), unique)
+        )
+        with made as alias:
+            with connections[alias].schema_editor() as editor:
+                for model in app.get_models():
+                    if not model._meta.proxy:
+                        editor.create_model(model)
+            yield alias
+
+
+@pytest.fixture
+def backend(settings, redis_url):
+    """`locks["default"]`, on a real Redis."""
+    redis = "django_redlock.backends.redis.RedisBackend"
+    settings.REDLOCK = {"default": {"BACKEND": redis, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}}}
+    yield locks["default"]
+    locks.reset()
+
+
+@pytest.fixture
+def held(backend):
+    """`held()`: a handle that has just got the lock of the rows; a former holder of it doesn't know of that yet."""
+
+    def take():
+        backend.force_release("rows")
+        lock = backend.lock("rows", fencing=True, auto_renew=False, ttl=60)
+        assert lock.acquire(blocking=False)
+        return lock
+
+    return take

@@ -1,0 +1,98 @@
+"""A process that is stopped (SIGSTOP) between its last look at its lock and its write, on real databases and Redis.
+
+Each is stopped when the statement is about to be sent: no look at the lock can save it, only the row can.
+"""
+
+import pytest
+from django.db import connections
+
+from django_redlock.errors import StaleLock
+from tests.fencing import workers
+from tests.fencing.models import Shop, Stock
+from tests.support.processes import Worker
+
+FENCED = [way for way in workers.WAYS if way != "plain"]
+
+
+@pytest.fixture
+def stock(db):
+    shop = Shop.objects.using(db).create(name="ours")
+    return Stock.objects.using(db).create(quantity=5, shop=shop)
+
+
+@pytest.fixture
+def paused(start, stock, redis_url):
+    """`paused(way)`: a seller who has read the row, is about to write it in that way, and is stopped."""
+    database = connections.settings[stock._state.db]
+
+    def sell(way):
+        settings = {"DJANGO_SETTINGS_MODULE": "tests.fencing.settings"}
+        worker = start(Worker(workers.sell, redis_url, database, stock.pk, way, **settings))
+        assert worker.expect("writing", timeout=30) == {"lost": False}
+        worker.pause()
+        return worker
+
+    return sell
+
+
+def goes_on(worker):
+    """What becomes of the write when its process runs again."""
+    worker.tell("go")
+    worker.resume()
+    return worker.result(timeout=30)
+
+
+@pytest.fixture
+def successor(backend):
+    """The next holder of the lock: it waits until the lease of the stopped one has ended."""
+    lock = backend.lock("rows", fencing=True)
+    yield lambda: lock.acquire(timeout=30) and lock
+    if lock.token:
+        lock.release()
+
+
+def in_the_shop(stock):
+    return list(Stock.objects.using(stock._state.db).values_list("quantity", "fence"))
+
+
+@pytest.mark.parametrize("way", FENCED)
+def test_cannot_overwrite(paused, stock, successor, way):
+    """It wakes up after its successor's write: that stays, and the late one is told."""
+    late = paused(way)
+    held = successor()
+    stock.quantity = 1
+    stock.save(lock=held)
+    assert goes_on(late) == StaleLock.__name__
+    assert in_the_shop(stock) == [(1, held.fencing_token)]
+
+
+@pytest.mark.parametrize("way", FENCED)
+def test_cannot_write_between_read_and_write(paused, stock, successor, way):
+    """It wakes up when its successor has read the row under the lock, and has not written yet."""
+    late = paused(way)
+    held = successor()
+    read = Stock.objects.using(stock._state.db).fenced(held).claim(pk=stock.pk)
+    assert goes_on(late) == StaleLock.__name__
+    read.quantity -= 2
+    read.save(lock=held)
+    assert in_the_shop(stock) == [(3, held.fencing_token)]
+
+
+@pytest.mark.parametrize("way", ["save", "update"])
+def test_can_write_before_its_successor_has_looked(paused, stock, successor, way):
+    """Nobody has come later, as far as the row knows: it is written, and then counts for the successor."""
+    late = paused(way)
+    held = successor()
+    assert goes_on(late) == "written"
+    read = Stock.objects.using(stock._state.db).fenced(held).claim(pk=stock.pk)
+    assert read.quantity == 4
+
+
+def test_overwrites_without_the_fence(paused, stock, successor):
+    """What all this is for: a plain `save()` at the same moment undoes the successor's work."""
+    late = paused("plain")
+    held = successor()
+    stock.quantity = 1
+    stock.save(lock=held)
+    assert goes_on(late) == "written"
+    assert in_the_shop(stock) == [(4, held.fencing_token)]

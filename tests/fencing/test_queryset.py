@@ -1,0 +1,275 @@
+"""`objects.fenced(held)`."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import connections, transaction
+from django.db.models import F
+
+from django_redlock.errors import LockNotHeld, StaleLock
+from tests.fencing.models import Account, Parcel, Savings, Shelf, Shop, Stock
+from tests.support.service import poll
+
+
+@pytest.fixture
+def stocks(db):
+    """All stock: two rows, of one shop."""
+    shop = Shop.objects.using(db).create(name="ours")
+    Stock.objects.using(db).bulk_create([Stock(sku=sku, quantity=5, shop=shop) for sku in "ab"])
+    return Stock.objects.using(db).order_by("sku")
+
+
+@pytest.fixture
+def half_later(stocks, held):
+    """Of the two rows, the second has been written by a later holder than this one."""
+    first, second = held(), held()
+    stocks.filter(sku="b").fenced(second).update(quantity=9)
+    return first
+
+
+def rows(stocks):
+    return list(stocks.values_list("quantity", "fence"))
+
+
+def test_update(stocks, held):
+    """Writes what is asked for, and the token; expressions and conditions work; the number of rows comes back."""
+    holder = held()
+    assert stocks.fenced(holder).update(quantity=F("quantity") - 1) == 2
+    assert stocks.filter(quantity=5).fenced(holder).update(quantity=0) == 0
+    assert stocks.fenced(holder).filter(sku="b").exclude(quantity=3).update(quantity=7) == 1
+    assert rows(stocks) == [(4, holder.fencing_token), (7, holder.fencing_token)]
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        lambda old: old.update(quantity=0),
+        lambda old: old.filter(shop__name="ours").update(quantity=0),
+        lambda old: old.delete(),
+        lambda old: old.filter(shop__name="ours").delete(),
+        lambda old: old.bulk_update(
+            [Stock(pk=pk, quantity=0) for pk in old.values_list("pk", flat=True)], ["quantity"]
+        ),
+        lambda old: old.update_or_create({"quantity": 0}, sku="b"),
+        lambda old: old.claim(sku="b"),
+    ],
+)
+def test_all_or_nothing(stocks, half_later, late):
+    """One row that was written later is enough: nothing is written, and the transaction around it can go on."""
+    before = rows(stocks)
+    with transaction.atomic(using=stocks.db):
+        with pytest.raises(StaleLock) as refused:
+            late(stocks.fenced(half_later))
+        assert (refused.value.token, refused.value.fence) == (half_later.fencing_token, before[1][1])
+        assert rows(stocks) == before
+
+
+def test_rows_that_are_not_meant(stocks, half_later):
+    """A row that was written later, and is not among those to write, is in nobody's way."""
+    assert stocks.filter(sku="a").fenced(half_later).update(quantity=0) == 1
+    assert stocks.filter(shop__name="theirs").fenced(half_later).update(quantity=0) == 0
+
+
+def test_condition_in_its_own_where(stocks, held, django_assert_num_queries):
+    """One UPDATE with the fence in its WHERE and not in a sub-select, which databases don't look at again."""
+    holder = held()
+    for chosen in (stocks, stocks.filter(shop__name="ours")):
+        with django_assert_num_queries(4 + (chosen is not stocks), connection=connections[stocks.db]) as queries:
+            chosen.fenced(holder).update(quantity=1)
+        first = next(query["sql"] for query in queries if query["sql"].startswith("UPDATE"))
+        assert '"fencing_stock"."fence" <= ' in first.partition("SELECT")[0]
+
+
+@pytest.mark.parametrize("db", ["postgres"], indirect=True)  # SQLite has one writer at a time
+@pytest.mark.parametrize("joined", [False, True])
+def test_waits_for_the_row_and_looks_again(stocks, held, joined):
+    """While it waits for a row that its successor is writing, the fence rises: refused, not written over."""
+    first, second = held(), held()
+    chosen = stocks.filter(shop__name="ours") if joined else stocks
+
+    def late():
+        try:
+            return chosen.fenced(first).update(quantity=0)
+        finally:
+            connections[stocks.db].close()
+
+    def waits():
+        with connections[stocks.db].cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            return cursor.fetchone()[0]
+
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic(using=stocks.db):
+            stocks.fenced(second).update(quantity=9)
+            refused = pool.submit(late)
+            poll(waits, timeout=20, what="the late UPDATE to wait for the row")
+        with pytest.raises(StaleLock):
+            refused.result(20)
+    assert {quantity for quantity, _ in rows(stocks)} == {9}
+
+
+def test_delete(stocks, held):
+    """Deletes with what hangs on the rows, and says what."""
+    Parcel.objects.using(stocks.db).create(stock=stocks[0], address="x")
+    assert stocks.fenced(held()).delete() == (3, {"fencing.Parcel": 1, "fencing.Stock": 2})
+
+
+def test_creating(db, held):
+    """What is created has the fence; `get_or_create` leaves a row that is there as it is."""
+    holder = held()
+    fenced = Stock.objects.using(db).fenced(holder)
+    made = [fenced.create(sku="a"), *fenced.bulk_create([Stock(sku="b"), Stock(sku="c")])]
+    made += [fenced.get_or_create(sku="d")[0], fenced.update_or_create({"quantity": 1}, sku="e")[0]]
+    assert {each.fence for each in made} == {holder.fencing_token}
+    assert set(fenced.values_list("fence", flat=True)) == {holder.fencing_token}
+    assert fenced.get_or_create({"quantity": 9}, sku="a") == (made[0], False)
+    assert fenced.update_or_create({"quantity": 2}, sku="a") == (made[0], False)
+    assert fenced.get(sku="a").quantity == 2
+
+
+def test_what_would_not_look(db, held):
+    """`bulk_create(update_conflicts=True)` overwrites without a condition, and the fence is the lock's to set."""
+    fenced = Shelf.objects.using(db).fenced(held())
+    with pytest.raises(TypeError, match="without looking"):
+        fenced.bulk_create([Shelf(code="x")], update_conflicts=True, update_fields=["quantity"], unique_fields=["code"])
+    with pytest.raises(TypeError, match="fence is set by the lock"):
+        fenced.update(fence=1)
+
+
+def test_claim(stocks, held):
+    """Reads one object as `get()` does, errors included; what several match is not claimed."""
+    first, second = held(), held()
+    fenced = stocks.fenced(second)
+    assert fenced.claim(sku="a").fence == second.fencing_token
+    with pytest.raises(Stock.DoesNotExist):
+        fenced.claim(sku="z")
+    with pytest.raises(Stock.MultipleObjectsReturned):
+        fenced.claim()
+    assert rows(stocks) == [(5, second.fencing_token), (5, 0)]
+    with pytest.raises(LockNotHeld):
+        stocks.claim(sku="a")
+    with pytest.raises(StaleLock):
+        stocks.fenced(first).claim(sku="a")
+
+
+def test_lock_that_ends_meanwhile(stocks, held):
+    """The lock is looked at when something is written, not only when the queryset is made."""
+    holder = held()
+    fenced = stocks.fenced(holder)
+    holder.release()
+    for write in (lambda: fenced.update(quantity=1), fenced.delete, lambda: fenced.create(sku="x"), fenced.claim):
+        with pytest.raises(LockNotHeld):
+            write()
+
+
+def test_related_manager(stocks, held):
+    """The rows of another row."""
+    shop = Shop.objects.using(stocks.db).get()
+    assert shop.stock_set.fenced(held()).update(quantity=0) == 2
+
+
+def test_without_lock(stocks, held):
+    """Without `fenced()` everything is Django's, and leaves the fence alone."""
+    holder = held()
+    stocks.fenced(holder).update(quantity=1)
+    stocks.update(quantity=2)
+    stock = stocks[0]
+    stock.quantity = 3
+    stocks.bulk_update([stock], ["quantity"])
+    assert rows(stocks) == [(3, holder.fencing_token), (2, holder.fencing_token)]
+    assert stocks.update_or_create({"quantity": 1}, sku="a")[1] is False
+    stocks.delete()
+
+
+def test_manager_has_no_delete():
+    """As in Django, all rows are not deleted by a slip of the keyboard."""
+    assert not hasattr(Stock.objects, "delete")
+
+
+def test_asyncio(stocks, held):
+    """The same for coroutines."""
+    first, second = held(), held()
+
+    async def run():
+        assert await stocks.fenced(second).aupdate(quantity=1) == 2
+        assert (await stocks.fenced(second).aclaim(sku="a")).quantity == 1
+        made, _ = await stocks.fenced(second).aget_or_create(sku="c")
+        assert made.fence == second.fencing_token
+        for late in (stocks.fenced(first).aupdate(quantity=2), stocks.fenced(first).adelete()):
+            with pytest.raises(StaleLock):
+                await late
+        return await stocks.fenced(second).adelete()
+
+    assert asyncio.run(run()) == (3, {"fencing.Stock": 3})
+
+
+class TestFenceInTheParentsTable:
+    """Multi-table inheritance: the rows are claimed first, in the table that has the column."""
+
+    @pytest.fixture
+    def savings(self, db, held):
+        Savings(number=1, balance=10, rate=1).save(using=db)
+        Savings(number=2, balance=10, rate=1).save(using=db)
+        return Savings.objects.using(db).order_by("number")
+
+    def test_late(self, savings, held):
+        """Neither the child's columns nor the parent's are written by a former holder."""
+        first, second = held(), held()
+        savings.filter(number=2).fenced(second).update(rate=2)
+        for late in (
+            lambda: savings.fenced(first).update(rate=9),
+            lambda: savings.fenced(first).update(balance=9, rate=9),
+            lambda: savings.fenced(first).delete(),
+            lambda: savings.get(number=2).save(lock=first, update_fields=["rate"]),
+        ):
+            with pytest.raises(StaleLock):
+                late()
+        read = list(savings.values_list("balance", "rate", "fence"))
+        assert read == [(10, 1, 0), (10, 2, second.fencing_token)]
+
+    def test_in_time(self, savings, held):
+        """The last holder writes both tables."""
+        holder = held()
+        assert savings.fenced(holder).update(balance=1, rate=3) == 2
+        one = savings.fenced(holder).claim(number=1)
+        one.rate = 4
+        one.save(lock=holder)
+        assert list(savings.values_list("balance", "rate", "fence")) == [
+            (1, 3 + (number == 1), holder.fencing_token) for number in (1, 2)
+        ]
+        assert savings.fenced(holder).delete()[1] == {"fencing.Savings": 2, "fencing.Account": 2}
+
+
+class TestRequired:
+    """`fence_required = True`: nobody may forget the lock."""
+
+    def test_refused(self, db):
+        """Rows that exist are not written without a lock, in no way; new ones may be made."""
+        account = Account.objects.using(db).create(number=1, balance=5)
+        accounts = Account.objects.using(db)
+        for forgotten in (
+            account.save,
+            account.delete,
+            lambda: accounts.update(balance=0),
+            lambda: accounts.all().delete(),
+            lambda: accounts.bulk_update([account], ["balance"]),
+            lambda: accounts.update_or_create({"balance": 0}, number=1),
+        ):
+            with pytest.raises(LockNotHeld, match=r"fencing\.Account.* is written under a lock"):
+                forgotten()
+        with pytest.raises(TypeError, match="without looking"):
+            accounts.bulk_create([account], update_conflicts=True, update_fields=["balance"], unique_fields=["number"])
+        assert accounts.get().balance == 5
+
+    def test_allowed(self, db, held):
+        """With the lock everything goes; and without it, what is new, its key chosen or not."""
+        holder = held()
+        Account(pk=7, number=1).save(using=db)
+        accounts = Account.objects.using(db)
+        accounts.bulk_create([Account(number=2)])
+        one = accounts.fenced(holder).claim(pk=7)
+        one.balance = 1
+        one.save(lock=holder)
+        assert accounts.fenced(holder).update(balance=2) == 2
+        assert one.delete(lock=holder)[0] == 1

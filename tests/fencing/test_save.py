@@ -1,0 +1,349 @@
+"""`save()`, `delete()` and `refresh_from_db()` under a lock."""
+
+import asyncio
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import IntegrityError, connections, models, transaction
+
+from django_redlock import lock
+from django_redlock.errors import LockLost, LockNotHeld, StaleLock
+from django_redlock.fencing import FencedModel
+from tests.fencing.models import HeavyStock, Parcel, Press, Shelf, Shop, Stock
+
+
+@pytest.fixture
+def stock(db):
+    return Stock.objects.using(db).create(sku="a", quantity=5)
+
+
+@pytest.fixture
+def elsewhere(db):
+    """`elsewhere(write)`: over another connection."""
+
+    def run(write):
+        def alone():
+            try:
+                write()
+            finally:
+                connections[db].close()
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(alone).result(20)
+
+    return run
+
+
+def row(obj):
+    """What the database has: quantity and fence."""
+    return Stock.objects.using(obj._state.db).values_list("quantity", "fence").get(pk=obj.pk)
+
+
+def test_raises_the_fence(stock, held):
+    """A write under a lock leaves its token in the row, again and again."""
+    holder = held()
+    for quantity in (4, 3):
+        stock.quantity = quantity
+        stock.save(lock=holder)
+        assert row(stock) == (quantity, holder.fencing_token)
+    assert stock.fence == holder.fencing_token
+
+
+def test_later_holder_wins(stock, held):
+    """What a former holder writes after its successor is refused, and changes neither row nor object."""
+    first, second = held(), held()
+    stock.quantity = 4
+    stock.save(lock=second)
+    late = Stock.objects.using(stock._state.db).get(pk=stock.pk)
+    late.quantity = 1
+    with pytest.raises(StaleLock) as refused:
+        late.save(lock=first)
+    assert (refused.value.name, refused.value.token, refused.value.fence) == (
+        "rows",
+        first.fencing_token,
+        second.fencing_token,
+    )
+    assert "written under fencing token" in str(refused.value)
+    assert row(stock) == (4, second.fencing_token)
+    assert vars(late)["fence"] == second.fencing_token
+
+
+def test_one_statement(stock, held, django_assert_num_queries):
+    """The look at the fence and the write are one statement."""
+    holder = held()
+    with django_assert_num_queries(1, connection=connections[stock._state.db]) as queries:
+        stock.save(lock=holder)
+    assert queries[0]["sql"].startswith("UPDATE")
+
+
+def test_some_fields(stock, held):
+    """With `update_fields`, and on objects that were loaded in part, the fence is written too."""
+    using = stock._state.db
+    first, second = held(), held()
+    stock.save(lock=second, update_fields=["quantity"])
+    partly = Stock.objects.using(using).only("quantity").get(pk=stock.pk)
+    with pytest.raises(StaleLock):
+        partly.save(lock=first)
+    assert "fence" in partly.get_deferred_fields()
+    partly.quantity = 2
+    third = held()
+    partly.save(lock=third)
+    assert row(stock) == (2, third.fencing_token)
+
+
+def test_lock_that_was_lost(stock, held, backend):
+    """A handle that knows of its loss is refused at once, by an error that is both: stale and lost."""
+    passed = [0.0]
+    own = type(backend)(backend.location, clock=lambda: backend.clock() + passed[0])
+    holder = own.lock("rows", auto_renew=False, ttl=1)
+    assert holder.acquire(timeout=10)
+    passed[0] = 2.0
+    with pytest.raises(StaleLock, match="lost before the write") as refused:
+        stock.save(lock=holder)
+    assert isinstance(refused.value, LockLost)
+    assert row(stock) == (5, 0)
+
+
+def test_nothing_held(stock, backend):
+    """A handle that was never acquired, or was released, and `None`, which is what a forgotten lock looks like."""
+    handle = backend.lock("other")
+    with pytest.raises(LockNotHeld):
+        stock.save(lock=handle)
+    with handle:
+        stock.save(lock=handle)
+    for nothing in (handle, None):
+        with pytest.raises(LockNotHeld):
+            stock.save(lock=nothing)
+        with pytest.raises(LockNotHeld):
+            stock.delete(lock=nothing)
+        with pytest.raises(LockNotHeld):
+            Stock.objects.fenced(nothing)
+    with pytest.raises(TypeError, match="is a lock that is held"):
+        stock.save(lock="rows")
+
+
+def test_token_alone(stock, held):
+    """A process that was handed the number, as by `redlock_run`, writes under it."""
+    first, second = held(), held()
+    stock.save(lock=second.fencing_token)
+    with pytest.raises(StaleLock, match=str(first.fencing_token)):
+        stock.save(lock=first.fencing_token)
+
+
+def test_handle_of_several(stock):
+    """What has no single token is refused with a word about it."""
+
+    class Several(models.Model):
+        name, fencing_token = "both", {"a": 1, "b": 2}
+        check = print
+
+        class Meta:
+            abstract = True
+
+    with pytest.raises(TypeError, match="no single fencing token"):
+        stock.save(lock=Several)
+
+
+def test_without_lock(stock, held):
+    """A plain `save()` writes as ever and leaves the fence alone, whatever the object says: it can't be lowered."""
+    before = Stock.objects.using(stock._state.db).get(pk=stock.pk)
+    holder = held()
+    stock.save(lock=holder)
+    before.quantity = 9
+    before.save()
+    assert before.fence == 0
+    assert row(stock) == (9, holder.fencing_token)
+
+
+def test_new_row(db, held):
+    """A new row has the fence from the start."""
+    holder = held()
+    made = Stock(quantity=1)
+    made.save(lock=holder, using=db)
+    assert row(made) == (1, holder.fencing_token)
+
+
+@pytest.mark.parametrize("db", ["postgres"], indirect=True)  # SQLite lets nobody in between
+@pytest.mark.parametrize("late", [False, True])
+def test_insert_race(db, held, late, monkeypatch, elsewhere):
+    """Of two that insert the same row the later holder's stays, whoever comes first."""
+    first, second = held(), held()
+    mine, theirs = (first, second) if late else (second, first)
+    looked = Shelf._do_update
+
+    def overtaken(self, *args):
+        updated = looked(self, *args)
+        if not updated and self.quantity == 1:  # after our look, and before our INSERT
+            monkeypatch.undo()
+            elsewhere(lambda: Shelf(code="x", quantity=2).save(lock=theirs, using=db))
+        return updated
+
+    monkeypatch.setattr(Shelf, "_do_update", overtaken)
+    with transaction.atomic(using=db):
+        if late:
+            with pytest.raises(StaleLock):
+                Shelf(code="x", quantity=1).save(lock=mine, using=db)
+        else:
+            Shelf(code="x", quantity=1).save(lock=mine, using=db)
+        [shelf] = Shelf.objects.using(db)
+    assert (shelf.quantity, shelf.fence) == (2 if late else 1, second.fencing_token)
+
+
+def test_new_object_for_a_row_that_is_there(db, held):
+    """An object that was made with a key that exists is an update, as ever, and looks at the fence."""
+    first, second = held(), held()
+    Shelf(code="x", quantity=2).save(lock=second, using=db)
+    with pytest.raises(StaleLock):
+        Shelf(code="x", quantity=1).save(lock=first, using=db)
+    Shelf(code="x", quantity=3).save(lock=second, using=db)
+    assert Shelf.objects.using(db).get().quantity == 3
+
+
+def test_other_conflicts_stay_what_they_are(stock, held):
+    """A unique column that is taken is an `IntegrityError`, in a new row and in an old one."""
+    using, holder = stock._state.db, held()
+    with pytest.raises(IntegrityError), transaction.atomic(using=using):
+        Stock(sku="a").save(lock=holder, using=using)
+    with pytest.raises(IntegrityError), transaction.atomic(using=using):
+        Stock(pk=stock.pk + 1, sku="a").save(lock=holder, using=using)
+    with pytest.raises(IntegrityError), transaction.atomic(using=using):
+        Stock(pk=stock.pk).save(lock=holder, using=using, force_insert=True)
+
+
+def test_key_that_is_made_up(db, held):
+    """Models with a default key insert at once, and update as others."""
+    first, second = held(), held()
+    parcel = Parcel(address="a")
+    parcel.save(lock=second, using=db)
+    with pytest.raises(StaleLock):
+        parcel.save(lock=first)
+
+
+def test_deleted_row_is_not_brought_back(stock, held):
+    """The successor has deleted the row: the late write doesn't insert it again."""
+    first, second = held(), held()
+    late = Stock.objects.using(stock._state.db).get(pk=stock.pk)
+    stock.delete(lock=second)
+    with pytest.raises(StaleLock, match="has been deleted") as refused:
+        late.save(lock=first)
+    assert refused.value.fence is None
+    assert not Stock.objects.using(late._state.db).exists()
+
+
+def test_late_delete(stock, held):
+    """A former holder can't delete what its successor has written; the successor can, with all that hangs on it."""
+    first, second = held(), held()
+    Parcel.objects.using(stock._state.db).create(stock=stock, address="a")
+    stock.save(lock=second)
+    with pytest.raises(StaleLock):
+        stock.delete(lock=first)
+    deleted, by_model = stock.delete(lock=second)
+    assert (deleted, by_model) == (2, {"fencing.Parcel": 1, "fencing.Stock": 1})
+
+
+def test_claimed_by_reading(stock, held):
+    """Reading under the lock raises the fence: the predecessor can't write between its successor's read and write."""
+    first, second = held(), held()
+    late = Stock.objects.using(stock._state.db).get(pk=stock.pk)
+    stock.quantity = 0
+    stock.refresh_from_db(lock=second)
+    assert (stock.quantity, stock.fence) == (5, second.fencing_token)
+    with pytest.raises(StaleLock):
+        late.save(lock=first)
+    with pytest.raises(StaleLock):
+        late.refresh_from_db(lock=first)
+
+
+def test_within_a_transaction(stock, held):
+    """After a refusal the transaction around it can go on, since nothing was written; what it does is committed."""
+    using = stock._state.db
+    first, second = held(), held()
+    stock.save(lock=second)
+    with transaction.atomic(using=using):
+        for refused in (
+            lambda: stock.save(lock=first),
+            lambda: stock.delete(lock=first),
+            lambda: stock.refresh_from_db(lock=first),
+        ):
+            with pytest.raises(StaleLock):
+                refused()
+        Shop.objects.using(using).create(name="after")
+    assert Shop.objects.using(using).exists()
+
+
+def test_kept_lock(stock, backend):
+    """A lock that is kept until the commit is one under which can be written."""
+    with transaction.atomic(using=stock._state.db):
+        with lock("stock", release_on_commit=stock._state.db) as holder:
+            stock.quantity = 1
+            stock.save(lock=holder)
+            token = holder.fencing_token
+        with pytest.raises(LockNotHeld):
+            stock.save(lock=holder)
+    assert row(stock) == (1, token)
+
+
+@pytest.mark.parametrize("kind", ["rlock", "semaphore"])
+def test_relatives(stock, backend, kind):
+    """Relatives of the lock have tokens too."""
+    options = {"limit": 1} if kind == "semaphore" else {}
+    with getattr(backend, kind)("r", **options) as holder:
+        stock.save(lock=holder)
+        assert stock.fence == holder.fencing_token
+
+
+def test_fence_in_the_childs_table(db, held):
+    """The parent's table is written first, and undone when the fence, which is in the child's, says no."""
+    first, second = held(), held()
+    press = Press(title="old", force=1)
+    press.save(lock=second, using=db)
+    press.title, press.force = "late", 9
+    with transaction.atomic(using=db):
+        with pytest.raises(StaleLock):
+            press.save(lock=first)
+        [read] = Press.objects.using(db)
+    assert (read.title, read.force) == ("old", 1)
+    press.save(lock=second)
+    assert Press.objects.using(db).get().title == "late"
+
+
+def test_proxy(stock, held):
+    """A proxy writes to the same table, under the same fence."""
+    first, second = held(), held()
+    stock.save(lock=second)
+    heavy = HeavyStock.objects.using(stock._state.db).get(pk=stock.pk)
+    with pytest.raises(StaleLock):
+        heavy.save(lock=first)
+    with pytest.raises(StaleLock):
+        HeavyStock.objects.using(stock._state.db).fenced(first).update(quantity=1)
+
+
+def test_asyncio(stock, held):
+    """The same for coroutines."""
+    first, second = held(), held()
+
+    async def late():
+        stock.quantity = 2
+        await stock.asave(lock=second)
+        await stock.arefresh_from_db(lock=second)
+        for refused in (stock.asave, stock.arefresh_from_db, stock.adelete):
+            with pytest.raises(StaleLock):
+                await refused(lock=first)
+        deleted, _ = await stock.adelete(lock=second)
+        return deleted
+
+    assert asyncio.run(late()) == 1
+
+
+def test_error():
+    """`StaleLock` is a lost lock, and survives pickling with what it knows."""
+    error = pickle.loads(pickle.dumps(StaleLock("stock:42", "too late", 1, 2)))  # noqa: S301  (our own)
+    assert isinstance(error, LockLost)
+    assert (error.name, error.token, error.fence, str(error)) == ("stock:42", 1, 2, "lock 'stock:42': too late")
+
+
+def test_abstract():
+    """The model brings no table, and its column is not for forms."""
+    assert FencedModel._meta.abstract
+    assert not Stock._meta.get_field("fence").editable

@@ -1,0 +1,87 @@
+"""A real PostgreSQL with nothing shared: a cluster of its own in a directory of its own, on a free port."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from testproject.redis_server import free_port
+from tests.support.service import Service
+
+DEBIAN = Path("/usr/lib/postgresql")  # where each version has its programs
+USER = "postgres"  # of the cluster; and of the processes, where we are root: PostgreSQL refuses that
+
+
+def program(name: str) -> str:
+    """The path of a program of the newest PostgreSQL; `FileNotFoundError` says what to install."""
+    versions = sorted(DEBIAN.glob(f"*/bin/{name}"), key=lambda path: float(path.parts[-3]))
+    found = shutil.which(name) or (str(versions[-1]) if versions else None)
+    if found is None:
+        raise FileNotFoundError(f"{name} not found (Debian and Ubuntu: apt install postgresql)")
+    return found
+
+
+def account() -> Sequence[str]:
+    """What a command begins with so that it does not run as root."""
+    if os.getuid() != 0:
+        return ()
+    try:
+        pwd.getpwnam(USER)
+    except KeyError:
+        raise FileNotFoundError(f"no user {USER} for PostgreSQL, which root can't run") from None
+    return ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--")
+
+
+class Postgres(Service):
+    """One cluster, user `postgres` without a password; what was committed survives `stop()` and `start()`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.port = free_port()
+        self.data = self.dir / "data"
+
+    def command(self) -> Sequence[str]:
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "port": self.port,
+            "unix_socket_directories": self.dir,
+            "fsync": "off",  # nobody reads it after a crash of the machine
+        }
+        return [
+            *account(),
+            program("postgres"),
+            "-D",
+            str(self.data),
+            *(word for name, value in options.items() for word in ("-c", f"{name}={value}")),
+        ]
+
+    def ready(self) -> bool:
+        """Whether it answers, and takes connections."""
+        asked = [program("pg_isready"), "--quiet", "--host=127.0.0.1", f"--port={self.port}"]
+        return subprocess.run(asked, check=False, timeout=30).returncode == 0
+
+    def start(self) -> Self:
+        """Start it; the first time, make the cluster."""
+        if not self.data.exists():
+            made = [*account(), program("initdb"), f"--username={USER}", "--auth=trust", "--no-sync", str(self.data)]
+            if os.getuid() == 0:
+                shutil.chown(self.dir, USER)
+            subprocess.run(made, check=True, capture_output=True, timeout=60, cwd="/", env=os.environ | {"LC_ALL": "C"})
+        return super().start()
+
+    def stop(self) -> None:
+        """End it without waiting for clients to leave, and without leaving shared memory behind."""
+        if self._child is not None:
+            self.resume()
+            self._child.signal(signal.SIGINT)
+        super().stop()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+        super().__exit__(*exc)
