@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from kombu.utils.imports import symbol_by_name
 
 from ..core.events import logger
-from ..errors import LockError
 from .records import Ticket, bury
 
 
@@ -53,7 +52,14 @@ class Freeing:
         if terminated:
             self._dying()
         else:
+            self._discarded()
+
+    def _discarded(self) -> None:
+        """Forget the record. Whatever goes wrong, a message without arguments that fit, say: the worker goes on."""
+        try:
             self.task.redlock.forget(self._ticket(), sending=False)
+        except Exception as error:  # noqa: BLE001
+            logger.warning("task %s[%s]: its lock is not freed: %r", self.task.name, self.id, error)
 
     def _ticket(self) -> Ticket:
         task, request = self.task, self._context
@@ -61,20 +67,22 @@ class Freeing:
         return ticket
 
     def _dying(self) -> None:
-        if self.worker_pid in (None, os.getpid()):
-            return  # threads and solo: the body frees its lock itself
-        threading.Thread(target=self._buried, name="redlock-bury", daemon=True).start()
+        if self.worker_pid != os.getpid():  # else threads or solo: the body frees its lock itself
+            threading.Thread(target=self._buried, name="redlock-bury", daemon=True).start()
 
     def _buried(self) -> None:
-        """Once the process is gone: free the record, or keep it for the owner when the message comes back."""
-        _wait_for_end(self.worker_pid)  # type: ignore[arg-type]
-        guard, ticket = self.task.redlock, self._ticket()
+        """Once the process is gone: free the record, or keep it for the owner when the message comes back.
+
+        A process that goes on (it was sent a signal that doesn't kill) frees its lock itself.
+        """
         try:
-            guard.drive(bury(ticket, self.worker_pid or 0))
-        except LockError as error:  # the lease ends by itself
-            logger.warning("task %s[%s]: %s", ticket.task, ticket.task_id, error)
-        if not self._comes_back():
-            guard.forget(ticket)
+            guard, ticket = self.task.redlock, self._ticket()
+            if self.worker_pid is not None and _ended(self.worker_pid):
+                guard.drive(bury(ticket, self.worker_pid))
+            if not self._comes_back():
+                guard.forget(ticket)
+        except Exception as error:  # noqa: BLE001  (the lease ends by itself)
+            logger.warning("task %s[%s]: its lock is not freed: %r", self.task.name, self.id, error)
 
     def _comes_back(self) -> bool:
         return self._requeued or not self.acknowledged or self._already_cancelled
@@ -86,16 +94,28 @@ def request_class(base: Any) -> type:
     return type("Request", (Freeing, symbol_by_name(base)), {})
 
 
-def _wait_for_end(pid: int, timeout: float = 10.0) -> None:
-    """Until the process has ended (a zombie has), ``timeout`` seconds at most."""
+def _ended(pid: int, timeout: float = 10.0) -> bool:
+    """Wait for the process to end (a zombie has), ``timeout`` seconds at most; whether it has."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
-        return
+        return True
+    except OverflowError:  # a greenlet: Celery gives its address for a process id
+        return False
     except (AttributeError, OSError):  # not Linux
-        time.sleep(1.0)
-        return
+        return _gone(pid, timeout)
     try:
-        select.select([handle], [], [], timeout)
+        return bool(select.select([handle], [], [], timeout)[0])
     finally:
         os.close(handle)
+
+
+def _gone(pid: int, timeout: float) -> bool:
+    """The same by asking, where a zombie counts only once the pool has collected it."""
+    for _ in range(int(timeout * 10)):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False

@@ -6,6 +6,7 @@ import pytest
 from kombu.exceptions import OperationalError
 
 from testproject.redis_server import RedisServer
+from tests.support.service import poll
 
 HOWS = ["return", "exception", "ignore", "reject", "exit"]
 
@@ -65,6 +66,41 @@ def test_terminated_while_it_runs(tasks, workers, seen, free):
     seen.wait("start")
     result.revoke(terminate=True, signal="SIGKILL")
     free(f"long:{seen.name}", timeout=10)
+
+
+def test_a_signal_that_does_not_kill_frees_nothing(tasks, workers, seen, free, held):
+    """A body that catches what revoke sends it goes on with its lock, whatever the main process waits for."""
+    result = tasks.stubborn.apply_async((seen.name, 12), queue=workers("prefork"))
+    seen.wait("start")
+    result.revoke(terminate=True, signal="SIGUSR1")
+    seen.wait("soft")
+    poll(lambda: seen.count("end") == 1 or held(f"stubborn:{seen.name}") is None, timeout=20, what="an end")
+    assert seen.count("end") == 1
+    free(f"stubborn:{seen.name}")
+
+
+def test_revoking_a_call_that_does_not_fit_the_task(tasks, start_worker, seen):
+    """A message whose arguments make no key is discarded, and the worker goes on."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        tasks.app.send_task(tasks.long.name, (1, 2, 3, 4), queue=queue, countdown=0.5).revoke()
+        poll(lambda: "its lock is not freed" in worker.log(100_000), timeout=10, what="the discarded message")
+        assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=10) == seen.name
+        assert "Error in timer" not in worker.log(100_000)
+
+
+@pytest.mark.parametrize("kind", ["long", "limited"])
+def test_killed_greenlet(tasks, start_worker, seen, free, kind):
+    """Terminated or out of time, on a pool without processes: the body frees its lock, and the worker goes on."""
+    pytest.importorskip("gevent")
+    queue, task = f"q-{seen.name}", getattr(tasks, kind)
+    with start_worker("gevent", queue) as worker:
+        result = task.apply_async((seen.name, *((30,) if kind == "long" else ("return", 30))), queue=queue)
+        seen.wait("start")
+        if kind == "long":
+            result.revoke(terminate=True)
+        free(f"{kind}:{seen.name}")
+        assert "Traceback" not in worker.log(100_000)
 
 
 def test_revoking_a_duplicate_frees_nothing(tasks, workers, seen, held):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 
 import pytest
 
+from django_redlock.celery.requests import _ended, _gone
 from tests.support.service import poll
 
 
@@ -89,6 +91,18 @@ def test_reject_with_requeue_keeps_the_lock_for_the_owner(tasks, workers, seen, 
     assert result.get(timeout=10) == seen.name
     assert seen.count("start") == 2
     free(f"requeues:{seen.name}")
+
+
+@pytest.mark.parametrize("ended", [_ended, _gone])
+def test_whether_a_process_has_ended(ended):
+    """Said of a process that dies, of one that lives, and of a greenlet's number."""
+    with subprocess.Popen(["sleep", "60"]) as child:
+        assert not ended(child.pid, 0.2)
+        child.kill()
+        if ended is _gone:
+            child.wait()
+        assert ended(child.pid, 10)
+    assert not _ended(id(child), 0.2)
 
 
 def test_eta_longer_than_the_ttl(tasks, workers, seen, free):
