@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from hashlib import sha1
+from math import inf
+from numbers import Real
 from typing import Any, NamedTuple
 
 from celery import Task
@@ -71,8 +73,10 @@ class Guard:
         sending = sha1(f"{request.id} {request.retries}".encode(), usedforsecurity=False).hexdigest()
         return Message(self.name(task, request.args, request.kwargs), sending)
 
-    def ticket(self, task: Task[Any, Any], task_id: str, message: Message, delay: float = 0.0) -> Ticket:
-        """The terms of one call, which may start ``delay`` seconds from now."""
+    def ticket(
+        self, task: Task[Any, Any], task_id: str, message: Message, delay: float = 0.0, expires: float = inf
+    ) -> Ticket:
+        """The terms of one call, which may start ``delay`` seconds from now, and in ``expires`` seconds no more."""
         options, backend = self.options, self.backend
         if self._visibility is None:  # looking a setting up costs as much as all the rest here
             transport = task.app.conf.broker_transport_options or {}
@@ -85,7 +89,7 @@ class Guard:
             message.sending,
             options.mode,
             options.limit,
-            options.life + delay,
+            options.life + delay if options.mode.stays else min(options.life + delay, expires),
             self._visibility,
         )
 
@@ -155,12 +159,22 @@ def new_sending() -> str:
 
 def delay_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:
     """Seconds until the call with these options of ``apply_async`` may start."""
-    if options.get("countdown"):
-        return max(0.0, float(options["countdown"]))
-    eta = options.get("eta")
-    if not eta:
-        return 0.0
-    if isinstance(eta, str):
-        eta = datetime.fromisoformat(eta)
-    left: timedelta = maybe_make_aware(eta, task.app.timezone) - task.app.now()
+    return _until(task, options.get("countdown") or options.get("eta"), 0.0)
+
+
+def expiry_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:
+    """Seconds until that call is discarded, by a worker or, without a word, by RabbitMQ."""
+    expires = options.get("expires")
+    return _until(task, task.expires if expires is None else expires, inf)
+
+
+def _until(task: Task[Any, Any], when: Any, never: float) -> float:
+    """Seconds until ``when``: a number of seconds, a time, or one as text, as in the options of a retry."""
+    if when is None:
+        return never
+    if isinstance(when, Real):
+        return max(0.0, float(when))
+    if isinstance(when, str):
+        when = datetime.fromisoformat(when)
+    left: timedelta = maybe_make_aware(when, task.app.timezone) - task.app.now()
     return max(0.0, left.total_seconds())

@@ -14,7 +14,7 @@ from ..core.lease import Lease, Refusal
 from ..errors import LockUnavailable
 from . import eager, worker
 from .conflicts import AT_SUBMIT, Conflict, conflict_of, decide, marked, tell
-from .guard import HEADER, Guard, Message, delay_of, new_sending
+from .guard import HEADER, Guard, Message, delay_of, expiry_of, new_sending
 from .records import Ticket, submit
 from .requests import request_class
 
@@ -83,7 +83,7 @@ class SingleInstance(_Task):
         headers = {"headers": {**(options.get("headers") or {}), HEADER: list(message)}}
         if not fenced:
             return send(**headers)
-        ticket = guard.ticket(self, task_id, message, delay_of(self, options))
+        ticket = guard.ticket(self, task_id, message, delay_of(self, options), expiry_of(self, options))
         current = self.request_stack.top
         own = (current is not None and current.id == task_id) or bool(options.get("retries"))
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import pytest
 from kombu.exceptions import OperationalError
 
@@ -122,6 +124,16 @@ def test_expired(tasks, workers, seen, free):
     tasks.long.apply_async((seen.name,), queue=workers("prefork"), countdown=1, expires=0.5)
     free(f"long:{seen.name}", timeout=10)
     assert seen.count("start") == 0
+
+
+@pytest.mark.parametrize("form", [float, str, datetime])
+def test_expired_without_a_worker(tasks, seen, held, free, form):
+    """What can't run any more is in nobody's way, also when nobody discards the message, or RabbitMQ does."""
+    when = tasks.app.now() + timedelta(seconds=1)
+    expires = {float: 1.0, str: when.isoformat(), datetime: when}[form]
+    tasks.long.apply_async((seen.name,), queue="nobody", expires=expires)
+    assert held(f"long:{seen.name}")
+    free(f"long:{seen.name}", timeout=5)
 
 
 @pytest.mark.parametrize("error", [OperationalError, KeyboardInterrupt])
