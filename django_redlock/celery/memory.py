@@ -94,7 +94,7 @@ def _submit(space: Space, now: int, keys: Words, args: Words) -> Any:
         if replace != b"1" or idle:
             return _refused(rival, now)
         space.put(keys[0], other, None)
-        space.done[keys[0] + b":done:" + rival.sending] = b"replaced", now + int(remember)
+        space.done[keys[0] + b":done:" + rival.sending] = b"replaced", max(rival.due, now + int(remember))
     space.put(keys[0], task, Entry(b"queued", b"-", sending, now + int(life), b"-", 0, owner))
     return now * 1000
 

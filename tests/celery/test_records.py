@@ -27,13 +27,14 @@ numbers = itertools.count()
 class Player:
     """Moves records by hand on one store, and writes down what was answered."""
 
-    def __init__(self, store, mode, limit=1, lease=60.0):
-        self.store, self.mode, self.limit, self.lease = store, MODES[mode], limit, lease
+    def __init__(self, store, mode, limit=1, lease=60.0, remember=60.0):
+        self.store, self.mode, self.limit = store, MODES[mode], limit
+        self.lease, self.remember = lease, remember
         self.name = f"played:{next(numbers)}"
         self.keys = keys_for(b"redlock", self.name.encode())
 
     def ticket(self, task, sending):
-        return Ticket(self.name, self.keys, "t", task, sending, self.mode, self.limit, 600.0, 60.0)
+        return Ticket(self.name, self.keys, "t", task, sending, self.mode, self.limit, 600.0, self.remember)
 
     def claim(self, task, run):
         owner = describe_owner({"task_id": task})
@@ -179,6 +180,18 @@ def test_a_redelivered_message_does_not_run_beside_itself(store, mode):
     assert player.play("start", "a", "1") == "granted"
     assert player.play("start", "a", "1", run=1) == "running"
     assert player.play("submit", "b", "1") == ("granted" if mode == "until_executing" else "running")
+
+
+def test_a_replaced_task_is_known_as_replaced_when_it_comes(store):
+    """However late its message comes: until its record would have lapsed, and not for a visibility timeout only."""
+    player = Player(store, "until_executed", remember=0.05)
+    player.play("submit", "a", "1")
+    assert player.play("submit", "b", "1", replace=True) == "granted"
+    player.play("start", "b", "1")
+    player.play("end", "b", "1")
+    poll(lambda: player.play("start", "b", "1", run=1) == "granted", timeout=5, what="b to be forgotten")
+    player.play("end", "b", "1", run=1)
+    assert player.play("start", "a", "1") == "replaced"
 
 
 @pytest.mark.parametrize("submitted", [True, False])

@@ -2,7 +2,7 @@
 -- KEYS 1 lock
 -- ARGV 1 task id  2 sending  3 owner (JSON)  4 life in ms  5 limit  6 rivals  7 own  8 replace  9 remember in ms
 --   rivals: the states of others that count; own: "1" for a retry by the owner, who passes; replace: "1" if a queued one
---   gives way; remember: how long that one is known as replaced
+--   gives way; remember: how long at least that one is known as replaced: as long as it would have counted as queued
 -- Returns the server's time in µs; refused {0, life left in ms, time, owner in the way}.
 -- The lock is a hash: task id -> state, run token, sending, end in ms, next sending, its end in ms, owner (JSON).
 -- One that runs and has a next sending counts as queued too, and is queued when its lease has run out.
@@ -43,7 +43,7 @@ if not mine and rivals >= tonumber(ARGV[5]) then
     return {0, rival[5] - millis, micros, '{"state":"' .. rival[2] .. '",' .. string.sub(rival[6], 2)}
   end
   redis.call('HDEL', KEYS[1], rival[1])
-  redis.call('SET', KEYS[1] .. ':done:' .. rival[4], 'replaced', 'PX', ARGV[9])
+  redis.call('SET', KEYS[1] .. ':done:' .. rival[4], 'replaced', 'PX', math.max(rival[5] - millis, tonumber(ARGV[9])))
 end
 redis.call('HSET', KEYS[1], ARGV[1], table.concat({'queued', '-', ARGV[2], ends, '-', '0', ARGV[3]}, ' '))
 redis.call('PEXPIREAT', KEYS[1], last)
