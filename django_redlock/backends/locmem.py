@@ -10,7 +10,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from ..core.held import Held, digest, prefix_of
+from ..core.held import Held, digest, kind_of_mutex, prefix_of
+from ..core.keys import name_of
 from ..core.lease import Claim, Lease, Refusal
 from ..core.owner import Owner
 from ..core.primitives import KINDS, MUTEX, Primitive
@@ -47,6 +48,40 @@ class Space:
         else:
             self.held.pop(name, None)
         return entries
+
+    def refusal(self, primitive: Primitive, claim: Claim, now: float) -> Refusal | None:
+        """Why ``claim`` can't be granted, if it can't. Raises ``LockError`` for a lock of another kind."""
+        entries = self.live(claim.name, now)
+        if entries and entries[0].primitive.kind != primitive.kind:
+            raise LockError(claim.name, f"it is held as a {entries[0].primitive.kind}, not as a {primitive.kind}")
+        others = _in_the_way(entries, claim)
+        if not others:
+            return None
+        ends = (max if primitive.limit == 1 else min)(entry.expires for entry in others)
+        return Refusal(ends - now, others[0].claim.owner.decode(errors="replace"))
+
+    def grant(self, primitive: Primitive, claim: Claim, now: float) -> Lease:
+        """The lease on what nothing is in the way of."""
+        kept = [entry for entry in self.live(claim.name, now) if entry.claim.token != claim.token]
+        self.held[claim.name] = [*kept, Entry(claim, now + claim.ttl, primitive)]
+        self.fence = max(self.fence + 1, time.time_ns() // 1000)
+        return Lease.granted(claim, now, self.fence)
+
+    def any_of(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
+        """The first of these mutexes that is free, or why there is none: that one of the lease that ends first."""
+        refusals = []
+        for which, part in enumerate(parts, 1):
+            if (refusal := self.refusal(MUTEX, part, now)) is None:
+                return self.grant(MUTEX, part, now)._replace(claim=claim.chosen(which))
+            refusals.append(refusal)
+        return min(refusals)
+
+    def all_of(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
+        """All of these mutexes, or which is in the way."""
+        for which, part in enumerate(parts, 1):
+            if (refusal := self.refusal(MUTEX, part, now)) is not None:
+                return refusal._replace(which=which)
+        return [self.grant(MUTEX, part, now) for part in parts][-1]._replace(claim=claim)
 
     def next_in_line(self, name: str, now: float) -> Callable[[], Any]:
         """What wakes the first waiter, if it would get the lock; call it outside the mutex."""
@@ -108,38 +143,40 @@ class LocMemBackend(PlainBackend):
         return self.attempt_as(MUTEX, claim)
 
     def attempt_as(self, primitive: Primitive, claim: Claim) -> Lease | Refusal:
-        space, now = self._space, self.clock()
+        space, now, parts = self._space, self.clock(), self._parts(claim)
         with space.mutex:
-            entries = space.live(claim.name, now)
-            if entries and entries[0].primitive.kind != primitive.kind:
-                raise LockError(claim.name, f"it is held as a {entries[0].primitive.kind}, not as a {primitive.kind}")
-            if others := _in_the_way(entries, claim):
-                which = max if primitive.limit == 1 else min
-                ends = which(entry.expires for entry in others)
-                return Refusal(ends - now, others[0].claim.owner.decode(errors="replace"))
-            kept = [entry for entry in entries if entry.claim.token != claim.token]
-            space.held[claim.name] = [*kept, Entry(claim, now + claim.ttl, primitive)]
-            space.fence = max(space.fence + 1, time.time_ns() // 1000)
-            lease = Lease.granted(claim, now, space.fence)
-            following = space.next_in_line(claim.name, now)
-        following()
-        return lease
+            if primitive.kind == "striped":
+                outcome = space.any_of(claim, parts, now)
+            elif primitive.kind == "multilock":
+                outcome = space.all_of(claim, parts, now)
+            else:
+                outcome = space.refusal(primitive, claim, now) or space.grant(primitive, claim, now)
+            following = [space.next_in_line(part.name, now) for part in parts]
+        for wake in following:
+            wake()
+        return outcome
+
+    def _parts(self, claim: Claim) -> list[Claim]:
+        """What is claimed of each lock. Most claims are about one."""
+        one = claim._replace(others=(), every=False)
+        return [one._replace(name=name_of(self._prefix, keys.lock) or "", keys=keys) for keys in claim.places]
 
     def prolong(self, lease: Lease, ttl: float) -> Lease | None:
         now = self.clock()
-        if now >= lease.valid_until or not self._replace(lease.claim, now, now + ttl):
+        parts = self._parts(lease.claim)
+        if now >= lease.valid_until or not all(self._replace(part, now, now + ttl) for part in parts):
             return None
         return lease.prolonged(now, ttl)
 
     def free(self, claim: Claim, keep: float = 0.0) -> bool:
         space, now = self._space, self.clock()
-        nobody = claim._replace(holder=b"")
-        if not self._replace(claim, now, now + max(keep, 0.0), nobody):
-            return False
+        ends, parts = now + max(keep, 0.0), self._parts(claim)
+        freed = [part for part in parts if self._replace(part, now, ends, part._replace(holder=b""))]
         with space.mutex:
-            wake = space.next_in_line(claim.name, now)
-        wake()
-        return True
+            following = [space.next_in_line(part.name, now) for part in freed]
+        for wake in following:
+            wake()
+        return len(freed) == len(parts)
 
     def _replace(self, claim: Claim, now: float, expires: float, by: Claim | None = None) -> bool:
         """Have what ``claim`` holds end at ``expires``; whether it holds anything."""
@@ -163,7 +200,7 @@ class LocMemBackend(PlainBackend):
         holders = tuple(Owner.parse(entry.claim.owner) for entry in entries)
         return Held(
             name=name,
-            kind=entries[0].primitive.kind,
+            kind=kind_of_mutex(name, holders[0]) if (kind := entries[0].primitive.kind) == "mutex" else kind,
             owner=holders[0],
             ttl=None if last == math.inf else last - now,
             waiters=len(queue),
@@ -190,20 +227,27 @@ class LocMemBackend(PlainBackend):
         return True
 
     def subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None]:
-        space, ticket = self._space, (claim, wake)
+        space, tickets = self._space, [(part, wake) for part in self._parts(claim)]
 
         def cancel() -> None:
+            following = []
             with space.mutex:
-                if ticket in (queue := space.queues.get(claim.name, ())):
-                    queue.remove(ticket)  # type: ignore[union-attr]
-                    return
-                # It was woken, and may not be able to use that any more: pass it on if the lock is still free.
-                following = space.next_in_line(claim.name, self.clock())
-            following()
+                for ticket in tickets:
+                    name = ticket[0].name
+                    if ticket in (queue := space.queues.get(name, ())):
+                        queue.remove(ticket)  # type: ignore[union-attr]
+                    else:  # woken, and may not be able to use that any more: pass it on if the lock is still free
+                        following.append(space.next_in_line(name, self.clock()))
+            for passed_on in following:
+                passed_on()
 
         with space.mutex:
-            if _in_the_way(space.live(claim.name, self.clock()), claim):
-                space.queues[claim.name].append(ticket)
+            blocked = [ticket for ticket in tickets if _in_the_way(space.live(ticket[0].name, self.clock()), ticket[0])]
+            if claim.every and blocked:
+                tickets = blocked[:1]
+            if len(blocked) >= len(tickets):
+                for ticket in tickets:
+                    space.queues[ticket[0].name].append(ticket)
                 return cancel
         wake()
         return cancel

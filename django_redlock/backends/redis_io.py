@@ -81,8 +81,8 @@ class RedisIO:
         return reply if not isinstance(reply, Exception) else (yield from self._insist(run, reply))
 
     def _await(self, request: Await) -> Flow[Any]:
-        run, signal, pause = request
-        block = words(b"BLPOP", signal, b"%.3f" % max(0.001, pause))
+        run, signal, pause, more = request
+        block = words(b"BLPOP", signal, *more, b"%.3f" % max(0.001, pause))
         woken = b"*2\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (len(signal), signal)
         replies = yield Exchange(self.nodes[run.node], signal, block + packed(run), 2, pause, run.undo, woken=woken)
         if isinstance(replies, Fault):
@@ -91,8 +91,8 @@ class RedisIO:
         return reply if not isinstance(reply, Exception) else (yield from self._insist(run, reply))
 
     def _signal(self, request: Signal) -> Flow[Any]:
-        key, pause, index = request
-        payload = words(b"BLPOP", key, b"%.3f" % max(0.001, pause))
+        key, pause, index, more = request
+        payload = words(b"BLPOP", key, *more, b"%.3f" % max(0.001, pause))
         replies = yield Exchange(self.nodes[index], key, payload, 1, pause)
         return replies if isinstance(replies, Fault) else replies[0]
 

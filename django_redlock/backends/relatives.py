@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
+from ..core.keys import Keys, stripe_name
 from ..core.lock import Lock
+from ..core.multilock import MultiLock
 from ..core.primitives import RLOCK, SEMAPHORE, Primitive
 from ..core.rlock import RLock
+from ..core.several import MOST, MULTILOCK, STRIPED
+from ..core.striped import Striped
 from ..errors import LockNotSupported
 
 L = TypeVar("L", bound=Lock)
@@ -19,6 +23,7 @@ class Relatives:
     kinds: Collection[str] = ("mutex",)
 
     lock: Callable[..., Lock]
+    _keys: Callable[[str], Keys]
 
     def rlock(self, name: str, **options: Any) -> RLock:
         """A reentrant lock: the thread or asyncio task that holds it may take it again, through any handle.
@@ -38,6 +43,44 @@ class Relatives:
         if limit < 1:
             raise ValueError(f"limit is 1 at least, not {limit}")
         return self._related(Lock, SEMAPHORE._replace(limit=limit), name, options)
+
+    def striped(self, name: str, stripes: int, *, without: Collection[int] = (), **options: Any) -> Striped:
+        """Any free one of ``stripes`` locks, taken in one request: ``.stripe`` says which, from 0.
+
+        For work that is split into as many parts, such as a stock into segments. Each caller begins to look at another
+        stripe. ``without``: indexes of stripes that are of no use, such as those where nothing is left; ``switch()`` of
+        the lock goes on to another one. All who use the name may give different numbers. Options and errors:
+        `Backend.lock`; ``TypeError`` and ``ValueError`` for ``stripes`` that is no ``int`` from 1 to 256, and when none
+        of them is left.
+        """
+        if isinstance(stripes, bool) or not isinstance(stripes, int):
+            raise TypeError(f"stripes is an int, not {stripes!r}")
+        if not 1 <= stripes <= MOST:
+            raise ValueError(f"stripes is from 1 to {MOST}, not {stripes}")
+        if not set(range(stripes)) - (left_out := frozenset(without)):
+            raise ValueError(f"without leaves none of the {stripes} stripes")
+        lock = self._related(Striped, STRIPED, name, options)
+        lock._stripes = [self._keys(stripe_name(name, index)) for index in range(stripes)]
+        lock._without = left_out
+        return lock
+
+    def multilock(self, names: Iterable[str], **options: Any) -> MultiLock:
+        """All of the locks ``names`` or none: the order makes no difference, and a name that is given twice is one.
+
+        Each of them excludes ``lock(name)``. Options and errors: `Backend.lock`; ``TypeError`` for a single ``str``,
+        ``ValueError`` unless there are 1 to 256 names.
+        """
+        if isinstance(names, str | bytes):
+            raise TypeError(f"names is a list of names, not {names!r}")
+        wanted = list(names)
+        places = {name: self._keys(name) for name in wanted}
+        if not 1 <= len(places) <= MOST:
+            raise ValueError(f"a multilock has 1 to {MOST} names, not {len(places)}")
+        made = self._related(MultiLock, MULTILOCK, wanted[0], options)
+        made.names = tuple(sorted(places))
+        made.name = " + ".join(made.names)
+        made._places = [places[name] for name in made.names]
+        return made
 
     def _related(self, handle: type[L], primitive: Primitive, name: str, options: dict[str, Any]) -> L:
         if primitive.kind not in self.kinds:

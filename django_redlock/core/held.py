@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha1
 from typing import Any
 
+from .keys import is_stripe
 from .lease import Claim
 from .owner import Owner
 
@@ -65,6 +66,11 @@ def prefix_of(token: bytes) -> str:
     return token[: min(8, len(token) // 4)].decode(errors="replace")
 
 
+def kind_of_mutex(name: str, owner: Owner) -> str:
+    """What a mutex is a part of: any of its kind excludes the others, since it is the same key."""
+    return "multilock" if "multilock" in owner.extra else "striped" if is_stripe(name) else "mutex"
+
+
 def _mutex(value: bytes) -> tuple[str, tuple[Owner, ...]]:
     return "mutex", (Owner.parse(split_value(value)[1]),)
 
@@ -96,6 +102,8 @@ def read_held(name: str, reply: Sequence[Any], node: str = "") -> Held:
     token = split_value(value)[0] if kind == b"string" else b""
     what, holders = _READERS.get(kind, _unknown)(value)
     queue = tuple(Owner.parse(split_value(entry)[1]) for entry in reply[5]) if len(reply) > 5 else ()
+    if what == "mutex":
+        what = kind_of_mutex(name, holders[0])
     return Held(
         name=name,
         kind=what or kind.decode(),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 MAX_NAME_BYTES = 512
+_STRIPE = re.compile(r"\{.+\}#\d+", re.DOTALL)
 _GLOB = re.compile(r"([*?\[\]\\])")
 _GLOB_PART = re.compile(rb"(\*)|(\?)|\[(\^?)((?:\\.|[^\]\\])*)\]?|\\?(.)", re.DOTALL)
 _GLOB_MEMBER = re.compile(rb"\\(.)|(.)-(.)|(.)", re.DOTALL)
@@ -55,6 +56,16 @@ def keys_for(prefix: bytes, name: bytes) -> Keys:
     """The keys of the lock ``name`` under ``prefix``."""
     lock = b"%b:{%b}" % (prefix, name)
     return Keys(lock, lock + b":waiters", lock + b":wake", lock + b":fence")
+
+
+def stripe_name(name: str, index: int) -> str:
+    """The name of one stripe of ``name``: all of them have the same hash tag."""
+    return f"{{{name}}}#{index}"
+
+
+def is_stripe(name: str) -> bool:
+    """Whether this is the name of a stripe."""
+    return _STRIPE.fullmatch(name) is not None
 
 
 def name_of(prefix: bytes, key: bytes) -> str | None:

@@ -45,11 +45,27 @@ class Claim(NamedTuple):
     ttl: float
     fencing: bool = False
     holder: bytes = b""  # of kinds to which it makes a difference: which thread or task of which process asks
+    others: tuple[Keys, ...] = ()  # of kinds that are about several locks: the others, beside `keys`
+    every: bool = False  # all of these are wanted; else any one
+    which: int = 0  # of one that may be any: the one that was granted, counted from 1
 
     @property
     def family(self) -> bytes:
         """What the tokens of all attempts begin with."""
         return self.token[:_SECRET]
+
+    @property
+    def places(self) -> tuple[Keys, ...]:
+        """The keys of every lock that it is about."""
+        return (self.keys, *self.others)
+
+    def chosen(self, which: int) -> Claim:
+        """The claim to just one of these locks, the one that was granted, counted from 1."""
+        return self._replace(keys=self.places[which - 1], others=(), which=which)
+
+    def beside(self, whole: Claim) -> Claim:
+        """The claim to that one, which knows the others of the ``whole``: freeing it frees whatever it got of those."""
+        return self._replace(others=tuple(place for place in whole.places if place != self.keys))
 
     def again(self) -> Claim:
         """The claim for another attempt."""
@@ -89,6 +105,7 @@ class Refusal(NamedTuple):
     holder: str = ""
     asked: float = 0.0  # monotonic time before the question was sent,
     server_us: int = 0  # and the server's clock when it answered
+    which: int = 0  # of several locks: the one that is in the way, counted from 1
 
 
 def new_token() -> bytes:

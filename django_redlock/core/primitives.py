@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from .lease import Claim, millis
+from .lease import Claim, Refusal, millis
 from .requests import Run
 from .scripts import Script, script
 
 _YES_NO = (b"0", b"1")
+_FENCE = script("fence_set")
 
 
 class Primitive(NamedTuple):
@@ -42,6 +43,15 @@ class Primitive(NamedTuple):
         kept = millis(keep) if keep > 0 else b"0"
         return Run(self.release, (keys.lock, keys.waiters, keys.wake), (claim.token, kept), node)
 
+    def remember(self, claim: Claim, token: int, node: int = 0) -> Run:
+        """Write down a fencing token, unless a larger one is known."""
+        keys = tuple(place.fence for place in (claim.places if claim.every else (claim.keys,)))
+        return Run(_FENCE._replace(keys=len(keys)), keys, (b"%d" % token,), node)
+
+    def signals(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
+        """The wake-up lists of what is in the way."""
+        return (claim.keys.wake,)
+
 
 class Shared(Primitive):
     """A lock that several may hold, each with a lease of its own."""
@@ -61,4 +71,4 @@ def scripts(family: str) -> tuple[Script, Script, Script]:
 MUTEX = Primitive("mutex", *scripts("mutex"))
 RLOCK = Shared("rlock", *scripts("shared"))
 SEMAPHORE = Shared("semaphore", *scripts("shared"))  # with a limit of its own for each
-KINDS: Collection[str] = ("mutex", "rlock", "semaphore")
+KINDS: Collection[str] = ("mutex", "rlock", "semaphore", "striped", "multilock")

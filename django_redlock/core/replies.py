@@ -31,14 +31,15 @@ def outcome_of(claim: Claim, reply: Any, start: float) -> Lease | Refusal:
     """What a node's reply to an acquire means, if it answered at ``start`` or later.
 
     The server's time in µs, or ``{1, fencing token, time}``: granted. ``{0, lease left in ms, time, owner}``: taken; a
-    lease without an end counts as infinite.
+    lease without an end counts as infinite. Of several locks one more number says which was granted, or is in the way.
     """
-    if type(reply) is int or reply[0] == 1:
-        fencing_token = reply if type(reply) is int else reply[1]
-        return Lease.granted(claim, start, fencing_token)
+    if type(reply) is int:
+        return Lease.granted(claim, start, reply)
+    if reply[0] == 1:
+        return Lease.granted(claim.chosen(reply[3]) if len(reply) > 3 else claim, start, reply[1])
     left = reply[1]
     remaining = math.inf if left == -1 else max(0, left) / 1000
-    return Refusal(remaining, reply[3].decode(errors="replace"), start, reply[2])
+    return Refusal(remaining, reply[3].decode(errors="replace"), start, reply[2], *reply[4:5])
 
 
 def trouble(name: str, fault: Fault) -> LockError:

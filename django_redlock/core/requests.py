@@ -31,19 +31,27 @@ class Run(NamedTuple):
 
 
 class Await(NamedTuple):
-    """Block on ``signal`` (a wake-up list) for ``seconds`` at most, then run ``run`` at once, in one round trip."""
+    """Block on ``signal`` (a wake-up list) for ``seconds`` at most, then run ``run`` at once, in one round trip.
+
+    ``more``: other lists on which to block at the same time.
+    """
 
     run: Run
     signal: bytes
     seconds: float
+    more: Sequence[bytes] = ()
 
 
 class Signal(NamedTuple):
-    """Block on a wake-up list for ``seconds`` at most; answered by something when woken, else by ``None``."""
+    """Block on a wake-up list for ``seconds`` at most; answered by something when woken, else by ``None``.
+
+    ``more``: other lists on which to block at the same time.
+    """
 
     key: bytes
     seconds: float
     node: int = 0
+    more: Sequence[bytes] = ()
 
 
 class Confirmed(NamedTuple):

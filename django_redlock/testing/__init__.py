@@ -1,6 +1,41 @@
-"""For those who test: the conformance suite that every backend of this package passes, in `conformance`."""
+"""For those who test.
 
-import pytest
+Code that locks: `override_locks`, `assert_locked`, `assert_not_locked`, `Clock` and `Rehearsal`, from here, with any test
+runner; and the fixtures of the pytest plugin, ``redlock``, ``redlock_dummy`` and ``redlock_clock``. They live in `helpers`.
+
+A backend: the conformance suite that every backend of this package passes, in `conformance`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .helpers.asserts import assert_locked, assert_not_locked
+    from .helpers.clock import Clock
+    from .helpers.override import override_locks
+    from .helpers.rehearsal import Rehearsal
+
+__all__ = ["Clock", "Rehearsal", "assert_locked", "assert_not_locked", "override_locks"]
+
+_HOMES = {
+    "Clock": "clock",
+    "Rehearsal": "rehearsal",
+    "assert_locked": "asserts",
+    "assert_not_locked": "asserts",
+    "override_locks": "override",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # The pytest plugin is loaded in projects that use none of this: it must not bring Django along.
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(f"{__name__}.helpers.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 # Plain asserts of the suite say what they compared, also in other people's test runs.
 _CASES = (
@@ -13,6 +48,9 @@ _CASES = (
     "inspection",
     "reentrant",
     "semaphores",
+    "stripes",
+    "multilocks",
     "conformance",
 )
-pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _CASES))
+if "pytest" in sys.modules:
+    sys.modules["pytest"].register_assert_rewrite(*(f"{__name__}.{name}" for name in _CASES))

@@ -19,8 +19,10 @@ from .handles import HandleCases
 from .inspection import InspectionCases
 from .interruptions import ForkCases, InterruptionCases
 from .leases import LeaseCases
+from .multilocks import MultilockCases
 from .reentrant import ReentrantCases
 from .semaphores import SemaphoreCases
+from .stripes import StripedCases
 
 __all__ = ["BackendConformance", "HandleConformance", "LockConformance"]
 
@@ -33,5 +35,7 @@ class LockConformance(HandleCases, ExclusionCases, LeaseCases, InterruptionCases
     """What makes a lock: it excludes, waits, ends, and survives what happens to its users."""
 
 
-class BackendConformance(LockConformance, InspectionCases, ReentrantCases, SemaphoreCases):
+class BackendConformance(
+    LockConformance, InspectionCases, ReentrantCases, SemaphoreCases, StripedCases, MultilockCases
+):
     """All that, what the store says of its locks, and the other kinds of locks, where it has them."""

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 from ..backends.base import Backend
 from ..core.held import Held
 from ..core.lock import Lock
+from ..core.striped import Striped
 
 T = TypeVar("T")
 
@@ -37,6 +38,12 @@ class SyncClient:
 
     def semaphore(self, name: str, **options: Any) -> Any:
         return self.backend.semaphore(name, **options)
+
+    def striped(self, name: str, stripes: int, **options: Any) -> Any:
+        return self.backend.striped(name, stripes, **options)
+
+    def multilock(self, names: Any, **options: Any) -> Any:
+        return self.backend.multilock(names, **options)
 
     def held(self, pattern: str = "*", limit: int | None = None) -> list[Held]:
         return self.backend.held(pattern, limit)
@@ -72,6 +79,12 @@ class AsyncClient:
 
     def semaphore(self, name: str, **options: Any) -> Any:
         return AsyncHandle(self.backend.semaphore(name, **options), self._loop)
+
+    def striped(self, name: str, stripes: int, **options: Any) -> Any:
+        return AsyncHandle(self.backend.striped(name, stripes, **options), self._loop)
+
+    def multilock(self, names: Any, **options: Any) -> Any:
+        return AsyncHandle(self.backend.multilock(names, **options), self._loop)
 
     def held(self, pattern: str = "*", limit: int | None = None) -> list[Held]:
         return self._loop.run(self.backend.aheld(pattern, limit))
@@ -146,6 +159,10 @@ class AsyncHandle:
 
     def extend(self, ttl: Any = None) -> float:
         return self._loop.run(self._lock.aextend(ttl))
+
+    def switch(self, without: Any = ()) -> bool:
+        assert isinstance(self._lock, Striped)
+        return self._loop.run(self._lock.aswitch(without))
 
     def locked(self) -> bool:
         return self._loop.run(self._lock.alocked())

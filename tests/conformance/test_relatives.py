@@ -6,8 +6,10 @@ import pytest
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.testing.multilocks import MultilockCases
 from django_redlock.testing.reentrant import ReentrantCases
 from django_redlock.testing.semaphores import SemaphoreCases
+from django_redlock.testing.stripes import StripedCases
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 from tests.support.replicas import Replicated, wait_in_sync
@@ -36,7 +38,7 @@ class Following(Replicated):
         backend.close()
 
 
-class TestRedlock(ReentrantCases, SemaphoreCases):
+class TestRedlock(ReentrantCases, SemaphoreCases, StripedCases, MultilockCases):
     """On a majority of five nodes."""
 
     @pytest.fixture
@@ -45,7 +47,7 @@ class TestRedlock(ReentrantCases, SemaphoreCases):
         return functools.partial(RedlockBackend, places, node_timeout=2, ttl=3)  # a vote that is left over ends with it
 
 
-class TestReplica(ReentrantCases, SemaphoreCases):
+class TestReplica(ReentrantCases, SemaphoreCases, StripedCases, MultilockCases):
     """On a primary whose replica must confirm."""
 
     @pytest.fixture

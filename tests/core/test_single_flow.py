@@ -135,6 +135,10 @@ def test_timeout_to_the_digit(fed):
     fed.acquire(12.5).reply(fed.refusal(TTL), after=0.25)
     pauses = []
     while fed.request is not None:
+        if isinstance(fed.request, Run):  # woken in vain at its last try, it is listed again
+            assert wait_argument(fed.request) < -1
+            fed.reply(fed.refusal(TTL))
+            continue
         pauses.append(fed.request.seconds)
         assert fed.now + fed.request.seconds <= 112.5 + 1e-9
         woken_early = len(pauses) % 2

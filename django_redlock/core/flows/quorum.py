@@ -17,10 +17,9 @@ from ..primitives import Primitive
 from ..replies import outcome_of, trouble, unavailable
 from ..requests import Batch, Fault, Flow, Run, Signal, Sleep, Together
 from ..scripts import script
-from .single import LAST_TRY, PATIENCE, QUEUE, confirmed, putting_back, reseeding
+from .single import LAST_TRY, PATIENCE, QUEUE, confirmed, putting_back, reseeding, unlisted
 
 BACKOFF = 0.005, 0.05  # seconds, at random: clients that split the vote must not split it again in step
-_FENCE = script("fence_set")
 _DESCRIBE = script("describe")
 
 
@@ -69,7 +68,10 @@ class Quorum(NamedTuple):
                 return outcome
             if left <= 0:
                 return outcome.refusal
-            wait = yield from self._pause(claim, outcome, left)
+            if outcome.signal is not None and unlisted(wait, left):
+                wait = -QUEUE
+            else:
+                wait = yield from self._pause(primitive, claim, outcome, left)
 
     def _attempt(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | Taken]:
         need = votes_needed(self.nodes, primitive.limit)
@@ -77,19 +79,21 @@ class Quorum(NamedTuple):
         asks = self._everywhere(self._take(primitive, claim, wait))
         replies = yield Together(asks, lambda got: _acquire_decided(got, need), claim.family)
         outcomes = [_outcome(claim, reply, start) for reply in replies]
-        grants = [each for each in outcomes if isinstance(each, Lease)]
+        grants, strays = _agreed([(node, each) for node, each in enumerate(outcomes) if isinstance(each, Lease)])
         if len(grants) >= need:
             token = max(each.fencing_token for each in grants)
             answered = tuple(node for node, each in enumerate(outcomes) if isinstance(each, Lease | Refusal))
             lease = grants[0]._replace(fencing_token=token, nodes=answered)
-            if not claim.fencing or (yield from self._remember(claim, token, need)):
-                return lease
+            if strays:  # votes for others of several locks
+                yield Together([primitive.free(each.claim, node=node) for node, each in strays], _sent, claim.family)
+            if not claim.fencing or (yield from self._remember(primitive, lease.claim, token, need)):
+                return lease._replace(claim=lease.claim.beside(claim))
         # On all nodes, also those that refused or did not answer: a vote that nobody counts would stand for a ttl.
         yield Together(self._everywhere(primitive.free(claim)), _sent, claim.family)
         faults = {f"node {node}": each for node, each in enumerate(outcomes) if isinstance(each, Fault)}
         if len(faults) > self.nodes - need or (len(grants) >= need and claim.fencing):
             raise _no_quorum(claim.name, faults, self.nodes)
-        return _taken(outcomes, need)
+        return _taken(outcomes, need, any_one=bool(claim.others) and not claim.every)
 
     def _take(self, primitive: Primitive, claim: Claim, wait: int) -> Run:
         run = primitive.take(claim, wait)
@@ -98,20 +102,21 @@ class Quorum(NamedTuple):
     def _everywhere(self, run: Run) -> list[Run]:
         return [run.at(node) for node in range(self.nodes)]
 
-    def _remember(self, claim: Claim, token: int, need: int) -> Flow[bool]:
+    def _remember(self, primitive: Primitive, claim: Claim, token: int, need: int) -> Flow[bool]:
         """Write the fencing token back to a majority, so that the next majority, whatever it is, knows of it."""
-        asks = self._everywhere(Run(_FENCE, (claim.keys.fence,), (b"%d" % token,)))
+        asks = self._everywhere(primitive.remember(claim, token))
         replies = yield Together(asks, lambda got: got.count(1) >= need or None not in got, claim.family)
         return bool(replies.count(1) >= need)
 
-    def _pause(self, claim: Claim, taken: Taken, left: float) -> Flow[int]:
+    def _pause(self, primitive: Primitive, claim: Claim, taken: Taken, left: float) -> Flow[int]:
         """Wait for the holder's release, or after a split vote a random while; what to say at the next attempt."""
         backoff = min(left, self.shuffle(*BACKOFF))
         if taken.signal is None:
             yield Sleep(backoff)
             return LAST_TRY if backoff == left else -QUEUE
         pause = min(left, taken.refusal.remaining + 0.001, PATIENCE)
-        answer = yield Signal(claim.keys.wake, pause, taken.signal)
+        signal, *more = primitive.signals(claim, taken.refusal)
+        answer = yield Signal(signal, pause, taken.signal, more)
         if isinstance(answer, Fault):
             yield Sleep(backoff)
         return LAST_TRY if pause == left else -QUEUE
@@ -221,20 +226,34 @@ def _outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal | Fault 
 
 
 def _acquire_decided(replies: Sequence[Any], need: int) -> bool:
-    """A majority has granted, or can't any more."""
-    granted = waiting = 0
+    """A majority has granted, of several locks the same one, or can't any more."""
+    granted: Counter[Any] = Counter()
+    waiting = 0
     for reply in replies:
         if reply is None:
             waiting += 1
         elif isinstance(reply, int) or (isinstance(reply, list) and reply[0] == 1):
-            granted += 1
-    return granted >= need or granted + waiting < need
+            granted[0 if isinstance(reply, int) or len(reply) < 4 else reply[3]] += 1
+    most = max(granted.values(), default=0)
+    return most >= need or most + waiting < need
 
 
-def _taken(outcomes: Sequence[Any], need: int) -> Taken:
+def _agreed(grants: Sequence[tuple[int, Lease]]) -> tuple[list[Lease], list[tuple[int, Lease]]]:
+    """The votes for that one of several locks that has most of them, and the others with their nodes."""
+    votes = Counter(lease.claim.which for _, lease in grants)
+    chosen = votes.most_common(1)[0][0] if votes else 0
+    return (
+        [lease for _, lease in grants if lease.claim.which == chosen],
+        [(node, lease) for node, lease in grants if lease.claim.which != chosen],
+    )
+
+
+def _taken(outcomes: Sequence[Any], need: int, *, any_one: bool) -> Taken:
     """Who is in the way: one holder with a majority, or several with some votes each."""
     refusals = {node: each for node, each in enumerate(outcomes) if isinstance(each, Refusal)}
     counted = Counter(each.holder for each in refusals.values()).most_common(1)
+    if any_one and refusals:
+        return Taken(min(refusals.values()), min(refusals))
     if not counted or counted[0][1] < need:
         return Taken(Refusal(0.0, counted[0][0] if counted else ""), None)
     holder = counted[0][0]

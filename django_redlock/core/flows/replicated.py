@@ -17,7 +17,7 @@ from ..lease import Claim, Lease, Refusal, valid_until
 from ..primitives import Primitive
 from ..replies import outcome_of, trouble
 from ..requests import Confirmed, Fault, Flow, Run, Signal, Sleep
-from .single import LAST_TRY, PATIENCE, QUEUE, SingleNode, confirmed, reseeding
+from .single import LAST_TRY, PATIENCE, QUEUE, SingleNode, confirmed, reseeding, unlisted
 
 _ADJUSTMENTS = 3  # times that a primary may tell us of another number of replicas before we give up
 
@@ -55,8 +55,12 @@ class Replicated:
             left = deadline - self.clock()
             if isinstance(outcome, Lease) or left <= 0:
                 return outcome
+            if unlisted(wait, left):
+                wait = -QUEUE
+                continue
             pause = min(left, outcome.remaining + 0.001, PATIENCE)
-            if isinstance((yield Signal(claim.keys.wake, pause)), Fault):
+            signal, *more = primitive.signals(claim, outcome)
+            if isinstance((yield Signal(signal, pause, more=more)), Fault):
                 yield Sleep(min(left, 0.05))
             wait = LAST_TRY if pause == left else -QUEUE
 

@@ -19,6 +19,7 @@ from ..scripts import script
 PATIENCE = 5.0
 QUEUE = round(PATIENCE * 1000) + 1000  # ms for which a waiter is listed as one: until it has surely looked again
 LAST_TRY = -1
+WORTH_WAITING = 0.05  # seconds
 _DESCRIBE = script("describe")
 
 
@@ -38,6 +39,11 @@ def _since(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
     """
     waited = (server_us - refusal.server_us) / 1e6
     return max(asked, min(now, refusal.asked + waited * (1 - DRIFT)))
+
+
+def unlisted(wait: int, left: float) -> bool:
+    """Whether the last try came long before the time was up, and in vain: nobody would wake us any more."""
+    return wait == LAST_TRY and left > WORTH_WAITING
 
 
 def reseeding(primitive: Primitive, claim: Claim, ttl: float, guard: Guard, node: int = 0) -> Run:
@@ -73,7 +79,8 @@ class SingleNode(NamedTuple):
         """
         clock = self.clock
         start = clock()
-        reply = yield from ask(self._take(primitive, claim, QUEUE if deadline > start else 0))
+        wait = QUEUE if deadline > start else 0
+        reply = yield from ask(self._take(primitive, claim, wait))
         while True:
             reply = served(reply)
             if isinstance(reply, Fault):
@@ -82,10 +89,16 @@ class SingleNode(NamedTuple):
             left = deadline - clock()
             if isinstance(outcome, Lease) or left <= 0:
                 return outcome
+            if unlisted(wait, left):
+                wait, start = -QUEUE, clock()
+                reply = yield from ask(self._take(primitive, claim, wait))
+                continue
             pause = min(left, outcome.remaining + 0.001, self._patience(outcome))
-            again = self._take(primitive, claim, LAST_TRY if pause == left else -QUEUE)
+            wait = LAST_TRY if pause == left else -QUEUE
+            again = self._take(primitive, claim, wait)
             asked = clock()
-            reply = yield Await(again, claim.keys.wake, pause)
+            signal, *more = primitive.signals(claim, outcome)
+            reply = yield Await(again, signal, pause, more)
             start = clock()
             if isinstance(reply, Fault):
                 # After a time-out the undoing of this token may still be under way: it can't be used again.

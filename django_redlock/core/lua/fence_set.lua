@@ -1,8 +1,10 @@
--- Remember a fencing token that a majority is about to grant, unless a larger one is known.
--- KEYS 1 fence
+-- Remember a fencing token that is about to be granted, unless a larger one is known.
+-- KEYS 1 fence, and that of each other lock that is granted with it
 -- ARGV 1 fencing token
 -- Returns 1.
-if (tonumber(redis.call('GET', KEYS[1])) or 0) < tonumber(ARGV[1]) then
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', 86400000)
+for _, key in ipairs(KEYS) do
+  if (tonumber(redis.call('GET', key)) or 0) < tonumber(ARGV[1]) then
+    redis.call('SET', key, ARGV[1], 'PX', 86400000)
+  end
 end
 return 1

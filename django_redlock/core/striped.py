@@ -1,0 +1,145 @@
+"""The striped lock: any one of several mutexes, so that as many can be at work at once."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Collection, Sequence
+from math import inf
+from typing import Any
+
+from ..errors import LockNotAcquired
+from . import holding
+from .drivers import adrive, drive
+from .held import Held
+from .keys import Keys, stripe_name
+from .lease import Claim, Lease, Refusal
+from .lock import Lock, _caller
+from .requests import Flow
+from .several import MOST
+
+_NOTHING = b""  # in place of a token: what a `with` block has to release when its stripe has been given back
+
+# Each caller tries another stripe first, so that few meet. Of different processes each begins somewhere else.
+_turns = itertools.count(random.randrange(MOST))
+
+
+def _forked() -> None:
+    global _turns  # noqa: PLW0603  (only between processes)
+    _turns = itertools.count(random.randrange(MOST))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+class Surplus(Exception):
+    """Two who share a handle were granted a stripe each: the second one's lease is given back."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+
+
+class Striped(Lock):
+    """Any one of N locks: made by ``backend.striped(name, stripes=N, …)``, it has all members of a lock.
+
+    A stripe is a mutex of its own. That of index 3 has the name ``{stock:17}#3``, by which it is listed and released by
+    force. ``locked()`` says whether a call of ``acquire()`` would have to wait.
+    """
+
+    _stripes: Sequence[Keys] = ()
+    _without: frozenset[int] = frozenset()
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._seen: frozenset[int] = frozenset()  # by `switch` since the last acquire
+        self._among: dict[int, list[int]] = {}  # thread or task -> to which stripes it wants to switch
+
+    @property
+    def stripe(self) -> int | None:
+        """The index of the stripe that is held, from 0; ``None`` when none is."""
+        lease = self._current()
+        return self._stripes.index(lease.claim.keys) if lease else None
+
+    def switch(self, without: Collection[int] = ()) -> bool:
+        """Give this stripe back and take another one, that was not had since ``acquire()`` and is not in ``without``.
+
+        For a stripe that turns out to be empty. ``False``: there is no other, and this one stays held. Waits as
+        ``with`` does; raises ``LockNotAcquired`` when all others remain taken: then nothing is held, and a ``with``
+        block that is left has nothing to release. Raises what ``check()``, ``release()`` and ``acquire()`` raise.
+        """
+        return drive(self._switching(frozenset(without)), self._store.perform)
+
+    async def aswitch(self, without: Collection[int] = ()) -> bool:
+        """`switch` for asyncio."""
+        return await adrive(self._switching(frozenset(without)), self._store.aperform)
+
+    # ── the flows behind both colours ────────────────────────────────────────────────────────
+
+    def _switching(self, without: frozenset[int]) -> Flow[bool]:
+        self.check()
+        claim, caller = self._held().claim, _caller()
+        seen = self._seen | without | {self._stripes.index(claim.keys)}
+        among = [index for index in self._indexes() if index not in seen]
+        if not among:
+            return False
+        yield from self._releasing(claim.token)
+        inside = [who for who, token in self._entered.items() if token == claim.token]
+        self._among[caller] = among
+        try:
+            outcome = yield from self._acquiring(self._patience())
+        finally:
+            del self._among[caller]
+            lease = self._current()
+            self._entered |= dict.fromkeys(inside, lease.claim.token if lease else _NOTHING)
+        if isinstance(outcome, Refusal):
+            left = outcome.remaining
+            raise LockNotAcquired(
+                self.name, "has no other stripe that is free", None if left == inf else left, outcome.holder
+            )
+        self._seen = seen
+        return True
+
+    def _indexes(self) -> list[int]:
+        return [index for index in range(len(self._stripes)) if index not in self._without]
+
+    def _claim(self) -> Claim:
+        if (lease := self._current()) is not None and not self.lost:
+            return super()._claim()._replace(keys=lease.claim.keys)  # a handle is one lock: wait for what it has
+        indexes = self._among.get(_caller()) or self._indexes()
+        first = next(_turns) % len(indexes)
+        keys, *others = [self._stripes[index] for index in indexes[first:] + indexes[:first]]
+        return super()._claim()._replace(keys=keys, others=tuple(others))
+
+    def _acquiring(self, wait: float) -> Flow[Lease | Refusal]:
+        store = self._store
+        deadline = store.clock() + wait
+        while True:
+            try:
+                return (yield from super()._acquiring(max(0.0, deadline - store.clock())))
+            except Surplus as surplus:
+                yield from store.rule.release(self._primitive, surplus.lease.claim)
+
+    def _granted(self, lease: Lease) -> None:
+        with holding._mutex:
+            current = self._current()
+            if current is not None and not self.lost and current.claim.keys != lease.claim.keys:
+                raise Surplus(lease)
+            self._seen = frozenset()
+            super()._granted(lease)
+
+    def _releasing(self, token: bytes | None = None) -> Flow[None]:
+        if token != _NOTHING:
+            yield from super()._releasing(token)
+
+    def _describing(self) -> Flow[Held | None]:
+        """The holding of this handle's stripe; else the last that was looked at, unless one of them is free."""
+        lease = self._current()
+        places = [lease.claim.keys] if lease else [self._stripes[index] for index in self._indexes()]
+        held = None
+        for keys in places:
+            held = yield from self._store.rule.describe(stripe_name(self.name, self._stripes.index(keys)), keys)
+            if held is None:
+                break
+        return held
