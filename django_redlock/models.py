@@ -1,4 +1,7 @@
-"""`HeldLock`: what permissions and the admin hang on. It has no table; its rows come from the stores (see `rows`)."""
+"""`HeldLock`: what permissions and the admin hang on. It has no table; its rows come from the stores (see `rows`).
+
+`FencedModel` can be had from here too, where models are looked for.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from urllib.parse import quote, unquote
 from django.db import models
 
 from .core.held import Held
+from .fencing import FencedModel
+
+__all__ = ["FencedModel", "HeldLock", "make_pk", "parse_pk"]
 
 
 class HeldLock(models.Model):
