@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 from django.conf import settings
@@ -13,10 +15,12 @@ from django.utils.module_loading import import_string
 
 from .backends.base import Backend
 from .core.events import Event
+from .core.history import recorder
 from .core.lease import Seconds
 from .core.lock import Lock
+from .core.pulse import Moment, pulse
 from .core.terms import OnLost
-from .signals import announce
+from .signals import announce, task_duplicate
 from .transactions import CommitLock, warn_of_early_release
 
 DEFAULT_ALIAS = "default"
@@ -98,14 +102,24 @@ def build(alias: str, entry: Any) -> Backend:
     except Exception as error:
         raise ImproperlyConfigured(f"{where}: {error}") from error
     backend.alias = alias
-    backend.hook = _tell
+    backend.hook = partial(_tell, backend)
     return backend
 
 
-def _tell(event: Event) -> None:
-    announce(event)
+def _tell(backend: Backend, event: Event) -> None:
+    announce(event, type(backend))
+    if backend.history or len(pulse.watchers) > 1:
+        pulse.tell(event, backend)
     if event.kind == "released":
         warn_of_early_release(event)
+
+
+def _tell_duplicate(*, conflict: Any, **_kwargs: Any) -> None:
+    pulse.put(Moment(time.time(), "duplicate", conflict.task, reason=conflict.where))
+
+
+task_duplicate.connect(_tell_duplicate, dispatch_uid="django_redlock.handler")
+pulse.watch("history", recorder.see)
 
 
 class Locks(Mapping[str, Backend]):

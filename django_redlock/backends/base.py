@@ -6,16 +6,18 @@ A store of one's own is a `django_redlock.backends.plain.PlainBackend` with thre
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from ..core.drivers import adrive, drive
-from ..core.events import Hook
+from ..core.events import Event, Hook, report
 from ..core.held import Held
+from ..core.history import NAMES, Minute, minutes_until, names_counted
 from ..core.keys import Keys, check_name, check_prefix, keys_for
 from ..core.lease import Seconds, seconds
 from ..core.lock import Lock
+from ..core.owner import describe_owner
 from ..core.primitives import MUTEX, Primitive
 from ..core.requests import Flow
 from ..core.store import Rule
@@ -38,7 +40,8 @@ class Backend(Relatives):
     """A place where locks are kept.
 
     ``ttl`` and ``max_ttl`` are seconds, ``auto_renew`` renews at a third of the ttl for as long as the lock is held,
-    ``blocking_timeout`` is how long ``with`` waits (``None``: without an end).
+    ``blocking_timeout`` is how long ``with`` waits (``None``: without an end). ``history``: of how many names in a
+    minute to keep the last hour (0, ``False``: of none; ``True``: of 200).
     Raises ``TypeError`` for an option that this backend doesn't have, ``ValueError`` for a value that makes no sense.
     """
 
@@ -55,6 +58,7 @@ class Backend(Relatives):
         max_ttl: Seconds = 300,
         auto_renew: bool = True,
         blocking_timeout: Seconds | None = None,
+        history: int | bool = NAMES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.location = location
@@ -63,6 +67,7 @@ class Backend(Relatives):
         self.ttl = self.check_ttl(ttl)
         self.auto_renew = bool(auto_renew)
         self.blocking_timeout = None if blocking_timeout is None else _wait(blocking_timeout)
+        self.history = names_counted(history)
         self.clock = clock
         self._prefix = self.key_prefix.encode()
         self._defaults = Terms(self.ttl, True, self.blocking_timeout, self.auto_renew)
@@ -151,16 +156,32 @@ class Backend(Relatives):
         """`describe` for asyncio."""
         return await self.adrive(self.rule.describe(name, self._keys(name), queue=True))
 
-    def force_release(self, name: str, digest: str = "") -> bool:
+    def force_release(self, name: str, digest: str = "", by: str = "") -> bool:
         """Free the lock whoever holds it, wake a waiter, and say whether it was held.
 
-        With the ``digest`` of a `Held` only if that holding is still the current one. Raises ``LockUnavailable``.
+        With the ``digest`` of a `Held` only if that holding is still the current one. ``by``: who wants that, for those
+        who are told of it. Raises ``LockUnavailable``.
         """
-        return self.drive(self._force_release(name, digest))
+        return self.drive(self._forcing(name, digest, by))
 
-    async def aforce_release(self, name: str, digest: str = "") -> bool:
+    async def aforce_release(self, name: str, digest: str = "", by: str = "") -> bool:
         """`force_release` for asyncio."""
-        return await self.adrive(self._force_release(name, digest))
+        return await self.adrive(self._forcing(name, digest, by))
+
+    def last_hour(self, name: str = "") -> list[Minute]:
+        """The last hour of the lock ``name``, or of all locks together: sixty minutes, the one that runs now last.
+
+        Empty where none is kept. Raises ``LockUnavailable``.
+        """
+        return self.drive(self._read_history(name, minutes_until(time.time())))
+
+    async def alast_hour(self, name: str = "") -> list[Minute]:
+        """`last_hour` for asyncio."""
+        return await self.adrive(self._read_history(name, minutes_until(time.time())))
+
+    def add_history(self, minute: int, texts: Mapping[str, str]) -> None:
+        """Keep what was counted in a minute: see `core.history`. Raises ``LockUnavailable``."""
+        self.drive(self._add_history(minute, texts))
 
     def health(self) -> list[dict[str, Any]]:
         """For each node, what `redlock_check` prints: ``node``, ``ok``, ``problems`` and facts."""
@@ -192,6 +213,20 @@ class Backend(Relatives):
 
     def _force_release(self, name: str, digest: str) -> Flow[bool]:
         raise LockNotSupported(name, f"{type(self).__name__} can't release by force")
+
+    def _forcing(self, name: str, digest: str, by: str) -> Flow[bool]:
+        released = yield from self._force_release(name, digest)
+        if released and self.hook is not None:
+            report(self.hook, Event("forced", None, name, self.alias, holder=describe_owner(by or None).decode()))
+        return released
+
+    def _add_history(self, minute: int, texts: Mapping[str, str]) -> Flow[None]:
+        """Without a place for it, nothing is kept."""
+        yield from ()
+
+    def _read_history(self, name: str, minutes: Sequence[int]) -> Flow[list[Minute]]:
+        yield from ()
+        return []
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
         return [{"node": str(self.location) or type(self).__name__, "ok": True, "problems": []}]

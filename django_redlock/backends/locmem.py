@@ -7,14 +7,16 @@ import os
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..core.held import Held, digest, kind_of_mutex, prefix_of
+from ..core.history import MINUTES, OTHERS, WHOLE, Minute, merged, read_minute
 from ..core.keys import name_of
 from ..core.lease import Claim, Lease, Refusal
 from ..core.owner import Owner
 from ..core.primitives import KINDS, MUTEX, Primitive
+from ..core.requests import Flow
 from ..errors import LockError
 from .plain import PlainBackend
 
@@ -39,6 +41,7 @@ class Space:
         self.held: dict[str, list[Entry]] = {}
         self.queues: defaultdict[str, deque[tuple[Claim, Callable[[], Any]]]] = defaultdict(deque)
         self.fence = 0
+        self.minutes: dict[int, dict[str, str]] = {}  # see `core.history`
 
     def live(self, name: str, now: float) -> list[Entry]:
         """Who holds ``name`` now; the others are forgotten."""
@@ -225,6 +228,22 @@ class LocMemBackend(PlainBackend):
             wake = space.next_in_line(name, now)
         wake()
         return True
+
+    def _add_history(self, minute: int, texts: Mapping[str, str]) -> Flow[None]:
+        space = self._space
+        with space.mutex:
+            space.minutes = {each: kept for each, kept in space.minutes.items() if each > minute - MINUTES}
+            kept = space.minutes.setdefault(minute, {})
+            for name, text in texts.items():
+                where = name if name in (WHOLE, *kept) or len(kept) <= self.history else OTHERS
+                kept[where] = merged([kept.get(where, ""), text])
+        yield from ()
+
+    def _read_history(self, name: str, minutes: Sequence[int]) -> Flow[list[Minute]]:
+        with self._space.mutex:
+            kept = [(minute, self._space.minutes.get(minute, {})) for minute in minutes]
+        yield from ()
+        return [read_minute(minute * 60.0, [texts.get(name, "")], OTHERS not in texts) for minute, texts in kept]
 
     def subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None]:
         space, tickets = self._space, [(part, wake) for part in self._parts(claim)]

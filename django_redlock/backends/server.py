@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.flows.single import ask
 from ..core.guard import Guard, quarantine, served
+from ..core.history import Minute
 from ..core.lease import Seconds, millis, seconds
 from ..core.primitives import KINDS
 from ..core.requests import Fault, Flow, Run
 from ..core.scripts import script
 from ..errors import LockUnavailable
+from . import annals
 from .base import Backend
 from .looking import load_scripts
 from .nodes import ClusterNode, node_for
@@ -101,6 +103,12 @@ class ServerBackend(Backend):
             replicas = self.with_replicas
             told.append((yield from standing(row, self._marker, self.max_ttl, with_replicas=replicas, node=node)))
         return told
+
+    def _add_history(self, minute: int, texts: Mapping[str, str]) -> Flow[None]:
+        return annals.add(self.key_prefix, minute, texts, self.history, len(self.nodes))
+
+    def _read_history(self, name: str, minutes: Sequence[int]) -> Flow[list[Minute]]:
+        return annals.read(self.key_prefix, name, minutes, len(self.nodes))
 
     def _guard(self) -> Guard | None:
         return quarantine(self.key_prefix, self.max_ttl) if self.quarantine else None

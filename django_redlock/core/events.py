@@ -13,16 +13,23 @@ logger = logging.getLogger("django_redlock")
 
 
 class Event(NamedTuple):
-    """Something that happened to a lock. Times are seconds; ``reason`` and ``holder`` explain a refusal or a loss."""
+    """Something that happened to a lock. ``waited`` and ``held`` are seconds.
 
-    kind: Literal["acquired", "released", "refused", "lost"]
-    lock: Holding
+    ``holder`` says as JSON who has it, had it, or is in the way; after a force release who released. ``reason`` of a
+    refusal: ``"taken"``, ``"quarantine"``, ``"unavailable"`` (the store can't be asked) or ``"misused"`` (its key holds
+    something else); of a release ``"unconfirmed"`` when the store could not be asked; of a loss a sentence.
+    ``primitive`` is the kind of lock. After a force release there is no ``lock``.
+    """
+
+    kind: Literal["acquired", "released", "refused", "lost", "forced"]
+    lock: Holding | None
     name: str
     alias: str
     waited: float = 0.0
     held: float = 0.0
     reason: str = ""
     holder: str = ""
+    primitive: str = ""
 
 
 Hook = Callable[[Event], None]

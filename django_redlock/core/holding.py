@@ -157,7 +157,7 @@ class Holding:
         # Some nodes may still have it.
         renewal.free(self._store, self._primitive, lease.claim)
         # A receiver may take its time, or take locks: it must not hold up the renewal of the others.
-        threading.Thread(target=self._tell, args=(reason,), name="redlock-lost", daemon=True).start()
+        threading.Thread(target=self._tell, args=(reason, lease), name="redlock-lost", daemon=True).start()
 
     def _at_fork_reinit(self) -> None:
         """Hold nothing from here on, as a `threading.Lock` that `os.register_at_fork` resets in the child.
@@ -204,19 +204,20 @@ class Holding:
 
     # ── telling ──────────────────────────────────────────────────────────────────────────────
 
-    def _report(self, kind: Any, **details: Any) -> None:
+    def _report(self, kind: Any, owner: bytes = b"", **details: Any) -> None:
         hook = self._store.hook
         if hook is not None:
-            report(hook, Event(kind, self, self.name, self._store.alias, **details))
+            details.setdefault("holder", owner.decode(errors="replace"))
+            report(hook, Event(kind, self, self.name, self._store.alias, primitive=self._primitive.kind, **details))
 
-    def _tell(self, reason: str) -> None:
+    def _tell(self, reason: str, lease: Lease) -> None:
         """Say once that the lease was lost: to the log, the hook, and ``on_lost``."""
         with _mutex:
             told, self._told = self._told, True
         if told:
             return
         logger.warning("lock %r was lost: %s", self.name, reason)
-        self._report("lost", reason=reason)
+        self._report("lost", lease.claim.owner, held=self._store.clock() - lease.since, reason=reason)
         callback = self._terms.on_lost
         if not callable(callback):
             return

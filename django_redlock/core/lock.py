@@ -15,6 +15,7 @@ from .holding import Holding
 from .lease import Claim, Lease, Refusal, Seconds, new_token
 from .owner import Owner, describe_owner
 from .renewal import renewal
+from .replies import reason_of
 from .requests import Flow
 from .terms import wait_seconds
 
@@ -148,12 +149,14 @@ class Lock(Holding):
                 if now >= deadline:
                     break
         except BaseException as error:
-            if not isinstance(error, LockError):  # interrupted or cancelled: a grant may be under way
+            if isinstance(error, LockError):
+                self._report("refused", waited=store.clock() - start, reason=reason_of(error))
+            else:  # interrupted or cancelled: a grant may be under way
                 renewal.free(store, primitive, claim)
             raise
         if isinstance(outcome, Lease):
             self._granted(outcome)
-            self._report("acquired", waited=now - start)
+            self._report("acquired", claim.owner, waited=now - start)
         else:
             self._report("refused", waited=now - start, reason="taken", holder=outcome.holder)
         return outcome
@@ -166,13 +169,14 @@ class Lock(Holding):
         except BaseException as error:
             renewal.free(self._store, self._primitive, lease.claim)
             if not (lost and isinstance(error, LockError)):
+                self._report("released", lease.claim.owner, held=held, reason="unconfirmed")
                 raise
             freed = False
         if lost or not freed:
             self._lost = True
-            self._tell("the lease had ended before the release")
+            self._tell("the lease had ended before the release", lease)
             raise LockLost(self.name)
-        self._report("released", held=held)
+        self._report("released", lease.claim.owner, held=held)
 
     def _extending(self, ttl: Seconds | None) -> Flow[float]:
         wanted = self._terms.ttl if ttl is None else self._store.check_ttl(ttl)

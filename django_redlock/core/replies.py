@@ -21,6 +21,13 @@ class Quarantined(NotServing):
     """It may have forgotten a lock that is held."""
 
 
+def reason_of(error: LockError) -> str:
+    """Why an acquire failed, in one word, for those who count."""
+    if not isinstance(error, LockUnavailable):
+        return "misused"
+    return "quarantine" if any(isinstance(each, Quarantined) for each in error.errors.values()) else "unavailable"
+
+
 def server_time(reply: Any) -> int:
     """The node's clock in µs when it answered an acquire."""
     time: int = reply if type(reply) is int else reply[2]

@@ -1,0 +1,232 @@
+"""The last hour of locks, minute by minute: how many were acquired, refused, lost, and how long it all took.
+
+For a name and minute it is one text: counts, as ``a=12 r=1 w3=12 h9=11``, and below them the last events, one in a line
+as JSON. Texts of several processes are put together by a script; see ``history_add.lua``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from .events import logger
+from .owner import Owner
+from .pulse import Moment
+
+MINUTES = 60
+NAMES = 200  # that are counted one by one, of one store in one minute
+EVENTS = 5  # that are kept of one name and minute
+WHOLE = ""  # stands for all names of a store; no lock is called that
+OTHERS = "}"  # for those beyond `NAMES`; no lock is called that either
+_TEXT = 160  # characters that are kept of a text
+_UNIT = 0.0001  # seconds: the first bucket of a histogram has what took no longer,
+_LAST = 56  # and the last what took more than 5 hours
+
+_COUNTED = {"acquired": "a", "refused": "r", "lost": "l", "forced": "f"}
+_ENDS = {"released", "lost"}  # of a hold
+
+
+def names_counted(option: int | bool) -> int:
+    """The option ``history`` as a number of names. Raises ``TypeError`` and ``ValueError`` for what is none."""
+    if not isinstance(option, int):
+        raise TypeError(f"history is a number of names, True or False, not {option!r}")
+    if option < 0:
+        raise ValueError(f"history is 0 at least, not {option}")
+    return NAMES * option if isinstance(option, bool) else option
+
+
+# ── histograms: bucket n has what took at most 2^(n/2) times 0.1 ms ────────────────────────────────────
+
+
+def bucket_of(seconds: float) -> int:
+    """The bucket for a duration."""
+    return min(_LAST, math.ceil(2 * math.log2(seconds / _UNIT))) if seconds > _UNIT else 0
+
+
+def upper_bound(bucket: int) -> float:
+    """The longest duration in a bucket, in seconds."""
+    return _UNIT * float(2 ** (bucket / 2))
+
+
+def quantile(histogram: Mapping[int, int], share: float) -> float | None:
+    """The duration below which ``share`` of all are, in seconds, at most a fifth off; ``None`` when there are none."""
+    left = share * sum(histogram.values())
+    for bucket in sorted(histogram):
+        if left <= histogram[bucket]:
+            low = upper_bound(bucket - 1) if bucket else 0.0
+            return low + (upper_bound(bucket) - low) * left / histogram[bucket]
+        left -= histogram[bucket]
+    return None
+
+
+# ── what is read ─────────────────────────────────────────────────────────────────────────────
+
+
+class Happened(NamedTuple):
+    """One event: when (Unix time), what, how many seconds it was waited for or held, why, and who is meant."""
+
+    at: float
+    kind: str
+    seconds: float
+    reason: str
+    holder: str
+
+
+class Minute(NamedTuple):
+    """One minute of a lock, or of a whole store. ``start`` is Unix time, ``waited`` and ``held`` are histograms.
+
+    Unless ``complete``, there were more names in this minute than are counted one by one, and this may be among them.
+    """
+
+    start: float
+    acquired: int = 0
+    refused: int = 0
+    lost: int = 0
+    forced: int = 0
+    waited: Mapping[int, int] = {}
+    held: Mapping[int, int] = {}
+    events: Sequence[Happened] = ()
+    complete: bool = True
+
+
+def read_minute(start: float, texts: Iterable[str], complete: bool = True) -> Minute:
+    """What several stores have of one minute."""
+    counts, lines = _parsed(texts)
+    return Minute(
+        start,
+        **{kind: counts[letter] for kind, letter in _COUNTED.items()},
+        waited=_histogram("w", counts),
+        held=_histogram("h", counts),
+        events=tuple(Happened(at / 1e6, *rest) for at, *rest in map(json.loads, lines)),
+        complete=complete,
+    )
+
+
+def _parsed(texts: Iterable[str]) -> tuple[Counter[str], list[str]]:
+    counts: Counter[str] = Counter()
+    events: list[str] = []
+    for text in texts:
+        head, *lines = text.split("\n")
+        events += filter(None, lines)
+        for part in head.split():
+            name, _, number = part.partition("=")
+            counts[name] += int(number)
+    return counts, sorted(events)  # each begins with its time
+
+
+def _histogram(letter: str, counts: Mapping[str, int]) -> dict[int, int]:
+    return {int(name[1:]): number for name, number in counts.items() if name[0] == letter and name[1:]}
+
+
+def minutes_until(now: float) -> range:
+    """The numbers of the minutes of the last hour, the oldest first: each times 60 is its start as Unix time."""
+    last = int(now // 60)
+    return range(last - MINUTES + 1, last + 1)
+
+
+# ── what is written ──────────────────────────────────────────────────────────────────────────
+
+
+_WAITS = [f"w{bucket}" for bucket in range(_LAST + 1)]
+_HOLDS = [f"h{bucket}" for bucket in range(_LAST + 1)]
+
+
+class Tally:
+    """What one process has seen of one name in one minute."""
+
+    __slots__ = ("counts", "events")
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.events: deque[Moment] = deque(maxlen=EVENTS)
+
+    def see(self, moment: Moment) -> None:
+        """Count it."""
+        counts, kind = self.counts, moment.kind
+        if letter := _COUNTED.get(kind):
+            counts[letter] = counts.get(letter, 0) + 1
+        if kind == "acquired":
+            bucket = _WAITS[bucket_of(moment.waited)]
+            counts[bucket] = counts.get(bucket, 0) + 1
+        elif kind in _ENDS:
+            bucket = _HOLDS[bucket_of(moment.held)]
+            counts[bucket] = counts.get(bucket, 0) + 1
+        self.events.append(moment)
+
+    def add(self, other: Tally) -> None:
+        """Count what ``other`` has."""
+        for name, number in other.counts.items():
+            self.counts[name] = self.counts.get(name, 0) + number
+
+    def text(self) -> str:
+        """As it is kept."""
+        return _written(self.counts, map(_line, self.events))
+
+
+def merged(texts: Iterable[str]) -> str:
+    """What ``history_add.lua`` makes of texts, for stores without it."""
+    counts, lines = _parsed(texts)
+    return _written(counts, lines[-EVENTS:])
+
+
+def _written(counts: Mapping[str, int], lines: Iterable[str]) -> str:
+    return "\n".join([" ".join(f"{name}={number}" for name, number in counts.items()), *lines])
+
+
+def _line(moment: Moment) -> str:
+    holder = str(Owner.parse(moment.holder)) if moment.holder else ""
+    seconds = moment.held if moment.kind in _ENDS else moment.waited
+    return json.dumps(
+        [round(moment.at * 1e6), moment.kind, round(seconds, 3), moment.reason[:_TEXT], holder[:_TEXT]],
+        separators=(",", ":"),
+        ensure_ascii=False,
+    )
+
+
+def tallied(moments: Sequence[Moment]) -> dict[tuple[Any, int], dict[str, Tally]]:
+    """Moments by backend and minute, and there by name. Of one backend, names beyond its number are `OTHERS`."""
+    seen: dict[tuple[Any, int, str], Tally] = {}
+    for moment in moments:
+        which = moment.place, int(moment.at // 60), moment.name
+        tally = seen.get(which)
+        if tally is None:
+            tally = seen[which] = Tally()
+        tally.see(moment)
+    found: dict[tuple[Any, int], dict[str, Tally]] = {}
+    for (place, minute, name), tally in seen.items():
+        if place is not None and place.history:
+            tallies = found.setdefault((place, minute), {WHOLE: Tally()})
+            tallies[WHOLE].add(tally)
+            if len(tallies) <= place.history:
+                tallies[name] = tally
+            else:
+                tallies.setdefault(OTHERS, Tally()).add(tally)
+    return found
+
+
+class Recorder:
+    """Has each backend write down what happened to its locks. ``dropped``: texts that a store could not take."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+
+    def see(self, moments: Sequence[Moment]) -> Callable[[], None] | None:
+        """Watch: see `Pulse.watch`."""
+        found = tallied(moments)
+        return partial(self._write, found) if found else None
+
+    def _write(self, found: Mapping[tuple[Any, int], Mapping[str, Tally]]) -> None:
+        for (place, minute), tallies in found.items():
+            texts = {name: tally.text() for name, tally in tallies.items()}
+            try:
+                place.add_history(minute, texts)
+            except Exception as error:  # noqa: BLE001  (whatever is wrong with one store, the others are written to)
+                self.dropped += len(texts)
+                logger.debug("the last minute of %r was not written down: %s", place.alias, error)
+
+
+recorder = Recorder()

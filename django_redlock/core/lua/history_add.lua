@@ -1,0 +1,33 @@
+-- Add what one process has counted of locks in one minute to what others have.
+-- KEYS 1 minute (hash: lock's name -> counts as "a=2 w7=1", and in lines of their own the last events, as JSON)
+-- ARGV 1 ttl in ms  2 most names  3 most events of a name  4 what to add: a JSON list of names, each followed by its text
+-- Returns how many of the names were added to those of "}", since there were too many.
+local most, kept, added, others = tonumber(ARGV[2]), tonumber(ARGV[3]), cjson.decode(ARGV[4]), 0
+
+local function put(name, text)
+  local counts, order, lines = {}, {}, {}
+  for line in string.gmatch((redis.call('HGET', KEYS[1], name) or '') .. '\n' .. text, '[^\n]+') do
+    if string.sub(line, 1, 1) == '[' then
+      lines[#lines + 1] = line
+    else
+      for what, number in string.gmatch(line, '(%w+)=(%d+)') do
+        if not counts[what] then order[#order + 1] = what end
+        counts[what] = (counts[what] or 0) + tonumber(number)
+      end
+    end
+  end
+  for index, what in ipairs(order) do order[index] = what .. '=' .. string.format('%.0f', counts[what]) end
+  table.sort(lines) -- each begins with its time
+  local last = table.concat(lines, '\n', math.max(1, #lines - kept + 1))
+  redis.call('HSET', KEYS[1], name, table.concat(order, ' ') .. '\n' .. last)
+end
+
+for index = 1, #added, 2 do
+  local name = added[index]
+  if name ~= '' and name ~= '}' and redis.call('HEXISTS', KEYS[1], name) == 0 and redis.call('HLEN', KEYS[1]) > most then
+    name, others = '}', others + 1
+  end
+  put(name, added[index + 1])
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+return others

@@ -1,0 +1,143 @@
+"""Work that what happens to locks gives rise to, done beside them: counting, writing down, exporting.
+
+Whoever takes a lock only puts a `Moment` into a queue. Once a second a thread hands what has come to the watchers. So
+no watcher can slow a lock down, or break it, or be in a state that a fork or a signal's handler must not meet.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from .events import Event, logger
+
+INTERVAL = 1.0  # seconds between two beats
+MOST = 100_000  # moments that may wait for the next beat
+RESTING = 30  # beats without anything, after which the thread ends
+
+
+class Moment(NamedTuple):
+    """What is kept of an `Event`: not the lock, which would live on. ``at`` is Unix time, ``place`` the backend.
+
+    Beside the kinds of an event there are ``"fault"`` (``name`` is a node, ``reason`` what was wrong there) and
+    ``"duplicate"`` (``name`` is a task, ``reason`` where it was found out). ``context`` is what `Pulse.context`
+    returned in the thread or task where it happened.
+    """
+
+    at: float
+    kind: str
+    name: str
+    alias: str = ""
+    waited: float = 0.0
+    held: float = 0.0
+    reason: str = ""
+    holder: str = ""
+    primitive: str = ""
+    place: Any = None
+    context: Any = None
+
+
+Work = Callable[[], None]
+Watcher = Callable[[Sequence[Moment]], Work | None]
+
+
+class Pulse:
+    """The queue, the thread, and who watches. ``dropped`` counts moments for which there was no room."""
+
+    def __init__(self) -> None:
+        self.watchers: dict[str, Watcher] = {}
+        self.context: Callable[[], Any] | None = None
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self.dropped = 0
+        self._queue: deque[Moment] = deque()
+        self._work: deque[Work] = deque()
+        self._seeing = threading.Lock()
+        self._running = threading.Lock()  # held by the thread, or by who starts it
+
+    def _pause(self) -> None:
+        self._seeing.acquire()
+
+    def _resume(self) -> None:
+        self._seeing.release()
+
+    def watch(self, name: str, see: Watcher) -> None:
+        """From now on hand what happens to ``see``, which does no I/O itself, and returns what there is to do, if any.
+
+        A second one of a name replaces the first.
+        """
+        self.watchers = {**self.watchers, name: see}
+
+    def forget(self, name: str) -> None:
+        """The opposite of `watch`."""
+        self.watchers = {each: see for each, see in self.watchers.items() if each != name}
+
+    # ── where locks are taken ────────────────────────────────────────────────────────────────
+
+    def tell(self, event: Event, place: Any = None) -> None:
+        """Put an event into the queue: a backend's hook, where there is no Django."""
+        if self.watchers:
+            context = self.context() if self.context else None
+            self.put(Moment(time.time(), event[0], *event[2:], place, context))
+
+    def put(self, moment: Moment) -> None:
+        """Put it into the queue, if there is room and anybody watches. Safe in a signal's handler."""
+        if len(self._queue) >= MOST:
+            self.dropped += 1
+        elif self.watchers:
+            self._queue.append(moment)
+            if not self._running.locked() and self._running.acquire(blocking=False):
+                self._start()
+
+    def _start(self) -> None:
+        try:
+            threading.Thread(target=self._run, args=(self._running,), name="redlock-pulse", daemon=True).start()
+        except RuntimeError:  # the interpreter is shutting down, and looks at the queue once more itself
+            self._running.release()
+
+    # ── the thread ───────────────────────────────────────────────────────────────────────────
+
+    def _run(self, running: threading.Lock) -> None:
+        idle = 0
+        while True:
+            time.sleep(INTERVAL)
+            idle = 0 if self._queue else idle + 1
+            self.beat()
+            if idle >= RESTING:
+                running.release()
+                if not (self._queue and running.acquire(blocking=False)):
+                    return
+
+    def beat(self) -> None:
+        """Hand over what has come until now, and do what that gives to do. The thread does it, and tests may."""
+        self.drain()
+        while self._work:
+            _safely("what was to be done", self._work.popleft())
+
+    def drain(self) -> None:
+        """The part of it that does no I/O."""
+        with self._seeing:
+            moments = [self._queue.popleft() for _ in range(len(self._queue))]
+            for name, see in self.watchers.items() if moments else ():
+                if work := _safely(name, see, moments):
+                    self._work.append(work)
+
+
+def _safely(name: str, function: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return function(*args)
+    except Exception:
+        logger.exception("of what watches locks, this has failed: %s", name)
+
+
+pulse = Pulse()
+atexit.register(pulse.beat)
+if hasattr(os, "register_at_fork"):
+    # A child gets what watchers keep, and must not find it half done. What waits in the queue is its parent's to tell.
+    os.register_at_fork(before=pulse._pause, after_in_parent=pulse._resume, after_in_child=pulse._start_anew)

@@ -1,0 +1,158 @@
+"""The queue between locks and what watches them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from django_redlock.core import pulse as module
+from django_redlock.core.pulse import MOST, Moment, Pulse
+from tests.support.service import poll
+
+
+def moment(name="stock"):
+    return Moment(time.time(), "acquired", name)
+
+
+@pytest.fixture
+def seen():
+    return []
+
+
+@pytest.fixture
+def pulse(seen):
+    """One of the test's own, with a watcher."""
+    pulse = Pulse()
+    pulse.watch("test", lambda moments: seen.extend(each.name for each in moments))
+    return pulse
+
+
+def test_hands_over(pulse, seen, monkeypatch):
+    """What is put in comes to the watcher by itself, in order."""
+    monkeypatch.setattr(module, "INTERVAL", 0.01)
+    for name in "abc":
+        pulse.put(moment(name))
+    poll(lambda: len(seen) == 3, timeout=20, what="the thread")
+    assert seen == ["a", "b", "c"]
+
+
+def test_one_thread_for_all(pulse, seen, monkeypatch):
+    """Many threads that begin at once start one, and it ends when nothing comes any more, and starts again."""
+    monkeypatch.setattr(module, "INTERVAL", 0.01)
+    monkeypatch.setattr(module, "RESTING", 2)
+    started = []
+    run = pulse._run
+    monkeypatch.setattr(pulse, "_run", lambda running: (started.append(1), run(running)))
+    for round_ in (1, 2):
+        threads = [threading.Thread(target=pulse.put, args=(moment(),)) for _ in range(20)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        poll(lambda: not pulse._running.locked(), timeout=20, what="the thread's end")
+        assert (len(started), len(seen)) == (round_, 20 * round_)
+
+
+def test_work_is_done_after_seeing(pulse, seen):
+    """What a watcher returns is done with the beat, not with a drain."""
+    pulse.watch("worker", lambda moments: lambda: seen.append(f"wrote {len(moments)}"))
+    pulse.put(moment())
+    pulse.drain()
+    assert seen == ["stock"]
+    pulse.beat()
+    assert seen == ["stock", "wrote 1"]
+
+
+def test_watcher_that_fails(pulse, seen, caplog):
+    """What one raises, in seeing or in its work, is logged; the others go on."""
+
+    def fail(_moments=None):
+        raise ZeroDivisionError("in a watcher")
+
+    pulse.watchers = {"seeing": fail, "working": lambda _moments: fail, **pulse.watchers}
+    pulse.put(moment())
+    pulse.beat()
+    assert seen == ["stock"]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    assert caplog.text.count("ZeroDivisionError: in a watcher") == 2
+
+
+def test_bounded(pulse, seen, monkeypatch):
+    """What comes when the queue is full is dropped, and counted."""
+    monkeypatch.setattr(pulse, "_start", lambda: None)
+    for _ in range(MOST + 7):
+        pulse.put(moment())
+    assert pulse.dropped == 7
+    pulse.beat()
+    assert len(seen) == MOST
+
+
+def test_nobody_watches():
+    """Then nothing is kept, and no thread runs."""
+    pulse = Pulse()
+    pulse.put(moment())
+    assert not pulse._queue
+    assert not pulse._running.locked()
+
+
+def test_forgotten(pulse, seen):
+    """A watcher that is forgotten sees nothing more."""
+    pulse.forget("test")
+    pulse.watch("other", lambda _moments: None)
+    pulse.put(moment())
+    pulse.beat()
+    assert seen == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_fork():
+    """A child tells what happens to itself, by a thread of its own; what its parent has to tell is not repeated."""
+    pulse, seen = module.pulse, []
+    pulse.watch("test", lambda moments: seen.extend(each.name for each in moments))
+    try:
+        pulse.put(moment("parent"))
+        read, write = os.pipe()
+        if (child := os.fork()) == 0:  # pragma: no cover
+            try:
+                seen.clear()
+                pulse.put(moment("child"))
+                poll(lambda: seen, timeout=20, what="the child's thread")
+                os.write(write, ",".join(seen).encode())
+            finally:
+                os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            assert pipe.read() == "child"
+        os.waitpid(child, 0)
+        pulse.beat()
+        assert seen == ["parent"]
+    finally:
+        pulse.forget("test")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_fork_waits_for_watchers():
+    """No child is born while a watcher is in the middle of something: its locks would be held there for ever."""
+    pulse, inside, go_on, mine = module.pulse, threading.Event(), threading.Event(), threading.Lock()
+
+    def see(_moments):
+        with mine:
+            inside.set()
+            go_on.wait(20)
+
+    pulse.watch("test", see)
+    try:
+        pulse.put(moment())
+        threading.Thread(target=pulse.drain, daemon=True).start()
+        assert inside.wait(20)
+        threading.Timer(0.1, go_on.set).start()
+        if (child := os.fork()) == 0:  # pragma: no cover
+            os._exit(mine.locked())
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        pulse.forget("test")
