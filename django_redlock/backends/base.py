@@ -22,6 +22,7 @@ from ..core.primitives import MUTEX, Primitive
 from ..core.requests import Flow
 from ..core.store import Rule
 from ..core.terms import OnLost, Terms
+from ..core.turnstile import Turnstile
 from ..errors import LockNotSupported
 from .relatives import Relatives
 
@@ -231,6 +232,10 @@ class Backend(Relatives):
     def _health(self) -> Flow[list[dict[str, Any]]]:
         return [{"node": str(self.location) or type(self).__name__, "ok": True, "problems": []}]
         yield
+
+    def turnstile_for(self, primitive: Primitive) -> Turnstile | None:
+        """Where those queue who wait for such a lock in one process, if they do."""
+        return None
 
     def perform(self, request: Any) -> Any:
         """Carry out what a flow asks for, blocking."""

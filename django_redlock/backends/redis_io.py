@@ -15,6 +15,7 @@ from redis.exceptions import NoScriptError, RedisError
 
 from ..core.drivers import adrive, drive
 from ..core.requests import Await, Batch, Call, Command, Confirmed, Fault, Flow, Run, Signal, Sleep, Together
+from ..core.tickets import Turn
 from .exchange import Exchange, aexchange, exchange, fault
 from .nodes import ClusterNode, Node, Redirection
 from .routes import Route
@@ -52,6 +53,8 @@ class RedisIO:
             return time.sleep(request.seconds)
         if kind is Call:
             return request.function(*request.args)
+        if kind is Turn:
+            return request.ticket.wait(request.seconds)
         if kind is Routes:
             return self._routes(request)
         if kind is Together:
@@ -65,6 +68,8 @@ class RedisIO:
             return await asyncio.sleep(request.seconds)
         if kind is Call:
             return await asyncio.to_thread(request.function, *request.args)
+        if kind is Turn:
+            return await request.ticket.await_(request.seconds)
         if kind is Routes:
             return await asyncio.to_thread(self._routes, request)
         if kind is Together:

@@ -9,9 +9,10 @@ from ..core.flows.single import ask
 from ..core.guard import Guard, quarantine, served
 from ..core.history import Minute
 from ..core.lease import Seconds, millis, seconds
-from ..core.primitives import KINDS
+from ..core.primitives import KINDS, Primitive
 from ..core.requests import Fault, Flow, Run
 from ..core.scripts import script
+from ..core.turnstile import QUEUES, Turnstile
 from ..errors import LockUnavailable
 from . import annals
 from .base import Backend
@@ -31,6 +32,8 @@ class ServerBackend(Backend):
 
     ``node_timeout``: seconds after which a server that doesn't answer counts as unreachable (default: 5 % of the ttl,
     between 0.05 and 0.25). ``quarantine``: a server that may have forgotten a lock grants none for ``max_ttl`` seconds.
+    ``cohort``: threads of a process, or tasks of an event loop, that wait for one lock queue there, and one of them waits
+    in Redis; on one Redis it may go from hand to hand among them so many times in a row (0: each waits by itself).
     Other options: `Backend`.
     """
 
@@ -46,6 +49,7 @@ class ServerBackend(Backend):
         node_timeout: Seconds | None = None,
         quarantine: bool | None = None,
         max_ttl: Seconds | None = None,
+        cohort: int = 64,
         **options: Any,
     ) -> None:
         self.quarantine = self.default_quarantine if quarantine is None else bool(quarantine)
@@ -57,8 +61,12 @@ class ServerBackend(Backend):
         self.nodes = [node_for(location, self.node_timeout) for location in locations]
         if self.quarantine and any(isinstance(node, ClusterNode) for node in self.nodes):
             raise ValueError("quarantine=True is not possible on a Redis Cluster: it would need a marker in every slot")
+        self._turnstile = Turnstile(self, cohort) if _count(cohort, "cohort") else None
         self._io = RedisIO(self.nodes, self.node_timeout)
         self.perform, self.aperform = self._io.perform, self._io.aperform  # type: ignore[method-assign]
+
+    def turnstile_for(self, primitive: Primitive) -> Turnstile | None:
+        return self._turnstile if primitive.acquire.name in QUEUES else None
 
     def arm(self) -> dict[str, str]:
         """Take new servers into service at once. By calling it you assert: no lock is held here.
@@ -140,3 +148,9 @@ class ServerBackend(Backend):
         for node in self.nodes:
             for route in node.used():
                 await route.aclear()
+
+
+def _count(value: int, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{what} is a number from 0 on, not {value!r}")
+    return value

@@ -199,9 +199,8 @@ class MemoryStore:
         self._forgets = isinstance(backend, DummyBackend)
         self._where = f"{backend.location}\0{backend.key_prefix}"
 
-    def gate(self, primitive: Primitive) -> Rule:
-        """The rule itself: who waits here looks again when something has changed."""
-        return self.rule
+    def turnstile_for(self, primitive: Primitive) -> None:
+        """None: who waits here looks again when something has changed."""
 
     def check_ttl(self, ttl: Seconds) -> float:
         """As the backend's."""

@@ -9,7 +9,7 @@ from hashlib import sha1
 from typing import Any
 
 from .keys import is_stripe
-from .lease import Claim
+from .lease import Claim, Lease
 from .owner import Owner
 
 # A task's record: state, run token, sending, end in ms, next sending, its end in ms, owner (as in task_submit.lua).
@@ -41,9 +41,11 @@ class Held:
     holders: tuple[Owner, ...] = field(default=(), repr=False)
     digests: tuple[str, ...] = field(default=(), repr=False)  # one for each of the holders
 
-    def is_of(self, claim: Claim) -> bool:
-        """Whether this is the holding that ``claim`` got, or it is one of them."""
-        return digest(claim) in (self.digest, *self.digests)
+    def is_of(self, lease: Lease) -> bool:
+        """Whether this is that holding, or it is one of them."""
+        if lease.own is not None:  # of which owner the store has heard last is uncertain
+            return self.token_prefix == prefix_of(lease.claim.token)
+        return digest(lease.claim) in (self.digest, *self.digests)
 
 
 def digest(claim: Claim) -> str:

@@ -21,6 +21,8 @@ from .requests import Fault
 from .store import Store
 from .terms import Terms
 
+TELL = 0.25  # seconds after which the store is told of a lease that was handed on, if it is still held
+
 # Guards the leases of all handles, for a few instructions at a time: one for all can be made anew after fork(), when a
 # thread of the parent may have been in there. Reentrant, since a signal's handler may use a lock too.
 _mutex = threading.RLock()
@@ -56,13 +58,13 @@ class Holding:
     def token(self) -> str | None:
         """The secret of this holding, ``None`` when nothing is held."""
         lease = self._current()
-        return lease.claim.token.decode() if lease else None
+        return lease.mine.token.decode() if lease else None
 
     @property
     def owner(self) -> Owner | None:
         """Who holds through this handle: host, pid, thread or task, since when. ``None`` when nothing is held."""
         lease = self._current()
-        return Owner.parse(lease.claim.owner) if lease else None
+        return Owner.parse(lease.mine.owner) if lease else None
 
     @property
     def fencing_token(self) -> int | None:
@@ -123,18 +125,25 @@ class Holding:
         """Hold nothing from here on; what was held, and whether it had been lost. ``token``: only if it is this one."""
         with _mutex:
             lease = self._held()
-            if token not in (None, lease.claim.token):
+            if token not in (None, lease.mine.token):
                 raise LockLost(self.name)  # a block on a shared handle leaves what it entered, not what came after
             self._lost = self._lost or self._store.clock() >= lease.valid_until
             self._lease = None
-        renewal.forget(lease.claim.token)
+        renewal.forget(lease.mine.token)
         return lease, self._lost
+
+    def _unsteadied(self, lease: Lease) -> Lease:
+        """Another ttl is about to be asked for: the lease can't be handed on as it is any more."""
+        with _mutex:
+            if self._lease is lease:
+                self._lease = lease = lease._replace(claim=lease.claim._replace(steady=False))
+        return lease
 
     def _replaced(self, basis: Lease, outcome: Lease | Fault | None) -> None:
         """What became of the attempt to extend ``basis``."""
         with _mutex:
             current = self._current()
-            if current is None or current.claim.token != basis.claim.token:
+            if current is None or current.mine.token != basis.mine.token:
                 return  # released meanwhile
             if isinstance(outcome, Lease):
                 # Two requests may have crossed, and the node keeps the last: only the earlier end is certain.
@@ -145,13 +154,13 @@ class Holding:
             self._watch(outcome)
         elif isinstance(outcome, Fault):
             left = basis.valid_until - self._store.clock()
-            renewal.watch(basis.claim.token, weakref.ref(self), max(0.0, min(left, basis.ttl / 20)))
+            renewal.watch(basis.mine.token, weakref.ref(self), max(0.0, min(left, basis.ttl / 20)))
         else:
             self._lose(basis, "it was released by force, or the store has forgotten it")
 
     def _lose(self, lease: Lease, reason: str) -> None:
         with _mutex:
-            if self._lease is None or self._lease.claim.token != lease.claim.token:
+            if self._lease is None or self._lease.mine.token != lease.mine.token:
                 return
             self._lost = True
         # Some nodes may still have it.
@@ -175,7 +184,9 @@ class Holding:
         delay = lease.valid_until - self._store.clock()
         if self._is_renewable(lease):
             delay -= lease.ttl * 2 / 3
-        renewal.watch(lease.claim.token, weakref.ref(self), max(0.0, delay))
+            if lease.own is not None and lease.own.owner != lease.claim.owner:
+                delay = min(delay, TELL)
+        renewal.watch(lease.mine.token, weakref.ref(self), max(0.0, delay))
 
     def _is_renewable(self, lease: Lease) -> bool:
         terms = self._terms

@@ -48,6 +48,7 @@ class Claim(NamedTuple):
     others: tuple[Keys, ...] = ()  # of kinds that are about several locks: the others, beside `keys`
     every: bool = False  # all of these are wanted; else any one
     which: int = 0  # of one that may be any: the one that was granted, counted from 1
+    steady: bool = False  # renewed by its ttl for as long as it is held, and nothing else: another may go on with it
 
     @property
     def family(self) -> bytes:
@@ -87,15 +88,26 @@ class Lease(NamedTuple):
     since: float
     generation: int
     nodes: tuple[int, ...] = ()  # of a quorum: those that have answered, so that no acquire is under way to them
+    own: Claim | None = None  # of one that was handed on: the holder's own, of which the store doesn't know yet
+
+    @property
+    def mine(self) -> Claim:
+        """What tells this holding from others."""
+        return self.own or self.claim
 
     @classmethod
     def granted(cls, claim: Claim, start: float, fencing_token: int) -> Lease:
         """The lease of a claim that has been granted to this process, and was asked for at ``start``."""
         return cls(claim, claim.ttl, valid_until(start, claim.ttl), fencing_token, start, generation)
 
+    def handed_on(self, claim: Claim, now: float) -> Lease:
+        """The same lease for the next. Its number is below that of any later grant, which takes more than a µs."""
+        return self._replace(own=claim, since=now, fencing_token=self.fencing_token + 1)
+
     def prolonged(self, start: float, ttl: float) -> Lease:
         """The lease after it was extended to ``ttl`` seconds, which was asked for at ``start``."""
-        return self._replace(ttl=ttl, valid_until=valid_until(start, ttl))
+        claim = self.claim if self.own is None else self.claim._replace(owner=self.own.owner)
+        return self._replace(claim=claim, ttl=ttl, valid_until=valid_until(start, ttl))
 
 
 class Refusal(NamedTuple):

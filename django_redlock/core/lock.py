@@ -130,16 +130,19 @@ class Lock(Holding):
 
     def _claim(self) -> Claim:
         terms = self._terms
-        return Claim(self.name, self._keys, new_token(), describe_owner(terms.owner), terms.ttl, terms.fencing)
+        steady = terms.auto_renew and terms.max_hold is None and not terms.fencing
+        owner = describe_owner(terms.owner)
+        return Claim(self.name, self._keys, new_token(), owner, terms.ttl, terms.fencing, steady=steady)
 
     def _acquiring(self, wait: float) -> Flow[Lease | Refusal]:
         store, primitive = self._store, self._primitive
         claim = self._claim()
+        gate = (store.turnstile_for(primitive) if wait > 0 else None) or store.rule
         start = store.clock()
         deadline = start + wait
         try:
             while True:
-                outcome = yield from store.rule.acquire(primitive, claim, deadline)
+                outcome = yield from gate.acquire(primitive, claim, deadline)
                 now = store.clock()
                 if isinstance(outcome, Refusal) or now < outcome.valid_until:
                     break
@@ -165,7 +168,11 @@ class Lock(Holding):
         lease, lost = self._give_up(token)
         held = self._store.clock() - lease.since
         try:
-            freed = yield from self._store.rule.release(self._primitive, lease.claim, self._terms.min_hold - held)
+            store, keep = self._store, self._terms.min_hold - held
+            if (turnstile := store.turnstile_for(self._primitive)) is not None:
+                freed = yield from turnstile.release(self._primitive, lease, keep)
+            else:
+                freed = yield from store.rule.release(self._primitive, lease.claim, keep)
         except BaseException as error:
             renewal.free(self._store, self._primitive, lease.claim)
             if not (lost and isinstance(error, LockError)):
@@ -182,6 +189,8 @@ class Lock(Holding):
         wanted = self._terms.ttl if ttl is None else self._store.check_ttl(ttl)
         self.check()
         lease = self._held()
+        if lease.claim.steady and wanted != lease.ttl:
+            lease = self._unsteadied(lease)
         longer = yield from self._store.rule.extend(self._primitive, lease, self._within_max_hold(lease, wanted))
         self._replaced(lease, longer)
         self.check()
@@ -192,7 +201,7 @@ class Lock(Holding):
 
     def _is_mine(self, held: Held | None) -> bool:
         lease = self._current()
-        return lease is not None and held is not None and held.is_of(lease.claim)
+        return lease is not None and held is not None and held.is_of(lease)
 
     # ── with ─────────────────────────────────────────────────────────────────────────────────
 
@@ -202,7 +211,7 @@ class Lock(Holding):
 
     def _remember(self, outcome: Lease | Refusal) -> None:
         if isinstance(outcome, Lease):
-            self._entered[_caller()] = outcome.claim.token
+            self._entered[_caller()] = outcome.mine.token
             return
         holder = f" by {Owner.parse(outcome.holder)}" if outcome.holder else ""
         retry_after = None if outcome.remaining == _FOREVER else outcome.remaining

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .events import Hook
 from .held import Held
@@ -11,6 +11,9 @@ from .keys import Keys
 from .lease import Claim, Lease, Refusal, Seconds
 from .primitives import Primitive
 from .requests import Fault, Flow
+
+if TYPE_CHECKING:
+    from .turnstile import Turnstile
 
 
 class Rule(Protocol):
@@ -38,6 +41,8 @@ class Store(Protocol):
     hook: Hook | None
 
     def check_ttl(self, ttl: Seconds) -> float: ...
+
+    def turnstile_for(self, primitive: Primitive) -> Turnstile | None: ...
 
     def perform(self, request: Any) -> Any: ...
 

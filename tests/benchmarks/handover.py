@@ -93,7 +93,7 @@ def _passing(pop: Callable[[], Any], push: Callable[[bytes], Any], end: float, h
 
 def _measured(side: str, workers: Sequence[Worker], client: redis.Redis, hold: float) -> Round:
     client.delete(TOKEN)
-    before = _sent(client)
+    before = sent(client)
     for worker in workers:
         worker.tell("go", side=side, seconds=SECONDS, hold=hold)
     if side in (BARE, CLIENT):
@@ -104,11 +104,11 @@ def _measured(side: str, workers: Sequence[Worker], client: redis.Redis, hold: f
     if any(gap < 0 for gap in gaps):
         raise AssertionError("two had it at once")
     length = (turns[-1][1] - turns[0][0]) / 1e9
-    commands = (_sent(client) - before).total() / len(turns)
+    commands = (sent(client) - before).total() / len(turns)
     return Round(statistics.median(gaps) / 1e9, len(gaps) / length, jain(map(len, shares)), commands)
 
 
-def _sent(client: redis.Redis) -> Counter[str]:
+def sent(client: redis.Redis) -> Counter[str]:
     stats: dict[str, Any] = client.info("commandstats")
     return Counter({name: stats[f"cmdstat_{name}"]["calls"] for name in SENT if f"cmdstat_{name}" in stats})
 

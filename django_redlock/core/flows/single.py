@@ -9,11 +9,11 @@ from ...errors import LockUnavailable
 from ..guard import Guard, served
 from ..held import Held, read_held
 from ..keys import Keys
-from ..lease import DRIFT, Claim, Lease, Refusal, valid_until
+from ..lease import DRIFT, Claim, Lease, Refusal, millis, valid_until
 from ..primitives import Primitive
 from ..replies import outcome_of, server_time, trouble
 from ..requests import Await, Batch, Fault, Flow, Run
-from ..scripts import script
+from ..scripts import Script, script
 
 # Seconds that a waiter blocks at the longest. Whatever swallows a wake-up, it looks again after that.
 PATIENCE = 5.0
@@ -58,6 +58,14 @@ def reseeding(primitive: Primitive, claim: Claim, ttl: float, guard: Guard, node
 def putting_back(primitive: Primitive, claim: Claim, ttl: float, node: int) -> Run:
     """Take a lock that is held already on a node that hasn't got it; nothing that comes late may undo that."""
     return primitive.take(claim._replace(ttl=ttl), 0, node)._replace(undo=None)
+
+
+def _prolong(primitive: Primitive, lease: Lease, ttl: float) -> Run:
+    """Replace the rest of a lease; and say whose it is, if it was handed on since the store has last heard of it."""
+    claim = lease.claim
+    if lease.own is None or lease.own.owner == claim.owner:
+        return primitive.prolong(claim, ttl)
+    return Run(script("mutex_tell"), (claim.keys.lock,), (claim.token, millis(ttl), lease.own.owner))
 
 
 def confirmed(reply: Any) -> bool:
@@ -118,21 +126,21 @@ class SingleNode(NamedTuple):
         start = self.clock()
         if start >= lease.valid_until:
             return None  # a node that came back with old data would say yes
-        reply = yield from ask(primitive.prolong(lease.claim, ttl))
+        reply = yield from ask(_prolong(primitive, lease, ttl))
         if reply == 0 and self.guard:
             _, reply = yield Batch([self.guard.touch(), reseeding(primitive, lease.claim, ttl, self.guard)])
             if self.clock() >= lease.valid_until:
                 return None
         if isinstance(reply, Fault):
             raise trouble(lease.claim.name, reply)
-        return lease._replace(ttl=ttl, valid_until=valid_until(start, ttl)) if confirmed(reply) else None
+        return lease.prolonged(start, ttl) if confirmed(reply) else None
 
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
         """The same for many at once, in one pipeline; a `Fault` says nothing about the lease it stands for."""
         start = self.clock()
-        replies = yield Batch([primitive.prolong(lease.claim, ttl) for lease, ttl in leases])
+        replies = yield Batch([_prolong(primitive, lease, ttl) for lease, ttl in leases])
         outcomes: list[Lease | Fault | None] = []
         for (lease, ttl), reply in zip(leases, replies, strict=True):
             if isinstance(reply, Fault):
@@ -140,8 +148,7 @@ class SingleNode(NamedTuple):
             elif reply == 0 and self.guard:
                 outcomes.append((yield from self._settled(primitive, lease, ttl)))
             else:
-                longer = lease._replace(ttl=ttl, valid_until=valid_until(start, ttl))
-                outcomes.append(longer if reply == 1 else None)
+                outcomes.append(lease.prolonged(start, ttl) if reply == 1 else None)
         return outcomes
 
     def _settled(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | Fault | None]:
@@ -149,6 +156,16 @@ class SingleNode(NamedTuple):
             return (yield from self.extend(primitive, lease, ttl))
         except LockUnavailable as error:
             return Fault(error)
+
+    def hand_over(self, script: Script, claim: Claim, following: Claim) -> Flow[Lease | None]:
+        """End the holding of ``claim`` and begin that of ``following``, in one moment; ``None``: it was not held."""
+        start, keys = self.clock(), claim.keys
+        terms = following.token, following.owner, millis(following.ttl), b"%d" % following.fencing
+        reply = yield from ask(Run(script, (keys.lock, keys.fence), (*terms, claim.token)))
+        if isinstance(reply, Fault):
+            raise trouble(claim.name, reply)
+        outcome = outcome_of(following, reply, start) if confirmed(reply) else None
+        return outcome if isinstance(outcome, Lease) else None
 
     def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
         """Who holds the lock now, and with ``queue`` who waits for it. Raises ``LockUnavailable``."""

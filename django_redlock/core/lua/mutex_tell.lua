@@ -1,0 +1,9 @@
+-- Say who holds a mutex now, and replace the rest of its lease, if the token still holds it.
+-- KEYS 1 lock
+-- ARGV 1 token  2 ttl in ms  3 owner (JSON)
+-- Returns 1 told, 0 nobody holds it, -1 another holds it.
+local held = redis.call('GET', KEYS[1])
+if not held then return 0 end
+if string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return -1 end
+redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[3], 'PX', ARGV[2])
+return 1

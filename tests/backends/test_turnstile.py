@@ -1,0 +1,402 @@
+"""Those of one process who want the same lock queue there, and one of them waits in Redis."""
+
+import asyncio
+import contextlib
+import signal
+import threading
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.core import turnstile
+from django_redlock.errors import LockLost, LockNotHeld, LockUnavailable
+from django_redlock.testing.exclusion import WAKE, Counter
+from django_redlock.testing.faces import PATIENCE
+from django_redlock.testing.fixtures import Fixtures, eventually, in_child
+
+SENT = ("evalsha", "eval", "blpop", "ping")
+
+
+class TestTurnstile(Fixtures):
+    """Threads with a blocking client, and tasks with an asynchronous one."""
+
+    @pytest.fixture
+    def server(self, own_redis):
+        return own_redis()
+
+    @pytest.fixture
+    def admin(self, server):
+        with server.client() as client:
+            yield client
+
+    @pytest.fixture
+    def new_backend(self, server):
+        def make(**options):
+            return RedisBackend(server.url, **{"node_timeout": 2, **options})
+
+        return make
+
+    @pytest.fixture(autouse=True)
+    def _in_the_end(self, client, new_backend, name, spawn):
+        """Let go who still waits."""
+        yield
+        if self.has_ended(client):
+            return
+        backend = new_backend()
+        assert eventually(lambda: self.has_ended(client) or (backend.force_release(name) and False))
+        backend.close()
+
+    @staticmethod
+    def has_ended(client):
+        return client.backend._turnstile._lanes == {}
+
+    @pytest.fixture
+    def queued(self, client):
+        """`queued(number)`: wait until so many queue in the process of `client`."""
+
+        def wait(number):
+            lanes = client.backend._turnstile._lanes
+            assert eventually(lambda: sum(len(lane.queue) for lane in list(lanes.values())) == number)
+
+        return wait
+
+    @pytest.fixture
+    def kept(self, client, name, spawn, queued):
+        """`kept(number, **options)`: a handle that holds, one that waits in Redis, and so many that queue behind."""
+
+        def make(number, **options):
+            holder = client.lock(name, **options)
+            assert holder.acquire()
+            handles = [client.lock(name, owner=f"waiter {index}", **options) for index in range(number + 1)]
+            waiting = []
+            for index, handle in enumerate(handles):
+                waiting.append(spawn(handle.acquire, True, PATIENCE))
+                assert eventually(lambda: client.backend._turnstile._lanes)
+                queued(index)
+            assert eventually(lambda: (held := client.describe(name)) and held.waiters)
+            return holder, list(zip(handles, waiting, strict=True))
+
+        return make
+
+    def test_one_waits_in_redis(self, admin, kept, client, name):
+        """Of six who wait one is blocked in Redis, and all get the lock in the end."""
+        holder, waiters = kept(5)
+        assert admin.info("clients")["blocked_clients"] == 1
+        assert client.describe(name).waiters == 1
+        holder.release()
+        for _ in range(6):
+            handle = eventually(lambda: next((each for each, _ in waiters if each.token), None))
+            handle.release()
+        assert all(waiting.result(WAKE) for _, waiting in waiters)
+        assert eventually(lambda: self.has_ended(client))
+
+    def test_without_a_cohort(self, admin, new_client, name, spawn):
+        """cohort=0: each waits in Redis by itself."""
+        user = new_client(cohort=0)
+        with user.lock(name):
+            waiting = [spawn(user.lock(name).acquire, True, self.short * 10) for _ in range(3)]
+            assert eventually(lambda: admin.info("clients")["blocked_clients"] == 3)
+        assert [each.result(PATIENCE) for each in waiting].count(True) == 1
+
+    @pytest.mark.parametrize("cohort", [-1, 1.5, True, "16"])
+    def test_no_such_cohort(self, new_backend, cohort):
+        """A cohort is a number of times."""
+        with pytest.raises(ValueError, match="cohort"):
+            new_backend(cohort=cohort)
+
+    @pytest.mark.parametrize("terms", [{}, {"ttl": 20}, {"fencing": True}, {"auto_renew": False}], ids=str)
+    def test_handed_over(self, kept, client, other, name, terms):
+        """Who gets the lock from another of the process holds it in every respect, and the other no more."""
+        holder, waiters = kept(2, **terms)
+        token, fence = holder.token, holder.fencing_token
+        holder.release()
+        handle = eventually(lambda: next((each for each, _ in waiters[1:] if each.token), None))
+        assert handle.token != token
+        assert handle.fencing_token > fence
+        assert not other.lock(name).acquire(False)
+        with pytest.raises(LockNotHeld):
+            holder.release()
+        with pytest.raises(LockNotHeld):
+            holder.extend()
+        assert handle.owned()
+        assert not holder.owned()
+        assert eventually(lambda: client.describe(name).owner.label == handle.owner.label)
+        assert handle.owned()
+        assert handle.extend() > terms.get("ttl", 30) * 0.9
+        handle.release()
+        assert eventually(lambda: any(each.token for each, _ in waiters if each is not handle))
+
+    def test_terms_of_ones_own(self, kept, client, name, spawn, queued):
+        """A lease of another length is asked for, not taken over."""
+        holder, waiters = kept(0)
+        longer = client.lock(name, ttl=100)
+        waiting = spawn(longer.acquire, True, PATIENCE)
+        queued(1)
+        holder.release()
+        assert waiting.result(WAKE)
+        assert 90 < client.describe(name).ttl <= 100
+        longer.release()
+        assert waiters[0][1].result(WAKE)
+
+    def test_after_extend(self, client, other, name, spawn, queued):
+        """Nor is one that was extended: the next has the time that it asked for."""
+        holder, first, second = (client.lock(name) for _ in range(3))
+        holder.acquire()
+        waiting = [spawn(first.acquire, True, PATIENCE)]
+        queued(0)
+        assert eventually(lambda: client.backend._turnstile._lanes)
+        waiting.append(spawn(second.acquire, True, PATIENCE))
+        queued(1)
+        holder.extend(1)
+        holder.release()
+        assert waiting[1].result(WAKE)
+        assert second.remaining > 25
+
+    def test_commands(self, admin, client, name, spawn):
+        """Many hand-overs within a process cost Redis less than two commands each."""
+        counter, before = Counter(), self.sent(admin)
+
+        def work():
+            for _ in range(20):
+                with client.lock(name):
+                    counter.visit()
+
+        for each in [spawn(work) for _ in range(10)]:
+            each.result(PATIENCE)
+        assert (counter.visits, counter.most) == (200, 1)
+        assert self.sent(admin) - before < 400
+
+    @staticmethod
+    def sent(admin):
+        stats = admin.info("commandstats")
+        return sum(stats[f"cmdstat_{name}"]["calls"] for name in SENT if f"cmdstat_{name}" in stats)
+
+    def test_other_processes_have_their_turn(self, client, other, name, spawn):
+        """However many want the lock in one process, those of another get it again and again."""
+        over, theirs = threading.Event(), []
+
+        def work():
+            while not over.is_set():
+                with client.lock(name):
+                    pass
+
+        busy = [spawn(work) for _ in range(6)]
+        for _ in range(10):
+            with other.lock(name, blocking_timeout=PATIENCE) as lock:
+                theirs.append(lock.fencing_token)
+        over.set()
+        for each in busy:
+            each.result(PATIENCE)
+        assert theirs == sorted(set(theirs))
+
+    def test_fencing_tokens(self, client, other, name, spawn):
+        """Fencing tokens grow in the order of the holders, in and between processes."""
+        tokens = []
+
+        def work(user):
+            for _ in range(20):
+                with user.lock(name) as lock:
+                    tokens.append(lock.fencing_token)
+
+        for each in [spawn(work, user) for user in (client, other) * 3]:
+            each.result(PATIENCE)
+        assert len(tokens) == 120
+        assert tokens == sorted(set(tokens))
+
+    def test_who_cannot_wait(self, kept, client, name):
+        """blocking=False is refused while the lock is held, and takes it when it is free, whoever queues."""
+        assert kept(1)[0].token
+        assert not client.lock(name).acquire(False)
+        assert not client.lock(name).acquire(timeout=0)
+
+    def test_timeout_in_the_queue(self, kept, client, name, queued):
+        """One whose time is up while it queues comes back in time, without the lock; the others stay."""
+        holder, waiters = kept(1)
+        start = client.backend.clock()
+        assert not client.lock(name).acquire(timeout=self.short)
+        assert client.backend.clock() - start >= self.short
+        queued(1)
+        holder.release()
+        assert eventually(lambda: any(each.token for each, _ in waiters))
+
+    def test_timeout_in_redis(self, client, name, spawn, queued):
+        """When the one who waits in Redis gives up, the next takes its place."""
+        holder = client.lock(name)
+        holder.acquire()
+        first = spawn(client.lock(name).acquire, True, self.short * 5)
+        assert eventually(lambda: client.backend._turnstile._lanes)
+        second = spawn(client.lock(name).acquire, True, PATIENCE)
+        queued(1)
+        assert not first.result(PATIENCE)
+        queued(0)
+        assert eventually(lambda: client.describe(name).waiters == 1)
+        holder.release()
+        assert second.result(WAKE)
+
+    def test_forced(self, kept, client, other, name):
+        """A lock that is released by force goes to the one who waits in Redis; the holder hands nothing on."""
+        holder, waiters = kept(2)
+        assert other.force_release(name)
+        (keeper, waiting), *queue = waiters
+        assert waiting.result(WAKE)
+        threading.Event().wait(turnstile.FRESH)
+        with pytest.raises(LockLost):
+            holder.release()
+        assert keeper.owned()
+        assert not any(each.token for each, _ in queue)
+        keeper.release()
+        assert eventually(lambda: any(each.token for each, _ in queue))
+
+    def test_forced_after_it_was_handed_on(self, kept, other, name):
+        """Who has got the lock without a request learns soon that it was taken away."""
+        holder, waiters = kept(1)
+        holder.extend()  # the store has just spoken
+        holder.release()
+        handle = waiters[1][0]
+        assert eventually(lambda: handle.token)
+        other.force_release(name)
+        assert eventually(lambda: handle.lost)
+
+    def test_store_down(self, kept, server):
+        """When the store can't be asked all who queue are told at once, not one after another."""
+        _, waiters = kept(6)
+        server.kill()
+        errors = [waiting.exception(PATIENCE / 2) for _, waiting in waiters]
+        assert all(isinstance(error, LockUnavailable) for error in errors)
+
+    def test_vanished(self, client, name, spawn, queued, monkeypatch):
+        """When the one who waits in Redis ends without a word, one who queues takes its place."""
+        monkeypatch.setattr(turnstile, "LOOK", 0.05)
+        holder = client.lock(name)
+        holder.acquire()
+        first = spawn(client.lock(name).acquire, True, self.short)
+        (lane,) = eventually(lambda: list(client.backend._turnstile._lanes.values()))
+        second = spawn(client.lock(name).acquire, True, PATIENCE)
+        queued(1)
+        lane.staff(0, turnstile.Post())  # nobody holds that
+        assert not first.result(PATIENCE)
+        queued(0)
+        holder.release()
+        assert second.result(WAKE)
+
+    def test_fork(self, client, name, spawn, queued):
+        """A child of fork() has a queue of its own."""
+        holder = client.lock(name)
+        holder.acquire()
+        waiting = [spawn(client.lock(name).acquire, True, PATIENCE) for _ in range(2)]
+        queued(1)
+
+        def child():
+            return client.again().lock(name).acquire(timeout=self.short)
+
+        assert in_child(child) is False
+        holder.release()
+        assert eventually(lambda: any(each.done() for each in waiting))
+
+
+@pytest.fixture
+def backend(redis_url):
+    backend = RedisBackend(redis_url, node_timeout=2)
+    yield backend
+    backend.close()
+
+
+@pytest.mark.parametrize("steps", range(12))
+@pytest.mark.parametrize("place", ["in redis", "queueing", "next"])
+def test_cancelled(backend, unique, place, steps):
+    """A task that is cancelled at any point leaves no lock behind, and the others go on."""
+
+    async def scenario():
+        holder, following = backend.lock(unique), backend.lock(unique)
+        await holder.aacquire()
+        tasks = []
+        for index in range(3):
+            tasks.append(asyncio.create_task(backend.lock(unique).aacquire()))
+            await asyncio.sleep(0)
+            assert sum(1 + len(lane.queue) for lane in backend._turnstile._lanes.values()) == index + 1
+        if place == "next":
+            await holder.arelease()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        victim = tasks[0 if place == "in redis" else 1]
+        victim.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await victim
+        if place != "next":
+            await holder.arelease()
+        done, _ = await asyncio.wait(tasks, timeout=WAKE, return_when=asyncio.FIRST_COMPLETED)
+        assert any(not task.cancelled() for task in done) or not await following.aacquire(timeout=0.01)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await backend.aforce_release(unique)
+        assert backend._turnstile._lanes == {}
+        assert await following.aacquire(timeout=WAKE)
+        await following.arelease()
+        await backend.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_threads_and_loops(backend, unique):
+    """Threads and tasks of several loops exclude each other, and all have their turn."""
+    counter = Counter()
+
+    def threaded():
+        for _ in range(10):
+            with backend.lock(unique):
+                counter.visit()
+
+    async def task():
+        for _ in range(10):
+            async with backend.lock(unique):
+                counter.visit()
+
+    async def tasks():
+        await asyncio.gather(*(task() for _ in range(4)))
+        await backend.aclose()
+
+    users = [threading.Thread(target=threaded) for _ in range(4)]
+    users += [threading.Thread(target=asyncio.run, args=(tasks(),)) for _ in range(2)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join(2 * PATIENCE)
+    assert (counter.visits, counter.most) == (120, 1)
+
+
+@pytest.mark.parametrize("place", ["in redis", "queueing"])
+def test_ctrl_c(backend, unique, place):
+    """KeyboardInterrupt ends the wait of the main thread, wherever it waits; the other threads go on."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    main, got, holder = threading.main_thread(), threading.Event(), backend.lock(unique)
+    holder.acquire()
+
+    def wait():
+        with backend.lock(unique):
+            got.set()
+
+    def queue():
+        return sum(1 + len(lane.queue) for lane in list(backend._turnstile._lanes.values()))
+
+    def strike():
+        if place == "in redis":
+            assert eventually(lambda: queue() == 1)
+            other.start()
+        assert eventually(lambda: queue() == 2)
+        signal.pthread_kill(main.ident, signal.SIGINT)
+
+    other, striker = threading.Thread(target=wait), threading.Thread(target=strike)
+    try:
+        if place == "queueing":
+            other.start()
+            assert eventually(lambda: queue() == 1)
+        striker.start()
+        with pytest.raises(KeyboardInterrupt):
+            backend.lock(unique).acquire(timeout=PATIENCE)
+        holder.release()
+        assert got.wait(PATIENCE)
+        other.join(PATIENCE)
+        assert backend._turnstile._lanes == {}
+    finally:
+        signal.signal(signal.SIGINT, before)
