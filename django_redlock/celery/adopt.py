@@ -8,10 +8,13 @@ finalized, and ``app.register_task`` with a class. There is no hook there that a
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from celery import Task
 
+from . import worker
 from .guard import Guard
 from .task import SingleInstance
 
@@ -28,6 +31,22 @@ def adopt(task: type[Any]) -> None:
         task.__bases__ = (SingleInstance, *task.__bases__)
         has_call = any("__call__" in vars(base) for base in _between(task))
         task.redlock = Guard(options, function, bound, has_call)
+        if task.before_start is not Task.before_start:
+            task.before_start = _freeing(task.before_start)
+
+
+def _freeing(before_start: Callable[..., Any]) -> Callable[..., Any]:
+    """The task's own ``before_start``: when that raises, the body with its fence is never called."""
+
+    @wraps(before_start)
+    def freeing(self: SingleInstance, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return before_start(self, *args, **kwargs)
+        except BaseException as error:
+            worker.never_began(self, error)
+            raise
+
+    return freeing
 
 
 def _between(task: type[Any]) -> list[type]:

@@ -114,7 +114,7 @@ class Guard:
     def lock(self, ticket: Ticket) -> Lock:
         """The lease of the body. Where no records are kept, ``while_executing`` is an ordinary mutex."""
         options, store = self.options, self._find()
-        terms = Terms(self.backend.check_ttl(options.lease), owner=ticket.owner, on_lost="warn")
+        terms = Terms(options.lease, owner=ticket.owner, on_lost="warn")
         if store is not None:
             return Lock(store, Running.of(ticket), ticket.name, ticket.keys, terms)
         if options.name != "while_executing" or options.limit > 1:
@@ -124,6 +124,7 @@ class Guard:
     def _find(self) -> Store | None:
         backend = self.backend
         if self._store is None or self._store[0] is not backend:
+            backend.check_ttl(self.options.lease)
             self._store = backend, _store_of(backend)
         return self._store[1]
 

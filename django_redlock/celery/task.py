@@ -86,12 +86,14 @@ class SingleInstance(_Task):
         ticket = guard.ticket(self, task_id, message, delay_of(self, options), expiry_of(self, options))
         current = self.request_stack.top
         own = (current is not None and current.id == task_id) or bool(options.get("retries"))
+        canvas = any(options.get(name) is not None for name in _CANVAS)
         try:
-            outcome = self._queue(ticket, own, own or any(options.get(name) is not None for name in _CANVAS))
+            outcome = self._queue(ticket, own, own or canvas)
         except LockUnavailable as error:
-            if not guard.options.run_unprotected:
+            # A retry, or the next step of a canvas, would be lost with the task that sends it: the worker decides.
+            if not (guard.options.run_unprotected or own or (canvas and self.app.current_worker_task is not None)):
                 raise
-            logger.warning("task %s[%s] is sent unprotected: %s", self.name, task_id, error)
+            logger.warning("task %s[%s] is sent without a record: %s", self.name, task_id, error)
             return send(**headers)
         if isinstance(outcome, Conflict):
             return marked(self.AsyncResult(outcome.holder or task_id), True)

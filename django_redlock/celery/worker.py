@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from celery.exceptions import Ignore, Reject
+from celery.app.autoretry import add_autoretry_behaviour
+from celery.exceptions import Ignore, Retry
 
 from ..core.drivers import drive
 from ..core.events import logger
@@ -35,12 +36,14 @@ def run(task: SingleInstance, request: Any, body: Callable[..., Any], args: Any,
         lock = guard.lock(ticket)
         outcome = _enter(task, lock, ticket, guard.options.wait if guard.options.at_start == "wait" else 0.0)
     except LockUnavailable as error:
-        if guard.options.run_unprotected:
-            logger.warning("task %s[%s] runs unprotected: %s", task.name, request.id, error)
-            try:
-                return body(*args, **kwargs)
-            finally:
-                _forget(task, ticket)
+        if not guard.options.run_unprotected:
+            _fail(task, ticket, error)
+        logger.warning("task %s[%s] runs unprotected: %s", task.name, request.id, error)
+        try:
+            return body(*args, **kwargs)
+        finally:
+            _forget(task, ticket)
+    except BaseException:
         _forget(task, ticket)
         raise
     if isinstance(outcome, Refusal):
@@ -65,16 +68,32 @@ def _protected(task: SingleInstance, lock: Lock, body: Callable[..., Any], args:
         value = body(*args, **kwargs)
         ended = True
         return value
-    except Reject as reject:
-        again = bool(reject.requeue and task.acks_late)  # type: ignore[attr-defined]
+    except Exception as error:
+        again = _comes_back(task, error)
         ended = not again
         raise
-    except Exception:
-        ended = True
+    except BaseException as error:
+        again = _comes_back(task, error)
         raise
     finally:
         # Here and not in after_return: the chain's next step is sent before that, and may be a call of the same key.
         leave(lock, ended, again)
+
+
+def never_began(task: SingleInstance, error: BaseException) -> None:
+    """What is called before the body has raised: the record of what was queued goes, unless its message comes back."""
+    request: Any = task.request
+    if not (request.is_eager or request.called_directly or _comes_back(task, error)):
+        _forget(task, task.redlock.ticket(task, request.id, task.redlock.message(task, request)))
+
+
+def _comes_back(task: SingleInstance, error: BaseException) -> bool:
+    """Whether the broker will deliver the message once more. What ends the process leaves it unacknowledged; should
+    Celery acknowledge it all the same, the worker's main process frees the record.
+    """
+    options: Any = task
+    requeued = isinstance(error, SystemExit | KeyboardInterrupt) or getattr(error, "requeue", False)
+    return bool(requeued and options.acks_late)
 
 
 def leave(lock: Lock, ended: bool, again: bool = False) -> None:
@@ -110,10 +129,36 @@ def _refused(task: SingleInstance, request: Any, ticket: Ticket, message: Messag
     if word == "retry" and (options.retries is None or message.tries < options.retries):
         pause = min(LONGEST_PAUSE, 2.0**message.tries) * random.uniform(0.5, 1.0)
         return _put_off(task, pause, message._replace(tries=message.tries + 1))
-    _forget(task, ticket)
     if word in ("raise", "wait", "retry"):
-        raise conflict.error()
+        _fail(task, ticket, conflict.error())
+    _forget(task, ticket)
     return marker(conflict)  # returned, not ignored: a chord would wait for it for ever
+
+
+def _fail(task: SingleInstance, ticket: Ticket, error: LockError) -> NoReturn:
+    """Raise ``error``, or retry where ``autoretry_for`` says so: Celery looks at what the body raises only, so a copy
+    of the task is given it for a body. What was queued goes, unless a retry has taken its place.
+    """
+    attempt = object.__new__(type(task))
+    vars(attempt).update(vars(task))
+    attempt.run = _raising(error)  # type: ignore[method-assign]
+    if vars(attempt).pop("_orig_run", None) is not None:
+        add_autoretry_behaviour(attempt)
+    try:
+        attempt.run()
+    except Retry:
+        raise
+    except BaseException:
+        _forget(task, ticket)
+        raise
+    raise error
+
+
+def _raising(error: Exception) -> Callable[..., NoReturn]:
+    def run() -> NoReturn:
+        raise error
+
+    return run
 
 
 def _put_off(task: SingleInstance, seconds: float, message: Message) -> Any:

@@ -15,6 +15,7 @@ from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 
 from django_redlock.celery import single_instance_task
+from django_redlock.errors import LockError
 from tests.support.overlap import believing
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
@@ -159,6 +160,20 @@ def rejecting(self: Any, name: str) -> str:
 both("requeues", rejecting, {"acks_late": True}, ttl=60)
 
 
+def exiting(self: Any, name: str) -> str:
+    """Leave the process the first time."""
+    first = not (RECORDS / f"{name}.events").exists()
+    note(name, "start", id=self.request.id)
+    if first:
+        raise SystemExit(1)
+    time.sleep(1)
+    return name
+
+
+both("exits", exiting, LATE, ttl=60)
+both("too_long", work, ttl=400)
+
+
 def flaky(self: Any, name: str, failures: int = 2, countdown: float = 0.5, seconds: float = 0.0) -> str:
     """Retry itself some times, then succeed."""
     work(self, name, seconds)
@@ -201,6 +216,10 @@ both(
     {"autoretry_for": (ConnectionError,), "retry_kwargs": {"countdown": 0.3}, "max_retries": 5},
 )
 both("gives_up", hopeless, ttl=60)
+PATIENT = {"autoretry_for": (LockError,), "retry_kwargs": {"countdown": 0.3}, "max_retries": 60}
+both("patient", work, PATIENT)
+both("patient_running", work, PATIENT, mode="while_executing", on_conflict="raise")
+both("impatient", work, PATIENT | {"max_retries": 1}, mode="while_executing", on_conflict="raise")
 
 
 def itself(self: Any, name: str, depth: int = 1) -> Any:
@@ -239,7 +258,16 @@ class Hooked(Task):
         return self.run(*args, **kwargs)
 
 
+class Unready(Task):
+    """A base whose hook fails the task before its body."""
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        note(args[0], "before_start")
+        raise ValueError(args[0])
+
+
 both("hooked", work, {"base": Hooked})
+both("unready", work, {"base": Unready}, ttl=60)
 both("django_task", work, {"base": DjangoTask})
 
 

@@ -37,6 +37,20 @@ def test_end_of_the_body_in_other_pools(tasks, workers, seen, free, pool, how):
     free(f"ends:{seen.name}")
 
 
+def test_end_before_the_body(tasks, workers, seen, free):
+    """A before_start that raises fails the task: its queued record goes, though nothing has run."""
+    tasks.unready.apply_async((seen.name,), queue=workers("prefork"))
+    seen.wait("before_start")
+    free(f"unready:{seen.name}")
+
+
+def test_lease_that_the_backend_does_not_give(tasks, seen, held):
+    """A ttl above max_ttl is said at submit, and nothing is sent or left."""
+    with pytest.raises(ValueError, match="300 s at most"):
+        tasks.too_long.apply_async((seen.name,), queue="nobody")
+    assert held(f"too_long:{seen.name}") is None
+
+
 def test_soft_time_limit(tasks, workers, seen, free):
     """The body hears of it, and its end frees the lock."""
     tasks.softly.apply_async((seen.name,), queue=workers("prefork"))

@@ -105,6 +105,21 @@ def test_whether_a_process_has_ended(ended):
     assert not _ended(id(child), 0.2)
 
 
+def test_redelivered_message_of_a_body_that_exits(tasks, workers, seen, free):
+    """SystemExit with acks_late and reject_on_worker_lost: the lock is kept for the message that comes back."""
+    queue = workers("prefork")
+    result = tasks.exits.apply_async((seen.name,), queue=queue)
+    others = []
+    poll(
+        lambda: others.append(tasks.exits.apply_async((seen.name,), queue=queue)) or seen.count("start") == 2,
+        timeout=20,
+        what="a second run",
+    )
+    assert result.get(timeout=10) == seen.name
+    assert all(other.duplicate for other in others)
+    free(f"exits:{seen.name}")
+
+
 def test_eta_longer_than_the_ttl(tasks, workers, seen, free):
     """The record counts from the ETA on, not for a lease: later submits are duplicates all the time."""
     queue = workers("prefork")

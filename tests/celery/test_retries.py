@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from django_redlock.errors import LockNotAcquired
 from tests.support.service import poll
 
 
@@ -62,6 +63,29 @@ def test_free_after_the_last_retry(tasks, workers, seen, free):
         result.get(timeout=10)
     free(f"gives_up:{seen.name}")
     assert seen.count("start") == 2
+
+
+def test_autoretry_for_an_error_of_the_fence(tasks, workers, seen, free):
+    """on_conflict="raise" in the worker, and autoretry_for that error: tried again until the lock is free."""
+    queue = workers("prefork")
+    first = tasks.patient_running.apply_async((seen.name, 1), queue=queue)
+    seen.wait("start")
+    second = tasks.patient_running.apply_async((seen.name,), queue=queue)
+    assert [first.get(timeout=10), second.get(timeout=10)] == [seen.name] * 2
+    retried = [event for event in seen.events("start") if event["retries"]]
+    assert {event["id"] for event in retried} == {second.id}
+    assert seen.overlap() == []
+    free(f"patient_running:{seen.name}")
+
+
+def test_autoretry_for_an_error_of_the_fence_ends(tasks, workers, seen):
+    """After the last retry the task has failed with that error."""
+    queue = workers("prefork")
+    tasks.impatient.apply_async((seen.name, 3), queue=queue)
+    seen.wait("start")
+    with pytest.raises(LockNotAcquired):
+        tasks.impatient.apply_async((seen.name,), queue=queue).get(timeout=10)
+    assert seen.count("start") == 1
 
 
 def test_retry_outlives_the_worker_that_sent_it(tasks, start_worker, seen, held, free):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from celery import chain
 
 from django_redlock import locks
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
+from tests.support.service import poll
 
 
 @pytest.fixture
@@ -50,6 +52,42 @@ def test_start_fails_closed(tasks, seen, store, worker):
     with pytest.raises(LockUnavailable):
         tasks.running.apply_async((seen.name,), queue=worker).get(timeout=10)
     assert seen.count("start") == 0
+
+
+@pytest.mark.parametrize("kind", ["patient", "patient_running"])
+def test_autoretry_until_the_store_is_back(tasks, seen, store, worker, free, kind):
+    """autoretry_for LockUnavailable: neither the fence nor the retry that can't be recorded loses the task."""
+    result = getattr(tasks, kind).apply_async((seen.name,), queue=worker, countdown=0.5)
+    store.kill()
+    poll(lambda: result.state == "RETRY", timeout=10, what="a retry")
+    assert seen.count("start") == 0
+    store.start()
+    assert result.get(timeout=20) == seen.name
+    free(f"{kind}:{seen.name}")
+
+
+def test_retry_while_the_store_is_down(tasks, seen, store, worker):
+    """A task's own retry is sent, and the fence in the worker decides."""
+    result = tasks.retries.apply_async((seen.name,), {"failures": 1, "countdown": 2, "seconds": 1}, queue=worker)
+    seen.wait("start")
+    store.kill()
+    seen.wait("end")
+    store.start()
+    assert result.get(timeout=20) == seen.name
+    assert seen.count("start") == 2
+
+
+def test_next_step_of_a_chain_while_the_store_is_down(tasks, seen, store, worker):
+    """It is sent, and fails in the worker: the chain has an end, and the step before it its result."""
+    steps = chain(
+        tasks.executed_plain.si(seen.name, 1).set(queue=worker), tasks.executed.si(seen.name).set(queue=worker)
+    )
+    result = steps.apply_async()
+    seen.wait("start")
+    store.kill()
+    with pytest.raises(LockUnavailable):
+        result.get(timeout=10)
+    assert result.parent.get(timeout=10) == seen.name
 
 
 def test_a_failed_start_frees_the_record_when_the_store_is_back(tasks, seen, store, worker, free):
