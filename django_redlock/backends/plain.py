@@ -156,13 +156,22 @@ class PlainBackend(Backend):
         if type(request) is Sleep:
             return time.sleep(request.seconds)
         woken = threading.Event()
-        cancel = self.subscribe(request.claim, woken.set)
+        cancel = self._woken_by(request.claim, woken.set)
         if cancel is None:
             return time.sleep(min(request.seconds, random.uniform(*POLL)))
         try:
             return woken.wait(min(request.seconds, threading.TIMEOUT_MAX))
         finally:
             cancel()
+
+    def _woken_by(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None] | None:
+        """`subscribe`, also to a clock that can be put forward, as the one for tests can."""
+        forget = getattr(self.clock, "on_move", _never)(wake)
+        cancel = self.subscribe(claim, wake)
+        if cancel is None:
+            forget()
+            return None
+        return lambda: (forget(), cancel())[1]
 
     async def aperform(self, request: Any) -> Any:
         """`perform` for asyncio."""
@@ -173,7 +182,7 @@ class PlainBackend(Backend):
         if type(request) is Sleep:
             return await asyncio.sleep(request.seconds)
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
-        cancel = self.subscribe(request.claim, lambda: loop.call_soon_threadsafe(woken.set))
+        cancel = self._woken_by(request.claim, lambda: loop.call_soon_threadsafe(woken.set))
         if cancel is None:
             return await asyncio.sleep(min(request.seconds, random.uniform(*POLL)))
         try:
@@ -183,6 +192,10 @@ class PlainBackend(Backend):
             pass
         finally:
             cancel()
+
+
+def _never(_wake: Callable[[], Any]) -> Callable[[], None]:
+    return lambda: None
 
 
 async def _in_thread(request: Call) -> Any:

@@ -1,9 +1,9 @@
 """For those who test.
 
-Code that locks: `override_locks`, `assert_locked`, `assert_not_locked`, `Clock` and `Rehearsal`, from here, with any test
-runner; and the fixtures of the pytest plugin, ``redlock``, ``redlock_dummy`` and ``redlock_clock``. They live in `helpers`.
+Code that locks: `override_locks`, `assert_locked`, `assert_not_locked`, `Clock` and `Rehearsal`, with any test runner,
+and the pytest plugin's fixtures ``redlock``, ``redlock_dummy`` and ``redlock_clock``. They live in `helpers`.
 
-A backend: the conformance suite that every backend of this package passes, in `conformance`.
+A backend of one's own: the suite that every backend of this package passes, in `conformance` and the modules beside it.
 """
 
 from __future__ import annotations

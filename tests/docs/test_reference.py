@@ -18,6 +18,7 @@ from django_redlock.backends.server import ServerBackend
 from django_redlock.celery import single_instance_task
 from django_redlock.decorators import locked, locked_view
 from django_redlock.handler import LockOptions, lock
+from django_redlock.testing.helpers import plugin
 from tests.docs.pages import DOCS, headings, options_table
 
 SETTINGS = DOCS / "reference" / "settings.rst"
@@ -117,3 +118,10 @@ def test_every_signal_is_documented():
     """The page of signals lists each of them, and no other."""
     listed = re.findall(r"^   \* - ``(\w+)``", (DOCS / "reference" / "signals.rst").read_text(), re.MULTILINE)
     assert set(listed) == {name for name, value in vars(signals).items() if isinstance(value, Signal)}
+
+
+def test_every_fixture_is_documented():
+    """The page about testing lists the fixtures of the pytest plugin, and no other."""
+    listed = re.findall(r"^   \* - ``(\w+)``", (DOCS / "howto" / "testing.rst").read_text(), re.MULTILINE)
+    fixtures = [name for name, value in vars(plugin).items() if isinstance(value, type(plugin.redlock))]
+    assert listed == fixtures

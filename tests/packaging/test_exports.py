@@ -26,6 +26,7 @@ PROMISED = {
     "django_redlock.celery": {"single_instance_task"},
     "django_redlock.signals": {"lock_acquired", "lock_lost", "lock_refused", "lock_released"},
     "django_redlock.models": {"HeldLock"},
+    "django_redlock.testing": {"Clock", "Rehearsal", "assert_locked", "assert_not_locked", "override_locks"},
     "django_redlock.backends.redis": {"RedisBackend"},
     "django_redlock.backends.redlock": {"RedlockBackend"},
     "django_redlock.backends.replica": {"ReplicaBackend"},

@@ -1,0 +1,1 @@
+"""For tests of code that locks: what `django_redlock.testing` offers, and the pytest plugin."""

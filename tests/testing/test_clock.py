@@ -1,0 +1,172 @@
+"""A clock that is put forward, and the locks in memory that follow it: nobody sleeps in here."""
+
+import asyncio
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.testing import Clock
+from tests.support.service import poll
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def backend(clock, unique):
+    return LocMemBackend(unique, clock=clock, ttl=10)
+
+
+@pytest.fixture
+def elsewhere(backend):
+    """`elsewhere(function, name)`: runs it in a thread, and returns once it waits for that lock."""
+    with ThreadPoolExecutor(8) as pool:
+
+        def run(function, name="x"):
+            waiting = backend.describe(name).waiters
+            future = pool.submit(function)
+            poll(lambda: backend.describe(name).waiters > waiting, timeout=20, what="a waiter")
+            return future
+
+        yield run
+
+
+def take(backend, **options):
+    lock = backend.lock("x", **options)
+    assert lock.acquire(blocking=False)
+    return lock
+
+
+def test_goes_on(clock):
+    """It never stands still, and is put forward by as much as one says."""
+    before = clock()
+    clock.advance(60)
+    assert clock() >= before + 60
+    again = clock()
+    poll(lambda: clock() > again, timeout=20, what="the clock to go on")
+
+
+@pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf")])
+def test_only_forward(clock, wrong):
+    """A monotonic clock is not put back."""
+    with pytest.raises(ValueError, match="positive number of seconds"):
+        clock.advance(wrong)
+
+
+def test_who_is_told(clock, backend, elsewhere):
+    """Those who want to know are told of each step, for as long as they want to; waiters do."""
+    steps = []
+    forget = clock.on_move(lambda: steps.append(clock()))
+    clock.advance(1)
+    clock.advance(1)
+    forget()
+    clock.advance(1)
+    assert len(steps) == 2
+    with backend.lock("x", auto_renew=False):
+        waiter = elsewhere(lambda: backend.lock("x").acquire(timeout=5))
+        assert len(clock._moved) == 1
+        clock.advance(6)
+        assert waiter.result(20) is False
+    assert clock._moved == []
+
+
+def test_leases(clock, backend):
+    """A lease ends when its time has passed; what is listed says so as well."""
+    held = take(backend, auto_renew=False)
+    clock.advance(9)
+    [listed] = backend.held()
+    assert 0 < listed.ttl <= 1
+    assert 0 < held.remaining <= 1
+    assert not held.lost
+    clock.advance(2)
+    assert held.lost
+    assert backend.held() == []
+    assert backend.lock("x").acquire(blocking=False)
+
+
+def test_what_is_renewed(clock, backend):
+    """A lock that is renewed outlasts any number of steps, each shorter than the lease."""
+    held = take(backend)
+    for _ in range(10):
+        clock.advance(6)
+        assert held.remaining > 9
+    clock.advance(2)
+    assert held.remaining < 9  # not before it is due
+    held.release()
+
+
+def test_stopped_for_too_long(clock, backend, caplog):
+    """A step beyond the lease is a process that was stopped for so long: its holders learn of the loss at once."""
+    told = threading.Event()
+    held = take(backend, on_lost=lambda _lock: told.set())
+    with caplog.at_level(logging.WARNING, "django_redlock"):
+        clock.advance(11)
+        assert told.wait(20)
+    assert held.lost
+
+
+def test_another_clock(clock, backend, unique):
+    """Locks on other clocks are not touched: neither ended nor renewed."""
+    with LocMemBackend(f"{unique} other", ttl=100).lock("x") as other:
+        before = other.remaining
+        clock.advance(80)
+        assert not other.lost
+        assert other.remaining < before
+
+
+def test_waiters_give_up(clock, backend, elsewhere):
+    """Who waits for a minute has waited for a minute, in no time."""
+    held = take(backend, ttl=100)
+    waiter = elsewhere(lambda: backend.lock("x").acquire(timeout=600))
+    for _ in range(9):
+        clock.advance(60)
+    assert not waiter.done()
+    clock.advance(61)
+    assert waiter.result(20) is False
+    held.release()
+
+
+def test_waiters_take_over(clock, backend, elsewhere):
+    """Who waits gets the lock when the lease in the way has ended."""
+    take(backend, ttl=100, auto_renew=False)
+    waiter = elsewhere(lambda: backend.lock("x").acquire())
+    clock.advance(101)
+    assert waiter.result(20) is True
+
+
+def test_asyncio(clock, backend):
+    """Tasks that wait follow it too."""
+
+    async def run():
+        held = backend.lock("x", ttl=100, auto_renew=False)
+        await held.aacquire()
+        patient = asyncio.create_task(backend.lock("x").aacquire(timeout=600))
+        hurried = asyncio.create_task(backend.lock("x").aacquire(timeout=50))
+        both_wait = partial(poll, lambda: backend.describe("x").waiters == 2, timeout=20, what="two waiters")
+        await asyncio.to_thread(both_wait)
+        async with asyncio.timeout(20):
+            clock.advance(60)
+            assert await hurried is False
+            clock.advance(60)
+            assert await patient is True
+
+    asyncio.run(run())
+    assert clock._moved == []
+
+
+def test_semaphores(clock, backend):
+    """Each permit ends by itself."""
+    permits = [backend.semaphore("s", limit=2, auto_renew=False) for _ in range(3)]
+    assert permits[0].acquire(blocking=False)
+    clock.advance(6)
+    assert permits[1].acquire(blocking=False)
+    assert not permits[2].acquire(blocking=False)
+    clock.advance(6)
+    assert permits[2].acquire(blocking=False)
+    assert [permit.lost for permit in permits] == [True, False, False]

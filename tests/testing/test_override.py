@@ -1,0 +1,266 @@
+"""`override_locks`, `assert_locked` and what a test can have happen, without pytest's help."""
+
+import asyncio
+import threading
+import unittest
+
+import pytest
+from django.test import SimpleTestCase, override_settings
+
+from django_redlock import lock, locks
+from django_redlock.backends.dummy import DummyBackend
+from django_redlock.backends.locmem import LocMemBackend, _spaces
+from django_redlock.decorators import locked
+from django_redlock.errors import LockLost, LockNotAcquired, LockUnavailable
+from django_redlock.signals import lock_lost
+from django_redlock.testing import Clock, Rehearsal, assert_locked, assert_not_locked, override_locks
+
+REDIS = "django_redlock.backends.redis.RedisBackend"
+DOWN = "redis://127.0.0.1:1/0"
+
+
+@pytest.fixture(autouse=True)
+def configured(settings):
+    """A project whose stores are not there when its tests run."""
+    settings.REDLOCK = {
+        "default": {"BACKEND": REDIS, "LOCATION": DOWN, "OPTIONS": {"ttl": 7, "max_ttl": 70, "blocking_timeout": 3}},
+        "payments": {"BACKEND": REDIS, "LOCATION": DOWN, "KEY_PREFIX": "payments"},
+        "unknown": {"BACKEND": REDIS, "LOCATION": "what the environment names"},
+    }
+    yield
+    locks.reset()
+
+
+@locked("report", blocking=False)
+def report():
+    return "written"
+
+
+class TestOverriding:
+    def test_every_alias(self):
+        """Locks of every alias are in memory, apart from each other, with the times of the settings."""
+        with override_locks() as rehearsal, lock("x"):
+            assert isinstance(rehearsal, Rehearsal)
+            assert all(isinstance(locks[alias], LocMemBackend) for alias in ("default", "payments", "unknown"))
+            assert_locked("x")
+            assert_not_locked("x", using="payments")
+            assert (locks["default"].ttl, locks["default"].max_ttl) == (7, 70)
+            assert locks["default"].blocking_timeout == 3
+            with pytest.raises(ValueError, match="70 s at most"):
+                lock("y", ttl=71)
+        with pytest.raises(LockUnavailable):
+            lock("x").acquire()
+
+    def test_isolated(self):
+        """Each has locks of its own; nothing is left behind."""
+        with override_locks():
+            held = lock("x")
+            held.acquire()
+            with override_locks():
+                assert_not_locked("x")
+            assert_locked("x")
+            held.release()
+        assert not [where for where in _spaces if where.startswith("rehearsal ")]
+
+    def test_without_settings(self):
+        """No `REDLOCK` is needed for it."""
+        with override_settings(REDLOCK=None), override_locks(), lock("x"):
+            assert_locked("x")
+
+    def test_dummy(self):
+        """No locks: everything is granted, nothing is held."""
+        with override_locks("dummy"), lock("x"), lock("x"):
+            assert isinstance(locks["default"], DummyBackend)
+            assert_not_locked("x")
+
+    def test_other_kind(self):
+        """A kind that does not exist is an error at once."""
+        with pytest.raises(ValueError, match="'locmem' or 'dummy', not 'redis'"):
+            override_locks("redis")
+
+    def test_function(self):
+        """A decorator of functions, sync and async; `kwarg_name` hands over what was made."""
+
+        @override_locks(kwarg_name="redlock")
+        def test(redlock):
+            redlock.refuse_next()
+            with pytest.raises(LockNotAcquired):
+                report()
+            return report()
+
+        @override_locks(kwarg_name="redlock")
+        async def atest(redlock):
+            redlock.break_next()
+            with pytest.raises(LockUnavailable):
+                await lock("x").aacquire()
+            async with lock("x"):
+                assert_locked("x")
+            return assert_not_locked("x")
+
+        assert test() == "written"
+        assert asyncio.run(atest()) is None
+
+    @pytest.mark.parametrize("base", [unittest.TestCase, SimpleTestCase])
+    def test_class(self, base):
+        """A decorator of test cases, Django's and the standard library's: each test by itself."""
+
+        @override_locks(attr_name="redlock")
+        class Tests(base):
+            def setUp(self):
+                lock("before").acquire()
+
+            def test_one(self):
+                assert_locked("before")
+                assert_not_locked("held")
+                lock("held").acquire()
+                self.redlock.advance(8)
+                assert_not_locked("before")
+
+            test_two = test_one
+
+        result = unittest.TestResult()
+        unittest.defaultTestLoader.loadTestsFromTestCase(Tests).run(result)
+        assert (result.testsRun, result.failures, result.errors) == (2, [], [])
+
+    def test_changing_caches(self):
+        """Backends that are built anew in the middle of a test go on with what was held and planned."""
+        with override_locks() as rehearsal, lock("x"):
+            rehearsal.refuse_next()
+            locks.reset()
+            assert_locked("x")
+            assert not lock("y").acquire()
+
+
+class TestAsserting:
+    def test_messages(self):
+        """What fails says what is held instead, and by whom."""
+        with override_locks(), lock("x", owner="me"):
+            assert assert_locked("x").owner.label == "me"
+            with pytest.raises(AssertionError, match=r"lock 'y' on 'default' is not held \(what is: 'x'\)"):
+                assert_locked("y")
+            with pytest.raises(AssertionError, match=r"lock 'x' on 'default' is held by .*me"):
+                assert_not_locked("x")
+        with override_locks(), pytest.raises(AssertionError, match=r"\(what is: none\)"):
+            assert_locked("y")
+
+    def test_real_store(self, settings, redis_url):
+        """They ask whatever store there is."""
+        settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}}}
+        assert_not_locked("x")
+        with lock("x"):
+            assert_locked("x")
+
+
+class TestHappenings:
+    @pytest.fixture
+    def rehearsal(self):
+        with override_locks() as rehearsal:
+            yield rehearsal
+
+    def test_refused(self, rehearsal):
+        """The next acquire is refused, whatever it would wait for and whether it waits; then all is as before."""
+        rehearsal.refuse_next("x*")
+        assert lock("y").acquire(blocking=False)
+        assert rehearsal.planned == [("x*", "refused")]
+        with pytest.raises(LockNotAcquired) as refused, lock("x1", blocking_timeout=1000):
+            pass
+        assert refused.value.retry_after == 7
+        assert "the test" in str(refused.value)
+        assert rehearsal.planned == []
+        assert lock("x1").acquire(blocking=False)
+
+    def test_refused_async(self, rehearsal):
+        """The same for coroutines."""
+        rehearsal.refuse_next()
+        assert asyncio.run(lock("x").aacquire(timeout=1000)) is False
+
+    def test_lost(self, rehearsal):
+        """The next acquire gets the lock and has lost it: the handle knows, the store has forgotten, all are told."""
+        told, signalled = threading.Event(), threading.Event()
+
+        def hear(**_kwargs):
+            signalled.set()
+
+        lock_lost.connect(hear)
+        rehearsal.lose_next()
+        with lock("x", on_lost=lambda _lock: told.set()) as held:
+            assert held.lost
+            assert not held.owned()
+            with pytest.raises(LockLost):
+                held.check()
+            assert lock("x").acquire(blocking=False)
+        assert told.wait(20)
+        assert signalled.wait(20)
+        lock_lost.disconnect(hear)
+
+    def test_lost_unnoticed(self, rehearsal):
+        """Work that doesn't look learns of it at its end; for coroutines too."""
+        rehearsal.lose_next()
+        with pytest.raises(LockLost):
+            report()
+
+        async def work():
+            async with lock("x"):
+                pass
+
+        rehearsal.lose_next()
+        with pytest.raises(LockLost):
+            asyncio.run(work())
+
+    def test_broken(self, rehearsal):
+        """The next acquire finds the store down, and takes nothing."""
+        rehearsal.break_next()
+        with pytest.raises(LockUnavailable) as failed:
+            lock("x").acquire()
+        assert failed.value.name == "x"
+        assert_not_locked("x")
+
+    def test_broken_for_a_while(self, rehearsal):
+        """All that is asked of the store fails, naming the lock; a lease outlives that, if it is not too long."""
+        with lock("x") as held:
+            with rehearsal.broken():
+                for ask in (held.extend, held.locked, lock("x").acquire, lambda: locks["default"].describe("x")):
+                    with pytest.raises(LockUnavailable) as failed:
+                        ask()
+                    assert failed.value.name == "x"
+                with pytest.raises(LockUnavailable):
+                    locks["default"].held()
+                with pytest.raises(LockUnavailable):
+                    asyncio.run(lock("x").aacquire())
+                rehearsal.advance(4)
+                assert not held.lost
+            held.extend()
+        with pytest.raises(LockLost), lock("x"), rehearsal.broken():
+            rehearsal.advance(8)
+
+    def test_in_order(self, rehearsal):
+        """What is planned happens in the order in which it was planned, to the names that it was planned for."""
+        rehearsal.break_next("a")
+        rehearsal.refuse_next()
+        assert lock("b").acquire() is False
+        rehearsal.refuse_next("a")
+        with pytest.raises(LockUnavailable):
+            lock("a").acquire()
+        assert lock("a").acquire() is False
+        assert lock("a").acquire()
+
+    def test_dummy(self):
+        """Without locks things can happen too."""
+        with override_locks("dummy") as rehearsal:
+            rehearsal.refuse_next()
+            assert not lock("x").acquire()
+            rehearsal.lose_next()
+            with lock("x", on_lost="warn") as held:
+                assert held.lost
+
+    def test_without_settings(self):
+        """Code that is handed a backend gets one from the rehearsal itself."""
+        rehearsal = Rehearsal()
+        backend = rehearsal.backend(ttl=5)
+        rehearsal.refuse_next()
+        assert not backend.lock("x").acquire()
+        assert backend.lock("x").acquire()
+        assert isinstance(backend.clock, Clock)
+        rehearsal.advance(6)
+        assert not backend.lock("x").locked()
+        assert not Rehearsal().backend().lock("x").locked()

@@ -1,0 +1,229 @@
+"""The pytest plugin, in test runs of their own: whole pytest processes of projects with Django and without."""
+
+import os
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = """
+REDLOCK = {
+    "default": {
+        "BACKEND": "django_redlock.backends.redis.RedisBackend",
+        "LOCATION": "redis://127.0.0.1:1/0",
+        "OPTIONS": {"ttl": 7},
+    },
+}
+INSTALLED_APPS = ["django_redlock"]
+"""
+CODE = """
+from django_redlock import lock
+from django_redlock.errors import LockNotAcquired
+
+
+def report():
+    try:
+        with lock("report", blocking_timeout=60) as held:
+            held.check()
+            return "written"
+    except LockNotAcquired:
+        return "somebody is at it"
+"""
+
+
+@pytest.fixture
+def run(pytester, monkeypatch):
+    """`run(tests, *arguments)`: pytest on a file of tests, beside the code and, unless told otherwise, settings."""
+    for name in [name for name in os.environ if name.startswith(("PYTEST_", "DJANGO_SETTINGS", "COV_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    def go(tests, *arguments, django=True):
+        if django:
+            monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "project_settings")
+            pytester.makepyfile(project_settings=SETTINGS, code=CODE)
+        pytester.makepyfile(test_it=tests)
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+
+    return go
+
+
+def test_is_installed():
+    """pytest finds it by its entry point."""
+    # As pytest looks: of an installed package and what a build has left in our tree, either may have it.
+    values = [point.value for each in distributions() for point in each.entry_points if point.group == "pytest11"]
+    assert "django_redlock.testing.helpers.plugin" in values, "install the package anew: pip install -e ."
+
+
+def test_fixtures(run):
+    """Locks in memory, isolated by test; what happens to them; asserts that say who holds; a clock."""
+    done = run("""
+        import pytest
+        from code import report
+        from django_redlock import lock
+        from django_redlock.errors import LockLost, LockUnavailable
+        from django_redlock.testing import assert_locked, assert_not_locked
+
+        pytestmark = pytest.mark.usefixtures("redlock")
+
+        @pytest.mark.parametrize("turn", [1, 2])
+        def test_isolated(turn):
+            assert_not_locked("left behind")
+            lock("left behind").acquire()
+            assert_locked("left behind")
+
+        def test_happenings(redlock):
+            redlock.refuse_next("report")
+            assert report() == "somebody is at it"
+            redlock.lose_next()
+            with pytest.raises(LockLost):
+                report()
+            redlock.break_next()
+            with pytest.raises(LockUnavailable):
+                report()
+            assert report() == "written"
+
+        def test_time(redlock_clock):
+            held = lock("x", auto_renew=False)
+            held.acquire()
+            redlock_clock.advance(8)
+            assert held.lost
+
+        def test_that_fails():
+            assert_locked("x")
+    """)
+    done.assert_outcomes(passed=4, failed=1)
+    done.stdout.fnmatch_lines(["*AssertionError: lock 'x' on 'default' is not held (what is: none)"])
+
+
+def test_dummy_and_coroutines(run):
+    """No locks at all, for another test of the same run; coroutines as well."""
+    done = run(
+        """
+        from django_redlock import lock
+
+        def test_dummy(redlock_dummy):
+            with lock("x"), lock("x"):
+                pass
+
+        async def test_coroutine(redlock):
+            redlock.refuse_next()
+            assert not await lock("x").aacquire()
+            async with lock("x"):
+                pass
+    """,
+        "-o",
+        "asyncio_mode=auto",
+    )
+    done.assert_outcomes(passed=2)
+
+
+def test_with_xdist(run):
+    """In the processes of pytest-xdist."""
+    done = run(
+        """
+        import pytest
+        from django_redlock import lock
+
+        @pytest.mark.parametrize("turn", range(8))
+        def test_one(redlock, turn):
+            assert lock("x").acquire(blocking=False)
+    """,
+        "-n2",
+    )
+    done.assert_outcomes(passed=8)
+
+
+def test_without_settings(run):
+    """Without Django's settings the fixture has a backend for code that is handed one."""
+    done = run(
+        """
+        def test_backend(redlock):
+            backend = redlock.backend(ttl=5)
+            redlock.refuse_next()
+            assert not backend.lock("x").acquire()
+            with backend.lock("x"):
+                redlock.advance(3)
+    """,
+        "-p",
+        "no:django",
+        django=False,
+    )
+    done.assert_outcomes(passed=1)
+
+
+def test_brings_nothing_along(run):
+    """A project that doesn't use it gets neither Django nor a client library imported, and no warning."""
+    done = run(
+        """
+        import sys
+
+        def test_imports():
+            assert "django_redlock.testing.helpers.plugin" in sys.modules
+            loaded = {name.partition(".")[0] for name in sys.modules}
+            assert not loaded & {"django", "asgiref", "redis", "celery", "kazoo"}
+            assert not {"django_redlock.core", "django_redlock.backends", "django_redlock.handler"} & set(sys.modules)
+    """,
+        "-p",
+        "no:django",
+        "-p",
+        "no:asyncio",
+        "-W",
+        "error",
+        django=False,
+    )
+    done.assert_outcomes(passed=1)
+    done.stdout.no_fnmatch_line("*warning*")
+
+
+def test_conformance_suite_is_rewritten(run):
+    """With the plugin loaded, the suite for backends still says what it compared."""
+    done = run(
+        """
+        import pytest
+        from django_redlock.backends.dummy import DummyBackend
+        from django_redlock.testing.conformance import LockConformance
+
+        class TestDummy(LockConformance):
+            @pytest.fixture
+            def new_backend(self):
+                return DummyBackend
+    """,
+        "-p",
+        "no:django",
+        "-k",
+        "test_excludes and sync",
+        django=False,
+    )
+    assert done.ret == 1
+    done.stdout.fnmatch_lines(["E *assert not True*", "E *where True = *"])
+
+
+def test_unittest(run, pytester):
+    """`manage.py test`'s kind of tests need no pytest: the standard library's runner, on Django's test cases."""
+    pytester.makepyfile(project_settings=SETTINGS, code=CODE)
+    pytester.makepyfile(
+        test_case="""
+        import os, sys
+        os.environ["DJANGO_SETTINGS_MODULE"] = "project_settings"
+        import django
+        django.setup()
+        from django.test import SimpleTestCase
+        from code import report
+        from django_redlock.testing import assert_not_locked, override_locks
+
+        @override_locks(attr_name="redlock")
+        class Tests(SimpleTestCase):
+            def test_refused(self):
+                self.redlock.refuse_next()
+                self.assertEqual(report(), "somebody is at it")
+                assert_not_locked("report")
+                self.assertNotIn("pytest", sys.modules)
+    """
+    )
+    done = pytester.run(sys.executable, "-m", "unittest", "test_case")
+    assert done.ret == 0, done.stderr.str()
