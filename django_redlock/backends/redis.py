@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.flows.scattered import Scattered
 from ..core.flows.single import SingleNode
 from ..core.requests import Flow
 from .base import Listing
 from .checkup import health
 from .looking import force_release, listing
+from .nodes import ClusterNode
 from .server import ServerBackend
 
 
@@ -28,7 +30,8 @@ class RedisBackend(ServerBackend):
             raise ValueError(f"LOCATION of {type(self).__name__} is one URL, not {location!r}")
         super().__init__([location], **options)
         self.location = location
-        self.rule = SingleNode(self.clock, self._guard())
+        rule = Scattered if isinstance(self.nodes[0], ClusterNode) else SingleNode
+        self.rule = rule(self.clock, self._guard())
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         return listing(self.key_prefix, pattern, limit, max_keys)

@@ -58,6 +58,11 @@ def keys_for(prefix: bytes, name: bytes) -> Keys:
     return Keys(lock, lock + b":waiters", lock + b":wake", lock + b":fence")
 
 
+def hash_tag(key: bytes) -> bytes:
+    """What decides in which slot of a Redis Cluster our ``key`` is."""
+    return key.partition(b"{")[2].partition(b"}")[0]
+
+
 def stripe_name(name: str, index: int) -> str:
     """The name of one stripe of ``name``: all of them have the same hash tag."""
     return f"{{{name}}}#{index}"

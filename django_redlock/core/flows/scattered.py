@@ -1,0 +1,135 @@
+"""A Redis Cluster's word: as one node's, but locks that are taken together may be in different slots.
+
+No script could take them all then. They are taken slot by slot, in the same order by everybody; who finds one taken
+gives back what it has, and waits holding nothing. So nobody waits for one who waits. And of those who try for some of
+the same locks at once, the one that has come furthest meets nobody but a holder: somebody always gets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import LockError
+from ..keys import Keys, hash_tag
+from ..lease import Claim, Lease, Refusal, valid_until
+from ..primitives import Primitive
+from ..replies import outcome_of, trouble
+from ..requests import Batch, Fault, Flow, Run, Signal, Sleep
+from ..scripts import script
+from .single import LAST_TRY, PATIENCE, QUEUE, SingleNode, ask, unlisted
+
+_LEAVE = script("leave")
+
+
+def by_slot(claim: Claim) -> list[Claim]:
+    """The claim, a part for each hash tag, in the order in which everybody takes them."""
+    if not claim.every:
+        return [claim]
+    tags: dict[bytes, list[Keys]] = {}
+    for place in claim.places:
+        tags.setdefault(hash_tag(place.lock), []).append(place)
+    return [claim._replace(keys=places[0], others=tuple(places[1:])) for _, places in sorted(tags.items())]
+
+
+class Scattered(SingleNode):
+    """The rule for a Redis Cluster."""
+
+    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+        """`SingleNode.acquire`; of several slots all or none."""
+        if len(by_slot(claim)) == 1:
+            return (yield from super().acquire(primitive, claim, deadline))
+        wait, listed = QUEUE if deadline > self.clock() else 0, -1
+        while True:
+            claim = claim.again()  # what was undone must not be asked for again
+            parts = by_slot(claim)
+            leases, refusal = yield from self._round(primitive, parts, wait)
+            if refusal is None:
+                return (yield from self._together(primitive, claim, parts, leases))
+            which = len(leases)
+            if listed not in (-1, which):
+                yield self._leave(parts[listed])
+            listed, left = which, deadline - self.clock()
+            if left <= 0:
+                return refusal
+            if unlisted(wait, left):
+                wait = -QUEUE
+                continue
+            pause = min(left, refusal.remaining + 0.001, PATIENCE)
+            signal, *more = primitive.signals(parts[which], refusal)
+            if isinstance((yield Signal(signal, pause, more=more)), Fault):
+                yield Sleep(min(left, 0.05))
+            wait = LAST_TRY if pause == left else -QUEUE
+
+    def _round(
+        self, primitive: Primitive, parts: Sequence[Claim], wait: int
+    ) -> Flow[tuple[list[Lease], Refusal | None]]:
+        """Ask one slot after another; when one refuses, or can't be asked, what was got is given back."""
+        leases: list[Lease] = []
+        for part in parts:
+            start = self.clock()
+            reply = yield from ask(self._take(primitive, part, wait))
+            outcome = None if isinstance(reply, Fault) else outcome_of(part, reply, start)
+            if isinstance(outcome, Lease):
+                leases.append(outcome)
+                continue
+            if leases:
+                yield Batch([primitive.free(lease.claim) for lease in leases])
+            if outcome is None:
+                raise trouble(part.name, reply)
+            return leases, outcome
+        return leases, None
+
+    def _together(
+        self, primitive: Primitive, claim: Claim, parts: Sequence[Claim], leases: Sequence[Lease]
+    ) -> Flow[Lease]:
+        """One lease in place of all: it is as old as the oldest, and of the fencing tokens the largest is for all."""
+        token = max(lease.fencing_token for lease in leases)
+        if claim.fencing:
+            replies = yield Batch([primitive.remember(part, token) for part in parts])
+            if faults := [reply for reply in replies if isinstance(reply, Fault)]:
+                yield Batch([primitive.free(part) for part in parts])
+                raise trouble(claim.name, faults[0])
+        return leases[0]._replace(claim=claim, fencing_token=token)
+
+    def _leave(self, part: Claim) -> Batch:
+        waiter = part.family + b" " + part.owner
+        return Batch([Run(_LEAVE, (place.waiters,), (waiter,)) for place in part.places])
+
+    def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
+        """The lease with ``ttl`` from now on, or ``None`` when it is lost. Raises ``LockUnavailable``."""
+        (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
+        if isinstance(outcome, Fault):
+            raise trouble(lease.claim.name, outcome)
+        return outcome
+
+    def extend_many(
+        self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
+    ) -> Flow[list[Lease | Fault | None]]:
+        """The same for many at once: lost when it is in one of the slots, unknown when one of them can't be asked."""
+        start = self.clock()
+        parts = [by_slot(lease.claim) if start < lease.valid_until else [] for lease, _ in leases]
+        runs = [primitive.prolong(part, ttl) for (_, ttl), those in zip(leases, parts, strict=True) for part in those]
+        replies = iter((yield Batch(runs)) if runs else ())
+        outcomes: list[Lease | Fault | None] = []
+        for (lease, ttl), those in zip(leases, parts, strict=True):
+            told = [next(replies) for _ in those]
+            lost = not told or any(reply in (0, -1) for reply in told)
+            fault = next((reply for reply in told if isinstance(reply, Fault)), None)
+            longer = lease._replace(ttl=ttl, valid_until=valid_until(start, ttl))
+            outcomes.append(None if lost else fault or longer)
+        return outcomes
+
+    def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
+        """Free it in all slots; whether it was still held in each. Raises ``LockUnavailable``."""
+        parts = by_slot(claim)
+        if len(parts) == 1:
+            return (yield from super().release(primitive, claim, keep))
+        held, errors = True, []
+        for part in parts:
+            try:
+                held = (yield from super().release(primitive, part.all_attempts(), keep)) and held
+            except LockError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return held
