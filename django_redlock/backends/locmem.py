@@ -8,11 +8,11 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ..core.held import Held, digest, kind_of_mutex, prefix_of
 from ..core.history import MINUTES, OTHERS, WHOLE, Minute, merged, read_minute
-from ..core.keys import name_of
+from ..core.keys import keys_for, name_of
 from ..core.lease import Claim, Lease, Refusal
 from ..core.owner import Owner
 from ..core.primitives import KINDS, MUTEX, Primitive
@@ -33,6 +33,19 @@ class Entry(NamedTuple):
         return digest(self.claim)
 
 
+class Annex(Protocol):
+    """What else is kept under the keys of locks, by others who know what it means: the records of tasks."""
+
+    def places(self) -> list[bytes]: ...
+
+    def look(self, key: bytes, name: str, now: float) -> Held | None: ...
+
+    def evict(self, key: bytes, now: float, digest: str) -> bool: ...
+
+
+Other = TypeVar("Other", bound=Annex)
+
+
 class Space:
     """The locks of one LOCATION."""
 
@@ -41,6 +54,7 @@ class Space:
         self.held: dict[str, list[Entry]] = {}
         self.queues: defaultdict[str, deque[tuple[Claim, Callable[[], Any]]]] = defaultdict(deque)
         self.fence = 0
+        self.annex: Any = None  # an `Annex`
         self.minutes: dict[int, dict[str, str]] = {}  # see `core.history`
 
     def live(self, name: str, now: float) -> list[Entry]:
@@ -142,6 +156,13 @@ class LocMemBackend(PlainBackend):
         """Forget every lock of this location, as a Redis that was flushed."""
         _spaces.pop(self._where, None)
 
+    def annexed(self, make: Callable[[], Other]) -> Other:
+        """What others keep beside these locks, made if there is nothing yet: listed, released and cleared with them."""
+        space = self._space
+        with space.mutex:
+            space.annex = kept = space.annex or make()
+        return kept
+
     def attempt(self, claim: Claim) -> Lease | Refusal:
         return self.attempt_as(MUTEX, claim)
 
@@ -198,7 +219,8 @@ class LocMemBackend(PlainBackend):
             entries = space.live(name, now)
             queue = tuple(Owner.parse(claim.owner) for claim, _ in space.queues.get(name, ()))
         if not entries:
-            return None
+            annex: Annex | None = space.annex
+            return annex.look(keys_for(self._prefix, name.encode()).lock, name, now) if annex else None
         last = max(entry.expires for entry in entries)
         holders = tuple(Owner.parse(entry.claim.owner) for entry in entries)
         return Held(
@@ -215,13 +237,17 @@ class LocMemBackend(PlainBackend):
         )
 
     def names(self) -> Iterable[str]:
-        with self._space.mutex:
-            return list(self._space.held)
+        space = self._space
+        others = [name_of(self._prefix, key) for key in space.annex.places()] if space.annex else []
+        with space.mutex:
+            return [*space.held, *filter(None, others)]
 
     def evict(self, name: str, digest_seen: str) -> bool:
         space, now = self._space, self.clock()
         with space.mutex:
             entries = space.live(name, now)
+            if not entries and space.annex:
+                return bool(space.annex.evict(keys_for(self._prefix, name.encode()).lock, now, digest_seen))
             if not entries or digest_seen not in ("", _digest(entries)):
                 return False
             del space.held[name]

@@ -6,16 +6,17 @@ The scripts ``core/lua/task_*.lua`` again, in Python, on a dict; a test runs bot
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha1
 from typing import Any, NamedTuple
 
 from ..backends.dummy import DummyBackend
-from ..backends.plain import PlainBackend
+from ..backends.locmem import LocMemBackend
 from ..core.flows.single import SingleNode
+from ..core.held import Held, read_held
 from ..core.lease import Seconds
 from ..core.primitives import Primitive
 from ..core.requests import Await, Batch, Call, Run
@@ -34,6 +35,11 @@ class Entry(NamedTuple):
     following: bytes
     life: int
     owner: bytes
+
+    @property
+    def written(self) -> bytes:
+        """As a script would write it."""
+        return b" ".join(b"%d" % part if isinstance(part, int) else part for part in self)
 
     def counts(self, states: bytes, now: int) -> bool:
         """Whether it is in one of these states. One that runs and has a next sending is queued too."""
@@ -69,6 +75,34 @@ class Space:
             self.locks[key][task] = entry
         if not self.locks[key]:
             del self.locks[key]
+
+    def places(self) -> list[bytes]:
+        """The locks that have a record."""
+        with self.changed:
+            return [key for key, entries in self.locks.items() if entries]
+
+    def look(self, key: bytes, name: str, now: float) -> Held | None:
+        """What a record holds, as ``describe.lua`` tells it."""
+        millis = round(now * 1000)
+        with self.changed:
+            entries = self.entries(key, millis)
+        value = [word for task, entry in entries.items() for word in (task, entry.written)]
+        left = max((max(entry.due, entry.life) for entry in entries.values()), default=0) - millis
+        return read_held(name, [b"hash", value, left, 0, _digest(entries).encode()]) if entries else None
+
+    def evict(self, key: bytes, now: float, digest: str) -> bool:
+        """Forget a record, with ``digest`` only if it is still of these tasks; whether there was one."""
+        with self.changed:
+            entries = self.entries(key, round(now * 1000))
+            if not entries or digest not in ("", _digest(entries)):
+                return False
+            del self.locks[key]
+            self.changed.notify_all()
+        return True
+
+
+def _digest(entries: Iterable[bytes]) -> str:
+    return sha1(b"\n".join(sorted(entries)), usedforsecurity=False).hexdigest()
 
 
 def _refused(entry: Entry, now: int) -> list[Any]:
@@ -182,22 +216,22 @@ TWINS: dict[str, Callable[[Space, int, Words, Words], Any]] = {
     "task_bury": _bury,
 }
 
-_spaces: defaultdict[str, Space] = defaultdict(Space)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_spaces.clear)
-
 
 class MemoryStore:
-    """What a flow asks of a store, done on a `Space`. A dummy backend's forgets everything, so that it grants all."""
+    """What a flow asks of a store, done on the `Space` that is annexed to a backend's locks in memory, so that it lists
+    and releases these records too. A dummy backend's forgets everything, so that it grants all.
+    """
 
-    def __init__(self, backend: PlainBackend) -> None:
+    def __init__(self, backend: LocMemBackend | DummyBackend) -> None:
         self.alias = backend.alias
         self.hook = backend.hook
         self.clock = backend.clock
         self.rule: Rule = SingleNode(backend.clock)
         self._backend = backend
-        self._forgets = isinstance(backend, DummyBackend)
-        self._where = f"{backend.location}\0{backend.key_prefix}"
+
+    @property
+    def _space(self) -> Space:
+        return self._backend.annexed(Space) if isinstance(self._backend, LocMemBackend) else Space()
 
     def turnstile_for(self, primitive: Primitive) -> None:
         """None: who waits here looks again when something has changed."""
@@ -213,7 +247,7 @@ class MemoryStore:
         if isinstance(request, Batch):
             return [self._run(run) for run in request.runs]
         if isinstance(request, Await):
-            space = _spaces[self._where]
+            space = self._space
             with space.changed:
                 space.changed.wait(request.seconds)
             return self._run(request.run)
@@ -226,8 +260,8 @@ class MemoryStore:
         return await asyncio.to_thread(self.perform, request)
 
     def _run(self, run: Run) -> Any:
-        space = Space() if self._forgets else _spaces[self._where]
+        space = self._space
         with space.changed:
             answer = TWINS[run.script.name](space, round(self.clock() * 1000), run.keys, run.args)
             space.changed.notify_all()
-        return 1 if self._forgets and answer == 0 else answer
+        return 1 if answer == 0 and isinstance(self._backend, DummyBackend) else answer

@@ -217,6 +217,41 @@ def test_a_foreign_key_is_left_alone(redis_store, redis_server):
         player.play("submit", "a", "1")
 
 
+@pytest.fixture(params=["redis", "memory"])
+def backend(request):
+    return request.getfixturevalue("redis_store") if request.param == "redis" else LocMemBackend("listed")
+
+
+def test_records_are_listed_and_released(backend):
+    """As other locks: by pattern, with task, id and state; by name and by digest, which survives start and renewal."""
+    player = Player(backend if isinstance(backend, RedisBackend) else MemoryStore(backend), "until_executed")
+    player.play("submit", "a", "1")
+    assert backend.held("other:*") == []
+    [queued] = backend.held(player.name)
+    assert (queued.name, queued.kind, queued.owner.extra) == (player.name, "task", {"state": "queued", "task_id": "a"})
+    assert 590 < queued.ttl <= 600
+    player.play("start", "a", "1")
+    player.play("extend", "a", "1")
+    running = backend.describe(player.name)
+    assert running.owner.extra["state"] == "running"
+    assert not backend.force_release(player.name, "0" * 40)
+    assert backend.force_release(player.name, queued.digest)
+    assert backend.held(player.name) == []
+    assert player.play("extend", "a", "1") == 0
+    assert player.play("submit", "b", "1") == "granted"
+
+
+def test_another_task_is_another_holding(backend):
+    """The digest of the one that somebody saw does not release the next."""
+    player = Player(backend if isinstance(backend, RedisBackend) else MemoryStore(backend), "until_executed")
+    player.play("submit", "a", "1")
+    seen = backend.describe(player.name).digest
+    player.play("cancel", "a", "1")
+    player.play("submit", "b", "1")
+    assert not backend.force_release(player.name, seen)
+    assert backend.describe(player.name).owner.extra["task_id"] == "b"
+
+
 def test_process_names_this_process_in_an_owner():
     """The main process finds the record of its dead child by this part of the owner's JSON."""
     assert process(os.getpid()) in describe_owner({"task_id": "x"})
