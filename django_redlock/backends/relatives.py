@@ -11,7 +11,7 @@ from ..core.multilock import MultiLock
 from ..core.primitives import RLOCK, SEMAPHORE, Primitive
 from ..core.rlock import RLock
 from ..core.several import MOST, MULTILOCK, STRIPED
-from ..core.striped import Striped
+from ..core.striped import Striped, check_stripes
 from ..errors import LockNotSupported
 
 L = TypeVar("L", bound=Lock)
@@ -53,10 +53,7 @@ class Relatives:
         `Backend.lock`; ``TypeError`` and ``ValueError`` for ``stripes`` that is no ``int`` from 1 to 256, and when none
         of them is left.
         """
-        if isinstance(stripes, bool) or not isinstance(stripes, int):
-            raise TypeError(f"stripes is an int, not {stripes!r}")
-        if not 1 <= stripes <= MOST:
-            raise ValueError(f"stripes is from 1 to {MOST}, not {stripes}")
+        check_stripes(stripes)
         if not set(range(stripes)) - (left_out := frozenset(without)):
             raise ValueError(f"without leaves none of the {stripes} stripes")
         lock = self._related(Striped, STRIPED, name, options)

@@ -34,6 +34,15 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
+def check_stripes(stripes: int) -> int:
+    """The number of stripes. Raises ``TypeError`` and ``ValueError`` for what is no ``int`` from 1 to 256."""
+    if isinstance(stripes, bool) or not isinstance(stripes, int):
+        raise TypeError(f"stripes is an int, not {stripes!r}")
+    if not 1 <= stripes <= MOST:
+        raise ValueError(f"stripes is from 1 to {MOST}, not {stripes}")
+    return stripes
+
+
 class Surplus(Exception):
     """Two who share a handle were granted a stripe each: the second one's lease is given back."""
 

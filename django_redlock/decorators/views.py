@@ -18,9 +18,10 @@ from django.http.response import HttpResponseBase
 from django.utils.decorators import classonlymethod
 
 from ..core.events import logger
-from ..core.keys import check_name
+from ..core.keys import check_name, stripe_name
 from ..core.lock import Lock
-from ..errors import LockLost, LockNotAcquired, LockNotSupported, LockUnavailable
+from ..core.striped import Striped, check_stripes
+from ..errors import LockLost, LockNotAcquired, LockUnavailable
 from ..handler import DEFAULT_ALIAS, LockOptions, check_options, locks
 from ..naming import namer
 from ..transactions import in_atomic
@@ -52,14 +53,21 @@ def locked_view(
     committed. When it was lost meanwhile they are rolled back, and ``LockLost`` is raised.
 
     Taken by another: status ``on_conflict``, or the response of ``on_conflict(request, error)``. The store can't be
-    asked: 503. Both with ``Retry-After`` in seconds. A name that can't be one: 400. ``stripes=N`` takes any free one of
-    N locks, and raises ``LockNotSupported`` where the backend has none. Raises ``TypeError`` for what is no view, for
-    fields of ``name`` that are no arguments, and for unknown options.
+    asked: 503. Both with ``Retry-After`` in seconds. A name that can't be one: 400.
+
+    ``stripes=N`` takes any free one of N locks; ``request.lock.stripe`` is its index, and ``request.lock.switch()``
+    goes on to another one. When all others are taken, a view that lets ``LockNotAcquired`` pass is answered for as
+    above. ``LockNotSupported`` where the backend has no stripes.
+
+    Raises ``TypeError`` for what is no view, for fields of ``name`` that are no arguments, and for unknown options,
+    ``ValueError`` unless there are 1 to 256 stripes.
     """
     if not isinstance(name, str):
         raise TypeError('locked_view() begins with the name of the lock: @locked_view("stock:{sku}")')
     if not (callable(on_conflict) or (type(on_conflict) is int and 200 <= on_conflict <= 599)):
         raise TypeError(f"on_conflict is an HTTP status or a function of request and error, not {on_conflict!r}")
+    if stripes is not None:
+        check_stripes(stripes)
     check_options("locked_view", options)
     if options.get("blocking", True):
         options.setdefault("blocking_timeout", 0)
@@ -93,16 +101,18 @@ class Guard(NamedTuple):
         # The request is the first argument, whatever the view calls it.
         name = self.name_of(request, *args, **kwargs, request=request)
         try:
-            check_name(name)
+            check_name(name if self.stripes is None else stripe_name(name, self.stripes))
         except ValueError as error:
             raise BadRequest(str(error)) from error
         backend = locks[self.using]
         if self.stripes is None:
             return backend.lock(name, **self.options)
-        striped: Callable[..., Lock] | None = getattr(backend, "striped", None)
-        if striped is None:
-            raise LockNotSupported(name, f"stripes are not supported by {type(backend).__name__}")
-        return striped(name, stripes=self.stripes, **self.options)
+        return backend.striped(name, self.stripes, **self.options)
+
+    def missed(self, request: Any, lock: Lock, error: LockNotAcquired | LockUnavailable) -> bool:
+        """Whether the view has not got ``lock``, or no other stripe of it; else it is an error of another lock."""
+        switched = isinstance(lock, Striped) and lock.token is None and error.name == lock.name
+        return getattr(request, "lock", None) is not lock or switched
 
     def answer(self, request: HttpRequest, error: LockNotAcquired | LockUnavailable) -> Any:
         """The response without a lock; an awaitable, where ``on_conflict`` is a coroutine function."""
@@ -137,35 +147,39 @@ def _protected(view: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
     def call(request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
         with ExitStack() as stack:
             lock = guard.lock_for(request, args, kwargs, set(opted_out))
-            try:
-                request.lock = stack.enter_context(lock)
-            except (LockNotAcquired, LockUnavailable) as error:
-                return guard.answer(request, error)  # type: ignore[no-any-return]
 
             def work() -> HttpResponseBase:
                 response: HttpResponseBase = view(request, *args, **kwargs)
                 _check(lock)
                 return response
 
-            response: HttpResponseBase = _atomic(work, opted_out)()
+            try:
+                request.lock = stack.enter_context(lock)
+                response: HttpResponseBase = _atomic(work, opted_out)()
+            except (LockNotAcquired, LockUnavailable) as error:
+                if not guard.missed(request, lock, error):
+                    raise
+                response = guard.answer(request, error)
             return response
 
     @wraps(view)
     async def acall(request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
         async with AsyncExitStack() as stack:
             lock = guard.lock_for(request, args, kwargs, set(opted_out))
-            try:
-                request.lock = await stack.enter_async_context(lock)
-            except (LockNotAcquired, LockUnavailable) as error:
-                answer = guard.answer(request, error)
-                return await answer if isawaitable(answer) else answer  # type: ignore[no-any-return]
 
             async def work() -> HttpResponseBase:
                 response: HttpResponseBase = await view(request, *args, **kwargs)
                 _check(lock)
                 return response
 
-            response: HttpResponseBase = await _atomic(work, opted_out)()
+            try:
+                request.lock = await stack.enter_async_context(lock)
+                response: HttpResponseBase = await _atomic(work, opted_out)()
+            except (LockNotAcquired, LockUnavailable) as error:
+                if not guard.missed(request, lock, error):
+                    raise
+                answer = guard.answer(request, error)
+                response = await answer if isawaitable(answer) else answer
             return response
 
     wrapper: Any = acall if _is_async(view) else call
