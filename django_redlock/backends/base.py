@@ -49,6 +49,8 @@ class Backend(Relatives):
     alias = ""
     hook: Hook | None = None
     rule: Rule
+    fair: Primitive | None = None  # what keeps the order of arrival
+    unfair = "it does not know who came first"
 
     def __init__(
         self,
@@ -94,14 +96,14 @@ class Backend(Relatives):
 
         ``ttl``: the lease, renewed while held if ``auto_renew``. ``blocking`` and ``blocking_timeout``: what ``with``
         does when another holds it. ``max_hold``: no longer than this in all; ``min_hold``: at least this long, even
-        when released earlier. ``fair``: strictly in order of arrival. ``fencing``: a fencing token that grows whatever
-        the server's clock does. ``owner``: a label or mapping to show beside host, pid and thread. ``on_lost``:
-        ``"raise"``, ``"warn"`` or a callable that gets the lock. Times are seconds.
+        when released earlier. ``fair``: strictly in order of arrival, among those who ask for that. ``fencing``: a
+        fencing token that grows whatever the server's clock does. ``owner``: a label or mapping to show beside host,
+        pid and thread. ``on_lost``: ``"raise"``, ``"warn"`` or a callable that gets the lock. Times are seconds.
         Raises ``TypeError`` and ``ValueError`` for bad values, ``LockNotSupported`` for what this backend can't do.
         """
         keys = self._keys(name)
-        if fair:
-            raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}")
+        if fair and self.fair is None:
+            raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}: {self.unfair}")
         if not blocking and blocking_timeout is not None:
             raise ValueError("can't specify a blocking_timeout for a non-blocking lock")
         if not (on_lost in ("raise", "warn") or callable(on_lost)):
@@ -119,7 +121,7 @@ class Backend(Relatives):
             owner,
             on_lost,
         )
-        return self._make(MUTEX, name, keys, terms)
+        return self._make(self.fair if fair and self.fair else MUTEX, name, keys, terms)
 
     def _make(self, primitive: Primitive, name: str, keys: Keys, terms: Terms) -> Lock:
         return Lock(self, primitive, name, keys, terms)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ..core.held import Held
 from ..core.lease import Claim, Lease, Refusal
-from ..core.primitives import KINDS
+from ..core.primitives import KINDS, MUTEX
 from .plain import PlainBackend
 
 
@@ -15,6 +15,7 @@ class DummyBackend(PlainBackend):
     """Grants everything to everybody, at once. Options are checked as any backend's. Options: `Backend`."""
 
     kinds = KINDS
+    fair = MUTEX
     blocks = False
 
     def attempt(self, claim: Claim) -> Lease | Refusal:

@@ -8,16 +8,20 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ..core.held import Held, digest, kind_of_mutex, prefix_of
+from ..core.held import Held, digest, kind_of_mutex, prefix_of, sharing
 from ..core.history import MINUTES, OTHERS, WHOLE, Minute, merged, read_minute
 from ..core.keys import keys_for, name_of
 from ..core.lease import Claim, Lease, Refusal
+from ..core.line import FAIR
 from ..core.owner import Owner
 from ..core.primitives import KINDS, MUTEX, Primitive
+from ..core.replies import no_upgrade
 from ..core.requests import Flow
 from ..errors import LockError
+from .locmem_line import GONE, Lines, Place
 from .plain import PlainBackend
 
 
@@ -31,6 +35,11 @@ class Entry(NamedTuple):
     @property
     def digest(self) -> str:
         return digest(self.claim)
+
+    @property
+    def owner(self) -> Owner:
+        owner = Owner.parse(self.claim.owner)
+        return sharing(owner, self.primitive.mode) if self.primitive.kind == "rwlock" else owner
 
 
 class Annex(Protocol):
@@ -53,6 +62,7 @@ class Space:
         self.mutex = threading.Lock()
         self.held: dict[str, list[Entry]] = {}
         self.queues: defaultdict[str, deque[tuple[Claim, Callable[[], Any]]]] = defaultdict(deque)
+        self.lines = Lines()
         self.fence = 0
         self.annex: Any = None  # an `Annex`
         self.minutes: dict[int, dict[str, str]] = {}  # see `core.history`
@@ -71,9 +81,14 @@ class Space:
         entries = self.live(claim.name, now)
         if entries and entries[0].primitive.kind != primitive.kind:
             raise LockError(claim.name, f"it is held as a {entries[0].primitive.kind}, not as a {primitive.kind}")
-        others = _in_the_way(entries, claim)
+        others = _in_the_way(entries, primitive, claim)
+        mine = {entry.primitive.mode for entry in entries if _is_mine(entry, claim)}
+        if primitive.mode == "w" and mine == {"r"}:
+            raise no_upgrade(claim.name)
         if not others:
-            return None
+            if mine or not primitive.mode or self.lines.first(primitive, claim, now):
+                return None
+            return Refusal(GONE, entries[0].claim.owner.decode(errors="replace") if entries else "")
         ends = (max if primitive.limit == 1 else min)(entry.expires for entry in others)
         return Refusal(ends - now, others[0].claim.owner.decode(errors="replace"))
 
@@ -81,6 +96,7 @@ class Space:
         """The lease on what nothing is in the way of."""
         kept = [entry for entry in self.live(claim.name, now) if entry.claim.token != claim.token]
         self.held[claim.name] = [*kept, Entry(claim, now + claim.ttl, primitive)]
+        self.lines.leave(claim)
         self.fence = max(self.fence + 1, time.time_ns() // 1000)
         return Lease.granted(claim, now, self.fence)
 
@@ -102,8 +118,12 @@ class Space:
 
     def next_in_line(self, name: str, now: float) -> Callable[[], Any]:
         """What wakes the first waiter, if it would get the lock; call it outside the mutex."""
+        entries = self.live(name, now)
+        if self.lines.alive(name, now):
+            wakes = self.lines.to_wake(name, now, partial(_in_the_way, entries))
+            return lambda: [each() for each in wakes]
         queue = self.queues.get(name)
-        if not queue or _in_the_way(self.live(name, now), queue[0][0]):
+        if not queue or _in_the_way(entries, None, queue[0][0]):
             return _nobody
         wake = queue.popleft()[1]
         if not queue:
@@ -119,11 +139,18 @@ _ANOTHER: dict[str, Callable[[Claim, Claim], bool]] = {
 }
 
 
-def _in_the_way(entries: list[Entry], claim: Claim) -> list[Entry]:
-    """Because of whom ``claim`` can't be granted."""
+def _is_mine(entry: Entry, claim: Claim) -> bool:
+    return bool(claim.holder and entry.claim.holder == claim.holder) or entry.claim.token == claim.token
+
+
+def _in_the_way(entries: list[Entry], wanted: Primitive | None, claim: Claim) -> list[Entry]:
+    """Because of whom ``claim`` can't be granted. ``wanted``: where it makes a difference as what."""
     if not entries:
         return entries
     primitive = entries[0].primitive
+    if wanted is not None and wanted.kind == primitive.kind == "rwlock":
+        others = [entry for entry in entries if entry.claim.holder != claim.holder]
+        return [entry for entry in others if "w" in (entry.primitive.mode, wanted.mode)]
     others = [entry for entry in entries if _ANOTHER[primitive.kind](entry.claim, claim)]
     return others if len(others) >= primitive.limit else []
 
@@ -141,6 +168,7 @@ class LocMemBackend(PlainBackend):
     """Locks of one process. Backends with the same ``location`` and ``key_prefix`` share them. Options: `Backend`."""
 
     kinds = KINDS
+    fair = FAIR
     blocks = False
 
     def __init__(self, location: Any = "", **options: Any) -> None:
@@ -217,12 +245,13 @@ class LocMemBackend(PlainBackend):
         space, now = self._space, self.clock()
         with space.mutex:
             entries = space.live(name, now)
-            queue = tuple(Owner.parse(claim.owner) for claim, _ in space.queues.get(name, ()))
+            waiting = [*space.lines.claims(name), *(claim for claim, _ in space.queues.get(name, ()))]
+            queue = tuple(Owner.parse(claim.owner) for claim in waiting)
         if not entries:
             annex: Annex | None = space.annex
             return annex.look(keys_for(self._prefix, name.encode()).lock, name, now) if annex else None
         last = max(entry.expires for entry in entries)
-        holders = tuple(Owner.parse(entry.claim.owner) for entry in entries)
+        holders = tuple(entry.owner for entry in entries)
         return Held(
             name=name,
             kind=kind_of_mutex(name, holders[0]) if (kind := entries[0].primitive.kind) == "mutex" else kind,
@@ -271,7 +300,33 @@ class LocMemBackend(PlainBackend):
         yield from ()
         return [read_minute(minute * 60.0, [texts.get(name, "")], OTHERS not in texts) for minute, texts in kept]
 
+    def line_up(self, primitive: Primitive, claim: Claim) -> None:
+        space = self._space
+        with space.mutex:
+            space.lines.join(primitive, claim)
+
+    def step_out(self, claim: Claim) -> None:
+        space = self._space
+        with space.mutex:
+            wake = space.next_in_line(claim.name, self.clock()) if space.lines.leave(claim) else _nobody
+        wake()
+
+    def _listen(self, place: Place, wake: Callable[[], Any]) -> Callable[[], None]:
+        """Wake one who stands in line when its turn comes, at once if it has come."""
+
+        def cancel() -> None:
+            place.wake = None
+
+        space = self._space
+        with space.mutex:
+            place.wake = wake
+            now = space.next_in_line(place.claim.name, self.clock())
+        now()
+        return cancel
+
     def subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None]:
+        if place := self._space.lines.place(claim):
+            return self._listen(place, wake)
         space, tickets = self._space, [(part, wake) for part in self._parts(claim)]
 
         def cancel() -> None:
@@ -287,7 +342,9 @@ class LocMemBackend(PlainBackend):
                 passed_on()
 
         with space.mutex:
-            blocked = [ticket for ticket in tickets if _in_the_way(space.live(ticket[0].name, self.clock()), ticket[0])]
+            blocked = [
+                ticket for ticket in tickets if _in_the_way(space.live(ticket[0].name, self.clock()), None, ticket[0])
+            ]
             if claim.every and blocked:
                 tickets = blocked[:1]
             if len(blocked) >= len(tickets):

@@ -54,6 +54,14 @@ class PlainRule:
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """Ask, and while refused wait to be woken, until ``deadline``."""
+        if not primitive.mode:
+            return (yield from self._acquire(primitive, claim, deadline))
+        try:
+            return (yield from self._acquire(primitive, claim, deadline))
+        finally:
+            self._backend.step_out(claim)
+
+    def _acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         backend = self._backend
         while True:
             try:
@@ -64,7 +72,9 @@ class PlainRule:
             left = deadline - backend.clock()
             if isinstance(outcome, Lease) or left <= 0:
                 return outcome
-            yield WakeUp(claim, min(left, outcome.remaining + 0.001))
+            if primitive.mode:
+                backend.line_up(primitive, claim)
+            yield WakeUp(claim, min(left, outcome.remaining + 0.001, primitive.patience))
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
         """The lease with ``ttl`` from now on, or ``None`` when it is lost."""
@@ -134,6 +144,12 @@ class PlainBackend(Backend):
         ``None``: this store wakes nobody, and waiters look again at random intervals.
         """
         return None
+
+    def line_up(self, primitive: Primitive, claim: Claim) -> None:
+        """Remember that ``claim`` waits for its turn, for a store that keeps the order of arrival."""
+
+    def step_out(self, claim: Claim) -> None:
+        """``claim`` waits no longer."""
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         rows = yield from call(self._look_at_all, pattern, limit)

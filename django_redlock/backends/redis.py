@@ -6,6 +6,8 @@ from typing import Any
 
 from ..core.flows.scattered import Scattered
 from ..core.flows.single import SingleNode
+from ..core.line import FAIR
+from ..core.primitives import Primitive
 from ..core.requests import Flow
 from .base import Listing
 from .checkup import health
@@ -24,6 +26,8 @@ class RedisBackend(ServerBackend):
     Options: `ServerBackend`. Source of the algorithm: Redis documentation, "Distributed Locks with Redis", on one
     instance.
     """
+
+    fair: Primitive | None = FAIR
 
     def __init__(self, location: str, **options: Any) -> None:
         if not isinstance(location, str):

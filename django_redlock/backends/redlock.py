@@ -10,6 +10,7 @@ from typing import Any
 from ..core.flows.quorum import Quorum, merged, votes_needed
 from ..core.held import Held
 from ..core.keys import check_name, keys_for
+from ..core.line import READERS_BEHIND_WRITERS
 from ..core.requests import Flow
 from ..errors import LockUnavailable
 from .base import Listing
@@ -29,6 +30,8 @@ class RedlockBackend(ServerBackend):
 
     default_max_ttl = 60.0
     default_quarantine = True
+    order = READERS_BEHIND_WRITERS
+    unfair = "each node sees an order of arrival of its own, and those who are first on a few wait for each other"
 
     def __init__(self, location: Sequence[str], **options: Any) -> None:
         if isinstance(location, str) or not location:

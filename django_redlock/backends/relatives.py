@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from ..core.keys import Keys, stripe_name
+from ..core.line import AS_THEY_CAME, READ, WRITE
 from ..core.lock import Lock
 from ..core.multilock import MultiLock
 from ..core.primitives import RLOCK, SEMAPHORE, Primitive
 from ..core.rlock import RLock
+from ..core.rwlock import RWLock
 from ..core.several import MOST, MULTILOCK, STRIPED
 from ..core.striped import Striped, check_stripes
 from ..errors import LockNotSupported
@@ -18,9 +20,10 @@ L = TypeVar("L", bound=Lock)
 
 
 class Relatives:
-    """What makes them. ``kinds``: those that this backend can keep."""
+    """What makes them. ``kinds``: those that this backend can keep. ``order``: in which waiters stand in line."""
 
     kinds: Collection[str] = ("mutex",)
+    order = AS_THEY_CAME
 
     lock: Callable[..., Lock]
     _keys: Callable[[str], Keys]
@@ -43,6 +46,17 @@ class Relatives:
         if limit < 1:
             raise ValueError(f"limit is 1 at least, not {limit}")
         return self._related(Lock, SEMAPHORE._replace(limit=limit), name, options)
+
+    def rwlock(self, name: str, **options: Any) -> RWLock:
+        """A pair of locks: many may hold ``.read`` at once, each with a lease of its own, or one holds ``.write``.
+
+        A writer that waits lets no new readers in. Options and errors: `Backend.lock`; ``LockError`` for a reader that
+        asks to write.
+        """
+        read, write = (
+            self._related(RLock, side._replace(order=self.order), name, options, fair=True) for side in (READ, WRITE)
+        )
+        return RWLock(read, write)
 
     def striped(self, name: str, stripes: int, *, without: Collection[int] = (), **options: Any) -> Striped:
         """Any free one of ``stripes`` locks, taken in one request: ``.stripe`` says which, from 0.
@@ -79,8 +93,12 @@ class Relatives:
         made._places = [places[name] for name in made.names]
         return made
 
-    def _related(self, handle: type[L], primitive: Primitive, name: str, options: dict[str, Any]) -> L:
+    def _related(
+        self, handle: type[L], primitive: Primitive, name: str, options: dict[str, Any], *, fair: bool = False
+    ) -> L:
         if primitive.kind not in self.kinds:
             raise LockNotSupported(name, f"{type(self).__name__} has no {primitive.kind}")
+        if options.get("fair") and not fair:
+            raise LockNotSupported(name, f"a {primitive.kind} keeps no order of arrival: fair=True is for lock()")
         made = self.lock(name, **options)
         return handle(made._store, primitive, name, made._keys, made._terms)

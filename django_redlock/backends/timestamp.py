@@ -10,7 +10,7 @@ from datetime import timedelta
 from string import Formatter
 from typing import Any
 
-from ..core.flows.single import PATIENCE, SingleNode, ask
+from ..core.flows.single import SingleNode, ask
 from ..core.held import Held, read_held
 from ..core.keys import Keys, check_name, glob_escape, keys_for
 from ..core.lease import Claim, Refusal, Seconds, millis, seconds
@@ -71,8 +71,8 @@ class TimestampRule(SingleNode):
 
     primitive: Timestamp
 
-    def _patience(self, refusal: Refusal) -> float:
-        return PATIENCE if refusal.holder else random.uniform(*POLL)
+    def _patience(self, primitive: Primitive, refusal: Refusal) -> float:
+        return primitive.patience if refusal.holder else random.uniform(*POLL)
 
     def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
         reply = yield from ask(self.primitive.describe(keys, queue))
@@ -98,6 +98,8 @@ class TimestampBackend(RedisBackend):
     """
 
     kinds = ("mutex",)  # the old code knows no others
+    fair = None
+    unfair = "the old code does not stand in line"
 
     def __init__(
         self,

@@ -63,6 +63,8 @@ class ZooKeeperBackend(PlainBackend):
     "Locks" and "Recoverable Errors and the GUID".
     """
 
+    fair = MUTEX  # it is, whether asked for or not
+
     def __init__(
         self,
         location: str,

@@ -15,8 +15,9 @@ from .owner import Owner
 # A task's record: state, run token, sending, end in ms, next sending, its end in ms, owner (as in task_submit.lua).
 _TASK = re.compile(rb"([a-z]+) \S+ \S+ \d+ \S+ \d+ (.*)", re.DOTALL)
 
-# A share: kind, end in ms, holder (as in shared_acquire.lua).
-_SHARE = re.compile(rb"([a-z]+)@\d+ .*", re.DOTALL)
+# A share: kind, end in ms, of a rwlock the mode, holder (as in shared_acquire.lua and rw_acquire.lua).
+_SHARE = re.compile(rb"([a-z]+)@\d+ (?:([rw]) )?.*", re.DOTALL)
+_MODES = {"r": "read", "w": "write"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,11 @@ def kind_of_mutex(name: str, owner: Owner) -> str:
     return "multilock" if "multilock" in owner.extra else "striped" if is_stripe(name) else "mutex"
 
 
+def sharing(owner: Owner, mode: str) -> Owner:
+    """The owner of one side of a rwlock: it says which."""
+    return replace(owner, extra={"mode": _MODES.get(mode, mode), **owner.extra})
+
+
 def _mutex(value: bytes) -> tuple[str, tuple[Owner, ...]]:
     return "mutex", (Owner.parse(split_value(value)[1]),)
 
@@ -84,8 +90,12 @@ def _fields(value: Sequence[bytes]) -> tuple[str, tuple[Owner, ...]]:
         owners = ((Owner.parse(task[2]), task[1].decode()) for task in tasks)
         holders = [replace(owner, extra={"state": state, **owner.extra}) for owner, state in owners]
         return "task", tuple(sorted(holders, key=lambda owner: (owner.extra["state"] != "running", owner.since)))
-    kinds = [found[1].decode() for record in records if (found := _SHARE.fullmatch(record))]
-    return kinds[0] if kinds else "", tuple(Owner.parse(split_value(name)[1]) for name in names)
+    shares = [found for record in records if (found := _SHARE.fullmatch(record))]
+    kind = shares[0][1].decode() if shares else ""
+    known = tuple(Owner.parse(split_value(name)[1]) for name in names)
+    if kind == "rwlock":
+        known = tuple(sharing(owner, share[2].decode()) for owner, share in zip(known, shares, strict=False))
+    return kind, known
 
 
 def _unknown(_value: bytes) -> tuple[str, tuple[Owner, ...]]:

@@ -25,6 +25,10 @@ class Keys(NamedTuple):
     wake: bytes  # list: one element is one wake-up, taken with BLPOP
     fence: bytes  # string: the last fencing token
 
+    def wake_of(self, family: bytes) -> bytes:
+        """The wake-up list of one waiter alone, as `line.lua` has it."""
+        return self.wake + b":" + family
+
 
 def check_name(name: str) -> bytes:
     """The UTF-8 form of a lock's name.

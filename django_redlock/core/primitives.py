@@ -9,6 +9,12 @@ from .lease import Claim, Refusal, millis
 from .requests import Run
 from .scripts import Script, script
 
+# Seconds that a waiter blocks at the longest. Whatever swallows a wake-up, it looks again after that, and who stands in
+# line shows that it is alive.
+PATIENCE = 5.0
+PATIENCE_IN_LINE = 0.4
+_GRACE = {"": 1000, "w": 500, "r": 500}  # ms that it may be late
+
 _YES_NO = (b"0", b"1")
 _FENCE = script("fence_set")
 
@@ -21,6 +27,18 @@ class Primitive(NamedTuple):
     extend: Script
     release: Script
     limit: int = 1  # how many may hold it at once
+    mode: str = ""  # of who waits in line: "w" excludes all others, "r" excludes those only; "": there is no line
+    order: int = 2  # of those in line, as the scripts have it
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a waiter blocks at the longest."""
+        return PATIENCE_IN_LINE if self.mode else PATIENCE
+
+    @property
+    def queue(self) -> int:
+        """Milliseconds for which a waiter is listed as one: until it has surely looked again."""
+        return round(self.patience * 1000) + _GRACE[self.mode]
 
     def take(self, claim: Claim, wait: int = 0, node: int = 0) -> Run:
         """Ask for the lock. ``wait``: as in the script, ms for which to queue when refused."""
@@ -71,4 +89,4 @@ def scripts(family: str) -> tuple[Script, Script, Script]:
 MUTEX = Primitive("mutex", *scripts("mutex"))
 RLOCK = Shared("rlock", *scripts("shared"))
 SEMAPHORE = Shared("semaphore", *scripts("shared"))  # with a limit of its own for each
-KINDS: Collection[str] = ("mutex", "rlock", "semaphore", "striped", "multilock")
+KINDS: Collection[str] = ("mutex", "rlock", "semaphore", "rwlock", "striped", "multilock")

@@ -156,8 +156,9 @@ class Renewal:
             self.forget(orphan.claim.token)
 
 
-def _sort(lock: Holding) -> tuple[int, str, int]:
-    return id(lock._store), lock._primitive.kind, lock._primitive.limit
+def _sort(lock: Holding) -> tuple[int, str, int, str]:
+    primitive = lock._primitive
+    return id(lock._store), primitive.kind, primitive.limit, primitive.mode
 
 
 renewal = Renewal()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import LockError, LockUnavailable
@@ -51,13 +51,30 @@ def outcome_of(claim: Claim, reply: Any, start: float) -> Lease | Refusal:
 
 def trouble(name: str, fault: Fault) -> LockError:
     """The error for a request that got no answer, with its cause chained."""
-    error = fault.error
-    if "WRONGTYPE" in str(error):
-        told = str(error).partition(" script: ")[0]
-        wrong = LockError(name, f"its key holds something that no lock of this kind wrote ({told})")
-        wrong.__cause__ = error
-        return wrong
-    return unavailable(name, "the store can't be asked", {fault.where: error})
+    if error := misused(fault):
+        result = error(name, fault.error)
+        result.__cause__ = fault.error
+        return result
+    return unavailable(name, "the store can't be asked", {fault.where: fault.error})
+
+
+def misused(fault: Fault) -> Callable[[str, Exception], LockError] | None:
+    """What makes the error, where a script has refused what nobody may ask for."""
+    return next((make for word, make in _MISUSE.items() if word in str(fault.error)), None)
+
+
+def _other_kind(name: str, error: Exception) -> LockError:
+    told = str(error).partition(" script: ")[0]
+    return LockError(name, f"its key holds something that no lock of this kind wrote ({told})")
+
+
+def no_upgrade(name: str, error: Exception | None = None) -> LockError:
+    """The error for a reader that asks to write: two of them would wait for each other for ever."""
+    del error
+    return LockError(name, "who reads can't begin to write: release `read` first, or begin with `write`")
+
+
+_MISUSE: Mapping[str, Callable[[str, Exception], LockError]] = {"WRONGTYPE": _other_kind, "UPGRADE": no_upgrade}
 
 
 def unavailable(name: str, reason: str, errors: Mapping[str, Exception]) -> LockUnavailable:

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import NamedTuple
 
 _NUMBERED = re.compile(r"(?<!\S)(\d+) ")
+_USES = re.compile(r"^-- USES (\w+)$", re.MULTILINE)
 
 
 class Script(NamedTuple):
@@ -33,9 +34,13 @@ def _count(source: str, word: str) -> int:
 
 @cache
 def script(name: str) -> Script:
-    """The script ``lua/<name>.lua``. Raises ``FileNotFoundError`` for a name that has none."""
+    """The script ``lua/<name>.lua``, behind the functions that it says it USES.
+
+    Raises ``FileNotFoundError`` for a name that has none.
+    """
     text = resources.files("django_redlock.core").joinpath("lua", f"{name}.lua").read_text("utf-8")
-    return Script.made(name, text.encode(), _count(text, "KEYS"), _count(text, "ARGV"))
+    source = b"".join(script(used).source for used in _USES.findall(text)) + text.encode()
+    return Script.made(name, source, _count(text, "KEYS"), _count(text, "ARGV"))
 
 
 def all_scripts() -> list[Script]:

@@ -15,11 +15,13 @@ sets `one_process`.
 from __future__ import annotations
 
 from .exclusion import ExclusionCases
+from .fairness import FairCases
 from .handles import HandleCases
 from .inspection import InspectionCases
 from .interruptions import ForkCases, InterruptionCases
 from .leases import LeaseCases
 from .multilocks import MultilockCases
+from .readwrite import ReadWriteCases
 from .reentrant import ReentrantCases
 from .semaphores import SemaphoreCases
 from .stripes import StripedCases
@@ -36,6 +38,13 @@ class LockConformance(HandleCases, ExclusionCases, LeaseCases, InterruptionCases
 
 
 class BackendConformance(
-    LockConformance, InspectionCases, ReentrantCases, SemaphoreCases, StripedCases, MultilockCases
+    LockConformance,
+    InspectionCases,
+    FairCases,
+    ReentrantCases,
+    SemaphoreCases,
+    ReadWriteCases,
+    StripedCases,
+    MultilockCases,
 ):
     """All that, what the store says of its locks, and the other kinds of locks, where it has them."""

@@ -6,7 +6,9 @@ import pytest
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.testing.fairness import FairCases
 from django_redlock.testing.multilocks import MultilockCases
+from django_redlock.testing.readwrite import ReadWriteCases
 from django_redlock.testing.reentrant import ReentrantCases
 from django_redlock.testing.semaphores import SemaphoreCases
 from django_redlock.testing.stripes import StripedCases
@@ -38,7 +40,7 @@ class Following(Replicated):
         backend.close()
 
 
-class TestRedlock(ReentrantCases, SemaphoreCases, StripedCases, MultilockCases):
+class TestRedlock(FairCases, ReentrantCases, SemaphoreCases, ReadWriteCases, StripedCases, MultilockCases):
     """On a majority of five nodes."""
 
     @pytest.fixture
@@ -47,7 +49,7 @@ class TestRedlock(ReentrantCases, SemaphoreCases, StripedCases, MultilockCases):
         return functools.partial(RedlockBackend, places, node_timeout=2, ttl=3)  # a vote that is left over ends with it
 
 
-class TestReplica(ReentrantCases, SemaphoreCases, StripedCases, MultilockCases):
+class TestReplica(FairCases, ReentrantCases, SemaphoreCases, ReadWriteCases, StripedCases, MultilockCases):
     """On a primary whose replica must confirm."""
 
     @pytest.fixture

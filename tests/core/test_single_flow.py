@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from django_redlock.core.flows.single import PATIENCE, SingleNode
+from django_redlock.core.flows.single import SingleNode
 from django_redlock.core.keys import keys_for
 from django_redlock.core.lease import Claim, Lease, Refusal, new_token, valid_until
-from django_redlock.core.primitives import MUTEX
+from django_redlock.core.primitives import MUTEX, PATIENCE
 from django_redlock.core.requests import Await, Batch, Fault, Run
 from django_redlock.errors import LockError, LockUnavailable
 

@@ -224,3 +224,29 @@ def test_describe_leaves_out_what_has_ended(redis, acquire, call, keys):
     redis.hset(keys.lock, OTHER + b" x", f"rlock@{now(redis) - 1} me")
     [share, _] = call("describe", (keys.lock, keys.waiters), 0)[1]
     assert share == VALUE
+
+
+def test_newcomers_queue(redis, acquire, keys):
+    """A newcomer that can wait doesn't pass those who queue for what is free; others take it."""
+    permit = {"kind": "semaphore", "limit": 2, "holder": ""}
+    acquire(OTHER, **permit)
+    redis.zadd(keys.waiters, {b"waits": 9e15})
+    assert acquire(wait=6_000, **permit)[:2] == [0, 100]
+    assert acquire(wait=-6_000, **permit) > 0
+    acquire(ttl=1, **permit)
+    while isinstance(granted := acquire(ANOTHER, **permit), list):
+        assert granted[1] <= 1
+
+
+def test_newcomers_have_room(redis, acquire, keys):
+    """With more permits than waiters a newcomer passes nobody."""
+    redis.zadd(keys.waiters, {b"waits": 9e15})
+    assert acquire(wait=6_000, kind="semaphore", limit=2, holder="") > 0
+
+
+def test_holders_do_not_queue(redis, acquire, keys):
+    """The holder of an rlock takes it again whoever waits: they wait for it."""
+    acquire()
+    redis.zadd(keys.waiters, {b"waits": 9e15})
+    assert acquire(OTHER, wait=6_000) > 0
+    assert acquire(wait=6_000) > 0

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ...errors import LockError, LockUnavailable
+from ...errors import LockError
 from ..guard import Guard, served
 from ..held import Held, read_held
 from ..keys import Keys
 from ..lease import Claim, Lease, Refusal, valid_until
 from ..primitives import Primitive
-from ..replies import outcome_of, trouble, unavailable
+from ..replies import misused, outcome_of, trouble, unavailable
 from ..requests import Batch, Fault, Flow, Run, Signal, Sleep, Together
 from ..scripts import script
-from .single import LAST_TRY, PATIENCE, QUEUE, confirmed, putting_back, reseeding, unlisted
+from .single import LAST_TRY, confirmed, putting_back, reseeding, unlisted
 
 BACKOFF = 0.005, 0.05  # seconds, at random: clients that split the vote must not split it again in step
 _DESCRIBE = script("describe")
@@ -39,10 +40,14 @@ def _all(replies: Sequence[Any]) -> bool:
 
 
 class Taken(NamedTuple):
-    """A refused attempt. ``signal``: the node whose wake-up tells of the release; ``None`` after a split vote."""
+    """A refused attempt. ``signal``: the node whose wake-up tells of the release; ``None`` after a split vote.
+
+    Not ``sure``: it may have been a split vote, or others may hold it whose releases this node doesn't hear of.
+    """
 
     refusal: Refusal
     signal: int | None
+    sure: bool = True
 
 
 class Quorum(NamedTuple):
@@ -59,8 +64,8 @@ class Quorum(NamedTuple):
 
         Raises ``LockUnavailable`` with every node's error when a majority can't be asked.
         """
-        wait = QUEUE if deadline > self.clock() else 0
-        while True:
+        wait = primitive.queue if deadline > self.clock() else 0
+        for tries in itertools.count():
             claim = claim.again()
             outcome = yield from self._attempt(primitive, claim, wait)
             left = deadline - self.clock()
@@ -69,9 +74,10 @@ class Quorum(NamedTuple):
             if left <= 0:
                 return outcome.refusal
             if outcome.signal is not None and unlisted(wait, left):
-                wait = -QUEUE
+                wait = -primitive.queue
             else:
-                wait = yield from self._pause(primitive, claim, outcome, left)
+                wait = yield from self._pause(primitive, claim, outcome, left, tries)
+        raise AssertionError
 
     def _attempt(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | Taken]:
         need = votes_needed(self.nodes, primitive.limit)
@@ -93,7 +99,8 @@ class Quorum(NamedTuple):
         faults = {f"node {node}": each for node, each in enumerate(outcomes) if isinstance(each, Fault)}
         if len(faults) > self.nodes - need or (len(grants) >= need and claim.fencing):
             raise _no_quorum(claim.name, faults, self.nodes)
-        return _taken(outcomes, need, any_one=bool(claim.others) and not claim.every)
+        any_one = bool(claim.others) and not claim.every
+        return _taken(outcomes, need, any_one=any_one, several=primitive.limit > 1 or primitive.mode != "")
 
     def _take(self, primitive: Primitive, claim: Claim, wait: int) -> Run:
         run = primitive.take(claim, wait)
@@ -108,18 +115,23 @@ class Quorum(NamedTuple):
         replies = yield Together(asks, lambda got: got.count(1) >= need or None not in got, claim.family)
         return bool(replies.count(1) >= need)
 
-    def _pause(self, primitive: Primitive, claim: Claim, taken: Taken, left: float) -> Flow[int]:
-        """Wait for the holder's release, or after a split vote a random while; what to say at the next attempt."""
+    def _pause(self, primitive: Primitive, claim: Claim, taken: Taken, left: float, tries: int) -> Flow[int]:
+        """Wait for a holder's release, or after a split vote a random while; what to say at the next attempt.
+
+        Where it may be either, a wake-up ends the wait, and without one it gets longer each time.
+        """
         backoff = min(left, self.shuffle(*BACKOFF))
         if taken.signal is None:
             yield Sleep(backoff)
-            return LAST_TRY if backoff == left else -QUEUE
-        pause = min(left, taken.refusal.remaining + 0.001, PATIENCE)
+            return LAST_TRY if backoff == left else -primitive.queue
+        pause = min(left, taken.refusal.remaining + 0.001, primitive.patience)
+        if not taken.sure:
+            pause = min(pause, backoff * 2 ** min(tries, 5))
         signal, *more = primitive.signals(claim, taken.refusal)
         answer = yield Signal(signal, pause, taken.signal, more)
         if isinstance(answer, Fault):
             yield Sleep(backoff)
-        return LAST_TRY if pause == left else -QUEUE
+        return LAST_TRY if pause == left else -primitive.queue
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
         """The lease with ``ttl`` from now on, or ``None`` when it is lost. Raises ``LockUnavailable``."""
@@ -248,19 +260,24 @@ def _agreed(grants: Sequence[tuple[int, Lease]]) -> tuple[list[Lease], list[tupl
     )
 
 
-def _taken(outcomes: Sequence[Any], need: int, *, any_one: bool) -> Taken:
-    """Who is in the way: one holder with a majority, or several with some votes each."""
+def _taken(outcomes: Sequence[Any], need: int, *, any_one: bool, several: bool) -> Taken:
+    """Who is in the way: one holder with a majority, or several with some votes each, as is usual where they may."""
     refusals = {node: each for node, each in enumerate(outcomes) if isinstance(each, Refusal)}
     counted = Counter(each.holder for each in refusals.values()).most_common(1)
     if any_one and refusals:
         return Taken(min(refusals.values()), min(refusals))
-    if not counted or counted[0][1] < need:
+    if not counted or (counted[0][1] < need and not several):
         return Taken(Refusal(0.0, counted[0][0] if counted else ""), None)
+    if several:
+        return Taken(min(refusals.values()), min(refusals), sure=False)
     holder = counted[0][0]
     nodes = [node for node, each in refusals.items() if each.holder == holder]
     return Taken(Refusal(min(refusals[node].remaining for node in nodes), holder), nodes[0])
 
 
-def _no_quorum(name: str, faults: dict[str, Fault], nodes: int) -> LockUnavailable:
+def _no_quorum(name: str, faults: dict[str, Fault], nodes: int) -> LockError:
+    misuse = [fault for fault in faults.values() if misused(fault)]
+    if len(misuse) > nodes // 2:
+        return trouble(name, misuse[0])
     errors = {fault.where or node: fault.error for node, fault in faults.items()}
     return unavailable(name, f"no majority of the {nodes} nodes can be asked", errors)

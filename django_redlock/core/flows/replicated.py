@@ -17,7 +17,7 @@ from ..lease import Claim, Lease, Refusal, valid_until
 from ..primitives import Primitive
 from ..replies import outcome_of, trouble
 from ..requests import Confirmed, Fault, Flow, Run, Signal, Sleep
-from .single import LAST_TRY, PATIENCE, QUEUE, SingleNode, confirmed, reseeding, unlisted
+from .single import LAST_TRY, SingleNode, confirmed, reseeding, unlisted
 
 _ADJUSTMENTS = 3  # times that a primary may tell us of another number of replicas before we give up
 
@@ -49,20 +49,20 @@ class Replicated:
 
         Raises ``LockUnavailable`` also when too few replicas confirmed: what was taken is given back then.
         """
-        wait = QUEUE if deadline > self.clock() else 0
+        wait = primitive.queue if deadline > self.clock() else 0
         while True:
             outcome = yield from self._attempt(primitive, claim, wait)
             left = deadline - self.clock()
             if isinstance(outcome, Lease) or left <= 0:
                 return outcome
             if unlisted(wait, left):
-                wait = -QUEUE
+                wait = -primitive.queue
                 continue
-            pause = min(left, outcome.remaining + 0.001, PATIENCE)
+            pause = min(left, outcome.remaining + 0.001, primitive.patience)
             signal, *more = primitive.signals(claim, outcome)
             if isinstance((yield Signal(signal, pause, more=more)), Fault):
                 yield Sleep(min(left, 0.05))
-            wait = LAST_TRY if pause == left else -QUEUE
+            wait = LAST_TRY if pause == left else -primitive.queue
 
     def _attempt(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | Refusal]:
         for _ in range(_ADJUSTMENTS):

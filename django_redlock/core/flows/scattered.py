@@ -16,7 +16,7 @@ from ..primitives import Primitive
 from ..replies import outcome_of, trouble
 from ..requests import Batch, Fault, Flow, Run, Signal, Sleep
 from ..scripts import script
-from .single import LAST_TRY, PATIENCE, QUEUE, SingleNode, ask, unlisted
+from .single import LAST_TRY, SingleNode, ask, unlisted
 
 _LEAVE = script("leave")
 
@@ -38,7 +38,7 @@ class Scattered(SingleNode):
         """`SingleNode.acquire`; of several slots all or none."""
         if len(by_slot(claim)) == 1:
             return (yield from super().acquire(primitive, claim, deadline))
-        wait, listed = QUEUE if deadline > self.clock() else 0, -1
+        wait, listed = primitive.queue if deadline > self.clock() else 0, -1
         while True:
             claim = claim.again()  # what was undone must not be asked for again
             parts = by_slot(claim)
@@ -52,13 +52,13 @@ class Scattered(SingleNode):
             if left <= 0:
                 return refusal
             if unlisted(wait, left):
-                wait = -QUEUE
+                wait = -primitive.queue
                 continue
-            pause = min(left, refusal.remaining + 0.001, PATIENCE)
+            pause = min(left, refusal.remaining + 0.001, primitive.patience)
             signal, *more = primitive.signals(parts[which], refusal)
             if isinstance((yield Signal(signal, pause, more=more)), Fault):
                 yield Sleep(min(left, 0.05))
-            wait = LAST_TRY if pause == left else -QUEUE
+            wait = LAST_TRY if pause == left else -primitive.queue
 
     def _round(
         self, primitive: Primitive, parts: Sequence[Claim], wait: int

@@ -9,15 +9,12 @@ from ...errors import LockUnavailable
 from ..guard import Guard, served
 from ..held import Held, read_held
 from ..keys import Keys
-from ..lease import DRIFT, Claim, Lease, Refusal, millis, valid_until
+from ..lease import DRIFT, Claim, Lease, Refusal, millis
 from ..primitives import Primitive
 from ..replies import outcome_of, server_time, trouble
 from ..requests import Await, Batch, Fault, Flow, Run
 from ..scripts import Script, script
 
-# Seconds that a waiter blocks at the longest. Whatever swallows a wake-up, it looks again after that.
-PATIENCE = 5.0
-QUEUE = round(PATIENCE * 1000) + 1000  # ms for which a waiter is listed as one: until it has surely looked again
 LAST_TRY = -1
 WORTH_WAITING = 0.05  # seconds
 _DESCRIBE = script("describe")
@@ -57,7 +54,7 @@ def reseeding(primitive: Primitive, claim: Claim, ttl: float, guard: Guard, node
 
 def putting_back(primitive: Primitive, claim: Claim, ttl: float, node: int) -> Run:
     """Take a lock that is held already on a node that hasn't got it; nothing that comes late may undo that."""
-    return primitive.take(claim._replace(ttl=ttl), 0, node)._replace(undo=None)
+    return primitive._replace(order=0).take(claim._replace(ttl=ttl), 0, node)._replace(undo=None)
 
 
 def _prolong(primitive: Primitive, lease: Lease, ttl: float) -> Run:
@@ -87,7 +84,7 @@ class SingleNode(NamedTuple):
         """
         clock = self.clock
         start = clock()
-        wait = QUEUE if deadline > start else 0
+        wait = primitive.queue if deadline > start else 0
         reply = yield from ask(self._take(primitive, claim, wait))
         while True:
             reply = served(reply)
@@ -98,11 +95,11 @@ class SingleNode(NamedTuple):
             if isinstance(outcome, Lease) or left <= 0:
                 return outcome
             if unlisted(wait, left):
-                wait, start = -QUEUE, clock()
+                wait, start = -primitive.queue, clock()
                 reply = yield from ask(self._take(primitive, claim, wait))
                 continue
-            pause = min(left, outcome.remaining + 0.001, self._patience(outcome))
-            wait = LAST_TRY if pause == left else -QUEUE
+            pause = min(left, outcome.remaining + 0.001, self._patience(primitive, outcome))
+            wait = LAST_TRY if pause == left else -primitive.queue
             again = self._take(primitive, claim, wait)
             asked = clock()
             signal, *more = primitive.signals(claim, outcome)
@@ -114,8 +111,8 @@ class SingleNode(NamedTuple):
             else:
                 start = _since(outcome, server_time(reply), asked, start)
 
-    def _patience(self, refusal: Refusal) -> float:
-        return PATIENCE
+    def _patience(self, primitive: Primitive, refusal: Refusal) -> float:
+        return primitive.patience
 
     def _take(self, primitive: Primitive, claim: Claim, wait: int) -> Run:
         run = primitive.take(claim, wait)

@@ -2,7 +2,7 @@
 -- KEYS 1 lock (hash: token and owner -> kind@end in ms holder)  2 waiters  3 fence  4 wake
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait (as mutex_acquire's)  6 kind  7 limit  8 holder
 --   rlock: any number of shares, all of one holder. semaphore: `limit` shares, whoever holds them.
--- Returns as mutex_acquire.
+-- Returns as mutex_acquire; a newcomer that can wait is refused, too, while others queue for all that is free.
 local token, wait, kind, limit, holder = ARGV[1], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]), ARGV[8]
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
@@ -12,14 +12,16 @@ local waiter = string.sub(token, 1, -9) .. ' ' .. ARGV[2] -- the same for all at
 wait = math.abs(wait)
 
 local shares = redis.call('HGETALL', KEYS[1])
-local last, others, first, final, owner = now + ARGV[3], 0, math.huge, 0, ''
+local last, others, first, final, owner, mine = now + ARGV[3], 0, math.huge, 0, '', false
 for i = 1, #shares, 2 do
   local what, ends, who = string.match(shares[i + 1], '^(%l+)@(%d+) (.*)$')
   if what ~= kind then
     return redis.error_reply('WRONGTYPE it is held as a ' .. (what or 'hash') .. ', not as a ' .. kind)
   end
   ends = tonumber(ends)
-  if ends <= now or string.sub(shares[i], 1, #token) == token then
+  local same = string.sub(shares[i], 1, #token) == token
+  mine = mine or ends > now and (same or kind == 'rlock' and who == holder)
+  if ends <= now or same then
     redis.call('HDEL', KEYS[1], shares[i])
   else
     last = math.max(last, ends)
@@ -30,7 +32,9 @@ for i = 1, #shares, 2 do
   end
 end
 
-if others >= limit then
+local room = limit - others
+local turn = mine or queued or wait == 0 or redis.call('ZCOUNT', KEYS[2], now, '+inf') < room
+if room <= 0 or not turn then
   if wait > 1 then
     redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
     redis.call('ZADD', KEYS[2], now + wait, waiter)
@@ -38,7 +42,7 @@ if others >= limit then
   elseif queued then
     redis.call('ZREM', KEYS[2], waiter)
   end
-  return {0, (limit == 1 and final or first) - now, micros, owner}
+  return {0, room > 0 and 100 or (limit == 1 and final or first) - now, micros, owner}
 end
 
 if queued then redis.call('ZREM', KEYS[2], waiter) end

@@ -1,7 +1,8 @@
 -- Take a lock that old code takes with SETNX and a timestamp, or say how long it is in the way. Idempotent per token.
 -- KEYS 1 lock  2 waiters  3 holder (hash: value, token, owner; it speaks of the lock while the lock has that value)
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 wait (as mutex_acquire's)  5 ms in a unit of the value  6 clock skew in ms
--- Returns the server's time in µs; refused {0, lease left in ms, time, owner in the way, empty for old code};
+-- Returns the server's time in µs; refused {0, lease left in ms, time, owner in the way, empty for old code}, as
+--   mutex_acquire also by those who queue for what is free;
 --   an error that begins with WRONGTYPE when the value is no timestamp in that unit.
 local held = redis.call('GET', KEYS[1])
 local clock = redis.call('TIME')
@@ -11,8 +12,9 @@ local waiter = ARGV[1] .. ' ' .. ARGV[2]
 
 local holder = redis.call('HMGET', KEYS[3], 'value', 'token', 'owner')
 local ours = held and held == holder[1]
-if held and not (ours and holder[2] == ARGV[1]) then
-  local left = ours and redis.call('PTTL', KEYS[1]) or -1 -- ours ends to the millisecond
+local mine, left = ours and holder[2] == ARGV[1], 0
+if held and not mine then
+  left = ours and redis.call('PTTL', KEYS[1]) or -1 -- ours ends to the millisecond
   if left >= 0 then
     left = math.max(left, 1)
   else
@@ -23,17 +25,20 @@ if held and not (ours and holder[2] == ARGV[1]) then
     end
     left = math.ceil((math.floor(due) + 1) * unit + skew - now)
   end
-  if left > 0 then
-    if math.abs(wait) > 1 then
-      wait = math.abs(wait)
-      redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
-      redis.call('ZADD', KEYS[2], now + wait, waiter)
-      redis.call('PEXPIRE', KEYS[2], wait + 1000)
-    elseif wait < 0 then
-      redis.call('ZREM', KEYS[2], waiter)
-    end
-    return {0, left, micros, ours and holder[3] or ''}
+end
+if left <= 0 and wait > 0 and not mine and redis.call('ZCOUNT', KEYS[2], now, '+inf') > 0 then
+  left, ours = 100, false -- it is free, and others queue for it, as in mutex_acquire
+end
+if left > 0 then
+  if math.abs(wait) > 1 then
+    wait = math.abs(wait)
+    redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
+    redis.call('ZADD', KEYS[2], now + wait, waiter)
+    redis.call('PEXPIRE', KEYS[2], wait + 1000)
+  elseif wait < 0 then
+    redis.call('ZREM', KEYS[2], waiter)
   end
+  return {0, left, micros, ours and holder[3] or ''}
 end
 
 if wait < 0 then redis.call('ZREM', KEYS[2], waiter) end

@@ -1,0 +1,33 @@
+-- Take a mutex in order of arrival, or say who is in the way. Idempotent per token, as mutex_acquire.
+-- USES line
+-- KEYS 1 lock  2 waiters  3 fence
+-- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait (as mutex_acquire's)  6 order
+--   order: 2 nobody passes those who stand in line, 0 its holder puts it back
+-- Returns as mutex_acquire; refused too while somebody stands in line before: until that one counts as gone.
+local held = redis.call('GET', KEYS[1])
+local clock = redis.call('TIME')
+local micros, wait = clock[1] * 1000000 + clock[2], tonumber(ARGV[5])
+local place = 'w ' .. string.sub(ARGV[1], 1, -9) .. ' ' .. ARGV[2] -- the same for all attempts of one acquire
+
+local left
+if not held then
+  left = ARGV[6] ~= '0' and ahead(place, 'w', math.floor(micros / 1000))
+elseif string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then
+  left = redis.call('PTTL', KEYS[1])
+end
+if left then
+  if math.abs(wait) > 1 then
+    stand(place, micros, math.abs(wait))
+  elseif wait < 0 then
+    leave(place)
+  end
+  local space = held and string.find(held, ' ', 1, true)
+  return {0, left, micros, space and string.sub(held, space + 1) or ''}
+end
+
+if wait < 0 then leave(place) end
+redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])
+if ARGV[4] ~= '1' then return micros end
+local fence = math.max(micros, (tonumber(redis.call('GET', KEYS[3])) or 0) + 1)
+redis.call('SET', KEYS[3], string.format('%.0f', fence), 'PX', 86400000)
+return {1, fence, micros}

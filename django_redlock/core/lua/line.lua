@@ -1,0 +1,65 @@
+-- The line of those who get a lock in order of arrival: functions for the scripts that say so with USES.
+-- KEYS 1 lock  2 waiters: of the script that uses this. Beside them, with the same hash tag:
+--   <lock>:line (zset: mode, space, entry in `waiters` -> µs at which it came; mode w excludes all others, r only those)
+--   <lock>:wake:<24 digits of the token> (list: the wake-up of that waiter alone)
+-- ARGV none
+-- Returns nothing of its own.
+-- Who stands there is alive until its entry in `waiters` lapses, and who comes back within ten seconds has its place still.
+local LINE = KEYS[1] .. ':line'
+
+-- Ms after which whoever stands before `place`, and goes first, counts as gone; nil when nobody does.
+local function ahead(place, mode, now)
+  local rank = 0
+  while true do
+    local each = redis.call('ZRANGE', LINE, rank, rank)[1]
+    if not each or each == place then return nil end
+    local lapses = tonumber(redis.call('ZSCORE', KEYS[2], string.sub(each, 3)))
+    if not lapses then
+      redis.call('ZREM', LINE, each)
+    elseif lapses > now and (mode == 'w' or string.sub(each, 1, 1) == 'w') then
+      return lapses - now
+    else
+      rank = rank + 1
+    end
+  end
+end
+
+-- Be in line, alive for `wait` ms.
+local function stand(place, micros, wait)
+  local now = math.floor(micros / 1000)
+  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - 10000)
+  redis.call('ZADD', KEYS[2], now + wait, string.sub(place, 3))
+  redis.call('PEXPIRE', KEYS[2], wait + 10000)
+  redis.call('ZADD', LINE, 'NX', micros, place)
+  redis.call('PEXPIRE', LINE, wait + 10000)
+end
+
+local function leave(place)
+  redis.call('ZREM', KEYS[2], string.sub(place, 3))
+  redis.call('ZREM', LINE, place)
+end
+
+-- Wake who goes first: all readers up to the first writer, or that writer if the lock is free. Whether there is a line.
+local function wake_line(free)
+  if redis.call('EXISTS', LINE) == 0 then return false end
+  local clock = redis.call('TIME')
+  local now, alive, rank = clock[1] * 1000 + math.floor(clock[2] / 1000), false, 0
+  while true do
+    local each = redis.call('ZRANGE', LINE, rank, rank)[1]
+    if not each then return alive end
+    local lapses = tonumber(redis.call('ZSCORE', KEYS[2], string.sub(each, 3)))
+    if lapses and lapses > now then
+      local writes = string.sub(each, 1, 1) == 'w'
+      if writes and (alive or not free) then return true end
+      local wake = KEYS[1] .. ':wake:' .. string.sub(each, 3, 26)
+      if redis.call('EXISTS', wake) == 0 then
+        redis.pcall('RPUSH', wake, '1')
+        redis.pcall('PEXPIRE', wake, 1000)
+      end
+      if writes then return true end
+      alive = true
+    end
+    rank = rank + 1
+  end
+end
+

@@ -1,0 +1,101 @@
+"""The read-write lock: many read at once, or one writes; each thread or asyncio task for itself."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from functools import wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakKeyDictionary
+
+from .rlock import RLock
+
+if TYPE_CHECKING:
+    _Members = RLock
+else:
+    _Members = object
+
+
+class Side(_Members):
+    """One side of a `RWLock`: has the members of a lock, and is another lock for each thread or asyncio task.
+
+    What it holds and says (``token``, ``remaining``, ``lost``, …) is that of the thread or task which asks. It may take
+    it again, and then has to release it as often. When it ends without that, its lease ends by itself.
+    """
+
+    def __init__(self, model: RLock) -> None:
+        self._model = model
+        self._threads = threading.local()
+        self._tasks: WeakKeyDictionary[asyncio.Task[Any], RLock] = WeakKeyDictionary()
+
+    def _another(self) -> RLock:
+        model = self._model
+        return RLock(model._store, model._primitive, model.name, model._keys, model._terms)
+
+    def _mine(self) -> RLock:
+        if asyncio._get_running_loop() is not None and (task := asyncio.current_task()) is not None:
+            return self._tasks.get(task) or self._tasks.setdefault(task, self._another())
+        mine: RLock | None = getattr(self._threads, "lock", None)
+        if mine is None:
+            mine = self._threads.lock = self._another()
+        return mine
+
+    def __enter__(self) -> Self:
+        self._mine().__enter__()
+        return self
+
+    async def __aenter__(self) -> Self:
+        await self._mine().__aenter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._mine().__exit__(kind, error, tb)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self._mine().__aexit__(kind, error, tb)
+
+    def __repr__(self) -> str:
+        return repr(self._mine())
+
+
+def _forwarded(name: str, member: Any) -> Any:
+    """The same member of whoever it is that calls, not of who looks it up."""
+    if isinstance(member, property):
+        return property(lambda self: getattr(self._mine(), name), doc=member.__doc__)
+    if inspect.iscoroutinefunction(member):
+
+        async def atwin(self: Side, *args: Any, **kwargs: Any) -> Any:
+            return await getattr(self._mine(), name)(*args, **kwargs)
+
+        return wraps(member)(atwin)
+
+    def forward(self: Side, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._mine(), name)(*args, **kwargs)
+
+    return wraps(member)(forward)
+
+
+for _name in dir(RLock):
+    if not _name.startswith("_"):
+        setattr(Side, _name, _forwarded(_name, getattr(RLock, _name)))
+
+
+class RWLock:
+    """A pair of locks of one name: many may hold `read` at once, each with a lease of its own, or one holds `write`.
+
+    Made by ``backend.rwlock(name, …)``; threads and tasks may share it. Each gets its turn as it came, so that neither
+    readers nor writers starve. Who writes may also read, and then go on reading when it has released `write`. Who
+    reads can't begin to write: ``LockError``, at once.
+    """
+
+    def __init__(self, read: RLock, write: RLock) -> None:
+        self.name = read.name
+        self.read = Side(read)
+        self.write = Side(write)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__}.{type(self).__qualname__} object name={self.name!r} at {id(self):#x}>"

@@ -1,0 +1,329 @@
+"""A lock that many may hold to read, or one to write: who excludes whom, who goes first, and who may go on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ..backends.base import Backend
+from ..core.keys import glob_escape
+from ..errors import LockError, LockLost, LockNotAcquired, LockNotHeld, LockNotSupported
+from .exclusion import WAKE
+from .faces import PATIENCE
+from .fixtures import Fixtures, NewBackend, Spawn, eventually, in_child, until_someone_waits
+from .people import InTask, InThread, People, Person
+
+
+class Room:
+    """Counts who is in there."""
+
+    def __init__(self) -> None:
+        self.mutex = threading.Lock()
+        self.readers = self.writers = self.visits = 0
+        self.wrong: list[tuple[int, int]] = []
+
+    def visit(self, *, writes: bool) -> None:
+        with self.mutex:
+            self.writers, self.readers = self.writers + writes, self.readers + (not writes)
+            self.visits += 1
+            if self.writers > 1 or (self.writers and self.readers):
+                self.wrong.append((self.writers, self.readers))
+
+    def leave(self, *, writes: bool) -> None:
+        with self.mutex:
+            self.writers, self.readers = self.writers - writes, self.readers - (not writes)
+
+
+class ReadWriteCases(Fixtures):
+    """rwlock()"""
+
+    @pytest.fixture(params=[InThread, InTask], ids=["sync", "async"])
+    def people(self, request: pytest.FixtureRequest, new_backend: NewBackend) -> Iterator[People]:
+        """Users of a store that has read-write locks. One that hasn't says so, and that is all."""
+        backend = new_backend()
+        if "rwlock" not in backend.kinds:
+            with pytest.raises(LockNotSupported, match="rwlock"):
+                backend.rwlock("x")
+            pytest.skip("no read-write locks here")
+        everybody = People(request.param, backend)
+        yield everybody
+        everybody.close()
+
+    @pytest.fixture
+    def me(self, people: People) -> Person:
+        """One of them."""
+        return people()
+
+    @pytest.fixture
+    def you(self, people: People) -> Person:
+        """Another one."""
+        return people()
+
+    def test_rwlock_readers(self, people: People, me: Person, you: Person, name: str) -> None:
+        """Many read at once, also through one object, and each has a lease of its own; nobody writes meanwhile."""
+        lock = people.backend.rwlock(name)
+        assert me.do(lock.read, "acquire", False)
+        assert you.do(lock.read, "acquire", False)
+        assert me.see(lock.read, "token") != you.see(lock.read, "token")
+        assert not people().do(lock.write, "acquire", False)
+        me.do(lock.read, "release")
+        assert not me.do(lock.read, "owned")
+        assert you.do(lock.read, "owned")
+        assert not people().do(people.backend.rwlock(name).write, "acquire", False)
+        you.do(lock.read, "release")
+        assert eventually(lambda: me.do(lock.write, "acquire", False))
+
+    def test_rwlock_writer(self, people: People, me: Person, you: Person, name: str) -> None:
+        """Who writes is alone; the names of its members are those of a lock."""
+        lock = people.backend.rwlock(name, ttl=20)
+        assert me.do(lock.write, "acquire", False)
+        assert not you.do(lock.read, "acquire", False)
+        assert not you.do(lock.write, "acquire", False)
+        assert you.do(lock.read, "locked")
+        assert you.see(lock.write, "token") is None
+        assert me.see(lock.write, "owner").pid == os.getpid()
+        assert me.see(lock.write, "fencing_token") > 0
+        assert 0 < me.see(lock.write, "remaining") <= 20
+        assert me.do(lock.write, "extend", 10) <= 10
+        me.do(lock.write, "release")
+        with pytest.raises(LockNotHeld):
+            me.do(lock.write, "release")
+        assert eventually(lambda: you.do(lock.read, "acquire", False))
+
+    def test_rwlock_of_many(self, people: People, name: str, spawn: Spawn) -> None:
+        """Whoever comes and goes, a writer is alone in there; everybody has a turn."""
+        lock, room = people.backend.rwlock(name), Room()
+
+        def work(person: Person, *, writes: bool) -> None:
+            side = lock.write if writes else lock.read
+            for _ in range(4):
+                assert person.do(side, "acquire", True, PATIENCE)
+                room.visit(writes=writes)
+                room.leave(writes=writes)
+                person.do(side, "release")
+
+        for each in [spawn(work, people(), writes=index % 3 == 0) for index in range(6)]:
+            each.result(2 * PATIENCE)
+        assert (room.visits, room.wrong) == (24, [])
+
+    def test_rwlock_writer_goes_first(self, people: People, me: Person, you: Person, name: str) -> None:
+        """A writer that waits lets no new readers in; who reads already may do so again."""
+        lock = people.backend.rwlock(name)
+        me.do(lock.read, "acquire")
+        writing = you.begin(lock.write, "acquire", True, PATIENCE)
+        until_someone_waits(people.backend, name)
+        late = people()
+        assert not late.do(lock.read, "acquire", False)
+        reading = late.begin(lock.read, "acquire", True, PATIENCE)
+        until_someone_waits(people.backend, name, 2)
+        assert me.do(people.backend.rwlock(name).read, "acquire", False)
+        assert me.do(lock.read, "acquire", False)
+        me.do(lock.read, "release")
+        assert not writing.done()
+        assert not reading.done()
+        people.backend.force_release(name)
+        assert writing.result(WAKE)
+        assert not reading.done()
+        you.do(lock.write, "release")
+        assert reading.result(WAKE)
+
+    def test_rwlock_wakes_readers(self, people: People, me: Person, name: str) -> None:
+        """With the release of a writer all readers who wait get it, none waits for another."""
+        lock = people.backend.rwlock(name)
+        me.do(lock.write, "acquire")
+        waiting = [people().begin(lock.read, "acquire", True, PATIENCE) for _ in range(4)]
+        until_someone_waits(people.backend, name, 4)
+        me.do(lock.write, "release")
+        assert all(each.result(WAKE) for each in waiting)
+
+    def test_rwlock_wakes_writers(self, people: People, me: Person, name: str) -> None:
+        """With the release of the last reader a writer gets it, and after it the next, and the readers in the end."""
+        lock, got = people.backend.rwlock(name), []
+        me.do(lock.read, "acquire")
+        writers = [people() for _ in range(3)]
+        waiting = {person: person.begin(lock.write, "acquire", True, PATIENCE) for person in writers}
+        until_someone_waits(people.backend, name, 3)
+        me.do(lock.read, "release")
+        while waiting:
+            inside = eventually(lambda: [person for person, begun in waiting.items() if begun.done()], WAKE)
+            assert len(inside) == 1
+            assert waiting.pop(inside[0]).result()
+            got.append(inside[0])
+            inside[0].do(lock.write, "release")
+        assert me.do(lock.read, "acquire", True, WAKE)
+
+    def test_rwlock_writer_gives_up(self, people: People, me: Person, you: Person, name: str) -> None:
+        """A writer that has waited in vain holds no readers up any more."""
+        lock = people.backend.rwlock(name)
+        me.do(lock.read, "acquire")
+        writing = you.begin(lock.write, "acquire", True, 10 * self.short)
+        until_someone_waits(people.backend, name)
+        assert people().do(lock.read, "acquire", True, PATIENCE)
+        assert writing.result(PATIENCE) is False
+        assert people().do(lock.read, "acquire", True, WAKE)
+
+    def test_rwlock_no_upgrade(self, people: People, me: Person, you: Person, name: str) -> None:
+        """Who reads and asks to write is told at once, through whatever handle; it goes on reading."""
+        lock = people.backend.rwlock(name)
+        me.do(lock.read, "acquire")
+        for other in (lock, people.backend.rwlock(name)):
+            with pytest.raises(LockError, match="read") as caught:
+                me.do(other.write, "acquire")
+            assert not isinstance(caught.value, LockNotAcquired)
+        me.see(lock.read, "check")
+        assert you.do(lock.read, "acquire", False)
+        you.do(lock.read, "release")
+        me.do(lock.read, "release")
+        assert eventually(lambda: me.do(lock.write, "acquire", False))
+
+    def test_rwlock_downgrade(self, people: People, me: Person, you: Person, name: str) -> None:
+        """Who writes may read too, and goes on reading when it has released the writing: others come in then."""
+        lock = people.backend.rwlock(name)
+        me.do(lock.write, "acquire")
+        assert me.do(lock.read, "acquire", False)
+        reading = you.begin(lock.read, "acquire", True, PATIENCE)
+        until_someone_waits(people.backend, name)
+        assert not reading.done()
+        me.do(lock.write, "release")
+        assert reading.result(WAKE)
+        assert me.do(lock.read, "owned")
+        assert not people().do(lock.write, "acquire", False)
+
+    def test_rwlock_again(self, people: People, me: Person, you: Person, name: str) -> None:
+        """Either side may be taken again by who has it, and is released as often; another can't release it."""
+        lock = people.backend.rwlock(name)
+        for side in (lock.read, lock.write):
+            assert me.do(side, "acquire", False)
+            assert me.do(side, "acquire", False)
+            with pytest.raises(LockNotHeld):
+                you.do(side, "release")
+            me.do(side, "release")
+            assert me.do(side, "owned")
+            assert not you.do(lock.write, "acquire", False)
+            me.do(side, "release")
+            with pytest.raises(LockNotHeld):
+                me.do(side, "release")
+            assert eventually(lambda: you.do(lock.write, "acquire", False))
+            you.do(lock.write, "release")
+
+    def test_rwlock_reader_ends(self, people: People, me: Person, you: Person, name: str) -> None:
+        """A reader that doesn't renew its lease is in nobody's way for longer, and the others stay."""
+        short = people.backend.rwlock(name, ttl=self.short, auto_renew=False)
+        long = people.backend.rwlock(name)
+        me.do(long.read, "acquire")
+        you.do(short.read, "acquire")
+        assert eventually(lambda: not you.do(short.read, "owned"))
+        with pytest.raises(LockLost):
+            you.do(short.read, "release")
+        assert me.do(long.read, "owned")
+        assert not people().do(long.write, "acquire", False)
+        me.do(long.read, "release")
+        assert people().do(long.write, "acquire", True, PATIENCE)
+
+    def test_rwlock_is_renewed(self, people: People, me: Person, you: Person, name: str) -> None:
+        """Both sides are renewed by themselves for as long as they are held."""
+        ttl = 10 * self.short
+        lock = people.backend.rwlock(name, ttl=ttl)
+        for side in (lock.read, lock.write):
+            me.do(side, "acquire")
+            assert not you.do(lock.write, "acquire", True, 1.5 * ttl)
+            me.see(side, "check")
+            me.do(side, "release")
+
+    def test_rwlock_forced(self, people: People, me: Person, you: Person, name: str) -> None:
+        """By force all who read lose it, and whoever waits gets it."""
+        lost: list[Any] = []
+        lock = people.backend.rwlock(name, on_lost=lost.append)
+        for person in (me, you):
+            person.do(lock.read, "acquire")
+        waiting = people().begin(lock.write, "acquire", True, PATIENCE)
+        until_someone_waits(people.backend, name)
+        assert people.backend.force_release(name)
+        assert waiting.result(WAKE)
+        for person in (me, you):
+            with pytest.raises(LockLost):
+                person.do(lock.read, "release")
+        assert eventually(lambda: [each.name for each in lost] == [name, name])
+
+    def test_rwlock_held(self, people: People, me: Person, you: Person, name: str) -> None:
+        """held() lists it once, with all who read, and says that they do."""
+        for person, label in ((me, "one"), (you, "two")):
+            person.do(people.backend.rwlock(name, owner=label).read, "acquire")
+
+        def seen() -> Any:
+            (row,) = people.backend.held(glob_escape(name))
+            return row.kind, sorted((owner.label, owner.extra.get("mode")) for owner in row.holders)
+
+        assert eventually(lambda: seen() == ("rwlock", [("one", "read"), ("two", "read")]))
+        people.backend.force_release(name)
+        writing = people.backend.rwlock(name, owner="three")
+        assert people().do(writing.write, "acquire", True, PATIENCE)
+        assert seen() == ("rwlock", [("three", "write")])
+
+    def test_rwlock_and_mutex(self, people: People, me: Person, name: str) -> None:
+        """A name that is held as a rwlock is no mutex, and the other way round."""
+        lock, mutex = people.backend.rwlock(name), people.backend.lock(name)
+        me.do(lock.read, "acquire")
+        with pytest.raises(LockError):
+            people().do(mutex, "acquire", False)
+        me.do(lock.read, "release")
+        assert eventually(lambda: people.backend.describe(name) is None)
+        assert people().do(mutex, "acquire", False)
+        with pytest.raises(LockError):
+            me.do(lock.write, "acquire", False)
+
+    def test_rwlock_min_hold(self, people: People, me: Person, you: Person, name: str) -> None:
+        """With min_hold what is released early stays taken that long, as nobody's: not even its holder may write."""
+        lock = people.backend.rwlock(name, min_hold=10 * self.short)
+        me.do(lock.read, "acquire")
+        me.do(lock.read, "release")
+        assert you.do(lock.read, "acquire", False)
+        assert not me.do(lock.write, "acquire", False)
+        you.do(lock.read, "release")
+        assert me.do(lock.write, "acquire", True, PATIENCE)
+
+    def test_rwlock_blocks(self, new_backend: NewBackend, people: People, name: str) -> None:
+        """`with` and `async with` hold either side, or say who is in the way."""
+        backend = people.backend
+        lock = backend.rwlock(name, blocking=False)
+        with lock.write as held, lock.read:
+            held.check()
+
+            async def refused() -> None:
+                async with lock.read:
+                    raise AssertionError("the block was entered")
+
+            with pytest.raises(LockNotAcquired):
+                asyncio.run(self._ending(backend, refused()))
+
+        async def inside() -> bool:
+            async with lock.write, lock.read as held:
+                return await held.aowned()
+
+        assert asyncio.run(self._ending(backend, inside()))
+        assert backend.describe(name) is None
+
+    @staticmethod
+    async def _ending(backend: Backend, coroutine: Any) -> Any:
+        try:
+            return await coroutine
+        finally:
+            await backend.aclose()
+
+    def test_rwlock_in_a_child(self, people: People, name: str) -> None:
+        """A forked child is another reader, and holds nothing of its parent's."""
+        if self.one_process:
+            pytest.skip("a store of one process")
+        lock = people.backend.rwlock(name)
+        with lock.read:
+
+            def child() -> Any:
+                return lock.read.token, lock.write.acquire(False), lock.read.acquire(False)
+
+            assert in_child(child) == (None, False, True)
+            lock.read.check()
