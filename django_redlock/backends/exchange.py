@@ -152,7 +152,7 @@ async def aexchange(request: Exchange, settled: asyncio.Event | None = None) -> 
                 if settled is None or settled.is_set():
                     await route.adrop(connection, last_words)
                 else:
-                    _later(_drop(route, connection, last_words, settled))
+                    later(_drop(route, connection, last_words, settled))
 
 
 async def _drop(route: Route, connection: Any, last_words: bytes | None, settled: asyncio.Event) -> None:
@@ -166,10 +166,12 @@ async def _drop(route: Route, connection: Any, last_words: bytes | None, settled
         await route.adrop(connection, last_words if released else None)
 
 
-def _later(work: Coroutine[Any, Any, None]) -> None:
+def later(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Have it done in the background."""
     task = asyncio.create_task(work)
     _background.add(task)  # the loop itself keeps no hold of its tasks
     task.add_done_callback(_background.discard)
+    return task
 
 
 _background: set[asyncio.Task[None]] = set()

@@ -19,6 +19,7 @@ from ..core.tickets import Turn
 from .exchange import Exchange, aexchange, exchange, fault
 from .nodes import ClusterNode, Node, Redirection
 from .routes import Route
+from .sharing import Sharing
 from .together import Party
 from .wire import packed, spelled_out, words
 
@@ -37,6 +38,7 @@ class RedisIO:
     def __init__(self, nodes: Sequence[Node], timeout: float) -> None:
         self.nodes = nodes
         self.party = Party(nodes, timeout)
+        self.sharing = Sharing(nodes, timeout, self._carry)
         self._plans: dict[type, Callable[[Any], Flow[Any]]] = {
             Run: self._run,
             Await: self._await,
@@ -74,7 +76,10 @@ class RedisIO:
             return await asyncio.to_thread(self._routes, request)
         if kind is Together:
             return await self.party.aperform(request, self.aperform)
-        return await adrive(self._plans[kind](request), partial(aexchange, settled=settled))
+        return await self.sharing.perform(request, partial(self._carry, settled=settled))
+
+    async def _carry(self, request: Any, settled: asyncio.Event | None = None) -> Any:
+        return await adrive(self._plans[type(request)](request), partial(aexchange, settled=settled))
 
     # ── the plans ────────────────────────────────────────────────────────────────────────────
 

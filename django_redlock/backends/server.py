@@ -32,8 +32,8 @@ class ServerBackend(Backend):
 
     ``node_timeout``: seconds after which a server that doesn't answer counts as unreachable (default: 5 % of the ttl,
     between 0.05 and 0.25). ``quarantine``: a server that may have forgotten a lock grants none for ``max_ttl`` seconds.
-    ``cohort``: threads of a process, or tasks of an event loop, that wait for one lock queue there, and one of them waits
-    in Redis; on one Redis it may go from hand to hand among them so many times in a row (0: each waits by itself).
+    ``cohort``: threads of a process, or tasks of an event loop, that wait for one lock queue there, and one of them
+    waits in Redis; on one Redis it may go from hand to hand among them so many times in a row (0: each waits alone).
     Other options: `Backend`.
     """
 

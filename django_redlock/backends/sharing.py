@@ -1,0 +1,138 @@
+"""Few connections for many tasks: those of one event loop send to a node in turn, and many wait on one connection.
+
+Threads have a connection each while they ask or wait: a thread costs more than that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ..core.requests import Await, Command, Confirmed, Fault, Signal
+from .exchange import later
+from .nodes import ClusterNode, Node
+
+REQUESTS = 8  # of one event loop that are under way to one node at the same time
+BLOCKED = 4  # of its waiters that have a connection of their own; all others share one
+ROUND = 0.1  # seconds after which that one looks whom else to wait for
+KEPT = b"10000"  # ms for which a wake-up is kept, as in the scripts
+
+Carry = Callable[..., Awaitable[Any]]
+
+
+class Crowd:
+    """The tasks of one event loop that use one node."""
+
+    def __init__(self, node: int, timeout: float, carry: Carry) -> None:
+        self.node = node
+        self._timeout = timeout
+        self._carry = carry
+        self._line = asyncio.Semaphore(REQUESTS)
+        self._answered = 0.0
+        self._waiting: dict[bytes, dict[asyncio.Future[Any], None]] = {}
+        self._listener: asyncio.Task[None] | None = None
+        self.blocked = 0
+
+    async def ask(self, request: Any, carry: Carry) -> Any:
+        """Send when it is this one's turn. As long as others are answered that may take a while."""
+        loop = asyncio.get_running_loop()
+        while self._line.locked():
+            try:
+                async with asyncio.timeout(self._timeout):
+                    await self._line.acquire()
+                    break
+            except TimeoutError as error:
+                if loop.time() - self._answered > self._timeout:
+                    return Fault(TimeoutError(f"no answer in time: {error}"))
+        else:
+            await self._line.acquire()
+        try:
+            reply = await carry(request)
+            if not isinstance(reply, Fault):
+                self._answered = loop.time()
+            return reply
+        finally:
+            self._line.release()
+
+    async def block(self, request: Any, carry: Carry) -> Any:
+        """Wait on a connection of one's own."""
+        self.blocked += 1
+        try:
+            return await carry(request)
+        finally:
+            self.blocked -= 1
+
+    async def listen(self, keys: Sequence[bytes], seconds: float) -> Any:
+        """Wait with others for an element of one of these lists: the key and the element, ``None``, or a `Fault`."""
+        woken = asyncio.get_running_loop().create_future()
+        for key in keys:
+            self._waiting.setdefault(key, {})[woken] = None
+        if self._listener is None or self._listener.done():
+            self._listener = later(self._listen())
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    return await woken
+            return woken.result() if woken.done() and not woken.cancelled() else None
+        except asyncio.CancelledError:
+            if woken.done() and not woken.cancelled() and not isinstance(woken.result(), Fault):
+                later(self._hand_on(woken.result()[0]))
+            raise
+        finally:
+            for key in keys:
+                self._waiting[key].pop(woken)
+                if not self._waiting[key]:
+                    del self._waiting[key]
+
+    async def _listen(self) -> None:
+        while self._waiting:
+            key, *more = self._waiting
+            answer = await self._carry(Signal(key, ROUND, self.node, more))
+            if isinstance(answer, Fault):
+                for each in {each for waiting in self._waiting.values() for each in waiting if not each.done()}:
+                    each.set_result(answer)
+                await asyncio.sleep(0)
+            elif answer is not None:
+                who = next((each for each in self._waiting.get(answer[0], ()) if not each.done()), None)
+                if who is None:
+                    await self._hand_on(answer[0])
+                else:
+                    who.set_result(answer)
+                    await asyncio.sleep(0)  # it leaves, and the next round is without it
+
+    async def _hand_on(self, key: bytes) -> None:
+        """Nobody is there any more for whom this wake-up was: put it back for the next, here or elsewhere."""
+        await self._carry(Command((b"RPUSH", key, b"1"), self.node, key))
+        await self._carry(Command((b"PEXPIRE", key, KEPT), self.node, key))
+
+
+class Sharing:
+    """The crowds of each event loop. ``carry``: what carries out one request on a connection of its own."""
+
+    def __init__(self, nodes: Sequence[Node], timeout: float, carry: Carry) -> None:
+        self._nodes = nodes
+        self._timeout = timeout
+        self._carry = carry
+        self._crowds: weakref.WeakKeyDictionary[Any, dict[int, Crowd]] = weakref.WeakKeyDictionary()
+
+    async def perform(self, request: Any, carry: Carry) -> Any:
+        """Carry out ``request``."""
+        kind = type(request)
+        if kind is Confirmed:  # that waits for replicas: it would hold up the others
+            return await carry(request)
+        crowd = self._crowd(request.run.node if kind is Await else request.node)
+        if kind is not Await and kind is not Signal:
+            return await crowd.ask(request, carry)
+        if crowd.blocked < BLOCKED or isinstance(self._nodes[crowd.node], ClusterNode):
+            return await crowd.block(request, carry)  # one BLPOP can't name keys of several slots
+        if kind is Signal:
+            return await crowd.listen((request.key, *request.more), request.seconds)
+        await crowd.listen((request.signal, *request.more), request.seconds)
+        return await crowd.ask(request.run, carry)
+
+    def _crowd(self, node: int) -> Crowd:
+        crowds = self._crowds.setdefault(asyncio.get_running_loop(), {})
+        return crowds.get(node) or crowds.setdefault(node, Crowd(node, self._timeout, self._carry))
