@@ -9,7 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 from ...core.held import Held
 from ...errors import LockError
 from ...handler import locks
-from ...rows import age, as_dict, explained
+from ...rows import age, as_dict, explained, task_of
 from ..base import COLUMNS, StoreCommand, cells
 
 GLOB = set("*?[")
@@ -35,7 +35,8 @@ class Command(StoreCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("names", nargs="+", metavar="NAME", help="a lock's name, or a glob")
+        parser.add_argument("names", nargs="*", metavar="NAME", help="a lock's name, or a glob")
+        parser.add_argument("--task", help="only this task's; without a NAME all of them")
         parser.add_argument("--exact", action="store_true", help="names are names: * ? [ mean themselves")
         parser.add_argument("--older-than", type=float, metavar="SECONDS", help="only what has been held that long")
         parser.add_argument("--dry-run", action="store_true", help="only show what would be released")
@@ -44,6 +45,8 @@ class Command(StoreCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["format"] == "json" and not (options["yes"] or options["dry_run"]):
             raise CommandError("--format json can't ask: it needs --yes or --dry-run")
+        if not (options["names"] or options["task"]):
+            raise CommandError("which locks? Give a NAME or --task")
         self.failed = False
         found = self._find(self.aliases(options["using"]), options)
         results = [(each, "") for each in found]
@@ -60,9 +63,9 @@ class Command(StoreCommand):
     def _find(self, aliases: list[str], options: dict[str, Any]) -> list[Found]:
         found: dict[tuple[str, str], Found] = {}
         for alias in aliases:
-            for name in options["names"]:
+            for name in options["names"] or ["*"]:
                 try:
-                    if options["exact"] or not GLOB & set(name):
+                    if options["names"] and (options["exact"] or not GLOB & set(name)):
                         rows = [held] if (held := locks[alias].describe(name)) else []
                     else:
                         rows = locks[alias].held(name)
@@ -71,8 +74,7 @@ class Command(StoreCommand):
                     self.stderr.write(self.style.ERROR(f"{alias}: {name}: {explained(error)}"))
                     continue
                 found.update({(alias, held.name): Found(alias, held) for held in rows})
-        oldest = options["older_than"]
-        return [each for each in found.values() if oldest is None or (age(each.held.owner) or 0.0) > oldest]
+        return [each for each in found.values() if _wanted(each.held, options)]
 
     def _release(self, each: Found) -> str:
         try:
@@ -96,6 +98,11 @@ class Command(StoreCommand):
             self.print_table(
                 ("STORE", "NAME", "RESULT"), ((each.alias, each.held.name, told) for each, told in results)
             )
+
+
+def _wanted(held: Held, options: dict[str, Any]) -> bool:
+    task, oldest = options["task"], options["older_than"]
+    return task in (None, task_of(held.owner)) and (oldest is None or (age(held.owner) or 0.0) > oldest)
 
 
 def _number(found: list[Any]) -> str:

@@ -1,0 +1,48 @@
+"""What an operator does about tasks: list them, and release what is stuck."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_redlock import locks
+
+
+def command(*args):
+    """What a command printed as JSON."""
+    out = io.StringIO()
+    call_command(*args, "--format", "json", stdout=out)
+    return json.loads(out.getvalue())
+
+
+def test_list_and_release_a_task(tasks, seen, held):
+    """--task is the task's name: its locks and no others, with the task's id and state."""
+    first = tasks.long.apply_async((seen.name,), queue="nobody")
+    tasks.executed.apply_async((seen.name,), queue="nobody")
+    [row] = [row for row in command("redlock_list", "--task", tasks.long.name) if seen.name in row["name"]]
+    assert (row["name"], row["kind"], row["label"]) == (f"long:{seen.name}", "task", tasks.long.name)
+    assert (row["extra"]["task_id"], row["extra"]["state"]) == (first.id, "queued")
+    with locks["default"].lock(f"plain:{seen.name}"):
+        results = command("redlock_release", "--task", tasks.long.name, "--yes")
+        assert held(f"plain:{seen.name}") is not None
+    assert [row["result"] for row in results if row["name"] == f"long:{seen.name}"] == ["released"]
+    assert held(f"executed:{seen.name}") is not None
+    assert not tasks.long.apply_async((seen.name,), queue="nobody").duplicate
+
+
+def test_release_of_a_task_by_name(tasks, seen, held):
+    """With a NAME both have to fit, glob or not."""
+    tasks.long.apply_async((seen.name,), queue="nobody")
+    name = f"long:{seen.name}"
+    assert command("redlock_release", name, "--task", "another", "--yes") == []
+    assert command("redlock_release", f"*{seen.name}", "--task", "another", "--yes") == []
+    assert [row["name"] for row in command("redlock_release", name, "--task", tasks.long.name, "--yes")] == [name]
+
+
+def test_release_of_nothing_in_particular():
+    """Neither a NAME nor a task: refused."""
+    with pytest.raises(CommandError, match="NAME or --task"):
+        call_command("redlock_release", "--yes")
