@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from django.apps import AppConfig
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 
 # Seconds that the start of a server may take longer for stores that don't answer. Time limits of sockets don't cover
 # everything: the look-up of a host's name may hang.
@@ -27,8 +29,19 @@ class RedlockConfig(AppConfig):
         from .core.scripts import all_scripts
 
         all_scripts()
+        watch()
         if not is_command(sys.argv):
             prepare()
+
+
+def watch() -> None:
+    """Switch on what ``REDLOCK_METRICS`` names. Raises ``ImproperlyConfigured`` for what there is not."""
+    from .metrics import install
+
+    try:
+        install(getattr(settings, "REDLOCK_METRICS", ()))
+    except (ValueError, ImportError) as error:
+        raise ImproperlyConfigured(f"REDLOCK_METRICS: {error}") from error
 
 
 def is_command(argv: Sequence[str]) -> bool:

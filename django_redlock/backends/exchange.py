@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from redis import ConnectionError as RedisConnectionError
 from redis.exceptions import AuthenticationError, ReadOnlyError, RedisError, ResponseError
 
+from ..core.pulse import Moment, pulse
 from ..core.requests import Fault, Run
 from .nodes import Node
 from .peeking import numbers, readable
@@ -56,7 +57,16 @@ def fault(node: Node, error: Exception, connected: bool = False, where: str = ""
         error = _because(error, AuthenticationError("it wants a password, and LOCATION has none"))
     if not isinstance(error, ResponseError) or isinstance(error, ReadOnlyError):
         node.rethink(error)
+    pulse.put(Moment(time.time(), "fault", node.label, reason=_kind_of(error, late)))
     return Fault(error, closed or isinstance(error, ReadOnlyError), where or node.label)
+
+
+def _kind_of(error: Exception, late: bool) -> str:
+    """What went wrong in one word, for those who count."""
+    if late:
+        return "timeout"
+    kinds = {AuthenticationError: "authentication", ReadOnlyError: "read only", ResponseError: "refused"}
+    return next((word for kind, word in kinds.items() if isinstance(error, kind)), "connection")
 
 
 def _because(cause: Exception, error: Exception) -> Exception:

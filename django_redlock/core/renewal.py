@@ -11,6 +11,7 @@ import os
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
@@ -65,6 +66,12 @@ class Renewal:
     def forget(self, token: bytes) -> None:
         """Nothing more to do for ``token``."""
         self._live.pop(token, None)
+
+    def held(self) -> Counter[tuple[str, str]]:
+        """How many locks this process holds now, by alias and kind."""
+        targets = [target for _, target in list(self._live.values()) if isinstance(target, weakref.ref)]
+        locks = [lock for target in targets if (lock := target()) is not None and lock.remaining]
+        return Counter((lock._store.alias, lock._primitive.kind) for lock in locks)
 
     def lose(self, token: bytes, reason: str) -> None:
         """The store has found out by itself that what ``token`` held is gone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,7 +16,8 @@ from ..held import Held, read_held
 from ..keys import Keys
 from ..lease import Claim, Lease, Refusal, valid_until
 from ..primitives import Primitive
-from ..replies import misused, outcome_of, trouble, unavailable
+from ..pulse import Moment, pulse
+from ..replies import Quarantined, misused, outcome_of, trouble, unavailable
 from ..requests import Batch, Fault, Flow, Run, Signal, Sleep, Together
 from ..scripts import script
 from .single import LAST_TRY, confirmed, putting_back, reseeding, unlisted
@@ -85,6 +87,7 @@ class Quorum(NamedTuple):
         asks = self._everywhere(self._take(primitive, claim, wait))
         replies = yield Together(asks, lambda got: _acquire_decided(got, need), claim.family)
         outcomes = [_outcome(claim, reply, start) for reply in replies]
+        self._count_quarantined(outcomes)
         grants, strays = _agreed([(node, each) for node, each in enumerate(outcomes) if isinstance(each, Lease)])
         if len(grants) >= need:
             token = max(each.fencing_token for each in grants)
@@ -101,6 +104,13 @@ class Quorum(NamedTuple):
             raise _no_quorum(claim.name, faults, self.nodes)
         any_one = bool(claim.others) and not claim.every
         return _taken(outcomes, need, any_one=any_one, several=primitive.limit > 1 or primitive.mode != "")
+
+    def _count_quarantined(self, outcomes: Sequence[Any]) -> None:
+        """A node that makes no grants now is no trouble, and somebody should know of it."""
+        for node, each in enumerate(outcomes):
+            if type(each) is Fault and isinstance(each.error, Quarantined):
+                label = self.labels[node] if self.labels else f"node {node}"
+                pulse.put(Moment(time.time(), "fault", label, reason="quarantine"))
 
     def _take(self, primitive: Primitive, claim: Claim, wait: int) -> Run:
         run = primitive.take(claim, wait)

@@ -1,0 +1,115 @@
+"""OpenTelemetry: spans and metrics, by its API alone. What becomes of them is up to the SDK of the project."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from opentelemetry import context, metrics, trace
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
+
+from .. import __version__
+from ..core.pulse import Moment, pulse
+from ..core.renewal import renewal
+
+NAME = "django_redlock"
+
+
+def install(
+    tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None, spans: bool = True
+) -> None:
+    """Make spans and metrics of what happens from now on, by these providers or the global ones.
+
+    ``spans=False``: metrics only. Called again, what it was given then counts.
+    """
+    pulse.watch("opentelemetry metrics", Metrics(metrics.get_meter(NAME, __version__, meter_provider)).see)
+    if spans:
+        tracer = trace.get_tracer(NAME, __version__, tracer_provider)
+        pulse.context = context.get_current
+        pulse.watch("opentelemetry spans", Spans(tracer).see)
+    else:
+        pulse.context = None
+        pulse.forget("opentelemetry spans")
+
+
+def _lock(moment: Moment) -> dict[str, Any]:
+    return {"redlock.backend": moment.alias, "redlock.kind": moment.primitive}
+
+
+class Metrics:
+    """The instruments of one meter."""
+
+    def __init__(self, meter: metrics.Meter) -> None:
+        count, time = meter.create_counter, meter.create_histogram
+        acquired = count("redlock.acquisitions", "{lock}", "Locks acquired")
+        refused = count("redlock.refusals", "{lock}", "Locks not acquired")
+        lost = count("redlock.losses", "{lock}", "Locks lost while held")
+        forced = count("redlock.forced_releases", "{lock}", "Locks released by force")
+        failed = count("redlock.node.errors", "{error}", "Nodes that gave no answer")
+        duplicates = count("redlock.task.duplicates", "{call}", "Calls of tasks that were duplicates")
+        waited = time("redlock.wait.duration", "s", "Time until a lock was acquired")
+        held = time("redlock.hold.duration", "s", "Time for which a lock was held")
+        meter.create_observable_up_down_counter("redlock.held", [_held], "{lock}", "Locks that are held")
+
+        def on_acquired(moment: Moment) -> None:
+            acquired.add(1, _lock(moment))
+            waited.record(moment.waited, _lock(moment))
+
+        def on_lost(moment: Moment) -> None:
+            lost.add(1, _lock(moment))
+            held.record(moment.held, _lock(moment))
+
+        self._told: dict[str, Callable[[Moment], None]] = {
+            "acquired": on_acquired,
+            "released": lambda moment: held.record(moment.held, _lock(moment)),
+            "refused": lambda moment: refused.add(1, {**_lock(moment), "redlock.reason": moment.reason}),
+            "lost": on_lost,
+            "forced": lambda moment: forced.add(1, {"redlock.backend": moment.alias}),
+            "fault": lambda moment: failed.add(1, {"redlock.node": moment.name, "error.type": moment.reason}),
+            "duplicate": lambda moment: duplicates.add(
+                1, {"redlock.task": moment.name, "redlock.found_at": moment.reason}
+            ),
+        }
+
+    def see(self, moments: Sequence[Moment]) -> None:
+        """Watch: see `Pulse.watch`."""
+        for moment in moments:
+            self._told[moment.kind](moment)
+
+
+def _held(_options: CallbackOptions) -> Iterable[Observation]:
+    return [
+        Observation(number, {"redlock.backend": alias, "redlock.kind": kind})
+        for (alias, kind), number in renewal.held().items()
+    ]
+
+
+class Spans:
+    """A span for each attempt to acquire a lock, and one for the time it was held, in the trace of who did that."""
+
+    def __init__(self, tracer: trace.Tracer) -> None:
+        self._tracer = tracer
+
+    def see(self, moments: Sequence[Moment]) -> None:
+        """Watch: see `Pulse.watch`."""
+        for moment in moments:
+            if moment.kind in ("acquired", "refused"):
+                self._span("redlock.acquire", moment, moment.waited, failed=moment.kind == "refused")
+            elif moment.kind in ("released", "lost"):
+                self._span("redlock.hold", moment, moment.held, failed=moment.kind == "lost")
+
+    def _span(self, name: str, moment: Moment, seconds: float, *, failed: bool) -> None:
+        end = round(moment.at * 1e9)
+        span = self._tracer.start_span(
+            name,
+            moment.context,
+            SpanKind.CLIENT if name == "redlock.acquire" else SpanKind.INTERNAL,
+            {**_lock(moment), "redlock.name": moment.name, "redlock.outcome": moment.kind},
+            start_time=end - round(seconds * 1e9),
+        )
+        if moment.reason:
+            span.set_attribute("redlock.reason", moment.reason)
+        if failed:
+            span.set_status(Status(StatusCode.ERROR, moment.reason))
+        span.end(end)

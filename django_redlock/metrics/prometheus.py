@@ -1,0 +1,105 @@
+"""Prometheus: counters, histograms and a gauge. Labels are bounded: no lock's name is among them.
+
+With ``PROMETHEUS_MULTIPROC_DIR`` set, each process writes its numbers to files there, as prometheus_client does with
+all metrics; else they are read from the process that is scraped, and are up to date at that moment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+
+from ..core.history import recorder
+from ..core.pulse import Moment, pulse
+from ..core.renewal import renewal
+
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)  # seconds
+LOCK = ("backend", "kind")
+
+_installed: WeakKeyDictionary[CollectorRegistry, Metrics] = WeakKeyDictionary()
+
+
+def install(registry: CollectorRegistry = REGISTRY) -> None:
+    """Register the metrics, and keep them up to date from now on. Doing it twice does no harm."""
+    if registry not in _installed:
+        metrics = _installed[registry] = Metrics(registry)
+        pulse.watch(f"prometheus {id(registry)}", metrics.see)
+
+
+class Freshness:
+    """Stands first in a registry: when it is asked, what waits in the queue is counted. Has no metrics itself."""
+
+    def describe(self) -> Iterable[Any]:
+        return ()
+
+    def collect(self) -> Iterable[Any]:
+        pulse.drain()
+        return ()
+
+
+class Metrics:
+    """All of them, in one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.shared = bool(os.environ.get("PROMETHEUS_MULTIPROC_DIR"))
+        if not self.shared:
+            registry.register(Freshness())
+        counter = partial(Counter, registry=registry)
+        histogram = partial(Histogram, unit="seconds", buckets=BUCKETS, registry=registry)
+        gauge = Gauge("redlock_held", "Locks that are held", LOCK, registry=registry, multiprocess_mode="livesum")
+        self.acquired = cache(counter("redlock_acquisitions", "Locks acquired", LOCK).labels)
+        self.refused = cache(counter("redlock_refusals", "Locks not acquired", (*LOCK, "reason")).labels)
+        self.lost = cache(counter("redlock_losses", "Locks lost while held", LOCK).labels)
+        self.forced = cache(counter("redlock_forced_releases", "Locks released by force", ("backend",)).labels)
+        self.waited = cache(histogram("redlock_wait", "Time until a lock was acquired", LOCK).labels)
+        self.held = cache(histogram("redlock_hold", "Time for which a lock was held", LOCK).labels)
+        self.failed = cache(counter("redlock_node_errors", "Nodes that gave no answer", ("node", "error")).labels)
+        self.duplicates = cache(counter("redlock_task_duplicates", "Calls of tasks", ("task", "found_at")).labels)
+        self.dropped = counter("redlock_events_dropped", "Events that were not counted, or not written down", ("by",))
+        self.holding = cache(partial(self._gauge, gauge))
+        self._shared: dict[tuple[str, str], Gauge] = {}
+        self._dropped = {"queue": 0, "history": 0}
+        self._told: dict[str, Callable[[Moment], None]] = {
+            "acquired": self._acquired,
+            "released": lambda moment: self.held(moment.alias, moment.primitive).observe(moment.held),
+            "refused": lambda moment: self.refused(moment.alias, moment.primitive, moment.reason).inc(),
+            "lost": self._lost,
+            "forced": lambda moment: self.forced(moment.alias).inc(),
+            "fault": lambda moment: self.failed(moment.name, moment.reason).inc(),
+            "duplicate": lambda moment: self.duplicates(moment.name, moment.reason).inc(),
+        }
+        for by in self._dropped:
+            self.dropped.labels(by)  # zero from the start
+
+    def _gauge(self, gauge: Gauge, alias: str, kind: str) -> None:
+        """Have the number of one label reckoned whenever it is asked for; where files are scraped, after each beat."""
+        child = gauge.labels(alias, kind)
+        if self.shared:
+            self._shared[alias, kind] = child
+        else:
+            child.set_function(lambda: renewal.held()[alias, kind])
+
+    def see(self, moments: Sequence[Moment]) -> None:
+        """Watch: see `Pulse.watch`."""
+        for moment in moments:
+            self._told[moment.kind](moment)
+        for by, now in {"queue": pulse.dropped, "history": recorder.dropped}.items():
+            self.dropped.labels(by).inc(max(0, now - self._dropped[by]))
+            self._dropped[by] = now
+        now_held = renewal.held() if self._shared else {}
+        for label, child in self._shared.items():
+            child.set(now_held[label])
+
+    def _acquired(self, moment: Moment) -> None:
+        self.acquired(moment.alias, moment.primitive).inc()
+        self.waited(moment.alias, moment.primitive).observe(moment.waited)
+        self.holding(moment.alias, moment.primitive)
+
+    def _lost(self, moment: Moment) -> None:
+        self.lost(moment.alias, moment.primitive).inc()
+        self.held(moment.alias, moment.primitive).observe(moment.held)

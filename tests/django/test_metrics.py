@@ -1,0 +1,370 @@
+"""Prometheus and OpenTelemetry, with the real libraries."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from django_redlock import lock, locks
+from django_redlock.apps import watch
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.pulse import pulse
+from django_redlock.errors import LockUnavailable
+from django_redlock.metrics import install, opentelemetry, prometheus
+from django_redlock.signals import lock_lost, task_duplicate
+
+UNREACHABLE = "redis://127.0.0.1:1/0"
+
+
+@pytest.fixture(autouse=True)
+def watchers(stores, monkeypatch):
+    """What a test installs goes with it."""
+    pulse.beat()
+    before = dict(pulse.watchers), pulse.context
+    yield
+    pulse.watchers, pulse.context = before
+
+
+@pytest.fixture
+def registry():
+    registry = CollectorRegistry()
+    prometheus.install(registry)
+    return registry
+
+
+@pytest.fixture
+def lost():
+    """Set when a loss was told."""
+    told = threading.Event()
+
+    def receiver(**_kwargs):
+        told.set()
+
+    lock_lost.connect(receiver)
+    yield told
+    lock_lost.disconnect(receiver)
+
+
+# ── Prometheus ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_counts(registry):
+    """Acquisitions, refusals by reason, waits and holds, by backend and kind; up to date when scraped."""
+    with lock("stock"):
+        lock("stock").acquire(blocking=False)
+        with locks["memory"].semaphore("s", limit=2):
+            pass
+    at = {"backend": "default", "kind": "mutex"}
+    semaphore = {"backend": "memory", "kind": "semaphore"}
+    value = registry.get_sample_value
+    text = generate_latest(registry).decode()
+    assert value("redlock_acquisitions_total", at) == 1
+    assert value("redlock_acquisitions_total", semaphore) == 1
+    assert value("redlock_refusals_total", {**at, "reason": "taken"}) == 1
+    assert value("redlock_wait_seconds_count", at) == 1
+    assert value("redlock_hold_seconds_count", at) == 1
+    assert value("redlock_hold_seconds_bucket", {**at, "le": "+Inf"}) == 1
+    assert "stock" not in text
+
+
+def test_open_metrics(registry):
+    """What is exposed is read by OpenMetrics' strict parser, with help, types and units."""
+    with lock("stock"):
+        pass
+    task_duplicate.send("t", conflict=type("Conflict", (), {"task": "shop.sell", "where": "submit"}))
+    families = {each.name: each for each in text_string_to_metric_families(generate_latest(registry).decode())}
+    assert {name: each.type for name, each in families.items()} == {
+        "redlock_acquisitions": "counter",
+        "redlock_refusals": "counter",
+        "redlock_losses": "counter",
+        "redlock_forced_releases": "counter",
+        "redlock_wait_seconds": "histogram",
+        "redlock_hold_seconds": "histogram",
+        "redlock_held": "gauge",
+        "redlock_node_errors": "counter",
+        "redlock_task_duplicates": "counter",
+        "redlock_events_dropped": "counter",
+    }
+    assert all(each.documentation for each in families.values())
+    assert families["redlock_hold_seconds"].unit == "seconds"
+    assert registry.get_sample_value("redlock_task_duplicates_total", {"task": "shop.sell", "found_at": "submit"}) == 1
+
+
+def held_now(registry, backend="default"):
+    generate_latest(registry)  # a scrape
+    return registry.get_sample_value("redlock_held", {"backend": backend, "kind": "mutex"})
+
+
+def test_gauge(registry, using):
+    """What is held counts while it is held: until it is released, or the handle is gone."""
+    first, second = lock("a", using), lock("b", using)
+    assert first.acquire()
+    assert second.acquire()
+    assert held_now(registry, using) == 2
+    first.release()
+    assert held_now(registry, using) == 1
+    del second
+    gc.collect()
+    assert held_now(registry, using) == 0
+
+
+def test_gauge_goes_down_on_loss(registry, lost):
+    """A lock that was lost is not held; nor is it counted down twice when it is released."""
+    held = lock("a", on_lost="warn")
+    with held:
+        assert held_now(registry) == 1
+        locks["default"].force_release("a")
+        with pytest.raises(Exception, match="lost"):
+            held.extend()
+        assert lost.wait(20)
+        assert held_now(registry) == 0
+    assert held_now(registry) == 0
+    at = {"backend": "default", "kind": "mutex"}
+    assert registry.get_sample_value("redlock_losses_total", at) == 1
+    assert registry.get_sample_value("redlock_forced_releases_total", {"backend": "default"}) == 1
+    assert registry.get_sample_value("redlock_hold_seconds_count", at) == 1
+
+
+def test_store_down(registry, one_down):
+    """A store that can't be asked is a refusal with that reason, and an error of its node."""
+    with pytest.raises(LockUnavailable):
+        lock("a", "broken").acquire()
+    pulse.beat()
+    value = registry.get_sample_value
+    assert value("redlock_refusals_total", {"backend": "broken", "kind": "mutex", "reason": "unavailable"}) == 1
+    assert value("redlock_node_errors_total", {"node": "127.0.0.1:1", "error": "connection"}) >= 1
+
+
+def test_quarantine(registry, settings, own_redis):
+    """A server that has just started grants nothing: a refusal with that reason."""
+    options = {"quarantine": True, "max_ttl": 60, "node_timeout": 5}
+    entry = {**settings.REDLOCK["default"], "LOCATION": own_redis().url, "OPTIONS": options}
+    settings.REDLOCK = {"default": entry}
+    with pytest.raises(LockUnavailable):
+        lock("a").acquire()
+    pulse.beat()
+    at = {"backend": "default", "kind": "mutex", "reason": "quarantine"}
+    assert registry.get_sample_value("redlock_refusals_total", at) == 1
+
+
+def test_what_is_dropped(registry, settings, own_redis):
+    """Events that a store could not keep are counted."""
+    server = own_redis()
+    settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": server.url}}
+    with lock("a"):
+        pass
+    server.kill()
+    pulse.beat()
+    with pytest.raises(LockUnavailable):
+        lock("a").acquire()
+    pulse.beat()
+    assert registry.get_sample_value("redlock_events_dropped_total", {"by": "history"}) >= 2
+
+
+def test_twice(registry):
+    """Installing it twice counts nothing twice."""
+    prometheus.install(registry)
+    with lock("a"):
+        pass
+    pulse.beat()
+    assert registry.get_sample_value("redlock_acquisitions_total", {"backend": "default", "kind": "mutex"}) == 1
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_fork(registry):
+    """A child holds nothing of its parent's, and counts what it does itself."""
+    with lock("parent"):
+        assert held_now(registry) == 1
+        read, write = os.pipe()
+        if (child := os.fork()) == 0:  # pragma: no cover
+            told = "failed"
+            try:
+                before = held_now(registry)
+                with lock("child"):
+                    told = json.dumps([before, held_now(registry)])
+            finally:
+                os.write(write, told.encode())
+                os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            assert json.loads(pipe.read()) == [0, 1]
+        os.waitpid(child, 0)
+        assert held_now(registry) == 1
+
+
+SHARED = """
+import os, sys
+import django
+django.setup()
+from django_redlock import lock
+from django_redlock.core.pulse import pulse
+from prometheus_client import CollectorRegistry, multiprocess
+
+if len(sys.argv) > 1:
+    registry = CollectorRegistry()
+    multiprocess.MultiProcessCollector(registry)
+    at = {"backend": "locmem", "kind": "mutex"}
+    print(*(registry.get_sample_value(f"redlock_{name}", at) for name in
+            ("acquisitions_total", "hold_seconds_count", "held")))
+else:
+    child = os.fork()
+    held = lock(f"mine:{os.getpid()}", "locmem")
+    with lock(f"a:{os.getpid()}", "locmem"):
+        pass
+    held.acquire()
+    pulse.beat()
+    if child:
+        os.waitpid(child, 0)
+    sys.stdout.flush()
+    os._exit(0)
+"""
+
+
+def test_several_processes(tmp_path):
+    """With PROMETHEUS_MULTIPROC_DIR the numbers of all processes are added up, of forked ones too."""
+    environment = {
+        **os.environ,
+        "PROMETHEUS_MULTIPROC_DIR": str(tmp_path),
+        "DJANGO_SETTINGS_MODULE": "tests.django.with_metrics",
+    }
+    run = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SHARED]
+    for _ in range(2):
+        subprocess.run(run, env=environment, check=True, timeout=60)
+    told = subprocess.run([*run, "read"], env=environment, check=True, timeout=60, capture_output=True, text=True)
+    assert told.stdout.split() == ["8.0", "4.0", "4.0"]
+
+
+# ── OpenTelemetry ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def spans():
+    """What was exported, by name."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    opentelemetry.install(provider, MeterProvider())
+    yield lambda: [span for span in (pulse.beat(), *exporter.get_finished_spans()) if span]
+    provider.shutdown()
+
+
+def test_spans(spans):
+    """Waiting and holding are spans of the trace of who did it, with name, backend and outcome."""
+    tracer = trace.get_tracer("test", tracer_provider=TracerProvider())
+    with tracer.start_as_current_span("request") as request, lock("stock"):
+        lock("stock").acquire(blocking=False)
+    acquired, refused, hold = spans()
+    assert [acquired.name, refused.name, hold.name] == ["redlock.acquire", "redlock.acquire", "redlock.hold"]
+    assert {span.parent.span_id for span in (acquired, refused, hold)} == {request.get_span_context().span_id}
+    assert acquired.attributes == {
+        "redlock.backend": "default",
+        "redlock.kind": "mutex",
+        "redlock.name": "stock",
+        "redlock.outcome": "acquired",
+    }
+    assert refused.attributes["redlock.reason"] == "taken"
+    assert [span.status.is_ok for span in (acquired, refused, hold)] == [True, False, True]
+    assert acquired.start_time <= acquired.end_time <= hold.end_time
+    assert hold.start_time <= refused.start_time
+
+
+async def test_spans_of_coroutines(spans):
+    """Where coroutines lock, each has its own trace."""
+    tracer = trace.get_tracer("test", tracer_provider=TracerProvider())
+    with tracer.start_as_current_span("request") as request:
+        async with lock("stock"):
+            pass
+    assert {span.parent.span_id for span in spans()} == {request.get_span_context().span_id}
+    await locks["default"].aclose()
+
+
+def test_numbers(lost):
+    """The same numbers as Prometheus has."""
+    reader = InMemoryMetricReader()
+    opentelemetry.install(TracerProvider(), MeterProvider([reader]))
+
+    def read():
+        pulse.beat()
+        data = json.loads(reader.get_metrics_data().to_json())
+        metrics = data["resource_metrics"][0]["scope_metrics"][0]["metrics"]
+        return {each["name"]: each["data"]["data_points"] for each in metrics}
+
+    with lock("stock", on_lost="warn"):
+        lock("stock").acquire(blocking=False)
+        [point] = read()["redlock.held"]
+        assert (point["value"], point["attributes"]) == (1, {"redlock.backend": "default", "redlock.kind": "mutex"})
+        locks["default"].force_release("stock")
+    assert lost.wait(20)
+    points = read()
+    assert points["redlock.acquisitions"][0]["value"] == 1
+    assert points["redlock.refusals"][0]["attributes"]["redlock.reason"] == "taken"
+    assert points["redlock.losses"][0]["value"] == points["redlock.forced_releases"][0]["value"] == 1
+    assert points["redlock.wait.duration"][0]["count"] == points["redlock.hold.duration"][0]["count"] == 1
+    assert points.get("redlock.held", []) == []
+
+
+def test_no_spans():
+    """With `spans=False` there are numbers only, and no context is looked up."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    opentelemetry.install(provider, MeterProvider())
+    opentelemetry.install(provider, MeterProvider(), spans=False)
+    with lock("stock"):
+        pass
+    pulse.beat()
+    assert exporter.get_finished_spans() == ()
+    assert pulse.context is None
+
+
+# ── switching on ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_setting(settings):
+    """`REDLOCK_METRICS` names what is switched on when the app is ready."""
+    pulse.forget("opentelemetry metrics")
+    settings.REDLOCK_METRICS = ["opentelemetry"]
+    watch()
+    assert "opentelemetry metrics" in pulse.watchers
+
+
+def test_unknown():
+    """A name that nobody knows is an error that says which there are."""
+    with pytest.raises(ValueError, match=r"statsd.*known: prometheus, opentelemetry"):
+        install(["statsd"])
+
+
+@pytest.mark.parametrize("name", ["prometheus", "opentelemetry"])
+def test_not_installed(settings, monkeypatch, name):
+    """Without the library the error says what to install."""
+    library = {"prometheus": "prometheus_client"}.get(name, name)
+    for module in [f"django_redlock.metrics.{name}", *(each for each in sys.modules if each.startswith(library))]:
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, library, None)
+    settings.REDLOCK_METRICS = name
+    with pytest.raises(ImproperlyConfigured, match=rf"pip install django-redlock\[{name}\]"):
+        watch()
+
+
+def test_without_django(registry, redis_url):
+    """A backend that Django knows nothing of is counted when its hook is the pulse."""
+    backend = RedisBackend(redis_url)
+    backend.alias, backend.hook = "mine", pulse.tell
+    with backend.lock("a"):
+        pass
+    pulse.beat()
+    assert registry.get_sample_value("redlock_acquisitions_total", {"backend": "mine", "kind": "mutex"}) == 1

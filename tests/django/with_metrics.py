@@ -1,0 +1,5 @@
+"""Settings of a project that has Prometheus switched on."""
+
+from testproject.settings import *  # noqa: F403
+
+REDLOCK_METRICS = ["prometheus"]
