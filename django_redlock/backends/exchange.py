@@ -20,6 +20,7 @@ from .wire import spelled_out, words
 # An idle Redis looks at the time limits of blocked clients ten times a second only. Whatever arrives makes it look.
 NUDGE = words(b"PING")
 GRACE = 0.002
+CONFIRMED = len(b":1700000000000000\r\n:1\r\n")  # bytes of the shortest answer that grants and confirms
 LINGER = 60.0  # seconds for which a connection is kept for the release of what was asked for on it
 
 
@@ -93,8 +94,9 @@ def exchange(request: Exchange) -> list[Any] | Fault:
         until = time.monotonic() + block + GRACE if block else 0.0
         replies: list[Any] = []
         sock = socket_of(connection)
-        if not block or (woken and readable(sock, block + GRACE)):
-            found = numbers(sock, count - bool(woken), woken)
+        confirmed = blocks and undo and block >= route.timeout  # an acquire: its time and then WAIT's number
+        if not block or confirmed or (woken and readable(sock, block + GRACE)):
+            found = numbers(sock, count - bool(woken), woken, CONFIRMED if confirmed else 0)
             if found is not None:
                 whole = True
                 return [woken, *found] if woken else found

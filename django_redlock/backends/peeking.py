@@ -6,10 +6,13 @@ import select
 import socket
 
 PEEK = 4096
+_LOOK, _WAIT = int(socket.MSG_PEEK), int(socket.MSG_PEEK | socket.MSG_WAITALL)  # as enums they cost as much as the call
 
 
-def numbers(sock: socket.socket, count: int, prelude: bytes = b"") -> list[int] | None:
+def numbers(sock: socket.socket, count: int, prelude: bytes = b"", least: int = 0) -> list[int] | None:
     """The next ``count`` replies if they follow ``prelude``, are numbers, and all that is there; else ``None``.
+
+    ``least``: wait for that many bytes, so as not to wake up for the first reply when the last is waited for.
 
     It looks before it takes: for anything else, a connection that has ended included, the parser finds all there.
     Blocks as the socket does, and raises ``OSError`` as it does when it has waited in vain.
@@ -17,7 +20,7 @@ def numbers(sock: socket.socket, count: int, prelude: bytes = b"") -> list[int] 
     if type(sock) is not socket.socket:  # TLS can't look without taking
         return None
     try:
-        text = sock.recv(PEEK, socket.MSG_PEEK)
+        text = sock.recv(least, _WAIT) if least else sock.recv(PEEK, _LOOK)
     except (BlockingIOError, TimeoutError):
         raise
     except OSError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from redis.exceptions import NoScriptError, RedisError
@@ -109,7 +109,7 @@ class RedisIO:
     def _confirmed(self, request: Confirmed) -> Flow[Any]:
         runs, replicas, limit = request
         node = self.nodes[runs[0].node]
-        wait = words(b"WAIT", b"%d" % replicas, b"%d" % max(1, limit * 1000))
+        wait = _wait(replicas, limit)
         for spell in (packed, spelled_out):
             payload = b"".join(map(spell, runs)) + wait
             count, undo = len(runs), runs[0].undo
@@ -174,6 +174,11 @@ class RedisIO:
             return node.routes()
         except (RedisError, OSError) as error:
             return Fault(error, where=node.label)
+
+
+@lru_cache(maxsize=64)
+def _wait(replicas: int, seconds: float) -> bytes:
+    return words(b"WAIT", b"%d" % replicas, b"%d" % max(1, seconds * 1000))
 
 
 def _twice(request: Exchange) -> Flow[list[Any] | Fault]:

@@ -23,10 +23,9 @@ class Guard(NamedTuple):
 
     def over(self, run: Run, prefix: str = "") -> Run:
         """``run``, guarded."""
-        prefix = prefix or self.prefix
-        args = self.args if prefix == self.prefix else self.args[:1]
-        combined = _combined(prefix, run.script, len(args))
-        return run._replace(script=combined, keys=(*run.keys, self.marker), args=(*run.args, *args))
+        args = self.args[:1] if prefix else self.args
+        combined = _combined(prefix or self.prefix, run.script, len(args))
+        return Run(combined, (*run.keys, self.marker), (*run.args, *args), run.node, run.undo)
 
     def scripts(self) -> list[Script]:
         """Every acquire script with the guard before it."""

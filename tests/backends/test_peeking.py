@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
 
+from django_redlock.backends.exchange import CONFIRMED
 from django_redlock.backends.peeking import numbers, readable
 
 WOKEN = b"*2\r\n$1\r\nw\r\n$1\r\n1\r\n"
@@ -80,3 +82,16 @@ def test_python_keeps_the_limit(ends):
     assert readable(near, 5)
     near.settimeout(5)
     assert not readable(near, 5)
+
+
+def test_the_last_of_two_is_waited_for():
+    """With the length of a whole answer given, its first part alone is no reason to return."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far, _ = server.accept()
+        with near, far:
+            far.sendall(b":1700000000000000\r\n")
+            later = threading.Timer(0.1, far.sendall, [b":1\r\n"])
+            later.start()
+            assert numbers(near, 2, least=CONFIRMED) == [1700000000000000, 1]
+            later.join()

@@ -66,9 +66,9 @@ class Replicated:
 
     def _attempt(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | Refusal]:
         for _ in range(_ADJUSTMENTS):
-            run = primitive.take(claim, wait)
+            run = self._guarded(primitive.take(claim, wait))
             start = self.clock()
-            replies, count = yield from self._ask(claim.name, self._guarded(run))
+            replies, count = yield from self._ask(claim.name, run)
             reply = served(replies[0])
             if isinstance(replies[0], list) and replies[0][0] == 5:
                 self._replicas = replies[0][1]
