@@ -10,7 +10,10 @@ do
   local mark = redis.call('GET', KEYS[#KEYS]) or ''
   local who, ending, agreed = string.match(mark, '^(.-)|(%d+)|(%d+)|')
   if who ~= identity then
-    local length = math.max(tonumber(longest), tonumber(agreed or 0))
+    -- What was in quarantine before may have forgotten longer leases than there are now.
+    ending = tonumber(ending or 0)
+    local before = ending < 9e15 and ending - now or ending - 9e15
+    local length = math.max(tonumber(longest), tonumber(agreed or 0), before)
     redis.call('SET', KEYS[#KEYS], string.format('%s|%.0f|%s|0|%d', identity, now + length, longest, who and 1 or 0))
     return {2, length, clock[1] * 1000000 + clock[2]}
   end
