@@ -12,8 +12,7 @@ from django.core.checks import Warning as Caution
 from django.core.exceptions import ImproperlyConfigured
 
 from .backends.base import Backend
-from .backends.dummy import DummyBackend
-from .backends.locmem import LocMemBackend
+from .deployment import cautions
 from .errors import LockError
 from .handler import DEFAULT_ALIAS, WHAT_TO_WRITE, backend_class, build, configuration
 
@@ -115,7 +114,7 @@ def _shared(entries: Any) -> Iterator[CheckMessage]:
 
 @register(TAG, deploy=True)
 def check_deployment(**_kwargs: Any) -> list[CheckMessage]:
-    """``check --deploy``: locks that hold for one process only, or not at all, and servers that may drop a lock."""
+    """``check --deploy``: what is dangerous in production, in the settings (see `deployment`) and in the servers."""
     found: list[CheckMessage] = []
     try:
         entries = configuration()
@@ -133,15 +132,13 @@ def check_deployment(**_kwargs: Any) -> list[CheckMessage]:
 
 def _in_production(alias: str, backend: Backend) -> Iterator[CheckMessage]:
     where = f"REDLOCK[{alias!r}]"
-    if isinstance(backend, DummyBackend):
-        yield Caution(f"{where} is the dummy backend: it grants every lock to everybody.", id="redlock.W001")
-    elif isinstance(backend, LocMemBackend):
-        yield Caution(f"{where} keeps its locks in one process: others don't see them.", id="redlock.W002")
+    nodes = []
     try:
         nodes = backend.health()
     except LockError as error:
         yield Info(f"{where} could not be asked: {error}", id="redlock.I001")
-        return
+    for id, sentence, hint in cautions(backend, nodes):
+        yield Caution(f"{where} {sentence}", hint, id=id)
     for node in nodes:
         for problem in [*node["problems"], *node.get("warnings", ())]:
             # A server that has answered tells its version.

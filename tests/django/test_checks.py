@@ -10,6 +10,12 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 
 import django_redlock.checks
+import django_redlock.deployment
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.deployment import cautions
+from django_redlock.handler import build
 
 REDIS = "django_redlock.backends.redis.RedisBackend"
 LOCMEM = "django_redlock.backends.locmem.LocMemBackend"
@@ -113,10 +119,10 @@ def test_some_limits_of_a_cache(found):
     assert found(redlock, caches={"redis": django_redis(another() + in_url)}) == []
 
 
-def test_deployment(found, redis_url):
+def test_deployment(found, own_redis):
     """Backends for tests are mentioned by `check --deploy` only."""
     redlock = {
-        "default": {"BACKEND": REDIS, "LOCATION": redis_url},
+        "default": {"BACKEND": REDIS, "LOCATION": own_redis("--appendonly", "yes").url},
         "memory": {"BACKEND": LOCMEM},
         "dummy": {"BACKEND": DUMMY},
     }
@@ -126,7 +132,7 @@ def test_deployment(found, redis_url):
 
 def test_server_that_evicts(found, own_redis):
     """`check --deploy` asks the servers: one that may drop a held lock is named."""
-    server = own_redis("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")
+    server = own_redis("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "yes")
     redlock = {"default": {"BACKEND": REDIS, "LOCATION": server.url}}
     assert found(redlock) == []
     [complaint] = found(redlock, deploy=True)
@@ -135,6 +141,71 @@ def test_server_that_evicts(found, own_redis):
     with server.client() as client:
         client.config_set("maxmemory-policy", "noeviction")
     assert found(redlock, deploy=True) == []
+
+
+@pytest.mark.parametrize(
+    ("location", "hosts"),
+    [
+        ("redis://cache.example:6379/0", ["cache.example"]),
+        ("redis://user:pass@10.0.0.1/0", ["10.0.0.1"]),
+        ("redis+sentinel://a.example:1,127.0.0.1:1,[fd00::1]:1/mymaster/0", ["a.example", "fd00::1"]),
+        ("redis+cluster://a.example:1", ["a.example"]),
+        ("cache:remote", ["cached.example"]),
+        ("rediss://cache.example:6379/0", []),
+        ("redis://localhost:1/0", []),
+        ("redis://127.8.0.1:1/0", []),
+        ("redis://[::1]:1/0", []),
+        ("unix:///nowhere/redis.sock", []),
+    ],
+)
+def test_plain_text(location, hosts, settings):
+    """`check --deploy` names every host beyond this one that is spoken to without TLS, and nobody's password."""
+    limits = {"SOCKET_CONNECT_TIMEOUT": 0.2, "SOCKET_TIMEOUT": 0.2}
+    settings.CACHES = {"default": {}, "remote": django_redis("redis://:secret@cached.example:1/0", **limits)}
+    said = [each.sentence for each in cautions(RedisBackend(location), [])]
+    assert said == [f"speaks to {host} without TLS." for host in hosts]
+
+
+def test_plain_text_of_several():
+    """Every node of a quorum counts."""
+    nodes = RedlockBackend(["redis://a.example/0", "rediss://b.example/0", "redis://c.example/0"])
+    assert [each.sentence.split()[2] for each in cautions(nodes, [])] == ["a.example", "c.example"]
+
+
+def test_short_ttl(found, own_redis):
+    """A ttl with which renewals come every second."""
+    server = own_redis("--appendonly", "yes")
+    for ttl, expected in ((2.9, ["redlock.W008"]), (3, [])):
+        redlock = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": {"ttl": ttl}}}
+        assert ids(found(redlock, deploy=True)) == expected
+
+
+def test_forgetful_server(found, own_redis):
+    """A server that forgets everything at a restart, unless a quarantine makes up for that."""
+    server = own_redis()
+    redlock = {"default": {"BACKEND": REDIS, "LOCATION": server.url}}
+    [complaint] = found(redlock, deploy=True)
+    assert complaint.id == "redlock.W009"
+    assert str(server.port) in complaint.msg
+    redlock["default"]["OPTIONS"] = {"quarantine": True}
+    build("default", redlock["default"]).arm()
+    assert found(redlock, deploy=True) == []
+    with server.client() as client:
+        client.config_set("save", "60 1")
+    assert found({"default": {"BACKEND": REDIS, "LOCATION": server.url}}, deploy=True) == []
+
+
+@pytest.mark.filterwarnings("ignore:RedlockBackend")
+@pytest.mark.parametrize(("nodes", "expected"), [(1, []), (2, ["redlock.W010"]), (3, []), (4, ["redlock.W010"])])
+def test_even_number_of_nodes(nodes, expected):
+    """A quorum of an even number of nodes."""
+    backend = RedlockBackend([f"redis://127.0.0.1:{port}/0" for port in range(1, nodes + 1)])
+    assert [each.id for each in cautions(backend, [])] == expected
+
+
+def test_store_of_ones_own():
+    """A backend whose LOCATION is nobody's business but its own is left in peace."""
+    assert [each.id for each in cautions(LocMemBackend(Path("locks.json")), [])] == ["redlock.W002"]
 
 
 def test_server_that_is_down(found):
@@ -160,6 +231,7 @@ def test_command(settings, capsys):
 def test_documented():
     """Every id is explained in the docs, and none that doesn't exist."""
     pattern = re.compile(r"\b[EWI]\d{3}\b")
-    given = set(pattern.findall(Path(django_redlock.checks.__file__).read_text()))
+    modules = (django_redlock.checks, django_redlock.deployment)
+    given = {id for module in modules for id in pattern.findall(Path(module.__file__).read_text())}
     explained = set(pattern.findall((ROOT / "docs/reference/checks.rst").read_text()))
     assert given == explained

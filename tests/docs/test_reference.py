@@ -6,14 +6,18 @@ import inspect
 import pkgutil
 import re
 from importlib import import_module
+from pathlib import Path
 
 import pytest
+from django.core.management import get_commands, load_command_class
 from django.dispatch import Signal
 
+import django_redlock
 from django_redlock import backends, errors, signals
 from django_redlock.backends.base import Backend
 from django_redlock.backends.plain import PlainBackend
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.relatives import Relatives
 from django_redlock.backends.server import ServerBackend
 from django_redlock.celery import single_instance_task
 from django_redlock.decorators import locked, locked_view
@@ -23,6 +27,9 @@ from tests.docs.pages import DOCS, headings, options_table
 
 SETTINGS = DOCS / "reference" / "settings.rst"
 BASES = {Backend, PlainBackend, ServerBackend}
+COMMANDS = sorted(name for name, app in get_commands().items() if app == "django_redlock")
+_ASKED = re.compile(r'settings(?:\.|, ")(REDLOCK_\w+)')
+_GIVEN = re.compile(r'"(REDLOCK_\w+)":')
 BACKENDS = {page.stem: page for page in (DOCS / "backends").glob("*.rst")}
 
 
@@ -125,3 +132,35 @@ def test_every_fixture_is_documented():
     listed = re.findall(r"^   \* - ``(\w+)``", (DOCS / "howto" / "testing.rst").read_text(), re.MULTILINE)
     fixtures = [name for name, value in vars(plugin).items() if isinstance(value, type(plugin.redlock))]
     assert listed == fixtures
+
+
+def test_every_setting_is_documented():
+    """The page of settings names every ``REDLOCK_…`` that the package asks Django for."""
+    package = Path(django_redlock.__file__).parent
+    asked = {found for file in package.rglob("*.py") for found in _ASKED.findall(file.read_text())}
+    assert asked
+    assert asked - set(options_table(SETTINGS, "settings-others")) == set()
+
+
+def test_every_variable_is_documented():
+    """And every ``REDLOCK_…`` that it puts into an environment."""
+    package = Path(django_redlock.__file__).parent
+    given = {found for file in package.rglob("*.py") for found in _GIVEN.findall(file.read_text())}
+    section = SETTINGS.read_text().partition("\nEnvironment\n")[2]
+    assert set(re.findall(r"``(REDLOCK_\w+)``", section)) == given
+
+
+@pytest.mark.parametrize("method", [name for name in vars(Relatives) if not name.startswith("_")])
+def test_options_of_a_relative(method):
+    """The reference of a relative of the lock, which is its docstring, explains each option that it adds."""
+    function = getattr(Relatives, method)
+    own = keyword_options(function) if inspect.isfunction(function) else {}
+    assert [name for name in own if f"``{name}``" not in function.__doc__] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_exit_codes_of_a_command(name):
+    """The help of a command and the page of commands both say what its exit codes mean."""
+    section = (DOCS / "reference" / "commands.rst").read_text().partition(f"\n{name}\n---")[2]
+    assert "xit code" in re.split(r"\n\w+\n---", section, maxsplit=1)[0]
+    assert "xit code" in load_command_class("django_redlock", name).epilog

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 
+from ...deployment import cautions
 from ...errors import LockError
 from ...handler import locks
 from ...rows import explained, facts, health
@@ -23,18 +27,22 @@ class Command(StoreCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--fix", action="store_true", help="load the scripts where they are missing")
+        parser.add_argument("--deploy", action="store_true", help="warn of settings that are dangerous in production")
+        parser.add_argument(
+            "--fix", action="store_true", help="load the scripts where they are missing, and arm new servers (asks)"
+        )
         parser.add_argument("--arm", action="store_true", help="take new servers into service at once (asks)")
         parser.add_argument("--yes", action="store_true", help="don't ask before arming")
 
     def handle(self, *args: Any, **options: Any) -> None:
         aliases = self.aliases(options["using"])
         if options["fix"]:
-            for alias in aliases:
-                locks[alias].prepare()
-        if options["arm"]:
-            self._arm(aliases, options)
+            self._fix(aliases, options)
+        if options["arm"] and not self._armed(aliases, options):
+            raise CommandError("nothing was armed")
         stores = {alias: health(alias) for alias in aliases}
+        if options["deploy"]:
+            stores = {alias: [*rows, *deployment(alias, rows)] for alias, rows in stores.items()}
         if options["format"] == "json":
             self.print_json(stores)
         else:
@@ -46,18 +54,28 @@ class Command(StoreCommand):
         if any(row.get("warnings") for row in rows):
             raise SystemExit(1)
 
-    def _arm(self, aliases: list[str], options: dict[str, Any]) -> None:
-        armable = {alias: arm for alias in aliases if (arm := getattr(locks[alias], "arm", None))}
+    def _fix(self, aliases: list[str], options: dict[str, Any]) -> None:
+        for alias in aliases:
+            with contextlib.suppress(ImproperlyConfigured):  # said below
+                locks[alias].prepare()
+        new = [alias for alias in aliases if any(row.get("armed") is False for row in health(alias))]
+        if new and not self._armed(new, options):
+            self.stderr.write(f"not armed: {', '.join(new)}")
+
+    def _armed(self, aliases: list[str], options: dict[str, Any]) -> bool:
+        """Arm the servers of these stores, if that is really meant; whether it is."""
         self.stderr.write(self.style.WARNING(ASSERTION))
-        if not options["yes"] and not self.confirmed(f"Arm {', '.join(armable)}?"):
-            raise CommandError("nothing was armed")
-        for alias, arm in armable.items():
+        asks = options["format"] == "table"  # what reads JSON answers no questions
+        if not options["yes"] and not (asks and self.confirmed(f"Arm {', '.join(aliases)}?")):
+            return False
+        for alias in aliases:
             try:
-                told = arm()
+                told = locks[alias].arm()
             except LockError as error:
                 told = {alias: explained(error)}
             for node, outcome in told.items():
                 self.stderr.write(f"{alias} {node}: {outcome}")
+        return True
 
     def _print(self, alias: str, rows: list[dict[str, Any]]) -> None:
         for row in rows:
@@ -70,3 +88,14 @@ class Command(StoreCommand):
             said = ", ".join(f"{label} {value}" for label, value in facts(row))
             if said:
                 self.stdout.write(f"    {printable(said)}")
+
+
+def deployment(alias: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row with the warnings about a store's settings, if any; those of SILENCED_SYSTEM_CHECKS are left out."""
+    try:
+        found = cautions(locks[alias], rows)
+    except ImproperlyConfigured:
+        return []  # health() has said it
+    loud = [each for each in found if each.id not in settings.SILENCED_SYSTEM_CHECKS]
+    said = [f"{each.sentence} {each.hint} ({each.id})" for each in loud]
+    return [{"node": "settings", "ok": True, "problems": [], "warnings": said}] if said else []
