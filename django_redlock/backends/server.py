@@ -83,7 +83,7 @@ class ServerBackend(Backend):
     def _arm(self) -> Flow[dict[str, str]]:
         told: dict[str, str] = {}
         errors: dict[str, Exception] = {}
-        args = (millis(self.max_ttl), b"%d" % self.with_replicas)
+        args = (millis(self.max_ttl),)
         for index, node in enumerate(self.nodes):
             reply = yield from ask(Run(script("arm"), (self._marker,), args, index))
             if isinstance(reply, Fault):
@@ -108,8 +108,8 @@ class ServerBackend(Backend):
             return rows
         told = []
         for row in rows:
-            replicas = self.with_replicas
-            told.append((yield from standing(row, self._marker, self.max_ttl, with_replicas=replicas, node=node)))
+            answer = yield from standing(row, self._marker, self.max_ttl, node)
+            told.append(answer)
         return told
 
     def _add_history(self, minute: int, texts: Mapping[str, str]) -> Flow[None]:

@@ -11,13 +11,11 @@ from ..core.scripts import script
 _WITHOUT_END = 1e12  # ms: until enough replicas follow
 
 
-def standing(
-    row: dict[str, Any], marker: bytes, max_ttl: float, *, with_replicas: bool, node: int = 0
-) -> Flow[dict[str, Any]]:
+def standing(row: dict[str, Any], marker: bytes, max_ttl: float, node: int = 0) -> Flow[dict[str, Any]]:
     """The row with ``armed`` (in service) and ``quarantine``: seconds left, ``None`` until enough replicas follow."""
     if row.get("role") != "master":
         return row  # not reached, or a replica: whatever its marker says
-    reply = yield from ask(Run(script("standing"), (marker,), (b"%d" % with_replicas,), node))
+    reply = yield from ask(Run(script("standing"), (marker,), (), node))
     if isinstance(reply, Fault):
         return {**row, "ok": False, "problems": [*row["problems"], f"its marker can't be read: {reply.error}"]}
     named, left, agreed = reply

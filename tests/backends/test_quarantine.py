@@ -212,6 +212,21 @@ def test_another_max_ttl_is_told(armed, client_of):
         client_of(store(armed, max_ttl=3)).lock("stock").acquire()
 
 
+def test_a_failover_there_and_back(start, client_of):
+    """A primary that has followed another for a while, and lost what that had not, grants nothing at first."""
+    group = start(Replicated(1))
+    first, replica = group.servers
+    client = client_of(store(first, ttl=30, max_ttl=30))
+    client.backend.arm()
+    group.cut_off(replica)
+    assert client.lock("stock").acquire(timeout=0)
+    group.promote(replica)
+    group.follow(first)
+    group.promote(first)
+    with pytest.raises(LockUnavailable, match="in quarantine for another"):
+        client_of(store(first, ttl=30, max_ttl=30)).lock("stock").acquire(timeout=0)
+
+
 def test_another_max_ttl_is_told_with_replicas(start):
     """The same with replicas, also at the moment when another replica comes."""
     group = start(Replicated(1))

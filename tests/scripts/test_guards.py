@@ -5,7 +5,7 @@ import pytest
 from django_redlock.core.guard import quarantine, replica_quarantine
 from tests.support.replicas import Replicated
 
-ANOTHER = b"0" * 40 + b":" + b"0" * 40
+ANOTHER = b"0" * 40
 MARKER = "sim:marker"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,7 +22,6 @@ class Member(Server):
     def __init__(self, world: World, name: str, rate: float, offset: float) -> None:
         self.master: Member | None = None
         self.reachable = True  # by the other members
-        self.term = 0
         super().__init__(world, name, rate, offset)
         self.offset = 0
         self._seen: dict[Member, tuple[int, float]] = {}  # replica -> what it acknowledged, and when
@@ -36,14 +34,8 @@ class Member(Server):
         model.wrote = self._wrote
         return model
 
-    @property
-    def replid(self) -> str:
-        """New with each promotion."""
-        text = f"{self.world.seed} {self.name} {self.term}"
-        return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-
     def _info(self, section: str) -> str:
-        lines = [super()._info(section), f"master_replid:{self.replid}"]
+        lines = [super()._info(section)]
         for index, (replica, (_, when)) in enumerate(self._seen.items()):
             lag = int(self.world.now - when)
             lines.append(f"slave{index}:ip={replica.name},state=online,offset=0,lag={lag}")

@@ -179,9 +179,8 @@ class Scenario:
 
     def arm(self) -> None:
         """Take the new servers into service."""
-        with_replicas = b"%d" % (self.replicas is not None)
         for server in self.servers:
-            server.run(Run(script("arm"), (b"sim:marker",), (millis(MAX_TTL), with_replicas)))
+            server.run(Run(script("arm"), (b"sim:marker",), (millis(MAX_TTL),)))
 
     def faults(self) -> None:
         """Plan what goes wrong, at random times."""

@@ -22,6 +22,7 @@ class Server:
         self.clock = Clock(world, rate, offset)
         self.up = True
         self.life = 0
+        self.term = 0
         self._paused_until = 0.0
         self._saved: tuple[dict[str, Any], dict[str, int]] = ({}, {})
         self._blocked: dict[str, list[Callable[[], None]]] = {}
@@ -33,12 +34,13 @@ class Server:
         return model
 
     @property
-    def run_id(self) -> str:
-        """A new one with each start."""
-        return hashlib.sha1(f"{self.world.seed} {self.name} {self.life}".encode(), usedforsecurity=False).hexdigest()
+    def replid(self) -> str:
+        """A new one with each start, and each promotion."""
+        text = f"{self.world.seed} {self.name} {self.life} {self.term}"
+        return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
     def _info(self, section: str) -> str:
-        return f"# {section}\r\nrun_id:{self.run_id}\r\n"
+        return f"# {section}\r\nmaster_replid:{self.replid}\r\n"
 
     def handle(self, work: Callable[[], None]) -> None:
         """Do ``work`` now, or when the server wakes: what lies in a stopped server's socket is not lost."""

@@ -1,10 +1,11 @@
 -- Stands before an acquire script: no new grant by a server that may have forgotten one (restarted, flushed, replaced).
--- KEYS last marker (string: identity|end of quarantine in ms|max_ttl in ms|replicas ever seen|1 if it named another server)
+-- KEYS last marker (string: master_replid, new with each start and each promotion|end of quarantine in ms|max_ttl in ms|replicas ever seen|1 if it named another server)
 -- ARGV last max_ttl in ms
 -- Returns {2, ms of quarantine left, server time in µs} or {3, max_ttl in the marker, server time in µs}; or goes on.
 do
-  local info = redis.call('INFO', 'server') -- a plain find: a pattern would be tried at each of its characters
-  local identity = string.match(info, '^%x+', string.find(info, 'run_id:', 1, true) + 7)
+  local info = redis.call('INFO', 'replication') -- a plain find: a pattern would be tried at each of its characters
+  local _, place = string.find(info, 'master_replid:', 1, true)
+  local identity = string.sub(info, place + 1, place + 40)
   local longest, clock = ARGV[#ARGV], redis.call('TIME')
   local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
   local mark = redis.call('GET', KEYS[#KEYS]) or ''

@@ -6,19 +6,18 @@
 do
   local longest, lag = ARGV[#ARGV - 3], tonumber(ARGV[#ARGV - 2])
   local waits, rule = tonumber(ARGV[#ARGV - 1]), ARGV[#ARGV]
-  local server, info, clock = redis.call('INFO', 'server'), redis.call('INFO', 'replication'), redis.call('TIME')
+  local info, clock = redis.call('INFO', 'replication'), redis.call('TIME')
   local micros = clock[1] * 1000000 + clock[2]
   local now = math.floor(micros / 1000)
-  -- Plain finds: a pattern would be tried at each character of a long text. Both names have 40 digits.
-  local _, run = string.find(server, 'run_id:', 1, true)
-  local _, replid = string.find(info, 'master_replid:', 1, true)
-  local identity = string.sub(server, run + 1, run + 40) .. ':' .. string.sub(info, replid + 1, replid + 40)
+  -- Plain finds: a pattern would be tried at each character of a long text.
+  local _, place = string.find(info, 'master_replid:', 1, true)
+  local identity = string.sub(info, place + 1, place + 40)
   local mark = redis.call('GET', KEYS[#KEYS]) or ''
   local same = string.sub(mark, 1, #identity) == identity
   local ending, agreed, seen, another = string.match(mark, '|(%d+)|(%d+)|(%d+)|(%d)$', same and #identity + 1 or 1)
   if same and agreed ~= longest then return {3, tonumber(agreed), micros} end
   local known, alive = tonumber(seen or 0), 0 -- a lag can be -1: Redis' clock for it ticks once a second
-  local _, place = string.find(info, ',state=online,', 1, true)
+  _, place = string.find(info, ',state=online,', 1, true)
   while place do
     _, place = string.find(info, ',lag=', place, true)
     if tonumber(string.match(info, '^%-?%d+', place + 1)) <= lag then alive = alive + 1 end

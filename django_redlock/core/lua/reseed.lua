@@ -6,7 +6,7 @@
 do
   local who, ending = string.match(redis.call('GET', KEYS[#KEYS]) or '', '^(.-)|(%d+)|')
   local clock = redis.call('TIME')
-  if not string.find(redis.call('INFO', 'server'), 'run_id:' .. string.sub(who or '-', 1, 40), 1, true)
+  if not string.find(redis.call('INFO', 'replication'), 'master_replid:' .. (who or '-'), 1, true)
     or clock[1] * 1000 + math.floor(clock[2] / 1000) >= tonumber(ending) then
     return 0
   end
