@@ -1,4 +1,7 @@
-"""`python -m testproject.demo`: a flash sale with the lock and one without; exit code 0 if all was as promised."""
+"""`python -m testproject.demo`: a flash sale with the lock, one without, and some with the stock in segments.
+
+Exit code 0 if all was as promised.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,13 @@ import sys
 import time
 from collections.abc import Iterator
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-from testproject.demo import servers
-from testproject.demo.report import Result, table
+from testproject.demo import servers, stripes
+from testproject.demo.report import Result, console, progress, table
 from testproject.demo.sale import hold_sale
 from testproject.demo.showcase import keep_serving
 
 SALES = {"with the lock": "/buy/safe/", "lock switched off": "/unlocked/buy/risky/"}
 CONFIRMED_WITHIN = 120.0  # seconds
-
-console = Console()
 
 
 def main() -> int:
@@ -73,6 +71,7 @@ def present(address: tuple[str, int], options: argparse.Namespace) -> Iterator[s
         yield "without the lock nothing was oversold"
     if confirmed + duplicates != asked:
         yield f"{asked} confirmations asked for, but {confirmed} run and {duplicates} deduplicated"
+    yield from stripes.compare(address, options.at_once)
 
 
 def flash_sale(title: str, path: str, address: tuple[str, int], options: argparse.Namespace) -> Result:
@@ -110,12 +109,6 @@ def wait_for_confirmations() -> int:
             time.sleep(0.1)
         bar.update(task, completed=Order.objects.count())
     return int(Order.objects.aggregate(run=Sum("confirmations"))["run"])
-
-
-def progress() -> Progress:
-    """A bar with a count and a clock."""
-    label = TextColumn("{task.description:<18}")
-    return Progress(label, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,10 @@ class Sale:
     def requests_per_second(self) -> float:
         return (len(self.tries) + len(self.duplicates)) / self.elapsed
 
+    @property
+    def sold_per_second(self) -> float:
+        return self.sold / self.elapsed
+
     def percentile(self, percent: int) -> float:
         """The seconds that so many percent of the tries to buy took at most."""
         return self.tries[percent * (len(self.tries) - 1) // 100]
@@ -85,7 +89,7 @@ def insist(address: tuple[str, int], path: str, **fields: str) -> tuple[int, dic
     raise TimeoutError(f"{path} had nothing but 'try later' in {PATIENCE:g} s")
 
 
-def visit(address: tuple[str, int], path: str, buyer: str) -> Visit:
+def visit(address: tuple[str, int], path: str, buyer: str, *, patient: bool) -> Visit:
     """Try until there is an order or nothing left, then ask twice for its confirmation, as impatient people do."""
     status, content, tries = insist(address, path, buyer=buyer)
     if status == http.client.GONE:
@@ -93,6 +97,8 @@ def visit(address: tuple[str, int], path: str, buyer: str) -> Visit:
     if status != http.client.CREATED:
         raise RuntimeError(f"{path} answered {status}")
     order = content["order"]
+    if patient:
+        return Visit(tries, order, [])
     return Visit(tries, order, [confirm(address, order), confirm(address, order)])
 
 
@@ -104,11 +110,22 @@ def confirm(address: tuple[str, int], order: int) -> bool:
     return bool(content["duplicate"])
 
 
-def hold_sale(address: tuple[str, int], path: str, *, buyers: int, at_once: int, advance: Callable[[], object]) -> Sale:
-    """Let the buyers in, so many at once; `advance` is called after each. The first error among them is raised."""
+def hold_sale(
+    address: tuple[str, int],
+    path: str,
+    *,
+    buyers: int,
+    at_once: int,
+    advance: Callable[[], object],
+    patient: bool = False,
+) -> Sale:
+    """Let the buyers in, so many at once; `advance` is called after each. The first error among them is raised.
+
+    Patient buyers don't ask for confirmations.
+    """
     start = time.monotonic()
     with ThreadPoolExecutor(at_once) as crowd:
-        coming = [crowd.submit(visit, address, path, f"buyer {number}") for number in range(buyers)]
+        coming = [crowd.submit(visit, address, path, f"buyer {number}", patient=patient) for number in range(buyers)]
         visits = []
         try:
             for gone in coming:

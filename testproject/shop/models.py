@@ -24,6 +24,20 @@ class Stock(models.Model):
         return f"{self.quantity} x {self.product}"
 
 
+class StockSegment(models.Model):
+    """A part of what there is of a product. Each has a lock of its own, so that as many can be sold from at once."""
+
+    product = models.ForeignKey(Product, on_delete=models.CASCADE, related_name="segments")
+    stripe = models.PositiveSmallIntegerField()
+    quantity = models.PositiveIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["product", "stripe"], name="one_segment_a_stripe")]
+
+    def __str__(self) -> str:
+        return f"{self.quantity} x {self.product}, segment {self.stripe}"
+
+
 class Order(models.Model):
     """One item sold to one buyer. `confirmations` counts how often it was confirmed: once, if all goes well."""
 

@@ -1,6 +1,7 @@
 """The shop's JSON interface. `buy` and `buy_unlocked` differ in one line: the decorator."""
 
 import time
+from collections.abc import Callable
 
 from django.db import transaction
 from django.http import HttpRequest, JsonResponse
@@ -9,9 +10,10 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
 from django_redlock.celery import is_duplicate
+from django_redlock.core.striped import Striped
 from django_redlock.decorators import locked_view
 from django_redlock.errors import LockUnavailable
-from testproject.shop.models import Order, Stock
+from testproject.shop.models import Order, Stock, StockSegment
 from testproject.shop.tasks import confirm
 
 
@@ -20,19 +22,42 @@ from testproject.shop.tasks import confirm
 @locked_view("stock:{sku}", ttl=10, blocking_timeout=5)
 def buy(request: HttpRequest, sku: str) -> JsonResponse:
     """Sell one item, one buyer at a time: 201, 409 (try again later) or 410 (sold out)."""
-    return sell(request, sku)
+    return sell(request, stock_of(sku))
 
 
 @csrf_exempt
 @require_POST
 def buy_unlocked(request: HttpRequest, sku: str) -> JsonResponse:
     """The same without the lock: sells what it does not have."""
-    return sell(request, sku)
+    return sell(request, stock_of(sku))
 
 
-def sell(request: HttpRequest, sku: str) -> JsonResponse:
-    """Read the stock, be busy, write the stock: right only when nobody else does the same in between."""
-    stock = get_object_or_404(Stock.objects.select_related("product"), product__sku=sku)
+def buy_from(stripes: int) -> Callable[..., JsonResponse]:
+    """The same for a product whose stock is in so many segments: as many buyers at a time."""
+
+    @csrf_exempt
+    @require_POST
+    @locked_view("stock:{sku}", stripes=stripes, ttl=10, blocking_timeout=5)
+    def buy_striped(request: HttpRequest, sku: str) -> JsonResponse:
+        """Sell one item of the segment whose lock was got; if that has run dry, of another one."""
+        lock: Striped = request.lock  # type: ignore[attr-defined]
+        segments = StockSegment.objects.select_related("product").filter(product__sku=sku)
+        while not (segment := get_object_or_404(segments, stripe=lock.stripe)).quantity:
+            dry = segments.filter(quantity=0).values_list("stripe", flat=True)
+            if not lock.switch(without=dry):
+                break
+        return sell(request, segment)
+
+    return buy_striped
+
+
+def stock_of(sku: str) -> Stock:
+    """The one row that everybody wants."""
+    return get_object_or_404(Stock.objects.select_related("product"), product__sku=sku)
+
+
+def sell(request: HttpRequest, stock: Stock | StockSegment) -> JsonResponse:
+    """Be busy after the stock was read, write the stock: right only when nobody else does the same in between."""
     if not stock.quantity:
         return JsonResponse({"error": "sold out"}, status=410)
     time.sleep(stock.product.handling)

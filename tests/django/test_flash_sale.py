@@ -1,0 +1,34 @@
+"""The test project's flash sale over stripes: real processes, a real database, a real Redis."""
+
+from contextlib import ExitStack
+
+import pytest
+
+from tests.django.flash_sale_workers import close_shop, open_shop, sell_out
+from tests.support.processes import Worker
+
+PROCESSES, BUYERS = 4, 4
+
+
+@pytest.mark.parametrize("quantities", [[30], [20, 0, 1, 9], [2] * 16], ids=["one", "uneven", "sixteen"])
+def test_exactly_the_stock_is_sold(redis_url, tmp_path, quantities):
+    """What is there is sold, all of it and no more, also when segments run dry at different times."""
+    env = {
+        "DJANGO_SETTINGS_MODULE": "testproject.settings",
+        "TESTPROJECT_REDIS": redis_url,
+        "TESTPROJECT_DATABASE": str(tmp_path / "shop.sqlite3"),
+    }
+    with ExitStack() as ends:
+        start = lambda function, *args: ends.enter_context(Worker(function, *args, **env))  # noqa: E731
+        start(open_shop, quantities).result(60)
+        shops = [start(sell_out, len(quantities), BUYERS) for _ in range(PROCESSES)]
+        for shop in shops:
+            shop.expect("ready", 60)
+        for shop in shops:
+            shop.tell("go")
+        told = [shop.result(100) for shop in shops]
+        orders, left = start(close_shop).result(60)
+    assert sum(each[201] for each in told) == orders == sum(quantities)
+    assert left == [0] * len(quantities)
+    assert sum(each[410] for each in told) == PROCESSES * BUYERS
+    assert set().union(*told) <= {201, 409, 410}
