@@ -12,7 +12,7 @@ from ..keys import Keys
 from ..lease import DRIFT, Claim, Lease, Refusal, millis
 from ..primitives import Primitive
 from ..replies import outcome_of, server_time, trouble
-from ..requests import Await, Batch, Fault, Flow, Run
+from ..requests import Await, Batch, Fault, Flow, Run, Signal
 from ..scripts import Script, script
 
 LAST_TRY = -1
@@ -81,6 +81,7 @@ class SingleNode(NamedTuple):
 
         A waiter sends "block" and "acquire" together: the node runs the second as soon as the first ends, so a
         hand-over takes one message. Nobody overtakes: the script makes a newcomer queue behind those who wait.
+        Where they stand in line it is two: the node must not grant to one whose turn has come, but who stands still.
         """
         clock = self.clock
         start = clock()
@@ -103,6 +104,11 @@ class SingleNode(NamedTuple):
             again = self._take(primitive, claim, wait)
             asked = clock()
             signal, *more = primitive.signals(claim, outcome)
+            if primitive.mode:
+                yield Signal(signal, pause, more=more)
+                start = clock()
+                reply = yield from ask(again)
+                continue
             reply = yield Await(again, signal, pause, more)
             start = clock()
             if isinstance(reply, Fault):

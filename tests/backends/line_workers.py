@@ -1,0 +1,52 @@
+"""What the processes of `test_line` do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from tests.support.processes import Channel
+
+PATIENCE = 20
+
+
+def backend(places: list[str], **options: Any) -> RedisBackend | RedlockBackend:
+    """On one server, or on a majority of several."""
+    if len(places) == 1:
+        return RedisBackend(places[0], node_timeout=2, **options)
+    return RedlockBackend(places, node_timeout=2, **options)
+
+
+def lock_of(places: list[str], name: str, side: str, **options: Any) -> Any:
+    """A fair lock, or that side of a rwlock."""
+    store = backend(places)
+    return store.lock(name, fair=True, **options) if side == "fair" else getattr(store.rwlock(name, **options), side)
+
+
+def hold(channel: Channel, places: list[str], name: str, side: str, options: dict[str, Any]) -> int:
+    """Take it, say so, and keep it until told; the fencing token."""
+    lock = lock_of(places, name, side, **options)
+    channel.say("asks")
+    assert lock.acquire(timeout=PATIENCE)
+    token: int = lock.fencing_token
+    channel.say("holds", token=token)
+    channel.hear("release", PATIENCE)
+    lock.release()
+    return token
+
+
+def come_and_go(channel: Channel, places: list[str], name: str, side: str, pause: float) -> int:
+    """Take it and give it back again and again until told; how often."""
+    lock, times = lock_of(places, name, side), 0
+    while not channel.connection.poll(pause if times % 2 else 0):
+        if times % 2 == 0:
+            assert lock.acquire(timeout=PATIENCE)
+        else:
+            lock.release()
+        times += 1
+        if times == 1:
+            channel.say("began")
+    if times % 2:
+        lock.release()
+    return times // 2

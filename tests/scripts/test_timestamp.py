@@ -1,0 +1,36 @@
+"""timestamp_acquire.lua: who queues. What else it does is tested with old code, in tests/backends/timestamp."""
+
+import pytest
+
+from tests.scripts.conftest import OTHER, OWNER, TOKEN
+
+
+@pytest.fixture
+def acquire(call, keys):
+    """`acquire(token, wait)`"""
+    where = keys.lock, keys.waiters, keys.fence
+    return lambda token=TOKEN, wait=0: call("timestamp_acquire", where, token, OWNER, 10_000, wait, 1000, 0)
+
+
+def test_newcomers_queue(redis, acquire, keys):
+    """A newcomer that can wait is listed behind those who queue for a lock that is free; others take it."""
+    redis.zadd(keys.waiters, {b"waits": 9e15})
+    assert acquire(wait=6_000)[:2] == [0, 100]
+    assert redis.zcard(keys.waiters) == 2
+    assert acquire(wait=-6_000) > 0
+    assert redis.zrange(keys.waiters, 0, -1) == [b"waits"]
+    redis.delete(keys.lock)
+    assert acquire(OTHER) > 0
+
+
+def test_again(redis, acquire, keys):
+    """Whoever has it is granted it again, whoever queues."""
+    acquire()
+    redis.zadd(keys.waiters, {b"waits": 9e15})
+    assert acquire(wait=6_000) > 0
+
+
+def test_those_who_have_gone(redis, acquire, keys):
+    """Who has not been heard of for too long is in nobody's way."""
+    redis.zadd(keys.waiters, {b"waits": 1})
+    assert acquire(wait=6_000) > 0
