@@ -8,7 +8,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from redis import ConnectionError as RedisConnectionError
-from redis.exceptions import AuthenticationError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    ClusterDownError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 
 from ..core.pulse import Moment, pulse
 from ..core.requests import Fault, Run
@@ -21,6 +29,7 @@ from .wire import spelled_out, words
 NUDGE = words(b"PING")
 GRACE = 0.002
 CONFIRMED = len(b":1700000000000000\r\n:1\r\n")  # bytes of the shortest answer that grants and confirms
+ELSEWHERE = AskError, ClusterDownError, ReadOnlyError, TryAgainError  # said by a server that isn't the right one (now)
 LINGER = 60.0  # seconds for which a connection is kept for the release of what was asked for on it
 
 
@@ -59,7 +68,8 @@ def fault(node: Node, error: Exception, connected: bool = False, where: str = ""
     if not isinstance(error, ResponseError) or isinstance(error, ReadOnlyError):
         node.rethink(error)
     pulse.put(Moment(time.time(), "fault", node.label, reason=_kind_of(error, late)))
-    return Fault(error, closed or isinstance(error, ReadOnlyError), where or node.label)
+    passing = node.fails_over and (not isinstance(error, ResponseError) or isinstance(error, ELSEWHERE))
+    return Fault(error, closed or isinstance(error, ReadOnlyError), where or node.label, passing)
 
 
 def _kind_of(error: Exception, late: bool) -> str:

@@ -12,12 +12,13 @@ from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.connection import Connection, parse_url
 from redis.crc import key_slot
+from redis.exceptions import AskError, MovedError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from .routes import BorrowedRoute, Route
 
-_REDIRECTION = re.compile(r"(MOVED|ASK) (\d+) (.+):(\d+)")
+_REDIRECTION = re.compile(r"(?:(MOVED|ASK) )?(\d+) (.+):(\d+)")
 
 
 class Redirection(NamedTuple):
@@ -30,15 +31,19 @@ class Redirection(NamedTuple):
 
     @classmethod
     def read(cls, error: Exception) -> Redirection | None:
-        """``MOVED 3999 127.0.0.1:6381`` or ``ASK …``, whatever class redis-py's parser made of it; else ``None``."""
+        """``MOVED 3999 127.0.0.1:6381`` or ``ASK …``, said in the text or by the class of the error; else ``None``."""
         found = _REDIRECTION.fullmatch(str(error))
-        return cls(found[1] == "ASK", int(found[2]), found[3], int(found[4])) if found else None
+        if found is None or not (found[1] or isinstance(error, AskError)):
+            return None
+        asking = found[1] == "ASK" if found[1] else not isinstance(error, MovedError)
+        return cls(asking, int(found[2]), found[3], int(found[4]))
 
 
 class Node(Protocol):
-    """One place whose word counts as one."""
+    """One place whose word counts as one. ``fails_over``: when a server is gone another will soon be in its place."""
 
     label: str
+    fails_over: bool
 
     def known(self, key: bytes | None) -> Route | None:
         """The route for ``key`` if it is known without asking anybody; ``None`` key: any server."""
@@ -58,6 +63,8 @@ class Node(Protocol):
 
 class DirectNode:
     """One server at a fixed address."""
+
+    fails_over = False
 
     def __init__(self, route: Route, label: str = "") -> None:
         self._route = route
@@ -80,6 +87,8 @@ class DirectNode:
 
 class SentinelNode:
     """The master that the Sentinels name. Any trouble with it, and they are asked again."""
+
+    fails_over = True
 
     def __init__(self, hosts: list[tuple[str, int]], service: str, settings: Mapping[str, Any], timeout: float) -> None:
         bounded = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": Retry(NoBackoff(), 0)}
@@ -114,6 +123,8 @@ class SentinelNode:
 
 class ClusterNode:
     """A Redis Cluster: each slot has a master of its own."""
+
+    fails_over = True
 
     def __init__(self, hosts: list[tuple[str, int]], settings: Mapping[str, Any], timeout: float) -> None:
         self._hosts = hosts

@@ -118,9 +118,10 @@ class Fault(NamedTuple):
     """No reply: what went wrong instead.
 
     ``stale`` tells that a connection from an earlier request turned out to be closed: the request may be repeated at
-    once on a new one, but it is unknown whether it has been carried out.
+    once on a new one, but it is unknown whether it has been carried out. ``passing`` that another server may take over.
     """
 
     error: Exception
     stale: bool = False
     where: str = ""
+    passing: bool = False

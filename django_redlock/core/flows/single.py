@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,11 +13,13 @@ from ..keys import Keys
 from ..lease import DRIFT, Claim, Lease, Refusal, millis
 from ..primitives import Primitive
 from ..replies import outcome_of, server_time, trouble
-from ..requests import Await, Batch, Fault, Flow, Run, Signal
+from ..requests import Await, Batch, Fault, Flow, Run, Signal, Sleep
 from ..scripts import Script, script
 
 LAST_TRY = -1
 WORTH_WAITING = 0.05  # seconds
+FAILOVER = 30.0  # seconds for which one who waits puts up with a store that can't be asked, if it may fail over
+RETRY = 0.05, 0.2  # seconds between two tries meanwhile, drawn at random
 _DESCRIBE = script("describe")
 
 
@@ -84,10 +87,13 @@ class SingleNode(NamedTuple):
         Where they stand in line it is two: the node must not grant to one whose turn has come, but who stands still.
         """
         clock = self.clock
-        start = clock()
+        start, asked = clock(), 0.0
         wait = primitive.queue if deadline > start else 0
         reply = yield from ask(self._take(primitive, claim, wait))
         while True:
+            if asked and isinstance(reply, Fault) and reply.passing:
+                wait = -primitive.queue
+                claim, start, reply = yield from self._outlast(primitive, claim, reply, deadline)
             reply = served(reply)
             if isinstance(reply, Fault):
                 raise trouble(claim.name, reply)
@@ -116,6 +122,18 @@ class SingleNode(NamedTuple):
                 reply = (yield from ask(again)) if reply.stale else reply
             else:
                 start = _since(outcome, server_time(reply), asked, start)
+
+    def _outlast(
+        self, primitive: Primitive, claim: Claim, fault: Fault, deadline: float
+    ) -> Flow[tuple[Claim, float, Any]]:
+        """Who waits outlasts a failover: ask again until a server answers. Each time it is another attempt."""
+        start, reply = self.clock(), fault
+        until = min(deadline, start + FAILOVER)
+        while isinstance(reply, Fault) and reply.passing and (left := until - self.clock()) > 0:
+            yield Sleep(min(left, random.uniform(*RETRY)))
+            claim, start = claim.again(), self.clock()
+            reply = yield from ask(self._take(primitive, claim, -primitive.queue))
+        return claim, start, reply
 
     def _patience(self, primitive: Primitive, refusal: Refusal) -> float:
         return primitive.patience

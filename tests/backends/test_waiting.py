@@ -1,0 +1,241 @@
+"""Who waits while servers fail over, slots move and nodes come and go: woken or asking again, and never late."""
+
+import contextlib
+import threading
+import time
+
+import pytest
+
+from django_redlock.backends.nodes import Redirection
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.errors import LockUnavailable
+from django_redlock.testing.faces import PATIENCE, AsyncClient, SyncClient
+from django_redlock.testing.fixtures import until_someone_waits
+from tests.support.cluster import Cluster
+from tests.support.sentinel import Sentinel
+
+WAKE = 3  # seconds: less than after which one who was not woken looks by itself
+
+
+@pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
+def new_client(request):
+    """`new_client(kind, location, **options)`: a user, blocking or asyncio."""
+    with contextlib.ExitStack() as ends:
+
+        def make(kind, location, **options):
+            client = request.param(kind(location, **{"node_timeout": 0.5, "ttl": 10, **options}))
+            ends.callback(client.close)
+            return client
+
+        yield make
+
+
+@pytest.fixture
+def spawn():
+    """`spawn(function, *args)`: run it in a thread; a function that waits for its result, and raises its error."""
+    threads = []
+
+    def run(function, *args):
+        outcome = []
+
+        def work():
+            try:
+                outcome.append(function(*args))
+            except Exception as error:  # noqa: BLE001  (told to who asks)
+                outcome.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        threads.append(thread)
+
+        def result(timeout=PATIENCE):
+            thread.join(timeout)
+            assert outcome, "it still waits"
+            if isinstance(outcome[0], Exception):
+                raise outcome[0]
+            return outcome[0]
+
+        return result
+
+    yield run
+    for thread in threads:
+        thread.join(PATIENCE)
+
+
+class TestSentinel:
+    """The master is another one while somebody waits."""
+
+    @pytest.fixture
+    def group(self, running):
+        group = running(Sentinel)
+        group.heal()
+        yield group
+        group.heal()
+
+    @pytest.fixture
+    def users(self, group, new_client):
+        return [new_client(RedisBackend, group.url) for _ in range(2)]
+
+    @pytest.mark.parametrize("way", ["ordered", "killed"])
+    def test_failover(self, group, users, unique, spawn, way):
+        """Who waits goes on waiting on the new master, and has the lock when it is free there."""
+        one, other = users
+        holder = one.lock(unique, ttl=5, auto_renew=False)
+        assert holder.acquire()
+        waiting = spawn(other.lock(unique).acquire, True, PATIENCE)
+        until_someone_waits(one, unique)
+        former = group.master
+        if way == "killed":
+            former.kill()
+            group.wait_for_new_master(former)
+        else:
+            group.failover()
+        assert waiting()  # when it is released, or the lease that the new master knows has ended
+
+    def test_deadline(self, group, users, unique, spawn):
+        """With no master in sight it comes back when its time is up, and says that the store can't be asked."""
+        one, other = users
+        assert one.lock(unique, auto_renew=False).acquire()
+        began = time.monotonic()
+        waiting = spawn(other.lock(unique).acquire, True, 2)
+        until_someone_waits(one, unique)
+        for server in group.servers:
+            server.kill()
+        with pytest.raises(LockUnavailable):
+            waiting()
+        assert time.monotonic() - began >= 1.9
+
+    def test_who_does_not_wait_yet(self, group, users, unique):
+        """Who asks for the first time is told at once that there is nobody to ask."""
+        for server in group.servers:
+            server.kill()
+        with pytest.raises(LockUnavailable):
+            users[0].lock(unique).acquire(timeout=PATIENCE)
+
+
+class TestCluster:
+    """The lock's slot goes to another node while somebody waits."""
+
+    @pytest.fixture
+    def cluster(self, running):
+        cluster = running(Cluster)
+        cluster.heal()
+        yield cluster
+        cluster.heal()
+
+    @pytest.fixture
+    def users(self, cluster, new_client):
+        return [new_client(RedisBackend, cluster.url) for _ in range(2)]
+
+    @pytest.fixture
+    def held(self, cluster, users, unique, spawn):
+        """A lock that is held, somebody who waits for it, its key, and a node that its slot can go to."""
+        one, other = users
+        holder, key = one.lock(unique), f"redlock:{{{unique}}}"
+        assert holder.acquire()
+        waiting = spawn(other.lock(unique).acquire, True, PATIENCE)
+        until_someone_waits(one, unique)
+        owner = cluster.owner(key)
+        return holder, waiting, key, next(node for node in cluster.nodes if node is not owner)
+
+    def test_slot_moves(self, cluster, held):
+        """Who waits goes along, and is woken by the release."""
+        holder, waiting, key, to = held
+        cluster.move_slot(key, to)
+        holder.release()
+        assert waiting(WAKE)
+
+    def test_everything_follows(self, cluster, held, users, unique):
+        """So do the holder's requests, those of onlookers, and those who come later."""
+        holder, waiting, key, to = held
+        cluster.move_slot(key, to)
+        assert holder.owned()
+        assert holder.extend() > 0
+        assert users[1].describe(unique).waiters
+        holder.release()
+        assert waiting(WAKE)
+        assert users[0].force_release(unique)
+        assert users[1].lock(unique).acquire(timeout=WAKE)
+
+    def test_while_it_moves(self, cluster, held):
+        """While its keys are on their way, which takes long here, it goes on waiting."""
+        holder, waiting, key, to = held
+        with cluster.migrating(key, to):
+            cluster.move_keys(key, to)
+            with contextlib.suppress(LockUnavailable):  # it is freed as soon as that is possible
+                holder.release()
+        cluster.move_slot(key, to)
+        assert waiting()
+
+
+@pytest.mark.parametrize(
+    ("text", "move"),
+    [
+        ("MOVED 3999 127.0.0.1:6381", Redirection(False, 3999, "127.0.0.1", 6381)),
+        ("ASK 3999 ::1:6381", Redirection(True, 3999, "::1", 6381)),
+        ("3999 127.0.0.1:6381", None),
+        ("ERR 3999 127.0.0.1:6381", None),
+    ],
+)
+def test_redirections(text, move):
+    """Redirections as old versions of redis-py tell them: in the text of the error."""
+    assert Redirection.read(Exception(text)) == move
+
+
+class TestQuorum:
+    """Nodes come and go while somebody waits."""
+
+    @pytest.fixture
+    def servers(self, own_redis):
+        return [own_redis() for _ in range(3)]
+
+    @pytest.fixture
+    def users(self, servers, new_client):
+        urls = [server.url for server in servers]
+        return [new_client(RedlockBackend, urls, quarantine=False) for _ in range(2)]
+
+    @pytest.fixture
+    def held(self, users, unique, spawn):
+        """A lock that is held, and somebody who waits for it."""
+        one, other = users
+        holder = one.lock(unique)
+        assert holder.acquire()
+        waiting = spawn(other.lock(unique).acquire, True, PATIENCE)
+        until_someone_waits(one, unique)
+        return holder, waiting
+
+    def test_woken(self, held):
+        """The release wakes who waits."""
+        holder, waiting = held
+        holder.release()
+        assert waiting(WAKE)
+
+    @pytest.mark.parametrize("victim", range(3))
+    @pytest.mark.parametrize("way", ["kill", "pause"])
+    def test_a_node_is_gone(self, servers, held, victim, way):
+        """Whichever node is gone when the lock is released, who waits has it: all waiters wait on one of them."""
+        holder, waiting = held
+        getattr(servers[victim], way)()
+        holder.release()
+        assert waiting()
+        if way == "pause":
+            servers[victim].resume()
+
+    def test_deadline(self, servers, held, users, unique, spawn):
+        """With a node that hangs it comes back in time, without the lock."""
+        servers[0].pause()
+        began = time.monotonic()
+        waiting = spawn(users[0].lock(unique).acquire, True, 1)
+        assert waiting() is False
+        assert time.monotonic() - began >= 1
+        servers[0].resume()
+        held[0].release()
+        assert held[1]()
+
+    def test_no_majority(self, servers, held):
+        """Without a majority who waits is told."""
+        for server in servers[:2]:
+            server.kill()
+        with pytest.raises(LockUnavailable):
+            held[1]()
