@@ -42,17 +42,17 @@ class Post:
 class Lane:
     """Those who want one lock: who waits in the store, and who queues behind."""
 
-    __slots__ = ("began", "hands", "keeper", "post", "queue")
+    hands, began = 0, 0.0  # how often the lock went from hand to hand, and since when
 
-    def __init__(self, keeper: int, post: Post) -> None:
+    def __init__(self, keeper: int, post: Post | Ticket) -> None:
         self.queue: dict[int, Ticket] = {}  # caller -> place, first come first
-        self.hands, self.began = 0, 0.0  # how often the lock went from hand to hand, and since when
-        self.staff(keeper, post)
+        self.keeper = keeper
+        self.post = weakref.ref(post)
 
     def staff(self, keeper: int, post: Post | Ticket) -> None:
         """Who waits in the store from now on."""
-        self.keeper: int = keeper
-        self.post: weakref.ref[Any] = weakref.ref(post)
+        self.keeper = keeper
+        self.post = weakref.ref(post)
 
     def first(self) -> tuple[int, Ticket]:
         """Take the first out of the queue."""
@@ -79,13 +79,13 @@ class Turnstile:
         """`Rule.acquire`; first, as long as others of this process wait for the same lock, wait for one's turn."""
         if self._generation != _lease.generation:
             self._begin()  # a fork's child: those who queue are the parent's
-        key, me, post, ticket = _key(primitive, claim), caller(), Post(), None
-        with self._mutex:
-            lane = self._lanes.get(key)
-            if lane is None:
-                lane = self._lanes[key] = Lane(me, post)
-            elif me != lane.keeper and me not in lane.queue:  # else we are in a handler of a signal that came meanwhile
-                ticket = lane.queue[me] = Ticket(claim)
+        key, me, post, ticket = _key(claim), caller(), Post(), None
+        new = Lane(me, post)
+        if (lane := self._lanes.setdefault(key, new)) is not new:  # one step: nobody need be kept out of here so far
+            with self._mutex:
+                lane = self._lanes.setdefault(key, new)
+                if me != lane.keeper and me not in lane.queue:  # else we are in the handler of a signal
+                    ticket = lane.queue[me] = Ticket(claim)
         try:
             if ticket is not None:
                 yield from self._queue(lane, me, ticket, deadline)
@@ -154,7 +154,7 @@ class Turnstile:
         rule, hand_over = self._store.rule, getattr(self._store.rule, "hand_over", None)
         if not self._lanes or keep > 0 or hand_over is None or primitive.acquire.name not in HANDS_OVER:
             return (yield from rule.release(primitive, lease.claim, keep))
-        ticket = self._next(_key(primitive, lease.claim), lease)
+        ticket = self._next(_key(lease.claim), lease)
         if ticket is None:
             return (yield from rule.release(primitive, lease.claim))
         if ticket.lease is not None:
@@ -207,8 +207,9 @@ def _is_fresh(lease: Lease, now: float) -> bool:
     return valid_until(now, lease.ttl) - lease.valid_until < FRESH
 
 
-def _key(primitive: Primitive, claim: Claim) -> Any:
-    return primitive.kind, primitive.limit, claim.name, running_loop()
+def _key(claim: Claim) -> Any:
+    loop = running_loop()
+    return claim.name if loop is None else (claim.name, loop)
 
 
 def _ended(claim: Claim) -> Lease:
