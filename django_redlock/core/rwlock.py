@@ -26,6 +26,7 @@ class Side(_Members):
     """
 
     def __init__(self, model: RLock) -> None:
+        self.name = model.name
         self._model = model
         self._threads = threading.local()
         self._tasks: WeakKeyDictionary[asyncio.Task[Any], RLock] = WeakKeyDictionary()

@@ -11,7 +11,7 @@ from django.db import IntegrityError, models, router, transaction
 
 from ..errors import LockNotHeld, StaleLock
 from .queryset import FencedManager, FencedQuerySet
-from .tokens import FIELD, WITHOUT, Fence, Fencing, fence_of
+from .tokens import FIELD, WITHOUT, Fence, Fencing, bound, fence_of
 
 
 class FencedModel(models.Model):
@@ -60,7 +60,7 @@ class FencedModel(models.Model):
 
     async def asave(self, *args: Any, **kwargs: Any) -> None:
         """`save` for asyncio."""
-        await sync_to_async(self.save)(*args, **kwargs)
+        await sync_to_async(self.save)(*args, **bound(kwargs))
 
     asave.alters_data = True  # type: ignore[attr-defined]
 
@@ -79,7 +79,7 @@ class FencedModel(models.Model):
 
     async def adelete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
         """`delete` for asyncio."""
-        return await sync_to_async(self.delete)(*args, **kwargs)
+        return await sync_to_async(self.delete)(*args, **bound(kwargs))
 
     adelete.alters_data = True  # type: ignore[attr-defined]
 
@@ -95,7 +95,7 @@ class FencedModel(models.Model):
 
     async def arefresh_from_db(self, *args: Any, **kwargs: Any) -> None:
         """`refresh_from_db` for asyncio."""
-        await sync_to_async(self.refresh_from_db)(*args, **kwargs)
+        await sync_to_async(self.refresh_from_db)(*args, **bound(kwargs))
 
     # ── how ──────────────────────────────────────────────────────────────────────────────────
 

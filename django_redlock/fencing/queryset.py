@@ -11,7 +11,7 @@ from django.db import connections, models, transaction
 from django.db.models.utils import resolve_callables
 
 from ..errors import LockNotHeld
-from .tokens import FIELD, Fence, Fencing, fence_of
+from .tokens import FIELD, Fence, Fencing, fence_of, handle_of
 
 if TYPE_CHECKING:
     from .model import FencedModel
@@ -32,7 +32,7 @@ class FencedQuerySet(models.QuerySet[M]):
         """
         fence_of(lock)
         made: Self = self._chain()  # type: ignore[attr-defined]
-        made._lock = lock
+        made._lock = handle_of(lock)
         return made
 
     def _clone(self) -> Self:

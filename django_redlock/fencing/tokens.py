@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+from ..core.rwlock import Side
 from ..errors import LockLost, LockNotHeld, StaleLock
 
 FIELD = "fence"  # the column's name
@@ -42,6 +43,19 @@ class _Without:
 
 
 WITHOUT: Any = _Without()
+
+
+def handle_of(lock: Any) -> Any:
+    """The handle that the caller holds ``lock`` through, before the work goes to another thread.
+
+    A side of a read-write lock is another lock for each thread and task.
+    """
+    return lock._mine() if isinstance(lock, Side) else lock
+
+
+def bound(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a method, with the handle in place of its ``lock``, if it has one."""
+    return {**kwargs, "lock": handle_of(kwargs["lock"])} if "lock" in kwargs else kwargs
 
 
 def fence_of(lock: Fencing | int) -> Fence:

@@ -284,13 +284,37 @@ def test_kept_lock(stock, backend):
     assert row(stock) == (1, token)
 
 
-@pytest.mark.parametrize("kind", ["rlock", "semaphore"])
+RELATIVES = {
+    "rlock": lambda backend: backend.rlock("x"),
+    "semaphore": lambda backend: backend.semaphore("x", limit=1),
+    "writer": lambda backend: backend.rwlock("x").write,
+    "multilock": lambda backend: backend.multilock(["x", "y"]),
+    "striped": lambda backend: backend.striped("x", stripes=4),
+    "fair": lambda backend: backend.lock("x", fair=True),
+}
+
+
+@pytest.mark.parametrize("db", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("kind", RELATIVES)
 def test_relatives(stock, backend, kind):
-    """Relatives of the lock have tokens too."""
-    options = {"limit": 1} if kind == "semaphore" else {}
-    with getattr(backend, kind)("r", **options) as holder:
-        stock.save(lock=holder)
-        assert stock.fence == holder.fencing_token
+    """Relatives of the lock have tokens that grow from holder to holder, too."""
+    with RELATIVES[kind](backend) as first:
+        stock.save(lock=first)
+        late = first.fencing_token
+    with RELATIVES[kind](backend) as second:
+        stock.save(lock=second)
+        assert stock.fence == second.fencing_token
+        with pytest.raises(StaleLock):
+            stock.save(lock=late)
+
+    async def run():
+        async with RELATIVES[kind](backend) as third:
+            await stock.asave(lock=third)
+            await stock.arefresh_from_db(lock=third)
+            assert await Stock.objects.using(stock._state.db).fenced(third).aupdate(quantity=1) == 1
+            return third.fencing_token
+
+    assert asyncio.run(run()) == row(stock)[1]
 
 
 def test_fence_in_the_childs_table(db, held):

@@ -3,10 +3,13 @@
 import contextlib
 import threading
 
+import psycopg
 import pytest
 import redis
 from kazoo.client import KazooClient
 from kombu import Connection
+
+from tests.support.postgres import USER
 
 
 class NotInstalled(contextlib.AbstractContextManager):
@@ -84,3 +87,16 @@ def test_rabbitmq_keeps_durable_messages(rabbitmq, unique, end):
         message = queue.get(timeout=10)
         message.ack()
         assert message.payload == "message"
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_postgres_keeps_what_was_committed(postgres, unique, end):
+    """A committed row outlives the server, whether that was stopped or killed."""
+    place = {"host": "127.0.0.1", "port": postgres.port, "user": USER, "autocommit": True}
+    with psycopg.connect(**place) as connection:
+        connection.execute(f'CREATE TABLE "{unique}" AS SELECT 42 AS answer')
+    getattr(postgres, end)()
+    postgres.start()
+    with psycopg.connect(**place) as connection:
+        assert connection.execute(f'TABLE "{unique}"').fetchall() == [(42,)]
+        connection.execute(f'DROP TABLE "{unique}"')
