@@ -27,7 +27,7 @@ from tests.support.rabbitmq import RabbitMQ
 from tests.support.sentinel import Sentinel
 from tests.support.service import revive
 from tests.support.tls import TlsRedis
-from tests.support.zookeeper import ZooKeeper
+from tests.support.zookeeper import SHARED, Ensemble, ZooKeeper
 
 T = TypeVar("T")
 
@@ -121,9 +121,9 @@ def proxy(start, redis_server) -> Proxy:
 
 
 @pytest.fixture
-def zookeeper(running) -> ZooKeeper:
-    """A ZooKeeper server: up, and with whatever other tests left there. Use `unique` names."""
-    server = running(ZooKeeper)
+def zookeeper(running) -> ZooKeeper | Ensemble:
+    """A ZooKeeper: up, and with whatever other tests left there. Use `unique` names."""
+    server = running(SHARED)
     revive(server)
     return server
 

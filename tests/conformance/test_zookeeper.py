@@ -7,12 +7,12 @@ import pytest
 from django_redlock.backends.zookeeper import ZooKeeperBackend
 from django_redlock.testing.conformance import BackendConformance
 from tests.support.service import revive
-from tests.support.zookeeper import ZooKeeper
+from tests.support.zookeeper import SHARED
 
 
 @pytest.fixture(scope="module")
 def hosts(running):
-    server = running(ZooKeeper)
+    server = running(SHARED)
     revive(server)
     return server.hosts
 

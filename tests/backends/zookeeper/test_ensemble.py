@@ -1,0 +1,101 @@
+"""Three servers, of which one leads, and dies."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from django_redlock.errors import LockUnavailable
+from tests.support.service import poll
+from tests.support.zookeeper import Ensemble
+
+from .tools import PATIENCE, until_in_line
+
+
+@pytest.fixture
+def ensemble(running):
+    """All three of them up."""
+    ensemble = running(Ensemble)
+    ensemble.resume()
+    return ensemble
+
+
+@pytest.fixture
+def patient(connected, ensemble):
+    """`patient()`: a backend whose session outlives an election."""
+    return lambda **options: connected(ensemble.hosts, **{"session_timeout": 20, "node_timeout": 10, **options})
+
+
+def test_the_leader_dies_while_the_lock_is_held(ensemble, patient, unique):
+    """The holder keeps it, and renews it with the next leader; another gets it after the release."""
+    holder, other = patient(), patient()
+    lock = holder.lock(unique, ttl=10)
+    assert lock.acquire()
+    first = lock.fencing_token
+    ensemble.leader.kill()
+    lock.extend()
+    assert lock.owned()
+    assert not lock.lost
+    again = other.lock(unique)
+    assert not again.acquire(False)
+    lock.release()
+    assert again.acquire(timeout=PATIENCE)
+    assert again.fencing_token > first
+    again.release()
+
+
+def test_the_leader_dies_while_one_waits(ensemble, patient, unique, pool):
+    """Who waits keeps its place, and is woken by the release through the next leader."""
+    holder, other, late = patient(), patient(), patient()
+    lock = holder.lock(unique, ttl=30)
+    assert lock.acquire()
+    waiting = other.lock(unique)
+    answer = pool.submit(waiting.acquire, True, 60)
+    until_in_line(holder, unique, 2)
+    ensemble.leader.kill()
+    last = pool.submit(late.lock(unique).acquire, True, 60)
+    until_in_line(holder, unique, 3)
+    assert not answer.done()
+    lock.release()
+    assert answer.result(PATIENCE)
+    assert not last.done()
+    waiting.release()
+    assert last.result(PATIENCE)
+
+
+async def test_the_leader_dies_in_asyncio(ensemble, patient, unique):
+    """The same for a holder and another on an event loop."""
+    lock, other = patient().lock(unique, ttl=10), patient().lock(unique)
+    assert await lock.aacquire()
+    ensemble.leader.kill()
+    await lock.aextend()
+    assert not await other.aacquire(False)
+    await lock.arelease()
+    assert await other.aacquire(timeout=PATIENCE)
+    await other.arelease()
+
+
+def test_a_majority_dies(ensemble, patient, unique):
+    """One of three can confirm nothing: who asks is told so, the holder loses its lease, and all is well afterwards."""
+    told = threading.Event()
+    backend = patient(session_timeout=4, node_timeout=1, connect_timeout=1)
+    lock = backend.lock(unique, on_lost=lambda _: told.set())
+    assert lock.acquire()
+    leader = ensemble.leader
+    follower = next(member for member in ensemble.members if member is not leader)
+    follower.kill()
+    leader.kill()
+    with pytest.raises(LockUnavailable):
+        backend.lock("another").acquire(timeout=3)
+    assert told.wait(PATIENCE)
+    assert lock.lost
+    ensemble.resume()
+    poll(lambda: _granted(backend, unique), timeout=PATIENCE, what="a grant by the two that are back and the third")
+
+
+def _granted(backend, name):
+    try:
+        return backend.lock(name).acquire(False)
+    except LockUnavailable:
+        return False
