@@ -1,9 +1,9 @@
 """Those of one process who want the same lock queue there, and one of them waits in Redis."""
 
 import asyncio
-import contextlib
 import signal
 import threading
+from concurrent import futures
 
 import pytest
 
@@ -105,9 +105,12 @@ class TestTurnstile(Fixtures):
             new_backend(cohort=cohort)
 
     @pytest.mark.parametrize("terms", [{}, {"ttl": 20}, {"fencing": True}, {"auto_renew": False}], ids=str)
-    def test_handed_over(self, kept, client, other, name, terms):
+    @pytest.mark.parametrize("just_asked", [True, False], ids=["without-a-request", "with-one"])
+    def test_handed_over(self, kept, client, other, name, terms, just_asked):
         """Who gets the lock from another of the process holds it in every respect, and the other no more."""
         holder, waiters = kept(2, **terms)
+        if just_asked:
+            holder.extend()
         token, fence = holder.token, holder.fencing_token
         holder.release()
         handle = eventually(lambda: next((each for each, _ in waiters[1:] if each.token), None))
@@ -132,6 +135,7 @@ class TestTurnstile(Fixtures):
         longer = client.lock(name, ttl=100)
         waiting = spawn(longer.acquire, True, PATIENCE)
         queued(1)
+        holder.extend()
         holder.release()
         assert waiting.result(WAKE)
         assert 90 < client.describe(name).ttl <= 100
@@ -188,6 +192,27 @@ class TestTurnstile(Fixtures):
         for each in busy:
             each.result(PATIENCE)
         assert theirs == sorted(set(theirs))
+
+    def test_so_many_times(self, new_client, name, spawn, monkeypatch):
+        """After so many times in a row it is the turn of the one who waits in Redis."""
+        monkeypatch.setattr(turnstile, "SPAN", 60)
+        user, order = new_client(cohort=2), []
+        lanes, holder = user.backend._turnstile._lanes, user.lock(name)
+
+        def work(number):
+            with user.lock(name):
+                order.append(number)
+
+        holder.acquire()
+        waiting = []
+        for number in range(5):
+            waiting.append(spawn(work, number))
+            assert eventually(lambda: sum(1 + len(lane.queue) for lane in list(lanes.values())) == len(waiting))
+        holder.release()
+        for each in waiting:
+            each.result(PATIENCE)
+        assert order[:3] == [1, 2, 0]
+        assert sorted(order) == list(range(5))
 
     def test_fencing_tokens(self, client, other, name, spawn):
         """Fencing tokens grow in the order of the holders, in and between processes."""
@@ -257,12 +282,18 @@ class TestTurnstile(Fixtures):
         other.force_release(name)
         assert eventually(lambda: handle.lost)
 
-    def test_store_down(self, kept, server):
+    def test_store_down(self, new_client, server, name, spawn):
         """When the store can't be asked all who queue are told at once, not one after another."""
-        _, waiters = kept(6)
-        server.kill()
-        errors = [waiting.exception(PATIENCE / 2) for _, waiting in waiters]
-        assert all(isinstance(error, LockUnavailable) for error in errors)
+        user = new_client(node_timeout=0.5)
+        lanes = user.backend._turnstile._lanes
+        assert user.lock(name, ttl=1).acquire()
+        waiting = [spawn(user.lock(name).acquire, True, PATIENCE) for _ in range(15)]
+        assert eventually(lambda: sum(len(lane.queue) for lane in list(lanes.values())) == 14)
+        server.pause()
+        done, late = futures.wait(waiting, timeout=5)
+        server.resume()
+        assert not late
+        assert all(isinstance(each.exception(), LockUnavailable) for each in done)
 
     def test_vanished(self, client, name, spawn, queued, monkeypatch):
         """When the one who waits in Redis ends without a word, one who queues takes its place."""
@@ -283,15 +314,15 @@ class TestTurnstile(Fixtures):
         """A child of fork() has a queue of its own."""
         holder = client.lock(name)
         holder.acquire()
-        waiting = [spawn(client.lock(name).acquire, True, PATIENCE) for _ in range(2)]
-        queued(1)
-
-        def child():
-            return client.again().lock(name).acquire(timeout=self.short)
-
-        assert in_child(child) is False
+        keeper = client.lock(name)
+        waiting = spawn(keeper.acquire, True, PATIENCE)
+        queued(0)
+        theirs = spawn(in_child, lambda: client.again().lock(name).acquire(timeout=PATIENCE))
+        assert eventually(lambda: client.describe(name).waiters == 2)
         holder.release()
-        assert eventually(lambda: any(each.done() for each in waiting))
+        assert waiting.result(WAKE)
+        keeper.release()
+        assert theirs.result(WAKE) is True
 
 
 @pytest.fixture
@@ -307,32 +338,31 @@ def test_cancelled(backend, unique, place, steps):
     """A task that is cancelled at any point leaves no lock behind, and the others go on."""
 
     async def scenario():
-        holder, following = backend.lock(unique), backend.lock(unique)
+        holder, *handles = [backend.lock(unique) for _ in range(4)]
         await holder.aacquire()
         tasks = []
-        for index in range(3):
-            tasks.append(asyncio.create_task(backend.lock(unique).aacquire()))
+        for index, handle in enumerate(handles):
+            tasks.append(asyncio.create_task(handle.aacquire()))
             await asyncio.sleep(0)
             assert sum(1 + len(lane.queue) for lane in backend._turnstile._lanes.values()) == index + 1
         if place == "next":
             await holder.arelease()
         for _ in range(steps):
             await asyncio.sleep(0)
+        users = dict(zip(tasks, handles, strict=True))
         victim = tasks[0 if place == "in redis" else 1]
         victim.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await victim
+        await asyncio.wait([victim])
         if place != "next":
             await holder.arelease()
-        done, _ = await asyncio.wait(tasks, timeout=WAKE, return_when=asyncio.FIRST_COMPLETED)
-        assert any(not task.cancelled() for task in done) or not await following.aacquire(timeout=0.01)
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        await backend.aforce_release(unique)
+        if (handle := users.pop(victim)).token:
+            await handle.arelease()
+        while users:
+            done, _ = await asyncio.wait(users, timeout=WAKE, return_when=asyncio.FIRST_COMPLETED)
+            assert done, "a lock that nobody owns"
+            for task in done:
+                await users.pop(task).arelease()
         assert backend._turnstile._lanes == {}
-        assert await following.aacquire(timeout=WAKE)
-        await following.arelease()
         await backend.aclose()
 
     asyncio.run(scenario())
