@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from .task import SingleInstance
 
 _WORDS = ("skip", "log", "raise", "wait", "replace", "retry")
-# The ids of the tasks that run eagerly further up: Celery runs an eager retry inside the call that it retries.
-_running: ContextVar[tuple[str, ...]] = ContextVar("redlock_eager", default=())
+# Locks and ids of the tasks that run eagerly further up: Celery runs an eager retry inside the call that it retries.
+_running: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("redlock_eager", default=())
 
 
 def apply(task: SingleInstance, run: Callable[..., Any], args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:
     """Run the task with its lock held. A duplicate's result has ``duplicate`` set, and the marker as its value."""
     task_id = options["task_id"] = options.get("task_id") or uuid()
-    if task_id in _running.get():
-        return run(args, kwargs, *rest, **options)
     guard = task.redlock
     message = Message(task._name_of(args, kwargs, None), new_sending())
+    if (message.name, task_id) in _running.get():
+        return run(args, kwargs, *rest, **options)
     ticket = guard.ticket(task, task_id, message)
     wait = guard.options.wait if "wait" in (guard.options.at_submit, guard.options.at_start) else 0.0
     try:
@@ -50,7 +50,7 @@ def apply(task: SingleInstance, run: Callable[..., Any], args: Any, kwargs: Any,
         if word in ("raise", "wait"):
             raise conflict.error()
         return marked(EagerResult(conflict.holder or task_id, marker(conflict), states.SUCCESS, name=task.name), True)
-    token = _running.set((*_running.get(), task_id))
+    token = _running.set((*_running.get(), (message.name, task_id)))
     try:
         return marked(run(args, kwargs, *rest, **options), False)
     finally:

@@ -120,22 +120,25 @@ def _refused(task: SingleInstance, request: Any, ticket: Ticket, message: Messag
         # The same task, whose body still runs: nothing is lost and nothing runs twice.
         pause = min(max(refusal.remaining, 1.0), LONGEST_PAUSE)
         logger.info("task %s[%s] still runs: looked at again in %.0f s", task.name, request.id, pause)
-        return _put_off(task, pause, message)
+        return _put_off(task, ticket, pause, message)
     tell(conflict, task.redlock.options.at_start == "log")
     if conflict.state == "replaced":
         return marker(conflict)
     options = task.redlock.options
-    word = decide(options.at_start, conflict, AT_START)
+    try:
+        word = decide(options.at_start, conflict, AT_START)
+    except Exception as error:  # noqa: BLE001  (a callable may raise what it likes: the task fails with that)
+        _fail(task, ticket, error)
     if word == "retry" and (options.retries is None or message.tries < options.retries):
         pause = min(LONGEST_PAUSE, 2.0**message.tries) * random.uniform(0.5, 1.0)
-        return _put_off(task, pause, message._replace(tries=message.tries + 1))
+        return _put_off(task, ticket, pause, message._replace(tries=message.tries + 1))
     if word in ("raise", "wait", "retry"):
         _fail(task, ticket, conflict.error())
     _forget(task, ticket)
     return marker(conflict)  # returned, not ignored: a chord would wait for it for ever
 
 
-def _fail(task: SingleInstance, ticket: Ticket, error: LockError) -> NoReturn:
+def _fail(task: SingleInstance, ticket: Ticket, error: Exception) -> NoReturn:
     """Raise ``error``, or retry where ``autoretry_for`` says so: Celery looks at what the body raises only, so a copy
     of the task is given it for a body. What was queued goes, unless a retry has taken its place.
     """
@@ -161,8 +164,12 @@ def _raising(error: Exception) -> Callable[..., NoReturn]:
     return run
 
 
-def _put_off(task: SingleInstance, seconds: float, message: Message) -> Any:
-    task._put_off(seconds, message)
+def _put_off(task: SingleInstance, ticket: Ticket, seconds: float, message: Message) -> NoReturn:
+    try:
+        task._put_off(seconds, message)
+    except Exception:
+        _forget(task, ticket)
+        raise
     raise Ignore(f"put off by {seconds:.1f} s")
 
 

@@ -89,6 +89,14 @@ both("late_running", work, LATE, mode="while_executing")
 both("late_executing", work, LATE, mode="until_executing")
 both("late_expired", work, LATE, mode="until_expired", ttl=4)
 both("raising", work, on_conflict="raise")
+
+
+def undecided(conflict: Any) -> str:
+    """Fail to decide."""
+    raise ArithmeticError(conflict.key)
+
+
+both("undecided", work, mode="until_and_while_executing", on_conflict=("skip", undecided))
 both("waiting", work, mode="while_executing", on_conflict="wait")
 both("retrying", work, mode="while_executing", on_conflict="retry")
 both("starting_raises", work, mode="while_executing", on_conflict="raise")

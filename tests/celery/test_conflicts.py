@@ -23,6 +23,17 @@ def told():
     task_duplicate.disconnect(hear)
 
 
+def test_a_callable_that_raises_in_the_worker(tasks, workers, seen, free):
+    """The task fails with that, and its queued record goes: the next one may be sent."""
+    queue, name = workers("prefork"), f"undecided:{seen.name}"
+    first = tasks.undecided.apply_async((seen.name, 1), queue=queue)
+    seen.wait("start")
+    with pytest.raises(ArithmeticError, match=name):
+        tasks.undecided.apply_async((seen.name,), queue=queue).get(timeout=10)
+    first.get(timeout=10)
+    free(name)
+
+
 def test_skip_tells_who_is_in_the_way(tasks, seen, told, caplog):
     """A duplicate is logged with both ids and the time left, and the signal is sent."""
     first = tasks.executed.apply_async((seen.name,), queue="nobody")
