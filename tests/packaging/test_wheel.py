@@ -73,6 +73,14 @@ def test_metadata(wheel):
     assert extras <= set(metadata.get_all("Provides-Extra"))
 
 
+def test_pytest_plugin(wheel):
+    """pytest finds the plugin in what is installed."""
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt")]
+        points = archive.read(name).decode()
+    assert points.split() == ["[pytest11]", "redlock", "=", "django_redlock.testing.helpers.plugin"]
+
+
 def test_works_alone(wheel, empty, tmp_path):
     """With no Django, no Celery and no redis-py beside it, locks of one process can be taken and are exclusive."""
     pip("install", "--no-deps", "--no-index", str(wheel), python=empty)
