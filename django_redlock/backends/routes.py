@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import socket
 import struct
@@ -23,6 +24,9 @@ from redis.backoff import NoBackoff
 from redis.connection import Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
 from redis.retry import Retry
 
+# Up to redis-py 5.2 a pool wants to hear a command's name, and makes nothing of it; later ones warn of that.
+_named = inspect.signature(ConnectionPool.get_connection).parameters.get("command_name")
+_NAME = ("_",) if _named is not None and _named.default is inspect.Parameter.empty else ()
 IDLE = 64  # connections that a route keeps open while nobody uses them
 _Idle = tuple[deque[Any], AsyncGenerator[None, None]]  # a loop's connections, and what closes them when the loop ends
 _ASYNC = {Connection: AsyncTCP, SSLConnection: AsyncTLS, UnixDomainSocketConnection: AsyncUnix}
@@ -170,7 +174,7 @@ class BorrowedRoute(Route):
         return self.connect()
 
     def connect(self) -> Connection:
-        connection = self._pool.get_connection()
+        connection = self._pool.get_connection(*_NAME)
         socket_of(connection).settimeout(self.timeout)
         return connection
 
