@@ -59,7 +59,11 @@ class Arrears:
             until = time.monotonic() + LASTING
             self._missed.setdefault(node, deque(maxlen=MOST)).extend((until, run) for run in runs)
         if idle:
-            threading.Thread(target=self._tell, args=(node,), name="redlock-arrears", daemon=True).start()
+            thread = threading.Thread(target=self._tell, args=(node,), name="redlock-arrears", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the interpreter is shutting down: the vote ends with its lease
+                self._missed.pop(node, None)
 
     def _tell(self, node: int) -> None:
         while True:
