@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 
-from tests.benchmarks.crowd import crowd
+from tests.benchmarks.crowd import crowd, tasks
 from tests.benchmarks.handover import handover, handover_busy
 from tests.benchmarks.listing import listing
 from tests.benchmarks.many import many
@@ -21,7 +21,19 @@ from tests.benchmarks.replicas import quarantine, replica
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     each.__name__.replace("_", "-"): each
-    for each in (pair, handover, handover_busy, crowd, many, listing, quorum, quorum_faults, replica, quarantine)
+    for each in (
+        pair,
+        handover,
+        handover_busy,
+        crowd,
+        tasks,
+        many,
+        listing,
+        quorum,
+        quorum_faults,
+        replica,
+        quarantine,
+    )
 }
 VERDICTS = {True: "met", False: "MISSED", None: ""}
 

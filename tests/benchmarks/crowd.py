@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import statistics
 import threading
@@ -87,3 +88,33 @@ def crowd() -> Iterator[Row]:
         ratio = statistics.median(one.rate / other.rate for one, other in zip(rounds, results[PEER], strict=True))
         yield Row(f"hand-overs a second, {side} / {PEER}", ratio, bars[1], least=True, note=note)
     yield Row("Jain's index over the threads, ours", statistics.median(each.jain for each in results[OURS]), unit="")
+
+
+def tasks() -> Iterator[Row]:
+    """1,000 tasks of one event loop that wait for 100 names: connections."""
+    with RedisServer() as server, server.client() as client:
+        before = len(client.client_list())
+        waiting, all_ = asyncio.run(_waiting(server.url, lambda: len(client.client_list()) - before))
+    yield Row("connections while 1,000 tasks wait for 100 names", waiting, 16, "")
+    yield Row("connections when all of them have had their turn", all_, 16, "")
+
+
+async def _waiting(url: str, connections: Callable[[], int]) -> tuple[int, int]:
+    backend, names = RedisBackend(url, node_timeout=5), [f"tasks:{number}" for number in range(100)]
+    async with contextlib.AsyncExitStack() as held:
+        for name in names:
+            await held.enter_async_context(backend.lock(name))
+        waiting = [asyncio.create_task(_turn(backend, names[number % 100])) for number in range(1000)]
+        while min([(await backend.adescribe(name)).waiters for name in names]) < 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        while_waiting = connections()
+    await asyncio.gather(*waiting)
+    in_the_end = connections()
+    await backend.aclose()
+    backend.close()
+    return while_waiting, in_the_end
+
+
+async def _turn(backend: RedisBackend, name: str) -> None:
+    async with backend.lock(name):
+        pass
