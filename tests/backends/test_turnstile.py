@@ -13,6 +13,8 @@ from django_redlock.errors import LockLost, LockNotHeld, LockUnavailable
 from django_redlock.testing.exclusion import WAKE, Counter
 from django_redlock.testing.faces import PATIENCE
 from django_redlock.testing.fixtures import Fixtures, eventually, in_child
+from testproject.redis_server import RedisServer
+from tests.support.cluster import Cluster
 
 SENT = ("evalsha", "eval", "blpop", "ping")
 
@@ -366,6 +368,33 @@ def test_cancelled(backend, unique, place, steps):
         await backend.aclose()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("where", [RedisServer, Cluster])
+def test_the_store_is_told(running, unique, where):
+    """Who goes on with a lease of another's is made known soon, and keeps it, on a Cluster too."""
+    server = running(where)
+    getattr(server, "heal", lambda: None)()
+    backend = RedisBackend(server.url, node_timeout=2)
+    lanes, holder = backend._turnstile._lanes, backend.lock(unique)
+    handles = [backend.lock(unique, owner=str(number)) for number in range(2)]
+    with futures.ThreadPoolExecutor(2) as pool:
+        holder.acquire()
+        waiting = []
+        for handle in handles:
+            waiting.append(pool.submit(handle.acquire, True, PATIENCE))
+            assert eventually(lambda: sum(1 + len(lane.queue) for lane in list(lanes.values())) == len(waiting))
+        holder.extend()
+        holder.release()
+        assert waiting[1].result(WAKE)
+        assert handles[1]._lease.own
+        assert eventually(lambda: backend.describe(unique).owner.label == "1")
+        assert eventually(lambda: handles[1]._lease.claim.owner == handles[1]._lease.own.owner)
+        assert handles[1].owned()
+        handles[1].release()
+        assert waiting[0].result(WAKE)
+        handles[0].release()
+    backend.close()
 
 
 def test_threads_and_loops(backend, unique):

@@ -20,7 +20,7 @@ from django_redlock.errors import LockLost, LockNotHeld, LockUnavailable
 from tests.support.overlap import believing
 from tests.support.processes import Channel
 
-LANES = 2  # in each process: they share its connections
+LANES = 4  # in each process: they share its connections, and its waiter
 STEP = 0.01  # seconds between two looks at a lock that is held
 HOLDS = (0.0, 0.0, 0.005, 0.02, 0.2, 0.6)  # seconds
 PATIENCE = (0.0, 0.05, 0.5)  # seconds to wait for the lock
@@ -72,7 +72,7 @@ def _threads(channel: Channel, backend: Any, job: Job) -> Counter[str]:
 def _fight(backend: Any, job: Job, lane: int, over: threading.Event) -> Counter[str]:
     rng, counts = random.Random(f"{job.seed} {job.worker} {lane}"), Counter[str]()
     while not over.is_set():
-        lock = backend.lock("stock", fencing=True)
+        lock = backend.lock("stock", fencing=rng.random() < 0.5)  # without, it may go on to the next without a request
         try:
             if not lock.acquire(timeout=rng.choice(PATIENCE)):
                 counts["refused"] += 1
@@ -109,7 +109,7 @@ async def _coroutines(channel: Channel, backend: Any, job: Job) -> Counter[str]:
 async def _afight(backend: Any, job: Job, lane: int, over: asyncio.Event) -> Counter[str]:
     rng, counts = random.Random(f"{job.seed} {job.worker} {lane}"), Counter[str]()
     while not over.is_set():
-        lock = backend.lock("stock", fencing=True)
+        lock = backend.lock("stock", fencing=rng.random() < 0.5)
         try:
             if not await lock.aacquire(timeout=rng.choice(PATIENCE)):
                 counts["refused"] += 1

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from ...errors import LockError
 from ..keys import Keys, hash_tag
-from ..lease import Claim, Lease, Refusal, valid_until
+from ..lease import Claim, Lease, Refusal
 from ..primitives import Primitive
 from ..replies import outcome_of, trouble
 from ..requests import Batch, Fault, Flow, Run, Signal, Sleep
 from ..scripts import script
-from .single import LAST_TRY, SingleNode, ask, unlisted
+from .single import LAST_TRY, SingleNode, ask, prolonging, unlisted
 
 _LEAVE = script("leave")
 
@@ -108,15 +108,18 @@ class Scattered(SingleNode):
         """The same for many at once: lost when it is in one of the slots, unknown when one of them can't be asked."""
         start = self.clock()
         parts = [by_slot(lease.claim) if start < lease.valid_until else [] for lease, _ in leases]
-        runs = [primitive.prolong(part, ttl) for (_, ttl), those in zip(leases, parts, strict=True) for part in those]
+        runs = [
+            prolonging(primitive, lease._replace(claim=part), ttl)
+            for (lease, ttl), those in zip(leases, parts, strict=True)
+            for part in those
+        ]
         replies = iter((yield Batch(runs)) if runs else ())
         outcomes: list[Lease | Fault | None] = []
         for (lease, ttl), those in zip(leases, parts, strict=True):
             told = [next(replies) for _ in those]
             lost = not told or any(reply in (0, -1) for reply in told)
             fault = next((reply for reply in told if isinstance(reply, Fault)), None)
-            longer = lease._replace(ttl=ttl, valid_until=valid_until(start, ttl))
-            outcomes.append(None if lost else fault or longer)
+            outcomes.append(None if lost else fault or lease.prolonged(start, ttl))
         return outcomes
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:

@@ -60,7 +60,7 @@ def putting_back(primitive: Primitive, claim: Claim, ttl: float, node: int) -> R
     return primitive._replace(order=0).take(claim._replace(ttl=ttl), 0, node)._replace(undo=None)
 
 
-def _prolong(primitive: Primitive, lease: Lease, ttl: float) -> Run:
+def prolonging(primitive: Primitive, lease: Lease, ttl: float) -> Run:
     """Replace the rest of a lease; and say whose it is, if it was handed on since the store has last heard of it."""
     claim = lease.claim
     if lease.own is None or lease.own.owner == claim.owner:
@@ -147,7 +147,7 @@ class SingleNode(NamedTuple):
         start = self.clock()
         if start >= lease.valid_until:
             return None  # a node that came back with old data would say yes
-        reply = yield from ask(_prolong(primitive, lease, ttl))
+        reply = yield from ask(prolonging(primitive, lease, ttl))
         if reply == 0 and self.guard:
             _, reply = yield Batch([self.guard.touch(), reseeding(primitive, lease.claim, ttl, self.guard)])
             if self.clock() >= lease.valid_until:
@@ -161,7 +161,7 @@ class SingleNode(NamedTuple):
     ) -> Flow[list[Lease | Fault | None]]:
         """The same for many at once, in one pipeline; a `Fault` says nothing about the lease it stands for."""
         start = self.clock()
-        replies = yield Batch([_prolong(primitive, lease, ttl) for lease, ttl in leases])
+        replies = yield Batch([prolonging(primitive, lease, ttl) for lease, ttl in leases])
         outcomes: list[Lease | Fault | None] = []
         for (lease, ttl), reply in zip(leases, replies, strict=True):
             if isinstance(reply, Fault):
