@@ -8,19 +8,22 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 
+from django_redlock.core.line import FAIR, WRITE
 from django_redlock.core.primitives import MUTEX, RLOCK, SEMAPHORE
 
 from .scenario import Setting, Violation, play
 
 # Of so many seeds that many of each rule, and of each kind of lock.
 RULES = ("quorum", "quorum", "quorum", "quorum", "single", "single", "single", "replicas", "replicas", "replicas")
-KINDS = (MUTEX, MUTEX, MUTEX, SEMAPHORE._replace(limit=2), MUTEX, SEMAPHORE._replace(limit=3), RLOCK)
+KINDS = (MUTEX, MUTEX, WRITE, MUTEX, SEMAPHORE._replace(limit=2), MUTEX, FAIR, SEMAPHORE._replace(limit=3), RLOCK)
 
 
 def attempt(seed: int, rule: str, kind: str) -> tuple[int, str]:
     """How many locks were granted, and the timeline of a violation."""
-    kinds = [primitive for primitive in KINDS if kind in ("", primitive.kind)]
     rule = rule or RULES[seed % len(RULES)]
+    kinds = [
+        primitive for primitive in KINDS if kind in ("", primitive.kind) and (rule != "quorum" or primitive is not FAIR)
+    ]
     try:
         return play(seed, Setting(rule, kinds[seed % len(kinds)], calm=seed % 9 == 0)).grants, ""
     except Violation as violation:

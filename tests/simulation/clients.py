@@ -54,6 +54,7 @@ class Client:
         self._ttl = ttl
         self._fencing = fencing
         self._primitive = primitive
+        self.mode = primitive.mode
         self._paused_until = 0.0
         self._count = 0
         self.performer: Performer

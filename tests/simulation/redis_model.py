@@ -121,14 +121,24 @@ class Model:
         self.wrote(key)
         return 1
 
-    def _zadd(self, key: str, score: str, member: str) -> int:
+    def _zadd(self, key: str, *rest: str) -> int:
+        *options, score, member = rest
         zset = self._typed(key, dict)
         if zset is None:
             zset = self.data[key] = {}
         new = member not in zset
-        zset[member] = float(score)
-        self.wrote(key)
+        if new or "NX" not in options:
+            zset[member] = float(score)
+            self.wrote(key)
         return int(new)
+
+    def _zscore(self, key: str, member: str) -> Any:
+        score = (self._typed(key, dict) or {}).get(member)
+        return False if score is None else _text(score)
+
+    def _zrange(self, key: str, first: str, last: str) -> Any:
+        zset = self._typed(key, dict) or {}
+        return _lua.table_from(sorted(zset, key=lambda member: (zset[member], member))[int(first) : int(last) + 1])
 
     def _zrem(self, key: str, member: str) -> int:
         zset = self._typed(key, dict) or {}

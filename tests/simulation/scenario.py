@@ -12,6 +12,7 @@ from django_redlock.core.flows.replicated import Replicated
 from django_redlock.core.flows.single import SingleNode
 from django_redlock.core.guard import quarantine, replica_quarantine
 from django_redlock.core.lease import Claim, Lease, millis
+from django_redlock.core.line import AS_THEY_CAME, READERS_BEHIND_WRITERS
 from django_redlock.core.primitives import MUTEX, Primitive
 from django_redlock.core.requests import Run
 from django_redlock.core.scripts import script
@@ -95,12 +96,21 @@ class Scenario:
 
     def _client(self, name: str) -> Client:
         clock = Clock(self.world, self._rate(), self.world.random.uniform(0, 1e5))
-        fencing, primitive = self.world.seed % 2 == 0, self.setting.primitive
+        fencing, primitive = self.world.seed % 2 == 0, self._side(name)
         client = Client(self.world, name, name, clock, self, self.ttl, fencing, primitive)
         servers: Sequence[Server] = self.servers if self.replicas is None else View(self.world, self.replicas)
         client.performer = self.setting.performer(self.network, servers, name, TIMEOUT, client.later)
         client.rule = self._rule(clock)
         return client
+
+    def _side(self, name: str) -> Primitive:
+        """Of a rwlock every other client reads, and who comes fresh writes."""
+        primitive = self.setting.primitive
+        if primitive.kind != "rwlock":
+            return primitive
+        order = READERS_BEHIND_WRITERS if self.setting.rule == "quorum" else AS_THEY_CAME
+        reads = name.startswith("client") and int(name[-1]) % 2
+        return primitive._replace(mode="r" if reads else "w", order=order)
 
     def _rule(self, clock: Clock) -> Rule:
         guard = quarantine("sim", MAX_TTL) if self.setting.quarantine else None
@@ -140,6 +150,7 @@ class Scenario:
             if other.lease is not None
             and other.lease.claim.name == name
             and other.holder != client.holder
+            and (self.setting.primitive.kind != "rwlock" or "w" in (client.mode, other.mode))
             and now < other.clock.true(other.lease.valid_until)
         }
         if len(others) >= self.setting.primitive.limit and now < client.clock.true(lease.valid_until):
@@ -153,7 +164,7 @@ class Scenario:
     def _granted(self, claim: Claim, token: int) -> None:
         """Fencing tokens grow; those of permits that are asked for at the same time may be heard of in any order."""
         last = self._tokens.get(claim.name, 0)
-        known = last if self.setting.primitive is MUTEX else self._known[claim.family]
+        known = last if self.setting.primitive.kind == "mutex" else self._known[claim.family]
         if claim.fencing and token <= known:
             self.fail(f"the fencing token {token} of {claim.name} is not above {known}")
         self._tokens[claim.name] = max(token, last)

@@ -10,6 +10,7 @@ import pytest
 
 from django_redlock.core import lease
 from django_redlock.core.flows import quorum, single
+from django_redlock.core.line import WRITE
 from django_redlock.core.primitives import SEMAPHORE
 from django_redlock.core.requests import Fault
 
@@ -59,6 +60,12 @@ def test_it_finds_a_plain_majority_for_permits(limit: int, monkeypatch: pytest.M
     """With a majority for each there is a permit too many: three majorities of five are nine votes, of ten."""
     monkeypatch.setattr(quorum, "votes_needed", lambda nodes, *_: nodes // 2 + 1)
     assert "all hold" in found(Setting(primitive=SEMAPHORE._replace(limit=limit), apart=80), 200)
+
+
+def test_it_finds_half_of_the_votes_for_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With less than a majority for each, somebody writes while another reads."""
+    monkeypatch.setattr(quorum, "votes_needed", lambda nodes, *_: nodes // 2)
+    assert "both hold" in found(Setting(primitive=WRITE), 100)
 
 
 class Credulous(Performer):
