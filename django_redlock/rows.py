@@ -164,6 +164,7 @@ class Rows:
 
     model = HeldLock
     ordered = True
+    totally_ordered = False  # from Django 6.1 on the list asks: it is to sort by the primary key in the end
     query = SimpleNamespace(order_by=(), select_related=False)
 
     def __init__(self, rows: Iterable[HeldLock], seen: Sequence[Seen] = ()) -> None:

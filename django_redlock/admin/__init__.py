@@ -60,9 +60,12 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         """With the nodes where a store has several."""
         return [*self.list_display, *(["nodes"] if any(nodes_of(alias) > 1 for alias in locks) else [])]
 
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Without "delete selected": force release is the one way."""
-        actions = super().get_actions(request)
+    def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
+        """Without "delete selected": force release is the one way. From Django 6.1 on forms ask too: they have none."""
+        if getattr(action_location, "name", "") == "CHANGE_FORM":
+            return {}
+        where: tuple[Any, ...] = () if action_location is None else (action_location,)
+        actions = super().get_actions(request, *where)
         actions.pop("delete_selected", None)
         return actions
 
