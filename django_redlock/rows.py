@@ -15,6 +15,7 @@ from django.core.exceptions import FieldError
 from .backends.looking import asked_one_by_one
 from .core.events import logger
 from .core.held import Held
+from .core.history import Happened, Minute
 from .core.keys import glob_escape
 from .core.owner import Owner
 from .errors import LockError
@@ -48,6 +49,14 @@ def health(alias: str) -> list[dict[str, Any]]:
         return locks[alias].health()
     except Exception as error:  # noqa: BLE001  (whatever is wrong with one store, the others are shown)
         return [{"node": alias, "ok": False, "problems": [explained(error)]}]
+
+
+def last_hour(alias: str, name: str = "") -> tuple[list[Minute], str]:
+    """The last hour of one lock, or of one store, and why it can't be told, if so. Never raises."""
+    try:
+        return locks[alias].last_hour(name), ""
+    except Exception as error:  # noqa: BLE001  (whatever is wrong with one store, the others are shown)
+        return [], explained(error)
 
 
 class View(NamedTuple):
@@ -120,6 +129,24 @@ def facts(node: Mapping[str, Any]) -> list[tuple[str, str]]:
 def age(owner: Owner) -> float | None:
     """The seconds since this holder or waiter began, by its host's clock and ours; ``None`` when it did not say."""
     return max(0.0, time.time() - owner.since) if owner.since else None
+
+
+def renewed(held: Held) -> float | None:
+    """The seconds since the lease was granted or last renewed; ``None`` where its holder did not say for how long."""
+    return max(0.0, held.owner.ttl - held.ttl) if held.owner.ttl and held.ttl and len(held.holders) < 2 else None
+
+
+def what_happened(event: Happened) -> str:
+    """The rest of the sentence that begins with its kind."""
+    who = f" by {event.holder}" if event.holder else ""
+    words = {
+        "acquired": f"{who} after {duration(event.seconds)}",
+        "released": f"{who} after {duration(event.seconds)}",
+        "refused": f"after {duration(event.seconds)}, {event.reason}{who}",
+        "lost": f"{who} after {duration(event.seconds)}: {event.reason}",
+        "forced": f"released{who}",
+    }
+    return words.get(event.kind, who).strip()
 
 
 def as_dict(alias: str, held: Held) -> dict[str, Any]:

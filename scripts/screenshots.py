@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
+import random
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +16,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from django_redlock.backends.redis import RedisBackend  # noqa: E402
+from django_redlock.core.history import Tally  # noqa: E402
+from django_redlock.core.pulse import Moment  # noqa: E402
 from testproject.demo.servers import LOGIN, running  # noqa: E402
 from testproject.demo.showcase import keep_serving  # noqa: E402
 from tests.browser.chromium import DESKTOP, PHONE, Browser  # noqa: E402
@@ -28,15 +34,43 @@ WORK = [
 ]
 
 
+def an_hour(backend: RedisBackend) -> None:
+    """What such a shop would have counted in the last hour."""
+    draw, now = random.Random(5), time.time()
+    for ago in range(60):
+        minute = int(now // 60) - ago
+        rush = 2 + 1.6 * math.sin(ago / 9)
+        texts = {
+            name: _minute(draw, minute * 60, rush * part) for name, part in {"": 6, "import:supplier-7": 2}.items()
+        }
+        backend.add_history(minute, texts)
+
+
+def _minute(draw: random.Random, start: float, busy: float) -> str:
+    acquired = max(0, round(draw.gauss(busy, busy / 4)))
+    tally = Tally()
+    for _ in range(acquired):
+        at = min(start + draw.uniform(0, 59), time.time() - 30)
+        holder = json.dumps({"host": "web-2", "pid": 711, "thread": "worker-1", "label": "price list"})
+        tally.see(Moment(at, "acquired", "", waited=draw.lognormvariate(-2.5, 1), holder=holder))
+        kind = "lost" if draw.random() < 0.02 else "released"
+        reason = "the lease ran out" if kind == "lost" else ""
+        tally.see(Moment(at + 1, kind, "", held=draw.lognormvariate(0, 0.7), holder=holder, reason=reason))
+        if draw.random() < 0.15:
+            tally.see(Moment(at, "refused", "", waited=5, reason="taken", holder=holder))
+    return tally.text()
+
+
 @contextlib.contextmanager
 def busy(url: str) -> Iterator[None]:
     """Locks that are held and waited for."""
     with contextlib.ExitStack() as held:
         backend = RedisBackend(url)
+        an_hour(backend)
         for name, ttl, waiters, owner in WORK:
             held.enter_context(backend.lock(name, ttl=ttl, owner=owner))
             for number in range(waiters):
-                wait = backend.lock(name, owner=f"web {number + 1}").acquire
+                wait = RedisBackend(url).lock(name, owner=f"web {number + 1}").acquire
                 threading.Thread(target=wait, kwargs={"timeout": 60}, daemon=True).start()
         yield
 
@@ -69,6 +103,14 @@ def take(browser: Browser) -> None:
     }.items():
         browser.open(LIST + path)
         browser.picture(PICTURES / f"admin-{name}.png")
+    browser.open(LIST + "default_3Aimport_3Asupplier-7/change/")
+    browser.script("document.querySelector('.redlock-plots').scrollIntoView({block: 'center'})")
+    for theme in ("light", "dark"):
+        browser.emulate(theme)
+        browser.picture(PICTURES / f"admin-hour-{theme}.png")
+    browser.size(*PHONE)
+    browser.script("document.querySelector('.redlock-plots').scrollIntoView()")
+    browser.picture(PICTURES / "admin-hour-phone.png")
 
 
 def main() -> None:

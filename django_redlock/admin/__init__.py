@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from django.contrib import admin
@@ -18,10 +19,11 @@ from django.urls.resolvers import URLPattern
 from ..errors import LockError
 from ..handler import locks
 from ..models import HeldLock, parse_pk
-from ..rows import Rows, age, explained, find, health, views
+from ..rows import Rows, age, explained, find, health, last_hour, views
 from . import release
 from .columns import Columns, nodes_of
 from .filters import SCAN, AliasFilter, HostFilter, KindFilter, ScanFilter, TaskFilter
+from .plots import Plot, plots
 
 
 @admin.register(HeldLock)
@@ -39,6 +41,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
     actions = [release.force_release]
     max_locks = 1000
     max_keys = 20_000
+    max_events = 20  # of one name's last hour
     refresh = 5  # seconds between two looks of a page that is open
 
     # ── who may ──────────────────────────────────────────────────────────────────────────────
@@ -117,6 +120,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             row = find(pk)
         except (LockError, ImproperlyConfigured) as failure:
             error = explained(failure)
+        minutes, _ = ([], "") if error else last_hour(alias, name)
         history = LogEntry.objects.filter(content_type=ContentType.objects.get_for_model(HeldLock), object_id=pk)
         context = {
             "title": name,
@@ -127,6 +131,9 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             "holders": [(owner, age(owner)) for owner in row.held.holders] if row and len(row.held.holders) > 1 else [],
             "queue": [(owner, age(owner)) for owner in row.held.queue] if row else [],
             "views": views(pk),
+            "plots": plots(minutes),
+            "complete": all(minute.complete for minute in minutes),
+            "events": [event for minute in reversed(minutes) for event in reversed(minute.events)][: self.max_events],
             "history": history.select_related("user")[:10],
             "may_release": row and self.has_delete_permission(request),
         }
@@ -156,9 +163,14 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         """Each store and node: what `redlock_check` prints."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        return self.page(
-            request, "health", {"title": "Health of the lock stores", "stores": [(a, health(a)) for a in locks]}
-        )
+        return self.page(request, "health", {"title": "Health of the lock stores", "stores": list(self.stores())})
+
+    def stores(self) -> Iterator[tuple[str, list[dict[str, Any]], list[Plot]]]:
+        """Each store, its nodes, and its last hour in pictures."""
+        for number, alias in enumerate(locks):
+            nodes = health(alias)
+            asked = any(node["ok"] for node in nodes)
+            yield alias, nodes, plots(last_hour(alias)[0], number) if asked else []
 
     def release_view(self, request: HttpRequest) -> HttpResponse:
         """Release what was confirmed."""

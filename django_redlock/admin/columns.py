@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote as urlquote
 from urllib.parse import urlencode
@@ -15,13 +14,11 @@ from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import reverse
-from django.utils import timezone
-from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
 
-from ..core.owner import Owner
 from ..handler import locks
-from ..rows import age, duration
+from ..rows import age, duration, renewed
+from ..templatetags.redlock import moment
 
 if TYPE_CHECKING:
     from django.utils.safestring import SafeString
@@ -31,25 +28,15 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"
 
 
-def moment(since: float) -> SafeString:
-    """When and how long ago, in the local time zone."""
-    try:
-        when = timezone.localtime(datetime.fromtimestamp(since, UTC))
-    except (ValueError, OverflowError, OSError):  # somebody else's number
-        return format_html("{}", since)
-    title = date_format(when, "DATETIME_FORMAT")
-    passed = duration(age(Owner(since=since)) or 0.0)
-    return format_html('<time datetime="{}" title="{}">{}</time>', when.isoformat(), title, passed)
-
-
 def bar(left: float | None, full: float) -> SafeString:
-    """The lease as a bar that runs down, ``full`` seconds wide."""
+    """The lease as a bar that runs down, ``full`` seconds wide. Below a third of that it is marked."""
     if left is None:
         return format_html('<span class="redlock-bad">{}</span>', "no end")
     full = max(full, left)
     numbers = f"{full:.3f}", f"{left:.3f}"
     progress = format_html('<progress max="{}" value="{}" aria-label="Lease left"></progress>', *numbers)
-    return format_html('<span class="redlock-left">{} <span>{} s</span></span>', progress, math.ceil(left))
+    mark = "redlock-left redlock-low" if left < full / 3 else "redlock-left"
+    return format_html('<span class="{}">{} <span>{} s</span></span>', mark, progress, math.ceil(left))
 
 
 def nodes_of(alias: str) -> int:
@@ -97,10 +84,22 @@ class Columns:
 
     @admin.display(description="lease left", ordering="ttl")
     def left(self, row: HeldLock) -> SafeString:
-        left, passed = row.held.ttl, age(row.held.owner)
-        return bar(
-            left, min(locks[row.alias].ttl, (left or 0.0) + passed) if passed is not None else locks[row.alias].ttl
-        )
+        """The lease as a bar, and when it was renewed."""
+        told = self.renewed(row)
+        return format_html("{}<small>{}</small>", self.lease(row), told) if told else self.lease(row)
+
+    def lease(self, row: HeldLock) -> SafeString:
+        """As wide as the lease that was asked for, where the holder says so."""
+        left, owner = row.held.ttl, row.held.owner
+        passed, usual = age(owner), locks[row.alias].ttl
+        return bar(left, owner.ttl or (usual if passed is None else min(usual, (left or 0.0) + passed)))
+
+    def renewed(self, row: HeldLock) -> str:
+        """How long ago the lease was renewed, reckoned from its length and what is left of it; ``""``: unknown."""
+        ago, passed = renewed(row.held), age(row.held.owner)
+        if ago is None:
+            return ""
+        return "not renewed yet" if passed is not None and ago >= passed - 1 else f"renewed {duration(ago)} ago"
 
     @admin.display(ordering="waiters")
     def waiters(self, row: HeldLock) -> SafeString | str:
@@ -124,7 +123,8 @@ class Columns:
             ("Label", owner.label),
             *((str(key), self.detail(str(key), value)) for key, value in owner.extra.items()),
             ("Held for", self.since(row)),
-            ("Lease left", self.left(row)),
+            ("Lease left", self.lease(row)),
+            ("Lease", owner.ttl and ", ".join(filter(None, [duration(owner.ttl), self.renewed(row)]))),
             ("Nodes", format_html_join(", ", "{}", ((node,) for node in held.nodes))),
             ("Token", held.token_prefix and f"{held.token_prefix}…"),
         ]

@@ -71,7 +71,7 @@ def _release(request: HttpRequest, pk: str, digest: str) -> Outcome:
         row = find(pk)
         if row is None:
             return Outcome(messages.INFO, f"Lock {name} was free already.")
-        if row.held.digest != digest or not locks[alias].force_release(name, digest):
+        if row.held.digest != digest or not locks[alias].force_release(name, digest, str(request.user)):
             return Outcome(messages.WARNING, f"Lock {name} has changed hands since you looked: it was not released.")
     except (LockError, ImproperlyConfigured) as error:
         return Outcome(messages.ERROR, f"Lock {name} may not have been released: {explained(error)}")

@@ -131,7 +131,7 @@ class Lock(Holding):
     def _claim(self) -> Claim:
         terms = self._terms
         steady = terms.auto_renew and terms.max_hold is None and not terms.fencing
-        owner = describe_owner(terms.owner)
+        owner = describe_owner(terms.owner, terms.ttl)
         return Claim(self.name, self._keys, new_token(), owner, terms.ttl, terms.fencing, steady=steady)
 
     def _acquiring(self, wait: float) -> Flow[Lease | Refusal]:
@@ -176,14 +176,14 @@ class Lock(Holding):
         except BaseException as error:
             renewal.free(self._store, self._primitive, lease.claim)
             if not (lost and isinstance(error, LockError)):
-                self._report("released", lease.claim.owner, held=held, reason="unconfirmed")
+                self._report("released", lease.mine.owner, held=held, reason="unconfirmed")
                 raise
             freed = False
         if lost or not freed:
             self._lost = True
             self._tell("the lease had ended before the release", lease)
             raise LockLost(self.name)
-        self._report("released", lease.claim.owner, held=held)
+        self._report("released", lease.mine.owner, held=held)
 
     def _extending(self, ttl: Seconds | None) -> Flow[float]:
         wanted = self._terms.ttl if ttl is None else self._store.check_ttl(ttl)

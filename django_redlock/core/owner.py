@@ -16,13 +16,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The holder of a lock. ``since`` is Unix time by the holder's clock; ``extra`` is what ``owner={…}`` added."""
+    """The holder of a lock. ``since`` is Unix time by the holder's clock, ``ttl`` the lease that it asked for in
+    seconds; ``extra`` is what ``owner={…}`` added.
+    """
 
     host: str = ""
     pid: int = 0
     thread: str = ""
     task: str = ""
     since: float = 0.0
+    ttl: float = 0.0
     label: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -45,7 +48,11 @@ class Owner:
         return cls(**known, extra=data)
 
 
-_KINDS: dict[str, Any] = dict.fromkeys((f.name for f in fields(Owner)), str) | {"pid": int, "since": float}
+_KINDS: dict[str, Any] = dict.fromkeys((f.name for f in fields(Owner)), str) | {
+    "pid": int,
+    "since": float,
+    "ttl": float,
+}
 del _KINDS["extra"]
 
 
@@ -65,11 +72,16 @@ def _thread_name() -> str:
     return thread.name if thread is not None else "thread"
 
 
-def describe_owner(owner: str | Mapping[str, Any] | None = None) -> bytes:
-    """This thread or asyncio task, now, as JSON. ``owner`` adds a label (a text) or fields of one's own (a mapping)."""
+def describe_owner(owner: str | Mapping[str, Any] | None = None, ttl: float = 0.0) -> bytes:
+    """This thread or asyncio task, now, as JSON. ``owner`` adds a label (a text) or fields of one's own (a mapping).
+
+    ``ttl``: the lease in seconds that it asks for.
+    """
     text = f'{{{_process(os.getpid())},"thread":{_quoted(_thread_name())},"since":{time.time():.3f}'
     if asyncio._get_running_loop() is not None and (task := asyncio.current_task()) is not None:
         text += f',"task":{_quoted(task.get_name())}'
+    if ttl:
+        text += f',"ttl":{ttl:g}'
     if owner is not None:
         added = owner if isinstance(owner, Mapping) else {"label": str(owner)}
         text += "".join(f",{_quoted(str(key))}:{json.dumps(value, default=str)}" for key, value in added.items())

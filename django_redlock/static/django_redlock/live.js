@@ -17,7 +17,7 @@
     for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "class") old.removeAttribute(name);
     for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     if (old.nodeName === "TR") old.classList.toggle("selected", Boolean(old.querySelector("input.action-select:checked")));
-    if (old.nodeName === "TBODY") return adoptRows(old, fresh);
+    if (old.nodeName === "TBODY" && old.closest("#result_list")) return adoptRows(old, fresh);
     const theirs = [...fresh.childNodes];
     [...old.childNodes].slice(theirs.length).forEach((child) => child.remove());
     theirs.forEach((child, index) => (old.childNodes[index] ? adopt(old.childNodes[index], child) : old.append(child)));
@@ -85,6 +85,7 @@
       const bar = left.querySelector("progress");
       bar.value = Math.max(0, bar.value - 1);
       left.querySelector("span").textContent = `${Math.ceil(bar.value)} s`;
+      left.classList.toggle("redlock-low", bar.value < bar.max / 3);
     });
   }
 

@@ -1,0 +1,96 @@
+"""The last hour in a real browser. That nothing was blocked by the policy is checked after each test."""
+
+import pytest
+
+from django_redlock.core.pulse import pulse
+from tests.browser.chromium import PHONE
+from tests.browser.conftest import LIST
+
+DETAIL = f"{LIST}default_3Astock/change/"
+
+
+def happen(stores, times=3):
+    """Something, written down at once."""
+    for _ in range(times):
+        with stores["default"].lock("stock"):
+            stores["default"].lock("stock").acquire(blocking=False)
+    pulse.beat()
+
+
+def test_pictures_follow(page, stores):
+    """The pictures of an open page grow with what happens, without a reload."""
+    happen(stores, 1)
+    page.open(DETAIL)
+    page.script("window.mine = true")
+    assert page.one(".redlock-legend .acquired b").text == "1"
+    happen(stores, 4)
+    page.until(lambda: page.one(".redlock-legend .acquired b").text == "5")
+    page.until(lambda: "5 acquired" in page.script("return document.querySelector('.redlock-plot title').textContent"))
+    assert len(page.all(".redlock-events tbody tr")) > 3
+    assert page.script("return window.mine")
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_themes(page, stores, scheme):
+    """Bars and words are visible on the ground of both themes."""
+    page.emulate(scheme)
+    happen(stores)
+    page.open(DETAIL)
+    contrast = page.script("""
+        const light = (colour) => { const [r, g, b] = colour.match(/[\\d.]+/g).map(Number)
+            .map(v => v / 255).map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+          return .2126 * r + .7152 * g + .0722 * b; };
+        const ground = light(getComputedStyle(document.body).backgroundColor);
+        const of = (part, what) => { const text = light(getComputedStyle(part)[what]);
+            return (Math.max(text, ground) + .05) / (Math.min(text, ground) + .05); };
+        return {
+          text: [...document.querySelectorAll('.redlock-plot text')].map(part => of(part, 'fill')),
+          words: [...document.querySelectorAll('.redlock-legend, .redlock-legend b, .redlock-events b')]
+            .map(part => of(part, 'color')),
+          bars: [...document.querySelectorAll('.redlock-plot .acquired, .redlock-plot .refused')]
+            .map(part => of(part, 'fill')),
+        };""")
+    assert min(contrast["text"] + contrast["words"]) > 4.5, "WCAG AA, text"
+    assert min(contrast["bars"]) > 2.4, "graphics, each beside its number in words"
+
+
+def test_phone(page, stores):
+    """On a phone the pictures stand one below the other, and nothing sticks out."""
+    happen(stores)
+    page.size(*PHONE)
+    page.open(DETAIL)
+    assert page.script("return document.documentElement.scrollWidth") <= PHONE[0]
+    lefts = page.script(
+        "return [...document.querySelectorAll('.redlock-plot')].map(p => p.getBoundingClientRect().left)"
+    )
+    assert len(lefts) == 3
+    assert len(set(lefts)) == 1
+    size = page.script("""const text = document.querySelector('.redlock-plot text');
+        return text.getBoundingClientRect().height""")
+    assert size >= 9
+
+
+def test_without_javascript(page, stores):
+    """The pictures are drawn by the server."""
+    happen(stores)
+    page.scripting(False)
+    page.open(DETAIL)
+    assert len(page.all(".redlock-plot")) == 3
+    assert all(bar.is_displayed() for bar in page.all(".redlock-plot .acquired"))
+
+
+def test_low_lease_is_marked(page, stores):
+    """A bar that runs below a third of its lease is marked, between two refreshes too; it is as wide as that lease."""
+    with stores["default"].lock("stock", ttl=4, auto_renew=False, on_lost="warn"):
+        page.until(lambda: page.names() == ["stock"])
+        page.one("#redlock-pause").click()
+        assert page.script("return document.querySelector('.redlock-left progress').max") == 4
+        page.until(lambda: page.all(".redlock-low"))
+
+
+def test_health(page, stores):
+    """Each store's last hour is on the health page."""
+    happen(stores)
+    page.open(f"{LIST}health/")
+    assert len(page.all(".redlock-plot")) == 3
+    assert page.one(".redlock-plot").get_attribute("role") == "img"

@@ -1,0 +1,230 @@
+"""The last hour in the admin: pictures and events, through Django's client."""
+
+from __future__ import annotations
+
+import re
+import time
+from html.parser import HTMLParser
+from xml.etree import ElementTree  # noqa: ICN001
+
+import pytest
+
+from django_redlock import locks
+from django_redlock.admin.plots import plots, round_up, short
+from django_redlock.core.history import Minute, bucket_of
+from django_redlock.core.pulse import pulse
+from django_redlock.models import make_pk
+
+LIST = "/admin/django_redlock/heldlock/"
+EVIL = "<script>alert(1)</script>\"'&"
+PLOT = '<svg class="redlock-plot"'
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def detail(client, stores):
+    """`detail(name, using)`: the page of that lock as text, with what has happened until now."""
+    from django.contrib.admin.utils import quote
+
+    def detail(name, using="default"):
+        pulse.beat()
+        return client.get(f"{LIST}{quote(make_pk(using, name))}/change/").content.decode()
+
+    return detail
+
+
+def an_hour(**last):
+    """Sixty minutes, of which the last is as said."""
+    start = time.time() // 60 * 60
+    empty = [Minute(start - 60 * ago) for ago in range(59, 0, -1)]
+    return [*empty, Minute(start, **last)]
+
+
+def drawn(plot) -> ElementTree.Element:
+    return ElementTree.fromstring(  # noqa: S314  (it is ours)
+        str(plot.picture).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    )
+
+
+def bars(plot) -> dict[str, float]:
+    return {rect.get("class"): float(rect.get("height")) for rect in drawn(plot).iter(f"{SVG}rect")}
+
+
+def test_detail(detail, operator, using):
+    """A lock's page has pictures of its last hour, and its last events with who and how long."""
+    with locks[using].lock("stock", owner="till 7"):
+        locks[using].lock("stock").acquire(blocking=False)
+    page = detail("stock", using)
+    assert page.count(PLOT) == 3
+    assert "1 acquired, 1 refused" in page
+    rows = re.findall(r'<b class="redlock-(\w+)">\w+</b> (.*?)</td>', page)
+    assert [kind for kind, _ in rows] == ["released", "refused", "acquired"]
+    assert re.fullmatch(r"by \S+ MainThread till 7 after 0\.0 s", rows[2][1])
+    assert re.fullmatch(r"after 0\.0 s, taken by \S+ MainThread till 7", rows[1][1])
+
+
+def test_nothing_happened(detail, operator):
+    """A name of which nothing is known has no empty pictures."""
+    page = detail("stock")
+    assert PLOT not in page
+    assert "Last events" not in page
+
+
+def test_events_are_few(detail, operator, stores, monkeypatch):
+    """Only the last events are shown, the latest first."""
+    from django.contrib import admin
+
+    from django_redlock.models import HeldLock
+
+    monkeypatch.setattr(admin.site.get_model_admin(HeldLock), "max_events", 3)
+    for _ in range(4):
+        with stores["default"].lock("stock"):
+            pass
+    assert re.findall(r'<b class="redlock-(\w+)">', detail("stock")) == ["released", "acquired", "released"]
+
+
+def test_forced(client, detail, operator, stores):
+    """A force release is an event that names the user."""
+    lock = stores["default"].lock("stock", on_lost="warn")
+    assert lock.acquire()
+    page = client.get(f"{LIST}default_3Astock/delete/").content.decode()
+    holding = re.search(r'name="holding" value="([^"]+)"', page)[1]
+    client.post(f"{LIST}release/", {"holding": holding})
+    assert re.search(r'<b class="redlock-forced">forced</b> released by \S+ .* operator<', detail("stock"))
+
+
+def test_health(client, operator, stores):
+    """The health page has the pictures of each store, and none of one where nothing happened."""
+    with stores["default"].lock("a"), stores["default"].lock("b"):
+        pass
+    pulse.beat()
+    page = client.get(f"{LIST}health/").content.decode()
+    assert page.count(PLOT) == 3
+    assert re.search(r"<b>2</b> acquired", page)
+    with stores["memory"].lock("a"):
+        pass
+    pulse.beat()
+    page = client.get(f"{LIST}health/").content.decode()
+    ids = re.findall(r' id="(redlock-[^"]+)"', page)
+    assert page.count(PLOT) == 6
+    assert len(set(ids)) == len(ids)
+
+
+def test_store_down(client, one_down, operator):
+    """A store that can't be asked has no pictures; the page says what is wrong, and the others have theirs."""
+    with one_down["default"].lock("a"):
+        pass
+    pulse.beat()
+    page = client.get(f"{LIST}health/")
+    assert page.status_code == 200
+    assert page.content.decode().count(PLOT) == 3
+    assert client.get(f"{LIST}broken_3Aa/change/").status_code == 200
+
+
+def test_off(settings, client, detail, operator, stores):
+    """Without a history there is nothing to show."""
+    options = {**settings.REDLOCK["default"]["OPTIONS"], "history": False}
+    settings.REDLOCK = {**settings.REDLOCK, "default": {**settings.REDLOCK["default"], "OPTIONS": options}}
+    with locks["default"].lock("stock"):
+        assert PLOT not in detail("stock")
+
+
+def test_may_not(client, detail, user_with, stores):
+    """Who may not see locks sees nothing of their history either."""
+    user_with()
+    with stores["default"].lock("stock"):
+        assert PLOT not in detail("stock")
+
+
+class Parts(HTMLParser):
+    """The elements of a page, and their attributes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
+
+
+def test_hostile_events(detail, operator, stores):
+    """Names, labels and whatever else comes from others is text; and nothing has a script or a style in it."""
+    with stores["default"].lock(EVIL, owner={"label": EVIL, EVIL: EVIL}):
+        stores["default"].lock(EVIL).acquire(blocking=False)
+    stores["default"].add_history(int(time.time() // 60), {EVIL: f'a=1\n[1,"{"<b>"}",0,"<i>","<u>"]'})
+    page = detail(EVIL)
+    parts = Parts(page)
+    assert not set(parts.tags) & {"i", "u"}
+    assert "<script>alert" not in page
+    assert "style" not in parts.attributes
+    assert not [name for name in parts.attributes if name.startswith("on")]
+
+
+# ── the pictures ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_counts_are_drawn():
+    """Each kind has a bar as high as its number, and the picture says in words what it shows."""
+    counts, _, _ = plots(an_hour(acquired=8, refused=4, lost=2))
+    found = bars(counts)
+    assert found["acquired"] == pytest.approx(2 * found["refused"], rel=0.01)
+    assert found["acquired"] == pytest.approx(4 * found["lost"], rel=0.01)
+    assert [number for _, number, _ in counts.legend] == ["8", "4", "2"]
+    picture = drawn(counts)
+    assert picture.get("role") == "img"
+    description = picture.find(f"{SVG}desc")
+    assert description.get("id") == picture.get("aria-labelledby")
+    assert description.text == "The last hour: 8 acquired, 4 refused, 2 lost"
+    assert picture.find(f"{SVG}g/{SVG}title").text.endswith(": 8 acquired, 4 refused, 2 lost")
+
+
+def test_times_are_drawn():
+    """Half and 95 %, one above the other."""
+    _, waited, held = plots(an_hour(acquired=100, waited={bucket_of(0.01): 90, bucket_of(1): 10}))
+    found = bars(waited)
+    assert found["p95"] > 20 * found["p50"]
+    assert [kind for kind, _, _ in waited.legend] == ["p50", "p95"]
+    assert set(bars(held)) == set()
+
+
+def test_uncertain_minutes_are_shaded():
+    """A minute in which not every name was counted says so."""
+    first, _, _ = plots(an_hour(acquired=1, complete=False))
+    assert "unknown" in bars(first)
+    assert "unknown" not in bars(plots(an_hour(acquired=1))[0])
+
+
+def test_stays_within():
+    """Nothing is drawn below the floor, or above the top, however small or large."""
+    for counted in ({"acquired": 1}, {"acquired": 10**9}, {"acquired": 1, "waited": {0: 1}, "held": {56: 1}}):
+        for plot in plots(an_hour(**counted)):
+            for rect in drawn(plot).iter(f"{SVG}rect"):
+                top, height = float(rect.get("y")), float(rect.get("height"))
+                assert 8 <= top <= top + height <= 114.1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.00004, "40 µs"),
+        (0.0012, "1.2 ms"),
+        (0.12, "120 ms"),
+        (1.5, "1.5 s"),
+        (99, "99 s"),
+        (180, "3 min"),
+        (9000, "2.5 h"),
+    ],
+)
+def test_short(seconds, said):
+    """Durations in few characters."""
+    assert short(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "rounded"), [(1, 1), (1.1, 2), (13, 20), (2.1, 3), (0.0021, 0.003), (99, 100), (1000, 1000)]
+)
+def test_round_up(value, rounded):
+    """The end of a scale is a number that is easily read."""
+    assert round_up(value) == pytest.approx(rounded)
