@@ -118,7 +118,7 @@ def exchange(request: Exchange) -> list[Any] | Fault:
             try:
                 replies.append(connection.read_response(disable_decoding=True, disconnect_on_error=False))
             except ResponseError as error:
-                replies.append(error)
+                replies.append(error.with_traceback(None))  # its frames would hold it, and the callers their locks
             if enough and enough(replies):
                 return replies
         whole = True
@@ -156,7 +156,7 @@ async def aexchange(request: Exchange, settled: asyncio.Event | None = None) -> 
                 try:
                     replies.append(await connection.read_response(disable_decoding=True, disconnect_on_error=False))
                 except ResponseError as error:
-                    replies.append(error)
+                    replies.append(error.with_traceback(None))  # its frames would hold it, and the callers their locks
                 if enough and enough(replies):
                     return replies
         whole = True
