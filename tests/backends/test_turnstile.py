@@ -312,17 +312,22 @@ class TestTurnstile(Fixtures):
         holder.release()
         assert second.result(WAKE)
 
-    def test_fork(self, client, name, spawn, queued):
+    def test_fork(self, client, name, spawn):
         """A child of fork() has a queue of its own."""
         holder = client.lock(name)
         holder.acquire()
         keeper = client.lock(name)
         waiting = spawn(keeper.acquire, True, PATIENCE)
-        queued(0)
-        theirs = spawn(in_child, lambda: client.again().lock(name).acquire(timeout=PATIENCE))
+        assert eventually(lambda: client.describe(name).waiters == 1)
+
+        def child():
+            lock = client.again().lock(name)
+            return lock.acquire(timeout=PATIENCE) and lock.release() is None
+
+        theirs = spawn(in_child, child)
         assert eventually(lambda: client.describe(name).waiters == 2)
         holder.release()
-        assert waiting.result(WAKE)
+        assert waiting.result(PATIENCE)
         keeper.release()
         assert theirs.result(WAKE) is True
 
