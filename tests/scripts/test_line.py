@@ -354,6 +354,13 @@ def test_keep(redis, rw, release, woken, keys):
     assert rw("r", ANOTHER) > 0
 
 
+def test_keep_writing(rw, release):
+    """What is kept of a writer keeps readers out, too."""
+    rw("w")
+    assert release("rw_release", keep=2_000) == 1
+    assert rw("r", OTHER)[0] == 0
+
+
 def test_read_fencing(redis, rw, keys):
     """A fencing token grows with each grant."""
     redis.set(keys.fence, 9 * 10**15)
