@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 
 from tests.benchmarks.crowd import crowd, tasks
 from tests.benchmarks.handover import handover, handover_busy
+from tests.benchmarks.history import history
 from tests.benchmarks.listing import listing
 from tests.benchmarks.many import many
 from tests.benchmarks.measure import Row
 from tests.benchmarks.pair import pair
 from tests.benchmarks.quorum import quorum, quorum_faults
 from tests.benchmarks.replicas import quarantine, replica
+from tests.benchmarks.stripes import stripes
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     each.__name__.replace("_", "-"): each
@@ -27,8 +29,10 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
         handover_busy,
         crowd,
         tasks,
+        stripes,
         many,
         listing,
+        history,
         quorum,
         quorum_faults,
         replica,

@@ -13,28 +13,29 @@ wait = math.abs(wait)
 
 local locks = {}
 for key = 1, last, 4 do locks[#locks + 1] = KEYS[key] end
-local held, chosen, passed = redis.call('MGET', unpack(locks)), nil, false
+local held, chosen, free = redis.call('MGET', unpack(locks)), nil, 0
 for i, value in ipairs(held) do
-  if value and string.sub(value, 1, #token) == token then chosen = i end
+  if not value then free = free + 1 elseif string.sub(value, 1, #token) == token then chosen = i end
 end
 for i = 1, chosen and 0 or #locks do
   -- A GET, since MGET takes a key of another type for an absent one.
   if not held[i] and not redis.call('GET', locks[i]) then
-    if queued or wait == 0 or redis.call('ZCOUNT', KEYS[4 * i - 2], now, '+inf') == 0 then
+    -- Those who wait have been woken for what is free. A newcomer takes what is more than they can use.
+    if queued or wait == 0 or redis.call('ZCOUNT', KEYS[4 * i - 2], now, '+inf') < free then
       chosen = i
       break
     end
-    passed = true -- it is for one of those who wait; should nobody come, it is free for us in 100 ms
   end
 end
 
 if not chosen then
-  local first, owner = passed and 100 or math.huge, ''
+  -- Should none of those come for whom it is free, it is free for us in 100 ms.
+  local first, owner = free > 0 and 100 or math.huge, ''
+  if wait > 1 then redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now) end -- each begins with another
   for i = 1, #locks do
     local left = held[i] and redis.call('PTTL', locks[i]) or -1
     if left >= 0 and left < first then first, owner = left, string.match(held[i], ' (.*)$') or '' end
     if wait > 1 then
-      redis.call('ZREMRANGEBYSCORE', KEYS[4 * i - 2], '-inf', now)
       redis.call('ZADD', KEYS[4 * i - 2], now + wait, waiter)
       redis.call('PEXPIRE', KEYS[4 * i - 2], wait + 1000)
     elseif queued then

@@ -1,0 +1,92 @@
+"""A flash sale with the stock in sixteen segments, beside one with all of it in one."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import django
+import redis
+from django.conf import settings
+
+from testproject.redis_server import RedisServer
+from tests.benchmarks.measure import Row
+from tests.support.processes import Channel, Worker
+
+PROCESSES, THREADS = 4, 8
+STRIPES = 1, 16
+ROUNDS, SECONDS, TIMEOUT = 5, 1.0, 60.0
+WORK = 0.005  # seconds in the critical section
+
+
+def sell(channel: Channel, url: str) -> None:
+    """A worker: takes orders in several threads in every round that it is told of."""
+    backend = {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": url, "OPTIONS": {"node_timeout": 5}}
+    settings.configure(REDLOCK={"default": backend}, DATABASES={})
+    django.setup()
+    from django.http import HttpRequest, HttpResponse
+
+    from django_redlock.decorators import locked_view
+
+    client = redis.Redis.from_url(url)
+
+    def view_for(stripes: int):
+        @locked_view("stock", stripes=stripes, blocking_timeout=None)
+        def order(request: HttpRequest) -> HttpResponse:
+            key = f"sold:{stripes}:{request.lock.stripe}"  # type: ignore[attr-defined]
+            sold = int(client.get(key) or 0)
+            time.sleep(WORK)
+            client.set(key, sold + 1)
+            return HttpResponse()
+
+        return order
+
+    views = {stripes: view_for(stripes) for stripes in STRIPES}
+
+    def take_orders(stripes: int, end: float) -> int:
+        view, orders = views[stripes], 0
+        while time.monotonic() < end:
+            view(HttpRequest())
+            orders += 1
+        return orders
+
+    with ThreadPoolExecutor(THREADS) as crowd:
+        channel.say("ready")
+        while (told := channel.hear("go", TIMEOUT))["stripes"]:
+            end = time.monotonic() + SECONDS
+            orders = [crowd.submit(take_orders, told["stripes"], end) for _ in range(THREADS)]
+            channel.say("done", orders=sum(each.result() for each in orders))
+
+
+def _orders(workers: Sequence[Worker], count: int) -> int:
+    for worker in workers:
+        worker.tell("go", stripes=count)
+    return sum(worker.expect("done", TIMEOUT)["orders"] for worker in workers)
+
+
+def stripes() -> Iterator[Row]:
+    """Orders a second from sixteen stripes, beside one: a view that works 5 ms in its critical section."""
+    rates: dict[int, list[float]] = {count: [] for count in STRIPES}
+    sold = dict.fromkeys(STRIPES, 0)
+    with RedisServer() as server, server.client() as client, contextlib.ExitStack() as stack:
+        workers = [stack.enter_context(Worker(sell, server.url)) for _ in range(PROCESSES)]
+        for worker in workers:
+            worker.expect("ready", TIMEOUT)
+        for number in range(ROUNDS + 1):
+            for count, measured in rates.items():
+                orders = _orders(workers, count)
+                sold[count] += orders
+                if number:  # the first is for warming up
+                    measured.append(orders / SECONDS)
+        for worker in workers:
+            worker.tell("go", stripes=0)
+            worker.result()
+        kept = {count: sum(int(client.get(key)) for key in client.scan_iter(f"sold:{count}:*")) for count in STRIPES}
+    one, many = STRIPES
+    note = f"{statistics.median(rates[many]):.0f}/s, {statistics.median(rates[one]):.0f}/s"
+    ratio = statistics.median(high / low for low, high in zip(rates[one], rates[many], strict=True))
+    yield Row(f"orders a second, {many} stripes / {one}, {WORK * 1000:g} ms each", ratio, 8, least=True, note=note)
+    yield Row("orders that overwrote another", float(sum(sold.values()) - sum(kept.values())), 0, "")
