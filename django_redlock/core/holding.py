@@ -228,7 +228,7 @@ class Holding:
         if told:
             return
         logger.warning("lock %r was lost: %s", self.name, reason)
-        self._report("lost", lease.claim.owner, held=self._store.clock() - lease.since, reason=reason)
+        self._report("lost", lease.mine.owner, held=self._store.clock() - lease.since, reason=reason)
         callback = self._terms.on_lost
         if not callable(callback):
             return
