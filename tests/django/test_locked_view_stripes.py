@@ -1,0 +1,94 @@
+"""`@locked_view(stripes=…)`: views at work side by side."""
+
+import asyncio
+import json
+
+import pytest
+from django.http import JsonResponse
+from django.test import AsyncRequestFactory, RequestFactory
+
+from django_redlock import lock, locks
+from django_redlock.decorators import locked_view
+from django_redlock.errors import LockNotAcquired, LockNotSupported
+
+pytestmark = pytest.mark.usefixtures("stores")
+
+get, aget = RequestFactory().get, AsyncRequestFactory().get
+
+
+@locked_view("stock:{sku}", stripes=2)
+def striped(request, sku="apple"):
+    return JsonResponse({"stripe": request.lock.stripe, "owned": request.lock.owned()})
+
+
+@locked_view("stock:{sku}", stripes=2)
+async def astriped(request, sku="apple"):
+    return JsonResponse({"stripe": request.lock.stripe, "owned": await request.lock.aowned()})
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda: striped(get("/")), lambda: asyncio.run(alone(astriped))], ids=["sync", "async"]
+)
+def test_stripes(ask):
+    """A view with stripes holds a free one, and says which; when all are taken it is refused."""
+    with locks["default"].striped("stock:apple", 2) as lock:
+        assert json.loads(ask().content) == {"stripe": 1 - lock.stripe, "owned": True}
+        with locks["default"].striped("stock:apple", 2):
+            assert ask().status_code == 409
+
+
+async def alone(view):
+    try:
+        return await view(aget("/"))
+    finally:
+        await locks["default"].aclose()
+
+
+@pytest.mark.parametrize("ask", ["sync", "async"])
+def test_stripes_that_are_dry(ask):
+    """A view goes on to another stripe; when the others are taken meanwhile, and it lets that pass, it is refused."""
+    backend, had = locks["default"], []
+
+    def busy_elsewhere(request):
+        had.append(request.lock.stripe)
+        return backend.striped("stock", 2)
+
+    @locked_view("stock", stripes=2)
+    def view(request):
+        with busy_elsewhere(request):
+            request.lock.switch()
+        raise AssertionError("never reached")
+
+    @locked_view("stock", stripes=2)
+    async def aview(request):
+        async with busy_elsewhere(request):
+            await request.lock.aswitch()
+        raise AssertionError("never reached")
+
+    response = view(get("/")) if ask == "sync" else asyncio.run(alone(aview))
+    assert (response.status_code, len(had)) == (409, 1)
+    assert not backend.striped("stock", 2, without=[1 - had[0]]).locked()
+
+
+def test_stripes_and_other_locks():
+    """What a view raises of another lock, or of this one that it took in vain once more, is an error of the view."""
+    view = locked_view("stock", stripes=2)(lambda _request: lock("other", blocking=False).__enter__())
+    with lock("other"), pytest.raises(LockNotAcquired, match="other"):
+        view(get("/"))
+    plain = locked_view("stock")(lambda _request: lock("stock", blocking=False).__enter__())
+    with pytest.raises(LockNotAcquired, match="stock"):
+        plain(get("/"))
+
+
+@pytest.mark.parametrize(("stripes", "error"), [(0, ValueError), (300, ValueError), ("4", TypeError)])
+def test_stripes_that_make_no_sense(stripes, error):
+    """A number of stripes that makes no sense is an error when decorated; a store that has none says so."""
+    with pytest.raises(error, match="stripes"):
+        locked_view("stock", stripes=stripes)
+
+
+def test_stripes_where_there_are_none(settings, redis_url):
+    """A backend that has no stripes says so: no one lock for all instead."""
+    settings.REDLOCK = {"old": {"BACKEND": "django_redlock.backends.timestamp.TimestampBackend", "LOCATION": redis_url}}
+    with pytest.raises(LockNotSupported, match="striped"):
+        locked_view("stock", stripes=2, using="old")(striped.__wrapped__)(get("/"))
