@@ -4,160 +4,22 @@ from __future__ import annotations
 
 import math
 import os
-import threading
-import time
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from ..core.held import Held, digest, kind_of_mutex, prefix_of, sharing
+from ..core.held import Held, kind_of_mutex, prefix_of
 from ..core.history import MINUTES, OTHERS, WHOLE, Minute, merged, read_minute
 from ..core.keys import keys_for, name_of
 from ..core.lease import Claim, Lease, Refusal
 from ..core.line import FAIR
 from ..core.owner import Owner
 from ..core.primitives import KINDS, MUTEX, Primitive
-from ..core.replies import no_upgrade
 from ..core.requests import Flow
-from ..errors import LockError
-from .locmem_line import GONE, Lines, Place
+from .locmem_line import Place
+from .locmem_space import Annex, Space, digest_of, in_the_way, nobody
 from .plain import PlainBackend
 
-
-class Entry(NamedTuple):
-    """Who holds a name, as what, and until when by the backend's clock."""
-
-    claim: Claim
-    expires: float
-    primitive: Primitive
-
-    @property
-    def digest(self) -> str:
-        return digest(self.claim)
-
-    @property
-    def owner(self) -> Owner:
-        owner = Owner.parse(self.claim.owner)
-        return sharing(owner, self.primitive.mode) if self.primitive.kind == "rwlock" else owner
-
-
-class Annex(Protocol):
-    """What else is kept under the keys of locks, by others who know what it means: the records of tasks."""
-
-    def places(self) -> list[bytes]: ...
-
-    def look(self, key: bytes, name: str, now: float) -> Held | None: ...
-
-    def evict(self, key: bytes, now: float, digest: str) -> bool: ...
-
-
 Other = TypeVar("Other", bound=Annex)
-
-
-class Space:
-    """The locks of one LOCATION."""
-
-    def __init__(self) -> None:
-        self.mutex = threading.Lock()
-        self.held: dict[str, list[Entry]] = {}
-        self.queues: defaultdict[str, deque[tuple[Claim, Callable[[], Any]]]] = defaultdict(deque)
-        self.lines = Lines()
-        self.fence = 0
-        self.annex: Any = None  # an `Annex`
-        self.minutes: dict[int, dict[str, str]] = {}  # see `core.history`
-
-    def live(self, name: str, now: float) -> list[Entry]:
-        """Who holds ``name`` now; the others are forgotten."""
-        entries = [entry for entry in self.held.get(name, ()) if entry.expires > now]
-        if entries:
-            self.held[name] = entries
-        else:
-            self.held.pop(name, None)
-        return entries
-
-    def refusal(self, primitive: Primitive, claim: Claim, now: float) -> Refusal | None:
-        """Why ``claim`` can't be granted, if it can't. Raises ``LockError`` for a lock of another kind."""
-        entries = self.live(claim.name, now)
-        if entries and entries[0].primitive.kind != primitive.kind:
-            raise LockError(claim.name, f"it is held as a {entries[0].primitive.kind}, not as a {primitive.kind}")
-        others = _in_the_way(entries, primitive, claim)
-        mine = {entry.primitive.mode for entry in entries if _is_mine(entry, claim)}
-        if primitive.mode == "w" and mine == {"r"}:
-            raise no_upgrade(claim.name)
-        if not others:
-            if mine or not primitive.mode or self.lines.first(primitive, claim, now):
-                return None
-            return Refusal(GONE, entries[0].claim.owner.decode(errors="replace") if entries else "")
-        ends = (max if primitive.limit == 1 else min)(entry.expires for entry in others)
-        return Refusal(ends - now, others[0].claim.owner.decode(errors="replace"))
-
-    def grant(self, primitive: Primitive, claim: Claim, now: float) -> Lease:
-        """The lease on what nothing is in the way of."""
-        kept = [entry for entry in self.live(claim.name, now) if entry.claim.token != claim.token]
-        self.held[claim.name] = [*kept, Entry(claim, now + claim.ttl, primitive)]
-        self.lines.leave(claim)
-        self.fence = max(self.fence + 1, time.time_ns() // 1000)
-        return Lease.granted(claim, now, self.fence)
-
-    def any_of(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
-        """The first of these mutexes that is free, or why there is none: that one of the lease that ends first."""
-        refusals = []
-        for which, part in enumerate(parts, 1):
-            if (refusal := self.refusal(MUTEX, part, now)) is None:
-                return self.grant(MUTEX, part, now)._replace(claim=claim.chosen(which))
-            refusals.append(refusal)
-        return min(refusals)
-
-    def all_of(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
-        """All of these mutexes, or which is in the way."""
-        for which, part in enumerate(parts, 1):
-            if (refusal := self.refusal(MUTEX, part, now)) is not None:
-                return refusal._replace(which=which)
-        return [self.grant(MUTEX, part, now) for part in parts][-1]._replace(claim=claim)
-
-    def next_in_line(self, name: str, now: float) -> Callable[[], Any]:
-        """What wakes the first waiter, if it would get the lock; call it outside the mutex."""
-        entries = self.live(name, now)
-        if self.lines.alive(name, now):
-            wakes = self.lines.to_wake(name, now, partial(_in_the_way, entries))
-            return lambda: [each() for each in wakes]
-        queue = self.queues.get(name)
-        if not queue or _in_the_way(entries, None, queue[0][0]):
-            return _nobody
-        wake = queue.popleft()[1]
-        if not queue:
-            del self.queues[name]
-        return wake
-
-
-# Of those who hold a lock of this kind, who is another.
-_ANOTHER: dict[str, Callable[[Claim, Claim], bool]] = {
-    "mutex": lambda holder, claim: holder.token != claim.token,
-    "semaphore": lambda holder, claim: holder.token != claim.token,
-    "rlock": lambda holder, claim: holder.holder != claim.holder,
-}
-
-
-def _is_mine(entry: Entry, claim: Claim) -> bool:
-    return bool(claim.holder and entry.claim.holder == claim.holder) or entry.claim.token == claim.token
-
-
-def _in_the_way(entries: list[Entry], wanted: Primitive | None, claim: Claim) -> list[Entry]:
-    """Because of whom ``claim`` can't be granted. ``wanted``: where it makes a difference as what."""
-    if not entries:
-        return entries
-    primitive = entries[0].primitive
-    if wanted is not None and wanted.kind == primitive.kind == "rwlock":
-        others = [entry for entry in entries if entry.claim.holder != claim.holder]
-        return [entry for entry in others if "w" in (entry.primitive.mode, wanted.mode)]
-    others = [entry for entry in entries if _ANOTHER[primitive.kind](entry.claim, claim)]
-    return others if len(others) >= primitive.limit else []
-
-
-def _nobody() -> None:
-    pass
-
 
 _spaces: dict[str, Space] = {}
 if hasattr(os, "register_at_fork"):
@@ -258,7 +120,7 @@ class LocMemBackend(PlainBackend):
             owner=holders[0],
             ttl=None if last == math.inf else last - now,
             waiters=len(queue),
-            digest=_digest(entries),
+            digest=digest_of(entries),
             queue=queue,
             token_prefix=prefix_of(entries[0].claim.token) if len(entries) == 1 else "",
             holders=holders,
@@ -277,7 +139,7 @@ class LocMemBackend(PlainBackend):
             entries = space.live(name, now)
             if not entries and space.annex:
                 return bool(space.annex.evict(keys_for(self._prefix, name.encode()).lock, now, digest_seen))
-            if not entries or digest_seen not in ("", _digest(entries)):
+            if not entries or digest_seen not in ("", digest_of(entries)):
                 return False
             del space.held[name]
             wake = space.next_in_line(name, now)
@@ -308,7 +170,7 @@ class LocMemBackend(PlainBackend):
     def step_out(self, claim: Claim) -> None:
         space = self._space
         with space.mutex:
-            wake = space.next_in_line(claim.name, self.clock()) if space.lines.leave(claim) else _nobody
+            wake = space.next_in_line(claim.name, self.clock()) if space.lines.leave(claim) else nobody
         wake()
 
     def _listen(self, place: Place, wake: Callable[[], Any]) -> Callable[[], None]:
@@ -343,7 +205,7 @@ class LocMemBackend(PlainBackend):
 
         with space.mutex:
             blocked = [
-                ticket for ticket in tickets if _in_the_way(space.live(ticket[0].name, self.clock()), None, ticket[0])
+                ticket for ticket in tickets if in_the_way(space.live(ticket[0].name, self.clock()), None, ticket[0])
             ]
             if claim.every and blocked:
                 tickets = blocked[:1]
@@ -353,8 +215,3 @@ class LocMemBackend(PlainBackend):
                 return cancel
         wake()
         return cancel
-
-
-def _digest(entries: list[Entry]) -> str:
-    """One for all who hold."""
-    return " ".join(sorted(entry.digest for entry in entries))

@@ -1,0 +1,154 @@
+"""What a `LocMemBackend` keeps: who holds which name, and who waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from ..core.held import Held, digest, sharing
+from ..core.lease import Claim, Lease, Refusal
+from ..core.owner import Owner
+from ..core.primitives import MUTEX, Primitive
+from ..core.replies import no_upgrade
+from ..errors import LockError
+from .locmem_line import GONE, Lines
+
+
+class Entry(NamedTuple):
+    """Who holds a name, as what, and until when by the backend's clock."""
+
+    claim: Claim
+    expires: float
+    primitive: Primitive
+
+    @property
+    def digest(self) -> str:
+        return digest(self.claim)
+
+    @property
+    def owner(self) -> Owner:
+        owner = Owner.parse(self.claim.owner)
+        return sharing(owner, self.primitive.mode) if self.primitive.kind == "rwlock" else owner
+
+
+class Annex(Protocol):
+    """What else is kept under the keys of locks, by others who know what it means: the records of tasks."""
+
+    def places(self) -> list[bytes]: ...
+
+    def look(self, key: bytes, name: str, now: float) -> Held | None: ...
+
+    def evict(self, key: bytes, now: float, digest: str) -> bool: ...
+
+
+class Space:
+    """The locks of one LOCATION."""
+
+    def __init__(self) -> None:
+        self.mutex = threading.Lock()
+        self.held: dict[str, list[Entry]] = {}
+        self.queues: defaultdict[str, deque[tuple[Claim, Callable[[], Any]]]] = defaultdict(deque)
+        self.lines = Lines()
+        self.fence = 0
+        self.annex: Any = None  # an `Annex`
+        self.minutes: dict[int, dict[str, str]] = {}  # see `core.history`
+
+    def live(self, name: str, now: float) -> list[Entry]:
+        """Who holds ``name`` now; the others are forgotten."""
+        entries = [entry for entry in self.held.get(name, ()) if entry.expires > now]
+        if entries:
+            self.held[name] = entries
+        else:
+            self.held.pop(name, None)
+        return entries
+
+    def refusal(self, primitive: Primitive, claim: Claim, now: float) -> Refusal | None:
+        """Why ``claim`` can't be granted, if it can't. Raises ``LockError`` for a lock of another kind."""
+        entries = self.live(claim.name, now)
+        if entries and entries[0].primitive.kind != primitive.kind:
+            raise LockError(claim.name, f"it is held as a {entries[0].primitive.kind}, not as a {primitive.kind}")
+        others = in_the_way(entries, primitive, claim)
+        mine = {entry.primitive.mode for entry in entries if _is_mine(entry, claim)}
+        if primitive.mode == "w" and mine == {"r"}:
+            raise no_upgrade(claim.name)
+        if not others:
+            if mine or not primitive.mode or self.lines.first(primitive, claim, now):
+                return None
+            return Refusal(GONE, entries[0].claim.owner.decode(errors="replace") if entries else "")
+        ends = (max if primitive.limit == 1 else min)(entry.expires for entry in others)
+        return Refusal(ends - now, others[0].claim.owner.decode(errors="replace"))
+
+    def grant(self, primitive: Primitive, claim: Claim, now: float) -> Lease:
+        """The lease on what nothing is in the way of."""
+        kept = [entry for entry in self.live(claim.name, now) if entry.claim.token != claim.token]
+        self.held[claim.name] = [*kept, Entry(claim, now + claim.ttl, primitive)]
+        self.lines.leave(claim)
+        self.fence = max(self.fence + 1, time.time_ns() // 1000)
+        return Lease.granted(claim, now, self.fence)
+
+    def any_of(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
+        """The first of these mutexes that is free, or why there is none: that one of the lease that ends first."""
+        refusals = []
+        for which, part in enumerate(parts, 1):
+            if (refusal := self.refusal(MUTEX, part, now)) is None:
+                return self.grant(MUTEX, part, now)._replace(claim=claim.chosen(which))
+            refusals.append(refusal)
+        return min(refusals)
+
+    def all_of(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
+        """All of these mutexes, or which is in the way."""
+        for which, part in enumerate(parts, 1):
+            if (refusal := self.refusal(MUTEX, part, now)) is not None:
+                return refusal._replace(which=which)
+        return [self.grant(MUTEX, part, now) for part in parts][-1]._replace(claim=claim)
+
+    def next_in_line(self, name: str, now: float) -> Callable[[], Any]:
+        """What wakes the first waiter, if it would get the lock; call it outside the mutex."""
+        entries = self.live(name, now)
+        if self.lines.alive(name, now):
+            wakes = self.lines.to_wake(name, now, partial(in_the_way, entries))
+            return lambda: [each() for each in wakes]
+        queue = self.queues.get(name)
+        if not queue or in_the_way(entries, None, queue[0][0]):
+            return nobody
+        wake = queue.popleft()[1]
+        if not queue:
+            del self.queues[name]
+        return wake
+
+
+# Of those who hold a lock of this kind, who is another.
+_ANOTHER: dict[str, Callable[[Claim, Claim], bool]] = {
+    "mutex": lambda holder, claim: holder.token != claim.token,
+    "semaphore": lambda holder, claim: holder.token != claim.token,
+    "rlock": lambda holder, claim: holder.holder != claim.holder,
+}
+
+
+def _is_mine(entry: Entry, claim: Claim) -> bool:
+    return bool(claim.holder and entry.claim.holder == claim.holder) or entry.claim.token == claim.token
+
+
+def in_the_way(entries: list[Entry], wanted: Primitive | None, claim: Claim) -> list[Entry]:
+    """Because of whom ``claim`` can't be granted. ``wanted``: where it makes a difference as what."""
+    if not entries:
+        return entries
+    primitive = entries[0].primitive
+    if wanted is not None and wanted.kind == primitive.kind == "rwlock":
+        others = [entry for entry in entries if entry.claim.holder != claim.holder]
+        return [entry for entry in others if "w" in (entry.primitive.mode, wanted.mode)]
+    others = [entry for entry in entries if _ANOTHER[primitive.kind](entry.claim, claim)]
+    return others if len(others) >= primitive.limit else []
+
+
+def nobody() -> None:
+    pass
+
+
+def digest_of(entries: list[Entry]) -> str:
+    """One for all who hold."""
+    return " ".join(sorted(entry.digest for entry in entries))
