@@ -51,17 +51,17 @@ class RedisIO:
     def perform(self, request: Any) -> Any:
         """Carry out ``request``, blocking; a `Fault` where no answer came."""
         kind = type(request)
+        if (plan := self._plans.get(kind)) is not None:
+            return drive(plan(request), exchange)
+        if kind is Together:
+            return self.party.perform(request)
+        if kind is Turn:
+            return request.ticket.wait(request.seconds)
         if kind is Sleep:
             return time.sleep(request.seconds)
         if kind is Call:
             return request.function(*request.args)
-        if kind is Turn:
-            return request.ticket.wait(request.seconds)
-        if kind is Routes:
-            return self._routes(request)
-        if kind is Together:
-            return self.party.perform(request)
-        return drive(self._plans[kind](request), exchange)
+        return self._routes(request)
 
     async def aperform(self, request: Any, settled: asyncio.Event | None = None) -> Any:
         """`perform` for asyncio. ``settled``: see `aexchange`."""
