@@ -147,7 +147,9 @@ class LocMemBackend(PlainBackend):
         return True
 
     def _add_history(self, minute: int, texts: Mapping[str, str]) -> Flow[None]:
-        space = self._space
+        space = _spaces.get(self._where)
+        if space is None:  # cleared meanwhile: nothing of it is to come back
+            return
         with space.mutex:
             space.minutes = {each: kept for each, kept in space.minutes.items() if each > minute - MINUTES}
             kept = space.minutes.setdefault(minute, {})

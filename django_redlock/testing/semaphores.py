@@ -82,7 +82,7 @@ class SemaphoreCases(Fixtures):
         ttl = 10 * self.short
         with user.semaphore(name, limit=1, ttl=ttl) as lasting:
             assert not user.semaphore(name, limit=1).acquire(timeout=1.5 * ttl)
-            assert lasting.extend(20) > 10
+            assert eventually(lambda: lasting.extend(20) > 10)  # a renewal may cross it: the earlier end counts then
             lasting.check()
 
     def test_permits_held(self, user: Client, name: str) -> None:
