@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+READS = {"get", "get_children", "exists"}  # what may be asked twice
 CONTAINER = 4  # the flag of a znode that the servers remove when its last child has gone (ZooKeeper 3.5.1)
 
 
@@ -118,10 +119,17 @@ class Session:
         return self._live.wait(max(0.0, until - self._clock()))
 
     def ask(self, method: str, *args: Any, until: float, **options: Any) -> Any:
-        """The answer to ``<method>_async``; waits for the connection. Raises `Trouble`, and `Gone`."""
-        if not self.wait(until):
-            raise Unanswered("not connected")
-        return self.answer(self.send(method, *args, **options), until)
+        """The answer to ``<method>_async``; waits for the connection. Raises `Trouble`, and `Gone`.
+
+        What only reads is asked again where the connection was lost, as when the leader dies.
+        """
+        while self.wait(until):
+            try:
+                return self.answer(self.send(method, *args, **options), until)
+            except Unanswered:
+                if method not in READS or self.connected:
+                    raise
+        raise Unanswered("not connected")
 
     def send(self, method: str, *args: Any, **options: Any) -> Any:
         """Send a request; `answer` waits for what comes back."""
