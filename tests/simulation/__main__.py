@@ -9,23 +9,36 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 
 from django_redlock.core.line import FAIR, WRITE
-from django_redlock.core.primitives import MUTEX, RLOCK, SEMAPHORE
+from django_redlock.core.primitives import MUTEX, RLOCK, SEMAPHORE, Primitive
+from django_redlock.core.several import MULTILOCK, STRIPED
 
 from .scenario import Setting, Violation, play
 
 # Of so many seeds that many of each rule, and of each kind of lock.
-RULES = ("quorum", "quorum", "quorum", "quorum", "single", "single", "single", "replicas", "replicas", "replicas")
-KINDS = (MUTEX, MUTEX, WRITE, MUTEX, SEMAPHORE._replace(limit=2), MUTEX, FAIR, SEMAPHORE._replace(limit=3), RLOCK)
+RULES = *4 * ("quorum",), *3 * ("single",), "cluster", *3 * ("replicas",)
+KINDS = (
+    *4 * (MUTEX,),
+    WRITE,
+    FAIR,
+    RLOCK,
+    SEMAPHORE._replace(limit=2),
+    SEMAPHORE._replace(limit=3),
+    STRIPED,
+    MULTILOCK,
+)
+
+
+def runs(rule: str, primitive: Primitive) -> bool:
+    """Whether a rule has this kind of lock. For a cluster only those in several slots are not as for a single node."""
+    return primitive is not FAIR if rule == "quorum" else rule != "cluster" or primitive is MULTILOCK
 
 
 def attempt(seed: int, rule: str, kind: str) -> tuple[int, str]:
     """How many locks were granted, and the timeline of a violation."""
     rule = rule or RULES[seed % len(RULES)]
-    kinds = [
-        primitive for primitive in KINDS if kind in ("", primitive.kind) and (rule != "quorum" or primitive is not FAIR)
-    ]
+    kinds = [each for each in KINDS if kind in ("", each.kind) and runs(rule, each)] or [MULTILOCK]
     try:
-        return play(seed, Setting(rule, kinds[seed % len(kinds)], calm=seed % 9 == 0)).grants, ""
+        return play(seed, Setting(rule, kinds[seed // len(RULES) % len(kinds)], calm=seed % 9 == 0)).grants, ""
     except Violation as violation:
         return 0, str(violation)
 

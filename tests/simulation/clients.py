@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from django_redlock.core.keys import keys_for
+from django_redlock.core.keys import keys_for, name_of
 from django_redlock.core.lease import Claim, Lease
 from django_redlock.core.primitives import Primitive
 from django_redlock.core.requests import Fault
@@ -15,6 +15,13 @@ from .performer import Performer, Then
 from .world import Clock, World
 
 RENEWALS = 3  # in a ttl
+SEVERAL = "striped", "multilock"  # kinds that are about several names at once
+AND = " + "
+
+
+def held(claim: Claim) -> list[str | None]:
+    """The names of what a granted claim excludes others from."""
+    return [name_of(b"sim", place.lock) for place in (claim.places if claim.every else (claim.keys,))]
 
 
 class Watcher(Protocol):
@@ -53,7 +60,7 @@ class Client:
         self._watcher = watcher
         self._ttl = ttl
         self._fencing = fencing
-        self._primitive = primitive
+        self.primitive = primitive
         self.mode = primitive.mode
         self._paused_until = 0.0
         self._count = 0
@@ -91,6 +98,9 @@ class Client:
             return
         self.busy = True
         name = self.world.random.choice(names)
+        if self.primitive.kind in SEVERAL:
+            some = self.world.random.sample(names, self.world.random.randint(2, len(names)))
+            name = AND.join(some if self.primitive.kind == "striped" else sorted(some))
         wait = self.world.random.choice((0.0, self.world.random.uniform(0, 3 * self._ttl)))
         rest = self.world.random.uniform(0, 0.3)
         self.take(name, wait, lambda: self.after(rest, lambda: self.live(names, until)))
@@ -98,15 +108,18 @@ class Client:
     def take(self, name: str, wait: float, then: Callable[[], None]) -> None:
         """Acquire, hold for a while, release."""
         self._count += 1
+        keys, *others = [keys_for(b"sim", each.encode()) for each in name.split(AND)]
         token = f"{self.name}-{self._count}".encode().ljust(24, b".") + b"0" * 8
         claim = Claim(
             name,
-            keys_for(b"sim", name.encode()),
+            keys,
             token,
             b'{"label":"%b"}' % self.name.encode(),
             self._ttl,
             self._fencing,
             self.holder.encode(),
+            tuple(others),
+            self.primitive.kind == "multilock",
         )
         self._watcher.asks(claim)
         deadline = self.clock() + wait
@@ -114,7 +127,8 @@ class Client:
         def got(outcome: Any, error: BaseException | None) -> None:
             self._watcher.waited(self, self.clock() - deadline)
             if isinstance(outcome, Lease) and self.clock() < outcome.valid_until:
-                self.world.say(self.name, f"got {name}, fencing token {outcome.fencing_token}")
+                what = AND.join(map(str, held(outcome.claim)))
+                self.world.say(self.name, f"got {what}, fencing token {outcome.fencing_token}")
                 self._hold(outcome, then)
                 return
             self.world.say(self.name, f"did not get {name}: {error or outcome}")
@@ -125,7 +139,7 @@ class Client:
                 then()
 
         self.world.say(self.name, f"wants {name} for {wait:.2f} s")
-        self.performer.drive(self.rule.acquire(self._primitive, claim, deadline), got)
+        self.performer.drive(self.rule.acquire(self.primitive, claim, deadline), got)
 
     def _hold(self, lease: Lease, then: Callable[[], None]) -> None:
         self.lease = lease
@@ -155,7 +169,7 @@ class Client:
                 delay = self._ttl / (RENEWALS if isinstance(outcome, Lease) else 20)
                 self.after(min(delay, max(0.0, end - self.world.now)), lambda: self._tend(claim, end, renews, then))
 
-            self.performer.drive(self.rule.extend_many(self._primitive, [(lease, self._ttl)]), extended)
+            self.performer.drive(self.rule.extend_many(self.primitive, [(lease, self._ttl)]), extended)
         else:
             left = max(0.0, min(end, self.clock.true(lease.valid_until)) - self.world.now)
             self.after(left, lambda: self._tend(claim, end, renews, then))
@@ -171,7 +185,7 @@ class Client:
                 self.after(0.5, attempt)
 
         def attempt() -> None:
-            self.performer.drive(self.rule.release(self._primitive, claim), freed)
+            self.performer.drive(self.rule.release(self.primitive, claim), freed)
 
         start = self.world.now
         attempt()

@@ -68,7 +68,7 @@ class Performer:
         server = self._servers[request.node]
         self._ask(
             Connection(self._network, server, self._who),
-            lambda reply: server.block(request.key.decode("latin-1"), request.seconds, reply),
+            lambda reply: server.block((request.key, *request.more), request.seconds, reply),
             self._timeout + request.seconds,
             None,
             then,
@@ -86,7 +86,7 @@ class Performer:
                     ended = True
                     reply(server.run(run))
 
-            server.block(request.signal.decode("latin-1"), request.seconds, unblocked)
+            server.block((request.signal, *request.more), request.seconds, unblocked)
 
         def undo(reply: Then) -> None:
             # A server forgets what a blocked client has sent when that closes the connection.

@@ -58,9 +58,13 @@ class Model:
     def call(self, name: str, *args: Any) -> Any:
         """One command, with Lua's types."""
         words = [arg if type(arg) is str else _text(arg) for arg in args]
-        if words and words[0] in self.ends and self.ends[words[0]] <= self._micros // 1000:
-            self.drop(words[0])
+        if words:
+            self._lapse(words[0])
         return getattr(self, _methods[name])(*words)
+
+    def _lapse(self, key: str) -> None:
+        if key in self.ends and self.ends[key] <= self._micros // 1000:
+            self.drop(key)
 
     def drop(self, key: str) -> None:
         """Delete a key."""
@@ -82,6 +86,12 @@ class Model:
     def _get(self, key: str) -> Any:
         value = self._typed(key, str)
         return False if value is None else value
+
+    def _mget(self, *keys: str) -> Any:
+        for key in keys:
+            self._lapse(key)
+        values = (self.data.get(key) for key in keys)
+        return _lua.table_from([value if type(value) is str else False for value in values])
 
     def _set(self, key: str, value: str, *options: str) -> Any:
         self.data[key] = value

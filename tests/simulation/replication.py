@@ -13,6 +13,7 @@ from .servers import Server
 from .world import World
 
 LINK = 0.0002, 0.01  # seconds that a write takes to a replica, or its acknowledgement back
+LATE = 3600.0  # seconds since the acknowledgement of one who has sent none
 PING = 1.0  # a replica acknowledges once a second, asked or not
 
 
@@ -61,6 +62,7 @@ class Member(Server):
                 self.world.after(0.5, copied)
             else:
                 self.model.data, self.model.ends = copy.deepcopy((master.model.data, master.model.ends))
+                master._seen.setdefault(self, (-1, -LATE))  # what is written from now on comes behind the copy
                 self._acknowledge(master, term, master.offset)
                 self._ping(master, term, life)
 

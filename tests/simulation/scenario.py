@@ -9,6 +9,7 @@ from typing import NamedTuple, NoReturn
 
 from django_redlock.core.flows.quorum import Quorum
 from django_redlock.core.flows.replicated import Replicated
+from django_redlock.core.flows.scattered import Scattered
 from django_redlock.core.flows.single import SingleNode
 from django_redlock.core.guard import quarantine, replica_quarantine
 from django_redlock.core.lease import Claim, Lease, millis
@@ -18,7 +19,7 @@ from django_redlock.core.requests import Run
 from django_redlock.core.scripts import script
 from django_redlock.core.store import Rule
 
-from .clients import Client
+from .clients import SEVERAL, Client, held
 from .network import SLOW, Network
 from .performer import Performer
 from .replication import Member, ReplicaSet, View
@@ -26,8 +27,12 @@ from .servers import Server
 from .world import Clock, World
 
 MAX_TTL = 4.0
-DURATION = {"quorum": 7.0, "single": 7.0, "replicas": 20.0}  # a promotion costs some seconds without grants
+DURATION = {"replicas": 20.0}  # a promotion costs some seconds without grants
 TIMEOUT = 0.25
+FORGETS = "all", "old", "none"
+MEMORY = {"cluster": ("all",)}  # it has no quarantine: what its servers forget is given away again
+ONE = {"single": SingleNode, "cluster": Scattered}  # where one node's word counts
+ALONE = "mutex", *SEVERAL  # kinds of which nobody shares a name
 RATE = 0.004  # how far a clock may be off: two of them differ by less than the drift that is allowed for
 
 
@@ -64,9 +69,9 @@ class Scenario:
         self.setting = setting
         chance = self.world.random
         several = (3, 5) if setting.primitive.limit == 1 else (2, 3, 4, 5)
-        count = {"quorum": chance.choice(several), "replicas": chance.choice((2, 3, 4)), "single": 1}[setting.rule]
+        count = {"quorum": chance.choice(several), "replicas": chance.choice((2, 3, 4))}.get(setting.rule, 1)
         self.ttl = chance.uniform(0.8, MAX_TTL)
-        self.duration = DURATION[setting.rule]
+        self.duration = DURATION.get(setting.rule, 7.0)
         self.network = Network(self.world, chance.choice((0.0, 0.02, 0.1)), chance.choice((0.0, 0.02)))
         if setting.slow is not None:
             self.network.slow = setting.slow
@@ -87,8 +92,8 @@ class Scenario:
         if setting.primitive.kind == "rlock":  # two handles of one thread
             self.clients[-1].holder = self.clients[0].holder
         self.grants = 0
-        self._tokens: dict[str, int] = {}  # name -> the highest fencing token
-        self._known: dict[bytes, int] = {}  # claim -> what that was when it was asked for
+        self._tokens: dict[str | None, int] = {}  # name -> the highest fencing token
+        self._known: dict[bytes, dict[str | None, int]] = {}  # claim -> what those were when it was asked for
         self._seen: set[bytes] = set()
 
     def _rate(self) -> float:
@@ -104,8 +109,10 @@ class Scenario:
         return client
 
     def _side(self, name: str) -> Primitive:
-        """Of a rwlock every other client reads, and who comes fresh writes."""
+        """Of a rwlock every other client reads, and who comes fresh writes. Of several names some want just one."""
         primitive = self.setting.primitive
+        if primitive.kind in SEVERAL and name.startswith("client") and int(name[-1]) % 3 == 2:
+            return MUTEX
         if primitive.kind != "rwlock":
             return primitive
         order = READERS_BEHIND_WRITERS if self.setting.rule == "quorum" else AS_THEY_CAME
@@ -113,7 +120,7 @@ class Scenario:
         return primitive._replace(mode="r" if reads else "w", order=order)
 
     def _rule(self, clock: Clock) -> Rule:
-        guard = quarantine("sim", MAX_TTL) if self.setting.quarantine else None
+        guard = quarantine("sim", MAX_TTL) if self.setting.quarantine and self.setting.rule != "cluster" else None
         if self.setting.make is not None:
             return self.setting.make(len(self.servers), clock, guard, self.world.random.uniform)
         if self.setting.rule == "replicas":
@@ -126,8 +133,8 @@ class Scenario:
                 lag=2,
                 quarantine=self.setting.quarantine,
             )
-        if self.setting.rule == "single":
-            return SingleNode(clock, guard)
+        if self.setting.rule in ONE:
+            return ONE[self.setting.rule](clock, guard)
         return Quorum(len(self.servers), clock, guard, self.world.random.uniform)
 
     # ── what must hold ───────────────────────────────────────────────────────────────────────
@@ -139,23 +146,23 @@ class Scenario:
 
     def asks(self, claim: Claim) -> None:
         """What it gets must be above what anybody has got before."""
-        self._known[claim.family] = self._tokens.get(claim.name, 0)
+        self._known[claim.family] = self._tokens.copy()
 
     def believes(self, client: Client, lease: Lease) -> None:
         """Not more than may hold it believe it now."""
-        name, now = lease.claim.name, self.world.now
+        names, now = set(held(lease.claim)), self.world.now
         others = {
             other.holder: other.name
             for other in self.clients
             if other.lease is not None
-            and other.lease.claim.name == name
             and other.holder != client.holder
+            and names & set(held(other.lease.claim))
             and (self.setting.primitive.kind != "rwlock" or "w" in (client.mode, other.mode))
             and now < other.clock.true(other.lease.valid_until)
         }
         if len(others) >= self.setting.primitive.limit and now < client.clock.true(lease.valid_until):
             all_ = "both" if len(others) == 1 else "all"
-            self.fail(f"{' and '.join((client.name, *others.values()))} {all_} hold {name}")
+            self.fail(f"{' and '.join((client.name, *others.values()))} {all_} hold {lease.claim.name}")
         if lease.claim.token not in self._seen:
             self._seen.add(lease.claim.token)
             self.grants += 1
@@ -163,18 +170,19 @@ class Scenario:
 
     def _granted(self, claim: Claim, token: int) -> None:
         """Fencing tokens grow; those of permits that are asked for at the same time may be heard of in any order."""
-        last = self._tokens.get(claim.name, 0)
-        known = last if self.setting.primitive.kind == "mutex" else self._known[claim.family]
-        if claim.fencing and token <= known:
-            self.fail(f"the fencing token {token} of {claim.name} is not above {known}")
-        self._tokens[claim.name] = max(token, last)
+        for name in held(claim):
+            last = self._tokens.get(name, 0)
+            known = last if self.setting.primitive.kind in ALONE else self._known[claim.family].get(name, 0)
+            if claim.fencing and token <= known:
+                self.fail(f"the fencing token {token} of {name} is not above {known}")
+            self._tokens[name] = max(token, last)
 
     def over(self, claim: Claim) -> None:
         """Once every message has arrived, nothing of a claim that was refused or freed is left on any server."""
 
         def look() -> None:
-            for server in self.servers:
-                kept = server.model.live(claim.keys.lock.decode()) or ""
+            for server, place in product(self.servers, claim.places):
+                kept = server.model.live(place.lock.decode()) or ""
                 if any(text.startswith(claim.family.decode()) for text in ([kept] if isinstance(kept, str) else kept)):
                     self.fail(f"{claim.name} was left over on {server.name}")
 
@@ -202,9 +210,9 @@ class Scenario:
             server = chance.choice(self.servers)
             when = chance.uniform(0, self.duration)
             if chance.random() < 0.6:
-                memory, downtime = chance.choice(("all", "old", "none")), chance.uniform(0.01, 3)
+                memory, downtime = chance.choice(MEMORY.get(self.setting.rule, FORGETS)), chance.uniform(0.01, 3)
                 self.world.at(when, partial(server.crash, downtime, memory))
-            elif chance.random() < 0.8:
+            elif chance.random() < 0.8 or self.setting.rule in MEMORY:
                 self.world.at(when, partial(server.pause, chance.uniform(0.1, 3)))
             else:
                 self.world.at(when, server.flush)
@@ -225,7 +233,8 @@ class Scenario:
         """Let it happen; raises `Violation`."""
         self.arm()
         self.faults()
-        names = ["a", "b"][: self.world.random.choice((1, 2))]
+        several = self.setting.primitive.kind in SEVERAL
+        names = ["a", "b", "c"][: self.world.random.choice((1, 2)) + several]
         for client in self.clients:
             self.world.after(self.world.random.uniform(0, 0.5), partial(client.live, names, self.duration))
         self.world.run(self.duration)

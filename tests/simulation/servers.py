@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from django_redlock.core.requests import Run
@@ -54,12 +55,14 @@ class Server:
         """The reply of a script."""
         return self.model.run(run.script, run.keys, run.args)
 
-    def block(self, key: str, seconds: float, then: Callable[[str | None], None]) -> None:
+    def block(self, keys: Sequence[bytes], seconds: float, then: Callable[[str | None], None]) -> None:
         """BLPOP: ``then`` gets the element or ``None``; at once after it the connection's next command can run."""
-        value = self.model.pop(key)
-        if value is not None:
-            then(value)
-            return
+        lists = [key.decode("latin-1") for key in keys]
+        for each in lists:
+            value = self.model.pop(each)
+            if value is not None:
+                then(value)
+                return
         done = False
         life = self.life
 
@@ -69,11 +72,12 @@ class Server:
                 done = True
                 then(value)
 
-        def woken() -> None:
+        def woken(key: str) -> None:
             if not done:
                 finish(self.model.pop(key))
 
-        self._blocked.setdefault(key, []).append(woken)
+        for each in lists:
+            self._blocked.setdefault(each, []).append(partial(woken, each))
 
         def expire() -> None:
             if self.life == life and self.up:

@@ -12,7 +12,9 @@ from django_redlock.core import lease
 from django_redlock.core.flows import quorum, single
 from django_redlock.core.line import WRITE
 from django_redlock.core.primitives import SEMAPHORE
-from django_redlock.core.requests import Fault
+from django_redlock.core.requests import Batch, Fault, Sleep
+from django_redlock.core.scripts import Script, script
+from django_redlock.core.several import MULTILOCK, STRIPED
 
 from .performer import Performer, Then
 from .scenario import Setting, Violation, play
@@ -66,6 +68,41 @@ def test_it_finds_half_of_the_votes_for_readers(monkeypatch: pytest.MonkeyPatch)
     """With less than a majority for each, somebody writes while another reads."""
     monkeypatch.setattr(quorum, "votes_needed", lambda nodes, *_: nodes // 2)
     assert "both hold" in found(Setting(primitive=WRITE), 100)
+
+
+def test_it_finds_votes_for_different_stripes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With votes for different stripes counted together there is a holder whom a minority has granted its stripe."""
+    monkeypatch.setattr(quorum, "_agreed", lambda grants: ([lease for _, lease in grants], []))
+    assert "both hold" in found(Setting(primitive=STRIPED), 100)
+
+
+def rewritten(name: str, line: str, wrong: str) -> Script:
+    """A script with a mistake in it."""
+    right = script(name)
+    assert line.encode() in right.source
+    return Script.made(name, right.source.replace(line.encode(), wrong.encode()), right.keys, right.args)
+
+
+@pytest.mark.parametrize("rule", ["quorum", "single", "replicas"])
+def test_it_finds_a_multilock_of_which_some_names_are_taken(rule: str) -> None:
+    """Granted when the last of its names is free, it takes the others from whoever holds them."""
+    wrong = rewritten("all_acquire", "if another or not turn then", "if i == number and (another or not turn) then")
+    said = found(Setting(rule, MULTILOCK._replace(acquire=wrong)), 50)
+    assert "both hold" in said or "is not above" in said  # who lost it may hear of its grant too late to believe it
+
+
+class Keeping(Performer):
+    """Gives nothing back of what it got in some slots before it was refused in another."""
+
+    def perform(self, request: Any, then: Then) -> None:
+        if isinstance(request, Batch) and request.runs[0].script.name == "several_release":
+            request = Sleep(0.0)
+        super().perform(request, then)
+
+
+def test_it_finds_half_a_multilock() -> None:
+    """What was got in one slot of a cluster stays behind when it isn't given back."""
+    assert "left over" in found(Setting("cluster", MULTILOCK, calm=True, performer=Keeping), 50)
 
 
 class Credulous(Performer):
