@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from django_redlock.core.requests import Await, Batch, Confirmed, Fault, Flow, Run, Signal, Sleep, Together
@@ -10,7 +11,7 @@ from django_redlock.errors import LockError
 
 from .network import Connection, Network, Then
 from .replication import Member
-from .servers import Server
+from .servers import Server, Slots
 
 
 class Performer:
@@ -54,18 +55,41 @@ class Performer:
         }
         kind = type(request)
         if kind is Batch:
-            self._one(request.node, request.runs, b"", lambda reply: then(_spread(request, reply)))
+            self._batch(request, then)
         else:
             kinds[kind](request, then)
 
+    def _place(self, key: bytes, node: int) -> int:
+        return self._servers.place(key) if isinstance(self._servers, Slots) else node
+
+    def _batch(self, batch: Batch, then: Then) -> None:
+        """One pipeline, or in a cluster one for each server that has some of the keys."""
+        shares: dict[int, list[int]] = {}
+        for index, run in enumerate(batch.runs):
+            shares.setdefault(self._place(run.keys[0], batch.node), []).append(index)
+        replies: list[Any] = [None] * len(batch.runs)
+        left = len(shares)
+
+        def got(indexes: list[int], reply: Any) -> None:
+            nonlocal left
+            left -= 1
+            for each, index in enumerate(indexes):
+                replies[index] = reply if isinstance(reply, Fault) else reply[each]
+            if not left:
+                then(replies)
+
+        for node, indexes in shares.items():
+            self._one(node, [batch.runs[index] for index in indexes], b"", partial(got, indexes))
+
     def _run(self, run: Run, then: Then) -> None:
-        self._one(run.node, (run,), b"", lambda reply: then(reply if isinstance(reply, Fault) else reply[0]))
+        node = self._place(run.keys[0], run.node)
+        self._one(node, (run,), b"", lambda reply: then(reply if isinstance(reply, Fault) else reply[0]))
 
     def _sleep(self, request: Sleep, then: Then) -> None:
         self._world.after(request.seconds, lambda: then(None))
 
     def _signal(self, request: Signal, then: Then) -> None:
-        server = self._servers[request.node]
+        server = self._servers[self._place(request.key, request.node)]
         self._ask(
             Connection(self._network, server, self._who),
             lambda reply: server.block((request.key, *request.more), request.seconds, reply),
@@ -76,7 +100,7 @@ class Performer:
 
     def _await(self, request: Await, then: Then) -> None:
         run = request.run
-        server = self._servers[run.node]
+        server = self._servers[self._place(run.keys[0], run.node)]
         ended = False
 
         def work(reply: Then) -> None:
@@ -212,10 +236,6 @@ class Performer:
 
 def _read(reply: Any) -> Any:
     return Fault(reply) if isinstance(reply, Exception) else reply
-
-
-def _spread(batch: Batch, reply: Any) -> list[Any]:
-    return [reply] * len(batch.runs) if isinstance(reply, Fault) else reply
 
 
 def _ignored(reply: Any) -> None:

@@ -23,7 +23,7 @@ from .clients import SEVERAL, Client, held
 from .network import SLOW, Network
 from .performer import Performer
 from .replication import Member, ReplicaSet, View
-from .servers import Server
+from .servers import Server, Slots
 from .world import Clock, World
 
 MAX_TTL = 4.0
@@ -69,7 +69,7 @@ class Scenario:
         self.setting = setting
         chance = self.world.random
         several = (3, 5) if setting.primitive.limit == 1 else (2, 3, 4, 5)
-        count = {"quorum": chance.choice(several), "replicas": chance.choice((2, 3, 4))}.get(setting.rule, 1)
+        count = {"quorum": chance.choice(several), "replicas": chance.choice((2, 3, 4)), "single": 1, "cluster": 3}
         self.ttl = chance.uniform(0.8, MAX_TTL)
         self.duration = DURATION.get(setting.rule, 7.0)
         self.network = Network(self.world, chance.choice((0.0, 0.02, 0.1)), chance.choice((0.0, 0.02)))
@@ -83,7 +83,7 @@ class Scenario:
         apart = MAX_TTL / 4
         self.servers: list[Server] = [
             kind(self.world, f"node-{index}", self._rate(), chance.uniform(-apart, apart) + 1.8e9)
-            for index in range(count)
+            for index in range(count[setting.rule])
         ]
         members = [server for server in self.servers if isinstance(server, Member)]
         self.replicas = ReplicaSet(self.world, members) if members else None
@@ -104,6 +104,7 @@ class Scenario:
         fencing, primitive = self.world.seed % 2 == 0, self._side(name)
         client = Client(self.world, name, name, clock, self, self.ttl, fencing, primitive)
         servers: Sequence[Server] = self.servers if self.replicas is None else View(self.world, self.replicas)
+        servers = Slots(servers) if self.setting.rule == "cluster" else servers
         client.performer = self.setting.performer(self.network, servers, name, TIMEOUT, client.later)
         client.rule = self._rule(clock)
         return client

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from django_redlock.core.keys import hash_tag
 from django_redlock.core.requests import Run
 
 from .redis_model import Model
@@ -132,3 +133,13 @@ class Server:
         self.model.data.clear()
         self.model.ends.clear()
         self.world.say(self.name, "flushed")
+
+
+class Slots(tuple[Server, ...]):
+    """The servers of a cluster, among which the hash tags are shared out."""
+
+    __slots__ = ()
+
+    def place(self, key: bytes) -> int:
+        """Which server has this key."""
+        return sum(hash_tag(key)) % len(self)

@@ -12,7 +12,7 @@ from django_redlock.core import lease
 from django_redlock.core.flows import quorum, single
 from django_redlock.core.line import WRITE
 from django_redlock.core.primitives import SEMAPHORE
-from django_redlock.core.requests import Batch, Fault, Sleep
+from django_redlock.core.requests import Batch, Fault
 from django_redlock.core.scripts import Script, script
 from django_redlock.core.several import MULTILOCK, STRIPED
 
@@ -91,18 +91,24 @@ def test_it_finds_a_multilock_of_which_some_names_are_taken(rule: str) -> None:
     assert "both hold" in said or "is not above" in said  # who lost it may hear of its grant too late to believe it
 
 
-class Keeping(Performer):
-    """Gives nothing back of what it got in some slots before it was refused in another."""
+class Dropping(Performer):
+    """Says that it has sent one kind of requests to several slots, and has not."""
+
+    dropped: str
 
     def perform(self, request: Any, then: Then) -> None:
-        if isinstance(request, Batch) and request.runs[0].script.name == "several_release":
-            request = Sleep(0.0)
-        super().perform(request, then)
+        if isinstance(request, Batch) and request.runs[0].script.name == self.dropped:
+            self._world.after(0.001, lambda: then([1] * len(request.runs)))
+        else:
+            super().perform(request, then)
 
 
-def test_it_finds_half_a_multilock() -> None:
-    """What was got in one slot of a cluster stays behind when it isn't given back."""
-    assert "left over" in found(Setting("cluster", MULTILOCK, calm=True, performer=Keeping), 50)
+@pytest.mark.parametrize(("dropped", "said"), [("several_release", "left over"), ("fence_set", "is not above")])
+def test_it_finds_half_a_multilock(dropped: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a cluster what was got in one slot is given back, and the fencing token of one slot told to the others."""
+    monkeypatch.setattr(Dropping, "dropped", dropped, raising=False)
+    calm = dropped == "several_release"
+    assert said in found(Setting("cluster", MULTILOCK, calm=calm, performer=Dropping), 100)
 
 
 class Credulous(Performer):
