@@ -12,6 +12,7 @@ from django.conf import settings
 from .backends.base import Backend
 from .backends.dummy import DummyBackend
 from .backends.locmem import LocMemBackend
+from .backends.nodes import split_url
 from .backends.redlock import RedlockBackend
 
 SHORT = 3.0  # seconds: a lease below that is renewed every second or more often, and a busy process stalls for longer
@@ -53,9 +54,9 @@ def _when(condition: bool, value: Any = "") -> list[Any]:
 def _in_plain_text(backend: Backend, _rows: Rows) -> Iterator[str]:
     """The hosts beyond this one that are spoken to without TLS."""
     for location in _urls(backend.location):
-        parts = urlsplit(location)
-        if parts.scheme in _PLAIN:
-            hosts = (urlsplit(f"//{place.strip()}").hostname for place in parts.netloc.rpartition("@")[2].split(","))
+        scheme, netloc, _ = split_url(location)
+        if scheme in _PLAIN:
+            hosts = (urlsplit(f"//{place.strip()}").hostname for place in netloc.rpartition("@")[2].split(","))
             yield from (host for host in hosts if host and not _is_here(host))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from redis import RedisError
 from redis.backoff import NoBackoff
@@ -213,17 +213,24 @@ def _hosts(netloc: str, default_port: int) -> tuple[list[tuple[str, int]], dict[
     return hosts, settings
 
 
+def split_url(url: str) -> tuple[str, str, str]:
+    """Scheme, hosts with what to log in with, and path. ``urlsplit`` takes one IPv6 address, not one among several."""
+    scheme, _, rest = url.partition("://")
+    netloc, _, path = rest.partition("/")
+    return scheme, netloc, path
+
+
 def _sentinel(url: str, timeout: float) -> Node:
-    parts = urlsplit(url)
-    service, _, db = parts.path.strip("/").partition("/")
+    _, netloc, path = split_url(url)
+    service, _, db = path.strip("/").partition("/")
     if not service:
         raise ValueError("redis+sentinel://host:port,host:port/SERVICE/DB needs the name of the service")
-    hosts, settings = _hosts(parts.netloc, 26379)
+    hosts, settings = _hosts(netloc, 26379)
     return SentinelNode(hosts, service, {**settings, "db": int(db or 0)}, timeout)
 
 
 def _cluster(url: str, timeout: float) -> Node:
-    return ClusterNode(*_hosts(urlsplit(url).netloc, 7000), timeout)
+    return ClusterNode(*_hosts(split_url(url)[1], 7000), timeout)
 
 
 def _direct(url: str, timeout: float) -> Node:

@@ -306,7 +306,7 @@ class ReadWriteCases(Fixtures):
                 return await held.aowned()
 
         assert asyncio.run(self._ending(backend, inside()))
-        assert backend.describe(name) is None
+        assert eventually(lambda: backend.describe(name) is None, 1)
 
     @staticmethod
     async def _ending(backend: Backend, coroutine: Any) -> Any:
