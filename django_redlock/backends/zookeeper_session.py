@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -82,11 +83,19 @@ class Session:
     def _adjust(self, client: Any) -> None:
         """What kazoo has no option for.
 
-        It keeps the session timeout that the server grants, which may be shorter than ours, to itself. And it would
-        wait for a server that takes a connection and says nothing, as one that is just starting, until the session is
-        over.
+        It keeps the session timeout that the server grants, which may be shorter than ours, to itself. It would wait
+        for a server that takes a connection and says nothing, as one that is just starting, until the session is over.
+        And while it wakes its thread it takes whatever is raised, a ``KeyboardInterrupt`` too, for a closed connection.
         """
+        from kazoo.handlers.threading import AsyncResult
         from kazoo.protocol.serialization import Connect
+
+        class Pending(AsyncResult):  # type: ignore[misc]
+            def set_exception(self, exception: BaseException) -> None:
+                raised = sys.exception()
+                if raised is not None and not isinstance(raised, Exception):
+                    raise raised
+                super().set_exception(exception)
 
         handler, connection = client.handler, client._connection
         invoke, create_connection = connection._invoke, handler.create_connection
@@ -103,6 +112,7 @@ class Session:
             return create_connection(*args, timeout=min(timeout, self._answer_timeout), **options)
 
         connection._invoke, handler.create_connection = greet, connect
+        handler.async_result = lambda: Pending(handler)
 
     @property
     def connected(self) -> bool:
