@@ -128,7 +128,7 @@ def test_example_of_the_readme(taken, answer, redis_url):
 def test_fragments_of_the_readme():
     """The README's shorter pieces are Python, and import what exists."""
     fragments = [each for each in examples((ROOT / "README.md").read_text()) if each.language == "py"]
-    assert len(fragments) == 2
+    assert len(fragments) == 3
     for fragment in fragments:
         check_fragment(fragment, f"README.md:{fragment.line}")
 
