@@ -25,6 +25,7 @@ from ..core.lease import Claim, Lease, Refusal
 from ..core.primitives import Primitive
 from ..core.renewal import renewal
 from ..core.requests import Call, Fault, Flow, Sleep, WakeUp
+from ..core.tickets import Turn
 from ..errors import LockError, LockNotSupported
 from .base import Backend, Listing
 
@@ -171,6 +172,8 @@ class PlainBackend(Backend):
             return _called(request)
         if type(request) is Sleep:
             return time.sleep(request.seconds)
+        if type(request) is Turn:
+            return request.ticket.wait(request.seconds)
         woken = threading.Event()
         cancel = self._woken_by(request.claim, woken.set)
         if cancel is None:
@@ -197,6 +200,8 @@ class PlainBackend(Backend):
             return _called(request)
         if type(request) is Sleep:
             return await asyncio.sleep(request.seconds)
+        if type(request) is Turn:
+            return await request.ticket.await_(request.seconds)
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
         cancel = self._woken_by(request.claim, lambda: loop.call_soon_threadsafe(woken.set))
         if cancel is None:

@@ -9,6 +9,7 @@ from ..core.keys import Keys, stripe_name
 from ..core.line import AS_THEY_CAME, READ, WRITE
 from ..core.lock import Lock
 from ..core.multilock import MultiLock
+from ..core.permit import Permit
 from ..core.primitives import RLOCK, SEMAPHORE, Primitive
 from ..core.rlock import RLock
 from ..core.rwlock import RWLock
@@ -35,7 +36,7 @@ class Relatives:
         """
         return self._related(RLock, RLOCK, name, options)
 
-    def semaphore(self, name: str, *, limit: int, **options: Any) -> Lock:
+    def semaphore(self, name: str, *, limit: int, **options: Any) -> Permit:
         """A lock that up to ``limit`` may hold at once, each with a lease of its own.
 
         All who use the name give the same ``limit``. On N nodes a permit needs ``limit * N // (limit + 1) + 1`` votes.
@@ -45,7 +46,7 @@ class Relatives:
             raise TypeError(f"limit is an int, not {limit!r}")
         if limit < 1:
             raise ValueError(f"limit is 1 at least, not {limit}")
-        return self._related(Lock, SEMAPHORE._replace(limit=limit), name, options)
+        return self._related(Permit, SEMAPHORE._replace(limit=limit), name, options)
 
     def rwlock(self, name: str, **options: Any) -> RWLock:
         """A pair of locks: many may hold ``.read`` at once, each with a lease of its own, or one holds ``.write``.

@@ -134,11 +134,11 @@ class Lock(Holding):
         owner = describe_owner(terms.owner, terms.ttl)
         return Claim(self.name, self._keys, new_token(), owner, terms.ttl, terms.fencing, steady=steady)
 
-    def _acquiring(self, wait: float) -> Flow[Lease | Refusal]:
+    def _acquiring(self, wait: float, since: float | None = None) -> Flow[Lease | Refusal]:
         store, primitive = self._store, self._primitive
         claim = self._claim()
         gate = (store.turnstile_for(primitive) if wait > 0 else None) or store.rule
-        start = store.clock()
+        start = store.clock() if since is None else since
         deadline = start + wait
         try:
             while True:

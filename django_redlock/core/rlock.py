@@ -58,10 +58,10 @@ class RLock(Lock):
         lease = self._current()
         return lease is not None and lease.claim.holder == current_holder()
 
-    def _acquiring(self, wait: float) -> Flow[Lease | Refusal]:
+    def _acquiring(self, wait: float, since: float | None = None) -> Flow[Lease | Refusal]:
         lease = self._current()
         if lease is None or lease.claim.holder != current_holder():
-            return (yield from super()._acquiring(wait))
+            return (yield from super()._acquiring(wait, since))
         self.check()
         self._level += 1
         return lease

@@ -10,12 +10,12 @@ from math import inf
 from typing import Any
 
 from ..errors import LockNotAcquired
-from . import holding
 from .drivers import adrive, drive
 from .held import Held
 from .keys import Keys, stripe_name
 from .lease import Claim, Lease, Refusal
-from .lock import Lock, _caller
+from .lock import _caller
+from .permit import Permit
 from .requests import Flow
 from .several import MOST
 
@@ -43,14 +43,7 @@ def check_stripes(stripes: int) -> int:
     return stripes
 
 
-class Surplus(Exception):
-    """Two who share a handle were granted a stripe each: the second one's lease is given back."""
-
-    def __init__(self, lease: Lease) -> None:
-        self.lease = lease
-
-
-class Striped(Lock):
+class Striped(Permit):
     """Any one of N locks: made by ``backend.striped(name, stripes=N, …)``, it has all members of a lock.
 
     A stripe is a mutex of its own. That of index 3 has the name ``{stock:17}#3``, by which it is listed and released by
@@ -95,13 +88,13 @@ class Striped(Lock):
             return False
         yield from self._releasing(claim.token)
         inside = [who for who, token in self._entered.items() if token == claim.token]
-        self._among[caller] = among
+        self._among[caller], token = among, _NOTHING
         try:
             outcome = yield from self._acquiring(self._patience())
+            token = outcome.mine.token if isinstance(outcome, Lease) else token
         finally:
             del self._among[caller]
-            lease = self._current()
-            self._entered |= dict.fromkeys(inside, lease.claim.token if lease else _NOTHING)
+            self._entered |= dict.fromkeys(inside, token)
         if isinstance(outcome, Refusal):
             left = outcome.remaining
             raise LockNotAcquired(
@@ -114,29 +107,14 @@ class Striped(Lock):
         return [index for index in range(len(self._stripes)) if index not in self._without]
 
     def _claim(self) -> Claim:
-        if (lease := self._current()) is not None and not self.lost:
-            return super()._claim()._replace(keys=lease.claim.keys)  # a handle is one lock: wait for what it has
         indexes = self._among.get(_caller()) or self._indexes()
         first = next(_turns) % len(indexes)
         keys, *others = [self._stripes[index] for index in indexes[first:] + indexes[:first]]
         return super()._claim()._replace(keys=keys, others=tuple(others))
 
-    def _acquiring(self, wait: float) -> Flow[Lease | Refusal]:
-        store = self._store
-        deadline = store.clock() + wait
-        while True:
-            try:
-                return (yield from super()._acquiring(max(0.0, deadline - store.clock())))
-            except Surplus as surplus:
-                yield from store.rule.release(self._primitive, surplus.lease.claim)
-
     def _granted(self, lease: Lease) -> None:
-        with holding._mutex:
-            current = self._current()
-            if current is not None and not self.lost and current.claim.keys != lease.claim.keys:
-                raise Surplus(lease)
-            self._seen = frozenset()
-            super()._granted(lease)
+        self._seen = frozenset()
+        super()._granted(lease)
 
     def _releasing(self, token: bytes | None = None) -> Flow[None]:
         if token != _NOTHING:

@@ -19,19 +19,12 @@ def caller() -> int:
     return threading.get_ident()
 
 
-class Ticket:
-    """A place in a queue, made by the one who waits.
+class Bell:
+    """Wakes one who waits: the thread, or the task, that has made it."""
 
-    ``lease``: what was handed over. ``called``: now it is this one's turn to wait in the store. ``chosen``: it has left
-    the queue, since a lease is about to be handed over. ``gone``: it doesn't wait any more.
-    """
+    __slots__ = ("_bell", "_loop")
 
-    __slots__ = ("__weakref__", "_bell", "_loop", "called", "chosen", "claim", "gone", "lease")
-
-    def __init__(self, claim: Claim) -> None:
-        self.claim = claim
-        self.called = self.chosen = self.gone = False
-        self.lease: Lease | None = None
+    def __init__(self) -> None:
         self._loop = running_loop()
         bell: Any = threading.Lock() if self._loop is None else asyncio.Event()
         if self._loop is None:
@@ -39,7 +32,7 @@ class Ticket:
         self._bell = bell
 
     def ring(self) -> None:
-        """Wake the one who waits; once in the life of a ticket."""
+        """Wake the one who waits; once in the life of a bell."""
         if self._loop is None:
             self._bell.release()
         elif self._loop is running_loop():
@@ -59,8 +52,24 @@ class Ticket:
                 await self._bell.wait()
 
 
+class Ticket(Bell):
+    """A place in a queue, made by the one who waits.
+
+    ``lease``: what was handed over. ``called``: now it is this one's turn to wait in the store. ``chosen``: it has left
+    the queue, since a lease is about to be handed over. ``gone``: it doesn't wait any more.
+    """
+
+    __slots__ = ("__weakref__", "called", "chosen", "claim", "gone", "lease")
+
+    def __init__(self, claim: Claim) -> None:
+        super().__init__()
+        self.claim = claim
+        self.called = self.chosen = self.gone = False
+        self.lease: Lease | None = None
+
+
 class Turn(NamedTuple):
     """What a flow asks for: wait until ``ticket`` rings, ``seconds`` at most."""
 
-    ticket: Ticket
+    ticket: Bell
     seconds: float

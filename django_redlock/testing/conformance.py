@@ -24,6 +24,7 @@ from .multilocks import MultilockCases
 from .readwrite import ReadWriteCases
 from .reentrant import ReentrantCases
 from .semaphores import SemaphoreCases
+from .sharing import SharedHandleCases
 from .stripes import StripedCases
 
 __all__ = ["BackendConformance", "HandleConformance", "LockConformance"]
@@ -46,5 +47,6 @@ class BackendConformance(
     ReadWriteCases,
     StripedCases,
     MultilockCases,
+    SharedHandleCases,
 ):
     """All that, what the store says of its locks, and the other kinds of locks, where it has them."""

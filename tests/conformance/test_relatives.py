@@ -11,6 +11,7 @@ from django_redlock.testing.multilocks import MultilockCases
 from django_redlock.testing.readwrite import ReadWriteCases
 from django_redlock.testing.reentrant import ReentrantCases
 from django_redlock.testing.semaphores import SemaphoreCases
+from django_redlock.testing.sharing import SharedHandleCases
 from django_redlock.testing.stripes import StripedCases
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
@@ -40,7 +41,9 @@ class Following(Replicated):
         backend.close()
 
 
-class TestRedlock(FairCases, ReentrantCases, SemaphoreCases, ReadWriteCases, StripedCases, MultilockCases):
+class TestRedlock(
+    FairCases, ReentrantCases, SemaphoreCases, ReadWriteCases, StripedCases, MultilockCases, SharedHandleCases
+):
     """On a majority of five nodes."""
 
     @pytest.fixture
@@ -49,7 +52,9 @@ class TestRedlock(FairCases, ReentrantCases, SemaphoreCases, ReadWriteCases, Str
         return functools.partial(RedlockBackend, places, node_timeout=2, ttl=3)  # a vote that is left over ends with it
 
 
-class TestReplica(FairCases, ReentrantCases, SemaphoreCases, ReadWriteCases, StripedCases, MultilockCases):
+class TestReplica(
+    FairCases, ReentrantCases, SemaphoreCases, ReadWriteCases, StripedCases, MultilockCases, SharedHandleCases
+):
     """On a primary whose replica must confirm."""
 
     @pytest.fixture
