@@ -9,22 +9,17 @@ import secrets
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.backends.server import ServerBackend
 from testproject.redis_server import RedisServer
-from tests.faults.contenders import Job, contend
-from tests.support.group import Group
+from tests.faults.clients import Clients
+from tests.faults.contenders import Failure, Job
 from tests.support.overlap import overlaps, read
-from tests.support.processes import Worker
 from tests.support.proxy import Proxy
-from tests.support.replicas import Replicated
-from tests.support.sentinel import Sentinel
 from tests.support.service import poll, revive
 
 CLIENTS = 3  # processes
@@ -33,11 +28,15 @@ RECOVERY = 20  # seconds within which there must be grants again
 
 
 class Outcome(NamedTuple):
-    """What came out of a fight: who believed at once, what happened how often, and fencing tokens that did not grow."""
+    """What came out of a fight: who believed at once, what happened how often, and fencing tokens that did not grow.
+
+    And what clients were told who could not ask the store.
+    """
 
     overlaps: list[Any]
     counts: Counter[str]
     stale_tokens: int
+    failures: list[Failure]
 
     @property
     def availability(self) -> float:
@@ -46,44 +45,15 @@ class Outcome(NamedTuple):
         return told / (told + self.counts["unavailable"] or 1)
 
 
-class Clients:
-    """Processes that are used for many fights; those that were killed are replaced."""
-
-    def __init__(self) -> None:
-        self.workers: list[Worker] = []
-
-    def begin(self, jobs: list[Job]) -> None:
-        while len(self.workers) < len(jobs):
-            self.workers.append(Worker(contend))
-        for worker, job in zip(self.workers, jobs, strict=True):
-            worker.tell("fight", **job._asdict())
-
-    def end(self) -> Counter[str]:
-        for worker in self.workers:
-            worker.resume()
-            worker.tell("stop")
-        return sum((Counter(worker.expect("stopped", 30)) for worker in self.workers), Counter())
-
-    def kill(self, worker: Worker) -> None:
-        self.workers.remove(worker)
-        worker.__exit__()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        for worker in self.workers:
-            worker.__exit__()
-
-
 class Arena:
     """`servers`, each behind the proxy of the same place in `proxies`; a subclass brings up the kind of store."""
 
     backend: type[ServerBackend] = RedisBackend
     options: dict[str, Any] = {**SHORT, "quarantine": True}
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, proxied: bool = True, **options: Any) -> None:
         self.options = {**self.options, **options}
+        self.proxied = proxied  # else the clients go straight to the servers, which costs less
         self.clients = Clients()
         self.prefix = ""
         self._ends = contextlib.ExitStack()
@@ -107,9 +77,18 @@ class Arena:
         """Start what is needed."""
         raise NotImplementedError
 
+    def stand_before(self) -> None:
+        """Put a proxy before each server, if so wanted."""
+        if self.proxied:
+            self.proxies = [self._ends.enter_context(Proxy(server.url)) for server in self.servers]
+
     def locations(self, client: int) -> Any:
         """The LOCATION for that client."""
-        return self.proxies[0].url
+        return self.urls()[0]
+
+    def urls(self) -> list[str]:
+        """Where clients find the servers."""
+        return [place.url for place in (self.proxies or self.servers)]
 
     def heal(self) -> None:
         """Everything runs, and is empty."""
@@ -159,122 +138,14 @@ class Arena:
             self.wait_for_grants(file, 3)
             time.sleep(rng.uniform(0, 0.2))
         except TimeoutError as error:
-            raise TimeoutError(f"{error}; meanwhile {dict(self.clients.end())}") from error
-        counts = self.clients.end()
+            raise TimeoutError(f"{error}; meanwhile {self.clients.end()}") from error
+        told = self.clients.end()
         beliefs = read(file)
         tokens = [int(belief.worker.partition("#")[2]) for belief in beliefs]
         stale = sum(after <= before for before, after in itertools.pairwise(tokens))
-        return Outcome(overlaps(beliefs), counts + Counter(beliefs=len(beliefs)), stale)
+        return Outcome(overlaps(beliefs), told.counts + Counter(beliefs=len(beliefs)), stale, told.failures)
 
     def wait_for_grants(self, file: Path, more: int) -> None:
         """Return when so many more were granted."""
         known = file.read_bytes().count(b"start")
         poll(lambda: file.read_bytes().count(b"start") >= known + more, timeout=RECOVERY, what="grants")
-
-
-class Alone(Arena):
-    """One Redis."""
-
-    args: tuple[str, ...] = ()
-
-    def build(self) -> None:
-        self.servers = self._ends.enter_context(Group([RedisServer(*self.args)])).servers
-        self.proxies = [self._ends.enter_context(Proxy(server.url)) for server in self.servers]
-
-
-class AloneWithAof(Alone):
-    """One Redis that writes every command to its disk."""
-
-    args = ("--appendonly", "yes", "--appendfsync", "always")
-
-
-class Five(Arena):
-    """Five independent nodes."""
-
-    backend = RedlockBackend
-    args: tuple[str, ...] = ()
-
-    def build(self) -> None:
-        self.servers = self._ends.enter_context(Group([RedisServer(*self.args) for _ in range(5)])).servers
-        self.proxies = [self._ends.enter_context(Proxy(server.url)) for server in self.servers]
-
-    def locations(self, client: int) -> Any:
-        return [proxy.url for proxy in self.proxies]
-
-
-class FiveWithAof(Five):
-    """Five that write every command to their disks."""
-
-    args = AloneWithAof.args
-
-
-class WithReplicas(Arena):
-    """A primary with two replicas; each client has a proxy of its own, so that some can stay with an old primary."""
-
-    backend = ReplicaBackend
-    options = {**SHORT, "lag": 1, "wait_timeout": 0.15}
-
-    def build(self) -> None:
-        self.group = self._ends.enter_context(Replicated(2))
-        self.servers = self.group.servers
-        self.proxies = [self._ends.enter_context(Proxy(self.group.primary.url)) for _ in range(CLIENTS)]
-
-    def locations(self, client: int) -> Any:
-        return self.proxies[client].url
-
-    def lead(self, *clients: int) -> None:
-        """Lead these clients (by default all) to the primary of now."""
-        for client in clients or range(CLIENTS):
-            self.proxies[client].retarget(self.group.primary.url)
-
-    def heal(self) -> None:
-        for server in self.servers:
-            revive(server)
-        group = self.group
-        for link in group.links.values():
-            link.restore()
-        with group.primary.client() as client:
-            client.replicaof("NO", "ONE")
-            client.flushall()
-        for server in self.servers:
-            if server is not group.primary:
-                group.follow(server)
-        for proxy in self.proxies:
-            proxy.restore()
-        self.lead()
-
-
-class Asynchronous(WithReplicas):
-    """The same for a backend that knows nothing of replicas."""
-
-    backend = RedisBackend
-    options = Arena.options
-
-
-class WithSentinels(Arena):
-    """A master with two replicas and three Sentinels that fail over by themselves."""
-
-    backend = ReplicaBackend
-    options = WithReplicas.options
-
-    def build(self) -> None:
-        self.group = self._ends.enter_context(Sentinel())
-        self.servers = self.group.servers
-
-    def locations(self, client: int) -> Any:
-        return self.group.url
-
-    def heal(self) -> None:
-        self.group.heal()
-        with self.group.master.client() as client:
-            client.flushall()
-
-
-@contextlib.contextmanager
-def paused(worker: Worker) -> Iterator[None]:
-    """SIGSTOP, and SIGCONT at the end."""
-    worker.pause()
-    try:
-        yield
-    finally:
-        worker.resume()

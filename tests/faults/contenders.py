@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import random
 import threading
@@ -20,10 +21,12 @@ from django_redlock.errors import LockLost, LockNotHeld, LockUnavailable
 from tests.support.overlap import believing
 from tests.support.processes import Channel
 
-LANES = 4  # in each process: they share its connections, and its waiter
+LANES = 3  # in each process: they share its connections, and its waiter
 STEP = 0.01  # seconds between two looks at a lock that is held
 HOLDS = (0.0, 0.0, 0.005, 0.02, 0.2, 0.6)  # seconds
 PATIENCE = (0.0, 0.05, 0.5)  # seconds to wait for the lock
+MOST = 100  # failures of each lane that are told of
+PAUSE = (0.01, 0.05)  # seconds after the store could not be asked; up to four times as long when that goes on
 
 
 class Job(NamedTuple):
@@ -39,16 +42,59 @@ class Job(NamedTuple):
     forks: bool = False
 
 
+class Failure(NamedTuple):
+    """The store could not be asked: from when to when (monotonic), and what it said."""
+
+    start: float
+    end: float
+    error: str
+
+
+class Lane:
+    """One of those who fight in a process: what it draws, what happened to it how often, and its failures."""
+
+    def __init__(self, job: Job, number: int) -> None:
+        self.number = number
+        self.rng = random.Random(f"{job.seed} {job.worker} {number}")
+        self.counts = Counter[str]()
+        self.failures: list[Failure] = []
+        self._in_a_row = 0
+
+    def lock(self, backend: Any) -> Lock:
+        """The one that all want; without a fence it may go on to the next without a request."""
+        return backend.lock("stock", fencing=self.rng.random() < 0.5)
+
+    def told(self, granted: bool) -> bool:
+        """The store has decided."""
+        self._in_a_row = 0
+        self.counts["granted" if granted else "refused"] += 1
+        return granted
+
+    def failed(self, start: float, error: Exception) -> float:
+        """The store could not be asked: how long to let it be."""
+        self.counts["unavailable"] += 1
+        if len(self.failures) < MOST:
+            self.failures.append(Failure(start, time.monotonic(), str(error)))
+        self._in_a_row = min(self._in_a_row + 1, 4)
+        return self._in_a_row * self.rng.uniform(*PAUSE)
+
+
 def contend(channel: Channel) -> None:
     """Fight whenever told to, until told to stop; says then how often what happened."""
+    logging.getLogger("django_redlock").addHandler(logging.NullHandler())  # that locks get lost is no news here
     while True:
         job = Job(**channel.hear("fight", timeout=600))
         module, _, name = job.backend.rpartition(".")
         backend = getattr(import_module(module), name)(job.location, **job.options)
         backend.hook = _note_loss
-        counts = asyncio.run(_coroutines(channel, backend, job)) if job.in_asyncio else _threads(channel, backend, job)
+        lanes = [Lane(job, number) for number in range(LANES)]
+        if job.in_asyncio:
+            asyncio.run(_coroutines(channel, backend, job, lanes))
+        else:
+            _threads(channel, backend, job, lanes)
         backend.close()
-        channel.say("stopped", **counts)
+        counts = sum((lane.counts for lane in lanes), Counter[str]())
+        channel.say("stopped", counts=counts, failures=[each for lane in lanes for each in lane.failures])
 
 
 def _note_loss(event: Event) -> None:
@@ -57,75 +103,67 @@ def _note_loss(event: Event) -> None:
         event.lock.lost_at = time.monotonic()
 
 
-def _threads(channel: Channel, backend: Any, job: Job) -> Counter[str]:
+def _threads(channel: Channel, backend: Any, job: Job, lanes: list[Lane]) -> None:
     over = threading.Event()
     backend.health()  # connects to every node
     with ThreadPoolExecutor(LANES) as pool:
-        lanes = [pool.submit(_fight, backend, job, lane, over) for lane in range(LANES)]
+        fights = [pool.submit(_fight, backend, job, lane, over) for lane in lanes]
         try:
             channel.hear("stop", timeout=60)
         finally:
             over.set()
-        return sum((lane.result() for lane in lanes), Counter())
+        for fight in fights:
+            fight.result()
 
 
-def _fight(backend: Any, job: Job, lane: int, over: threading.Event) -> Counter[str]:
-    rng, counts = random.Random(f"{job.seed} {job.worker} {lane}"), Counter[str]()
+def _fight(backend: Any, job: Job, lane: Lane, over: threading.Event) -> None:
+    rng = lane.rng
     while not over.is_set():
-        lock = backend.lock("stock", fencing=rng.random() < 0.5)  # without, it may go on to the next without a request
+        lock, start = lane.lock(backend), time.monotonic()
         try:
-            if not lock.acquire(timeout=rng.choice(PATIENCE)):
-                counts["refused"] += 1
+            if not lane.told(lock.acquire(timeout=rng.choice(PATIENCE))):
                 continue
-        except LockUnavailable:
-            counts["unavailable"] += 1
-            over.wait(rng.uniform(0.01, 0.06))
+        except LockUnavailable as error:
+            over.wait(lane.failed(start, error))
             continue
-        counts["granted"] += 1
-        with _belief(lock, job, lane) as look:
-            if job.forks and lane == 0 and rng.random() < 0.2:
-                _fork(lock, backend, job, counts)
+        with _belief(lock, job, lane.number) as look:
+            if job.forks and lane.number == 0 and rng.random() < 0.2:
+                _fork(lock, backend, job, lane.counts)
             end = time.monotonic() + rng.choice(HOLDS)
             while look() and time.monotonic() < end and not over.is_set():
                 time.sleep(STEP)
-        with _counting(counts):
+        with _counting(lane.counts):
             lock.release()
-    return counts
 
 
-async def _coroutines(channel: Channel, backend: Any, job: Job) -> Counter[str]:
+async def _coroutines(channel: Channel, backend: Any, job: Job, lanes: list[Lane]) -> None:
     over = asyncio.Event()
     await backend.ahealth()
-    lanes = [asyncio.create_task(_afight(backend, job, lane, over)) for lane in range(LANES)]
+    fights = [asyncio.create_task(_afight(backend, job, lane, over)) for lane in lanes]
     try:
         await asyncio.to_thread(channel.hear, "stop", 60)
     finally:
         over.set()
-    counts = sum(await asyncio.gather(*lanes), Counter())
+    await asyncio.gather(*fights)
     await backend.aclose()
-    return counts
 
 
-async def _afight(backend: Any, job: Job, lane: int, over: asyncio.Event) -> Counter[str]:
-    rng, counts = random.Random(f"{job.seed} {job.worker} {lane}"), Counter[str]()
+async def _afight(backend: Any, job: Job, lane: Lane, over: asyncio.Event) -> None:
+    rng = lane.rng
     while not over.is_set():
-        lock = backend.lock("stock", fencing=rng.random() < 0.5)
+        lock, start = lane.lock(backend), time.monotonic()
         try:
-            if not await lock.aacquire(timeout=rng.choice(PATIENCE)):
-                counts["refused"] += 1
+            if not lane.told(await lock.aacquire(timeout=rng.choice(PATIENCE))):
                 continue
-        except LockUnavailable:
-            counts["unavailable"] += 1
-            await asyncio.sleep(rng.uniform(0.01, 0.06))
+        except LockUnavailable as error:
+            await asyncio.sleep(lane.failed(start, error))
             continue
-        counts["granted"] += 1
-        with _belief(lock, job, lane) as look:
+        with _belief(lock, job, lane.number) as look:
             end = time.monotonic() + rng.choice(HOLDS)
             while look() and time.monotonic() < end and not over.is_set():  # noqa: ASYNC110  (it looks at the lock)
                 await asyncio.sleep(STEP)
-        with _counting(counts):
+        with _counting(lane.counts):
             await lock.arelease()
-    return counts
 
 
 @contextlib.contextmanager

@@ -1,34 +1,16 @@
-"""What goes wrong, and where: each scenario is a kind of store and a fault, at random within its bounds.
+"""What is tried: each scenario is a kind of store and a fault, at random within its bounds.
 
 `CONTROLS` are the same faults where nothing protects against them: there the checker must find overlaps.
 """
 
 from __future__ import annotations
 
-import random
-import shutil
-import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from django_redlock.backends.dialing import LEFT_OUT
-from django_redlock.core.scripts import script
-from testproject.redis_server import RedisServer
-from tests.faults.arena import (
-    CLIENTS,
-    Alone,
-    AloneWithAof,
-    Arena,
-    Asynchronous,
-    Five,
-    FiveWithAof,
-    WithReplicas,
-    WithSentinels,
-    paused,
-)
-from tests.support.service import revive
-
-Fault = Callable[[Any, random.Random], None]
+from tests.faults import faults
+from tests.faults.arena import Arena
+from tests.faults.faults import Fault
+from tests.faults.places import Alone, AloneWithAof, Asynchronous, Five, FiveWithAof, WithReplicas, WithSentinels
 
 
 class Scenario(NamedTuple):
@@ -37,330 +19,68 @@ class Scenario(NamedTuple):
     arena: type[Arena]
     fault: Fault
     options: dict[str, Any] = {}
-    forks: bool = False
     available: bool = False
 
+    @property
+    def forks(self) -> bool:
+        """Whether holders fork."""
+        return self.fault is faults.let_fork
 
-# ── what is done to servers ──────────────────────────────────────────────────────────────────
+    @property
+    def proxied(self) -> bool:
+        """Whether something is done to the network."""
+        return self.fault in faults.OF_THE_NETWORK
 
 
-def _some(arena: Arena, rng: random.Random, most: int = 5) -> list[RedisServer]:
-    return rng.sample(arena.servers, rng.randint(1, min(most, len(arena.servers))))
-
-
-def _forget_disk(server: RedisServer) -> None:
-    (server.dir / "dump.rdb").unlink(missing_ok=True)
-    shutil.rmtree(server.dir / "appendonlydir", ignore_errors=True)
-    (server.dir / "appendonly.aof").unlink(missing_ok=True)
-
-
-def _restart(servers: list[RedisServer], rng: random.Random) -> None:
-    for server in servers:
-        server.kill()
-        _forget_disk(server)
-    time.sleep(rng.choice((0, 0, 0.1)))
-    for server in servers:
-        server.start()
-
-
-def restart_empty(arena: Arena, rng: random.Random) -> None:
-    """`kill -9`, and back without data: any number of servers at once."""
-    _restart(_some(arena, rng), rng)
-
-
-def restart_majority_empty(arena: Arena, rng: random.Random) -> None:
-    """The same with a majority, at once."""
-    _restart(rng.sample(arena.servers, len(arena.servers) // 2 + 1), rng)
-
-
-def restart_in_turn(arena: Arena, rng: random.Random) -> None:
-    """One after the other, quickly, back without data."""
-    for server in rng.sample(arena.servers, len(arena.servers) // 2 + 1):
-        _restart([server], rng)
-
-
-def restart_old_data(arena: Arena, rng: random.Random) -> None:
-    """`kill -9`, and back with the data of an earlier moment."""
-    servers = _some(arena, rng)
-    for server in servers:
-        with server.client() as client:
-            client.save()
-    time.sleep(rng.uniform(0.05, 0.3))
-    for server in servers:
-        server.kill()
-        server.start()
-        _forget_disk(server)
-
-
-def restart_with_aof(arena: Arena, rng: random.Random) -> None:
-    """`kill -9`, and back with every write."""
-    for server in _some(arena, rng):
-        server.kill()
-        time.sleep(rng.choice((0, 0.1)))
-        server.start()
-
-
-def pause_servers(arena: Arena, rng: random.Random) -> None:
-    """SIGSTOP for up to twice the ttl; what lies in their sockets is carried out when they go on."""
-    servers = _some(arena, rng)
-    for server in servers:
-        server.pause()
-    time.sleep(rng.uniform(0.05, 1.0))
-    for server in servers:
-        server.resume()
-
-
-def lose_minority(arena: Arena, rng: random.Random) -> None:
-    """Two of five hang, die, come back or can't be reached, some of them together; a majority is up all the while."""
-    for _ in range(2):
-        first, second = rng.sample(range(len(arena.servers)), 2)
-        arena.servers[first].pause()
-        if rng.random() < 0.5:
-            arena.servers[second].kill()
-        else:
-            arena.proxies[second].drop()
-        time.sleep(rng.uniform(0.05, 0.4))
-        arena.servers[first].resume()
-        revive(arena.servers[second])
-        arena.proxies[second].restore()
-        time.sleep(LEFT_OUT + arena.options["max_ttl"] + 0.2)  # until all five serve again: or else three are missing
-
-
-def flush(arena: Arena, rng: random.Random) -> None:
-    """FLUSHALL: locks and marker are gone."""
-    for server in _some(arena, rng):
-        with server.client() as client:
-            client.flushall()
-
-
-def flush_scripts(arena: Arena, rng: random.Random) -> None:
-    """SCRIPT FLUSH, several times."""
-    for _ in range(5):
-        for server in arena.servers:
-            with server.client() as client:
-                client.script_flush()
-        time.sleep(rng.uniform(0, 0.05))
-
-
-# ── what is done to clients ──────────────────────────────────────────────────────────────────
-
-
-def pause_clients(arena: Arena, rng: random.Random) -> None:
-    """SIGSTOP beyond the ttl, at any moment of what they do."""
-    for worker in rng.sample(arena.clients.workers, rng.randint(1, CLIENTS - 1)):
-        with paused(worker):
-            time.sleep(rng.uniform(0.2, 1.2))
-
-
-def kill_clients(arena: Arena, rng: random.Random) -> None:
-    """`kill -9` of all but one."""
-    for worker in rng.sample(arena.clients.workers, rng.randint(1, CLIENTS - 1)):
-        arena.clients.kill(worker)
-
-
-def let_fork(arena: Arena, rng: random.Random) -> None:
-    """Nothing but time: holders fork, and their children try to free what is not theirs."""
-    time.sleep(rng.uniform(0.3, 0.8))
-
-
-# ── what is done to the network ──────────────────────────────────────────────────────────────
-
-
-def lose_replies(arena: Arena, rng: random.Random) -> None:
-    """Replies to acquire, extend and release get lost, here and there; their connections end."""
-    shas = [script("mutex_release").sha, script("mutex_extend").sha, b"EVALSHA"]
-    for _ in range(rng.randint(3, 10)):
-        for proxy in rng.sample(arena.proxies, rng.randint(1, len(arena.proxies))):
-            proxy.lose_next_reply(rng.choice(shas)).wait(0.2)
-
-
-def cut_connections(arena: Arena, rng: random.Random) -> None:
-    """All connections end, again and again."""
-    for _ in range(rng.randint(3, 10)):
-        for proxy in rng.sample(arena.proxies, rng.randint(1, len(arena.proxies))):
-            proxy.cut()
-        time.sleep(rng.uniform(0, 0.05))
-
-
-def swallow(arena: Arena, rng: random.Random) -> None:
-    """Requests, replies or both vanish for up to twice the ttl; nobody is told."""
-    proxies = rng.sample(arena.proxies, rng.randint(1, len(arena.proxies)))
-    for proxy in proxies:
-        proxy.drop(*rng.choice((("requests",), ("replies",), ())))
-    time.sleep(rng.uniform(0.05, 1.0))
-    for proxy in proxies:
-        proxy.restore()
-
-
-def deliver_late(arena: Arena, rng: random.Random) -> None:
-    """Requests or replies are held back for up to twice the ttl, and delivered then."""
-    proxies = rng.sample(arena.proxies, rng.randint(1, len(arena.proxies)))
-    for proxy in proxies:
-        proxy.hold(rng.choice(("requests", "replies")))
-    time.sleep(rng.uniform(0.05, 1.0))
-    for proxy in proxies:
-        proxy.restore()
-
-
-def slow_down(arena: Arena, rng: random.Random) -> None:
-    """A network as slow as the node timeout."""
-    for proxy in arena.proxies:
-        proxy.delay(rng.uniform(0, 0.08))
-    time.sleep(rng.uniform(0.2, 0.8))
-    for proxy in arena.proxies:
-        proxy.restore()
-
-
-def everything(arena: Arena, rng: random.Random) -> None:
-    """Several of these, one after another."""
-    for fault in rng.sample(
-        (restart_empty, restart_old_data, pause_servers, flush, pause_clients, lose_replies, swallow, deliver_late), 3
-    ):
-        fault(arena, rng)
-
-
-# ── what is done to replication ──────────────────────────────────────────────────────────────
-
-
-def promote_lagging(arena: WithReplicas, rng: random.Random) -> None:
-    """A replica that was cut off, and has not heard of the lock, is promoted; the primary is dead."""
-    group = arena.group
-    lagging, other = rng.sample(group.replicas, 2)
-    group.cut_off(lagging)
-    time.sleep(rng.uniform(0, 2 * arena.options["ttl"]))  # what it knows of may have ended
-    group.primary.kill()
-    former = group.promote(lagging)
-    arena.lead()
-    group.follow(other)
-    former.start()
-    group.follow(former)
-
-
-def split_brain(arena: WithReplicas, rng: random.Random) -> None:
-    """A replica that has not heard of the lock is promoted; the old primary goes on, and one client stays with it."""
-    group = arena.group
-    lagging, other = rng.sample(group.replicas, 2)
-    group.cut_off(lagging)
-    time.sleep(rng.uniform(0, 0.4))
-    former = group.promote(lagging)
-    arena.lead(*rng.sample(range(CLIENTS), CLIENTS - 1))
-    time.sleep(rng.uniform(0, 0.2))
-    group.follow(other)
-    time.sleep(arena.options["max_ttl"] + rng.uniform(0, 0.3))
-    arena.lead()
-    group.follow(former)
-
-
-def promote_beside_paused(arena: WithReplicas, rng: random.Random) -> None:
-    """The primary hangs, a replica is promoted, the primary goes on with what lies in its sockets."""
-    group = arena.group
-    group.primary.pause()
-    time.sleep(rng.uniform(0, 0.3))
-    chosen, other = rng.sample(group.replicas, 2)
-    former = group.promote(chosen)
-    arena.lead(*rng.sample(range(CLIENTS), CLIENTS - 1))
-    if rng.random() < 0.5:
-        group.follow(other)
-        former.resume()
-    else:
-        former.resume()
-        group.follow(other)
-    time.sleep(rng.uniform(0, 0.3))
-    arena.lead()
-    group.follow(former)
-
-
-def promote_twice(arena: WithReplicas, rng: random.Random) -> None:
-    """A failover there and back, to a primary whose marker names itself."""
-    group = arena.group
-    first, lagging = group.primary, rng.choice(group.replicas)
-    others = [server for server in group.replicas if server is not lagging]
-    group.cut_off(lagging)
-    time.sleep(rng.uniform(0, 0.3))
-    group.promote(lagging)
-    group.follow(first)
-    group.promote(first)
-    arena.lead()
-    for server in (lagging, *others):
-        group.follow(server)
-
-
-def restart_primary(arena: WithReplicas, rng: random.Random) -> None:
-    """The primary is back at once, empty; its replicas follow it, and forget as well."""
-    group = arena.group
-    group.primary.kill()
-    _forget_disk(group.primary)
-    group.primary.start()
-    for replica in list(group.replicas):
-        group.follow(replica)
-
-
-def cut_off_replicas(arena: WithReplicas, rng: random.Random) -> None:
-    """One or both replicas can't be reached for a while."""
-    replicas = rng.sample(arena.group.replicas, rng.randint(1, 2))
-    arena.group.cut_off(*replicas)
-    time.sleep(rng.uniform(0.2, 1.5))
-    arena.group.rejoin(*replicas)
-
-
-def sentinels_fail_over(arena: WithSentinels, rng: random.Random) -> None:
-    """The master dies or hangs, and Sentinels promote a replica; it comes back when they have."""
-    group = arena.group
-    master = group.master
-    hang = rng.random() < 0.5
-    master.pause() if hang else master.kill()
-    group.wait_for_new_master(master)
-    time.sleep(rng.uniform(0, 0.3))
-    master.resume() if hang else master.start()
-
-
+_PATIENT = {"ttl": 2, "max_ttl": 2, "node_timeout": 1}
 SCENARIOS: dict[str, Scenario] = {
     **{
-        f"{place}-{fault.__name__}": Scenario(arena, fault, forks=fault is let_fork)
+        f"{place}-{fault.__name__}": Scenario(arena, fault)
         for place, arena in (("redis", Alone), ("redlock", Five))
         for fault in (
-            restart_empty,
-            restart_old_data,
-            pause_servers,
-            flush,
-            flush_scripts,
-            pause_clients,
-            kill_clients,
-            let_fork,
-            lose_replies,
-            cut_connections,
-            swallow,
-            deliver_late,
-            slow_down,
-            everything,
+            faults.restart_empty,
+            faults.restart_old_data,
+            faults.pause_servers,
+            faults.flush,
+            faults.flush_scripts,
+            faults.pause_clients,
+            faults.kill_clients,
+            faults.let_fork,
+            faults.lose_replies,
+            faults.cut_connections,
+            faults.swallow,
+            faults.deliver_late,
+            faults.slow_down,
+            faults.everything,
         )
     },
-    "redlock-restart_majority_empty": Scenario(Five, restart_majority_empty),
-    "redlock-restart_in_turn": Scenario(Five, restart_in_turn),
-    "redlock-lose_minority": Scenario(Five, lose_minority, {"node_timeout": 0.25}, available=True),
-    "redis-promote_lagging": Scenario(Asynchronous, promote_lagging),
-    "redis-promote_twice": Scenario(Asynchronous, promote_twice),
-    "redis-restart_with_aof": Scenario(AloneWithAof, restart_with_aof),
-    "redlock-restart_with_aof": Scenario(FiveWithAof, restart_with_aof),
+    "redlock-restart_majority_empty": Scenario(Five, faults.restart_majority_empty),
+    "redlock-restart_in_turn": Scenario(Five, faults.restart_in_turn),
+    # The clients are patient: a server that has to wait for a processor is not one that fails.
+    "redlock-lose_minority": Scenario(Five, faults.lose_minority, _PATIENT, available=True),
+    "redis-promote_lagging": Scenario(Asynchronous, faults.promote_lagging),
+    "redis-promote_twice": Scenario(Asynchronous, faults.promote_twice),
+    "redis-restart_with_aof": Scenario(AloneWithAof, faults.restart_with_aof),
+    "redlock-restart_with_aof": Scenario(FiveWithAof, faults.restart_with_aof),
     **{
-        f"replica-{fault.__name__}": Scenario(WithReplicas, fault, forks=fault is let_fork)
+        f"replica-{fault.__name__}": Scenario(WithReplicas, fault)
         for fault in (
-            promote_lagging,
-            split_brain,
-            promote_beside_paused,
-            promote_twice,
-            restart_primary,
-            cut_off_replicas,
-            lose_replies,
-            cut_connections,
-            swallow,
-            deliver_late,
-            pause_clients,
-            kill_clients,
-            let_fork,
+            faults.promote_lagging,
+            faults.split_brain,
+            faults.promote_beside_paused,
+            faults.promote_twice,
+            faults.restart_primary,
+            faults.cut_off_replicas,
+            faults.lose_replies,
+            faults.cut_connections,
+            faults.swallow,
+            faults.deliver_late,
+            faults.pause_clients,
+            faults.kill_clients,
+            faults.let_fork,
         )
     },
-    "sentinel-sentinels_fail_over": Scenario(WithSentinels, sentinels_fail_over),
+    "sentinel-sentinels_fail_over": Scenario(WithSentinels, faults.sentinels_fail_over),
 }
 
 # A primary with asynchronous replicas is not saved by the quarantine alone where the old one goes on.
@@ -369,14 +89,14 @@ _OFF = {"quarantine": False, "ttl": 3, "max_ttl": 3}
 _ASYNCHRONOUS = {**_OFF, "min_replicas": 0}
 _LAGGING = {"ttl": 1.5, "max_ttl": 1.5}  # but what the replica still knows is in the way for as long
 CONTROLS: dict[str, Scenario] = {
-    "redis-restart_empty": Scenario(Alone, restart_empty, _OFF),
-    "redis-flush": Scenario(Alone, flush, _OFF),
-    "redis-promote_lagging": Scenario(Asynchronous, promote_lagging, {**_OFF, **_LAGGING}),
-    "redis-split_brain": Scenario(Asynchronous, split_brain),
-    "redlock-restart_majority_empty": Scenario(Five, restart_majority_empty, _OFF),
-    "redlock-restart_in_turn": Scenario(Five, restart_in_turn, _OFF),
-    "replica-promote_lagging": Scenario(WithReplicas, promote_lagging, {**_ASYNCHRONOUS, **_LAGGING}),
-    "replica-split_brain": Scenario(WithReplicas, split_brain, _ASYNCHRONOUS),
-    "replica-promote_beside_paused": Scenario(WithReplicas, promote_beside_paused, _ASYNCHRONOUS),
-    "replica-restart_primary": Scenario(WithReplicas, restart_primary, _ASYNCHRONOUS),
+    "redis-restart_empty": Scenario(Alone, faults.restart_empty, _OFF),
+    "redis-flush": Scenario(Alone, faults.flush, _OFF),
+    "redis-promote_lagging": Scenario(Asynchronous, faults.promote_lagging, {**_OFF, **_LAGGING}),
+    "redis-split_brain": Scenario(Asynchronous, faults.split_brain),
+    "redlock-restart_majority_empty": Scenario(Five, faults.restart_majority_empty, _OFF),
+    "redlock-restart_in_turn": Scenario(Five, faults.restart_in_turn, _OFF),
+    "replica-promote_lagging": Scenario(WithReplicas, faults.promote_lagging, {**_ASYNCHRONOUS, **_LAGGING}),
+    "replica-split_brain": Scenario(WithReplicas, faults.split_brain, _ASYNCHRONOUS),
+    "replica-promote_beside_paused": Scenario(WithReplicas, faults.promote_beside_paused, _ASYNCHRONOUS),
+    "replica-restart_primary": Scenario(WithReplicas, faults.restart_primary, _ASYNCHRONOUS),
 }

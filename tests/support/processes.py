@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
@@ -110,8 +110,12 @@ class Worker:
 def main(fd: int) -> None:
     """What the child process runs."""
     channel = Channel(Connection(fd))
+    work(channel, *channel.connection.recv())
+
+
+def work(channel: Channel, function: Callable[..., Any], args: Sequence[Any] = ()) -> None:
+    """Call it, and say how it ended."""
     try:
-        function, args = channel.connection.recv()
         value = function(channel, *args)
     except BaseException:
         with contextlib.suppress(ConnectionError):  # the test may be over
