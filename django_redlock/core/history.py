@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from .events import logger
@@ -177,14 +177,17 @@ def _written(counts: Mapping[str, int], lines: Iterable[str]) -> str:
     return "\n".join([" ".join(f"{name}={number}" for name, number in counts.items()), *lines])
 
 
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+@lru_cache(maxsize=256)  # both ends of a holding name the same
+def _who(holder: str) -> str:
+    return str(Owner.parse(holder))[:_TEXT] if holder else ""
+
+
 def _line(moment: Moment) -> str:
-    holder = str(Owner.parse(moment.holder)) if moment.holder else ""
     seconds = moment.held if moment.kind in _ENDS else moment.waited
-    return json.dumps(
-        [round(moment.at * 1e6), moment.kind, round(seconds, 3), moment.reason[:_TEXT], holder[:_TEXT]],
-        separators=(",", ":"),
-        ensure_ascii=False,
-    )
+    return _encode([round(moment.at * 1e6), moment.kind, round(seconds, 3), moment.reason[:_TEXT], _who(moment.holder)])
 
 
 def tallied(moments: Sequence[Moment]) -> dict[tuple[Any, int], dict[str, Tally]]:
