@@ -27,14 +27,16 @@ def main() -> int:
     try:
         console.print("Starting Redis, a Celery worker and the shop ...")
         with servers.running() as address:
-            where = f"http://{address[0]}:{address[1]}/admin/django_redlock/heldlock/"
-            console.print(f"Live locks: [bold]{where}[/]   name and password: [bold]{servers.LOGIN}[/]", soft_wrap=True)
+            url = f"http://{address[0]}:{address[1]}/admin/django_redlock/heldlock/"
+            where = f"[bold]{url}[/]   name and password: [bold]{servers.LOGIN}[/]"
+            console.print(f"Live locks: {where}", soft_wrap=True)
             faults = list(present(address, options))
             for fault in faults:
                 console.print(f"[bold red]Not as promised:[/] {fault}")
             if not options.once:
-                console.print(f"Some slow sales go on. Their locks: {where} (Ctrl-C ends all)", soft_wrap=True)
+                console.print(f"Some slow sales go on, until Ctrl-C. Their locks: {where}", soft_wrap=True)
                 keep_serving(address)
+                console.print("\nStopping ...")
     except KeyboardInterrupt:
         console.print("\nStopped.")
         return 130
