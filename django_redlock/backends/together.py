@@ -10,7 +10,7 @@ import asyncio
 import select
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,8 @@ from .dialing import PATIENCE, Dialer
 from .exchange import LINGER, fault
 from .lines import READABLE, Line
 from .nodes import Node
+
+LOOK = 0.005  # seconds between two looks whether a node is connected by now
 
 
 class Party:
@@ -53,19 +55,31 @@ class Party:
         self._collect(now)
         replies: list[Any] = [None] * len(asks)
         open_: dict[int, tuple[int, Line]] = {}
+        coming: list[int] = []  # places of nodes to which a connection is under way
         poll = select.poll()
-        try:
-            for place, line in self._lines(asks, family, now, decided):
+
+        def begin(lines: Iterable[tuple[int, Line | Fault | None]]) -> None:
+            coming.clear()
+            for place, line in lines:
+                if line is None:
+                    coming.append(place)
+                    continue
                 sent = self._send(line, family, asks[place], now)
                 if isinstance(sent, Line):
                     open_[sent.fileno()] = place, sent
                     poll.register(sent.fileno(), READABLE)
                 else:
                     replies[place] = sent
+
+        try:
+            begin(self._lines(asks, family, now, decided))
             deadline = time.monotonic() + self._timeout
-            while open_ and not decided(replies):
-                ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
-                if not ready:
+            while (open_ or coming) and not decided(replies):
+                left = max(0.0, deadline - time.monotonic())
+                ready = poll.poll((min(left, LOOK) if coming else left) * 1000)
+                if coming:
+                    begin([(place, self._arrived(asks[place].node)) for place in coming])
+                if not ready and not left:
                     return replies
                 for number, _ in ready:
                     poll.unregister(number)
@@ -81,14 +95,16 @@ class Party:
             open_ = {}
             return replies
         finally:
+            for place in coming:
+                replies[place] = self._send(self._absent(asks[place].node), family, asks[place], now)
             for place, line in open_.values():  # no answer in time, or interrupted
                 replies[place] = self._give_up(line, asks[place].node, TimeoutError("no answer in time"))
 
     def _lines(
         self, asks: Sequence[Run | Batch], family: bytes, now: float, decided: Callable[[Sequence[Any]], bool]
-    ) -> list[tuple[int, Line | Fault]]:
-        """For each ask the connection to use, or why there is none."""
-        lines: list[tuple[int, Line | Fault]] = []
+    ) -> list[tuple[int, Line | Fault | None]]:
+        """For each ask the connection to use, or why there is none; ``None`` where it is under way."""
+        lines: list[tuple[int, Line | Fault | None]] = []
         missing: list[int] = []
         for place, ask in enumerate(asks):
             line = self._owing.pop((family, ask.node), None) if family else None
@@ -123,7 +139,7 @@ class Party:
         wanted: int,
         until: float,
         patience: float,
-    ) -> Iterator[tuple[int, Line | Fault]]:
+    ) -> Iterator[tuple[int, Line | Fault | None]]:
         """Dial until ``wanted`` of the missing are there: another thread may take what was dialled for both."""
         while True:
             self._dialer.dial(dial, wanted, patience)
@@ -134,7 +150,15 @@ class Party:
             dial = [node for place in missing if not self._dialer.failure(node := asks[place].node, now)]
             if wanted <= 0 or not dial or now >= until:
                 break
-        yield from ((place, self._absent(asks[place].node)) for place in missing)
+        yield from ((place, self._arrived(asks[place].node)) for place in missing)
+
+    def _arrived(self, index: int) -> Line | Fault | None:
+        """What became of the attempt to connect; ``None``: it goes on, or begins anew, if another has the connection."""
+        if self._dialer.failure(index, time.monotonic()):
+            return self._absent(index)
+        if (line := self._spare(index)) is None:
+            self._dialer.dial((index,), 0, 0.0)
+        return line
 
     def _spare(self, index: int) -> Line | None:
         node = self._nodes[index]

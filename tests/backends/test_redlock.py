@@ -159,6 +159,22 @@ def failing(call):
     return False
 
 
+def test_who_is_slow_to_connect_is_waited_for(five, proxies, client_of):
+    """Where the majority that is connected can't decide, those to which a connection is under way are waited for."""
+    options = {"ttl": 10, "max_ttl": 10, "node_timeout": 2, "key_prefix": "slow"}
+    armed = store(five, **options)
+    assert set(armed.arm().values()) == {"armed"}
+    armed.close()
+    five[0].kill()
+    five[0].start()  # it grants nothing for now, and is quick to say so
+    for proxy in proxies[3:]:
+        proxy.delay(0.1)
+    client = client_of(store(proxies, **options))
+    lock = client.lock("stock")
+    assert lock.acquire(blocking=False)
+    lock.release()
+
+
 def test_without_quarantine_there_are_two(five, client_of):
     """With quarantine switched off the same restart gives the lock away twice."""
     options = {"quarantine": False, "key_prefix": "open", "ttl": 10, "max_ttl": 10}
