@@ -153,7 +153,7 @@ class Party:
         yield from ((place, self._arrived(asks[place].node)) for place in missing)
 
     def _arrived(self, index: int) -> Line | Fault | None:
-        """What became of the attempt to connect; ``None``: it goes on, or begins anew, if another has the connection."""
+        """What became of the attempt to connect; ``None``: it goes on, or begins anew where another took what came."""
         if self._dialer.failure(index, time.monotonic()):
             return self._absent(index)
         if (line := self._spare(index)) is None:
