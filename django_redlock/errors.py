@@ -26,9 +26,11 @@ __all__ = [
 
 
 class LockError(Exception):
-    """Base of all errors of this package. ``name`` is the lock's name; ``reason`` finishes the sentence."""
+    """Base of all errors of this package. ``name`` is the lock's, ``""`` where it is about none in particular.
 
-    template = "lock {name!r}: {reason}"
+    ``reason`` is the rest of the sentence.
+    """
+
     reason = "failed"
 
     def __init__(self, name: str, reason: str | None = None) -> None:
@@ -38,7 +40,7 @@ class LockError(Exception):
             self.reason = reason
 
     def __str__(self) -> str:
-        return self.template.format(name=self.name, reason=self.reason)
+        return f"lock {self.name!r}: {self.reason}" if self.name else self.reason
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The builtin parents (OSError above all) have constructors of their own; rebuild from our arguments alone.

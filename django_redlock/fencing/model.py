@@ -141,7 +141,7 @@ class FencedModel(models.Model):
         return updated
 
     def _unfenced(self, what: str) -> LockNotHeld:
-        return LockNotHeld(self._meta.label, f"is written under a lock: {what}(lock=...)")
+        return LockNotHeld("", f"{self._meta.label} is written under a lock: {what}(lock=...)")
 
 
 @contextlib.contextmanager

@@ -164,7 +164,7 @@ class FencedQuerySet(models.QuerySet[M]):
         return None
 
     def _unfenced(self) -> LockNotHeld:
-        return LockNotHeld(self.model._meta.label, "is written under a lock: fenced(lock)")
+        return LockNotHeld("", f"{self.model._meta.label} is written under a lock: fenced(lock)")
 
     def _without_lock(self) -> models.QuerySet[M]:
         """The same rows, for statements that need no further condition."""

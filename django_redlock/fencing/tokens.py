@@ -22,7 +22,7 @@ class Fencing(Protocol):
 
 
 class Fence(NamedTuple):
-    """Under which lock is written: its name, for errors, and its number."""
+    """Under which lock is written: its name (``""``: nobody has said), for errors, and its number."""
 
     name: str
     token: int
@@ -65,7 +65,7 @@ def fence_of(lock: Fencing | int) -> Fence:
     lock with a fencing token.
     """
     if type(lock) is int:
-        return Fence(f"with fencing token {lock}", lock)
+        return Fence("", lock)
     if lock is None:
         raise LockNotHeld("", "lock=None is no lock (to write without one, leave it out)")
     check = getattr(lock, "check", None)
