@@ -73,7 +73,6 @@ class Backend(Relatives):
         self.history = names_counted(history)
         self.clock = clock
         self._prefix = self.key_prefix.encode()
-        self._defaults = Terms(self.ttl, True, self.blocking_timeout, self.auto_renew)
 
     # ── locks ────────────────────────────────────────────────────────────────────────────────
 
@@ -263,6 +262,7 @@ class Backend(Relatives):
 
 
 def _wait(value: Seconds) -> float:
-    if isinstance(value, timedelta):
-        value = value.total_seconds()
-    return 0.0 if value == 0 and not isinstance(value, bool) else seconds(value, "blocking_timeout")
+    """Unlike other times, it may be 0."""
+    if value in (0, timedelta()) and not isinstance(value, bool):
+        return 0.0
+    return seconds(value, "blocking_timeout, if not 0,")
