@@ -11,8 +11,8 @@ from django.conf import settings
 
 from .backends.base import Backend
 from .backends.dummy import DummyBackend
+from .backends.locations import split_url
 from .backends.locmem import LocMemBackend
-from .backends.nodes import split_url
 from .backends.redlock import RedlockBackend
 
 SHORT = 3.0  # seconds: a lease below that is renewed every second or more often, and a busy process stalls for longer

@@ -16,8 +16,9 @@ from ..core.turnstile import QUEUES, Turnstile
 from ..errors import LockUnavailable
 from . import annals
 from .base import Backend
+from .locations import node_for
 from .looking import load_scripts
-from .nodes import ClusterNode, node_for
+from .nodes import ClusterNode
 from .redis_io import RedisIO, Routes
 from .standing import standing
 

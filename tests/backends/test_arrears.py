@@ -4,7 +4,7 @@ import pytest
 
 from django_redlock.backends import arrears
 from django_redlock.backends.arrears import MOST, Arrears
-from django_redlock.backends.nodes import node_for
+from django_redlock.backends.locations import node_for
 from django_redlock.core.keys import keys_for
 from django_redlock.core.lease import Claim, new_token
 from django_redlock.core.primitives import MUTEX

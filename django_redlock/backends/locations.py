@@ -1,0 +1,100 @@
+"""Where a lock lives: what LOCATION says becomes a node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote
+
+from redis.connection import Connection, parse_url
+
+from .nodes import ClusterNode, DirectNode, Node, SentinelNode
+from .routes import BorrowedRoute, Route
+
+
+def _hosts(netloc: str, default_port: int) -> tuple[list[tuple[str, int]], dict[str, Any]]:
+    """``user:password@h:p,h:p`` as addresses and what to log in with."""
+    login, at, places = netloc.rpartition("@")
+    settings: dict[str, Any] = {}
+    if at:
+        user, _, password = login.partition(":")
+        settings = {"username": unquote(user) or None, "password": unquote(password)}
+    hosts = []
+    for place in places.split(","):
+        host, _, port = place.strip().rpartition(":") if re.search(r":\d+$", place.strip()) else (place.strip(), "", "")
+        if not host or "?" in host:
+            raise ValueError(f"expected host:port, not {place!r}")
+        hosts.append((host.strip("[]"), int(port or default_port)))
+    return hosts, settings
+
+
+def split_url(url: str) -> tuple[str, str, str]:
+    """Scheme, hosts with what to log in with, and path. ``urlsplit`` takes one IPv6 address, not one among several."""
+    scheme, _, rest = url.partition("://")
+    netloc, _, path = rest.partition("/")
+    return scheme, netloc, path
+
+
+def _sentinel(url: str, timeout: float) -> Node:
+    _, netloc, path = split_url(url)
+    service, _, db = path.strip("/").partition("/")
+    if not service:
+        raise ValueError("redis+sentinel://host:port,host:port/SERVICE/DB needs the name of the service")
+    hosts, settings = _hosts(netloc, 26379)
+    return SentinelNode(hosts, service, {**settings, "db": int(db or 0)}, timeout)
+
+
+def _cluster(url: str, timeout: float) -> Node:
+    return ClusterNode(*_hosts(split_url(url)[1], 7000), timeout)
+
+
+def _direct(url: str, timeout: float) -> Node:
+    settings = parse_url(url)
+    kind = settings.pop("connection_class", Connection)
+    try:
+        kind(**settings)  # connects nowhere: a typo is found now, not when the first lock is wanted
+    except TypeError as error:
+        raise ValueError(str(error).partition("() ")[2] or error) from error
+    return DirectNode(Route(kind, settings, timeout))
+
+
+def _cache(url: str, timeout: float) -> Node:
+    # Django only enters here, where its settings are asked for by name.
+    from django_redis import get_redis_connection
+
+    alias = url.removeprefix("cache:")
+    client = get_redis_connection(alias)
+    return DirectNode(BorrowedRoute(client.connection_pool, timeout), label=url)
+
+
+_SCHEMES: dict[str, Callable[[str, float], Node]] = {
+    "redis": _direct,
+    "rediss": _direct,
+    "unix": _direct,
+    "redis+sentinel": _sentinel,
+    "redis+cluster": _cluster,
+    "cache": _cache,
+}
+
+
+def node_for(location: str, timeout: float) -> Node:
+    """The node at ``location``; each question to it may take ``timeout`` seconds. Connects nowhere yet.
+
+    Raises ``ValueError`` for a location that is no URL of a kind we know, with what it could be.
+    """
+    scheme = location.partition(":")[0] if isinstance(location, str) else ""
+    if scheme not in _SCHEMES:
+        known = ", ".join(f"{name}:" if name == "cache" else f"{name}://" for name in _SCHEMES)
+        raise ValueError(f"LOCATION begins with one of {known}; got {_without_password(location)!r}")
+    try:
+        return _SCHEMES[scheme](location, timeout)
+    except ValueError as error:
+        raise ValueError(f"LOCATION {_without_password(location)!r}: {error}") from error
+
+
+def _without_password(location: Any) -> Any:
+    if not isinstance(location, str) or "@" not in location:
+        return location
+    head, _, tail = location.rpartition("@")
+    return f"{head.partition('://')[0]}://…@{tail}"
