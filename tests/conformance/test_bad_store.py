@@ -331,13 +331,31 @@ class TestNoRedis(OwnRedis):
             client.lock(name).acquire()
 
 
+class TestNobodyKnows(OwnRedis):
+    """Nobody who could say which server it is can be asked."""
+
+    @pytest.fixture(params=["redis+cluster://127.0.0.1:1,127.0.0.1:2", "redis+sentinel://127.0.0.1:1/locks/0"])
+    def url(self, request):
+        return request.param
+
+    def test_whatever_is_asked(self, client, name):
+        """That is a store which can't be asked, too."""
+        lock = client.lock(name)
+        for ask in (lambda: lock.acquire(False), lock.locked, client.held, lambda: client.force_release(name)):
+            with unavailable():
+                ask()
+        assert [row["ok"] for row in client.health()] == [False]
+
+
 LOCATIONS = [
     "",
     "127.0.0.1:6379",
     "http://there",
     "redis+sentinel://h:26379",
     "redis+cluster://",
+    "redis+cluster://h:7000?socket_keepalive=yes",
     "redis://h:port",
+    "redis://h/0?socket_timeuot=5",
     None,
     17,
 ]
