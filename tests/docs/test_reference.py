@@ -164,3 +164,10 @@ def test_exit_codes_of_a_command(name):
     section = (DOCS / "reference" / "commands.rst").read_text().partition(f"\n{name}\n---")[2]
     assert "xit code" in re.split(r"\n\w+\n---", section, maxsplit=1)[0]
     assert "xit code" in load_command_class("django_redlock", name).epilog
+
+
+def test_layout_names_every_room():
+    """The page on the layout places each package and module that stands at the top."""
+    told = re.findall(r"(\w+)(?:/|\.py)", (DOCS / "concepts" / "layout.rst").read_text())
+    rooms = {module.name for module in pkgutil.iter_modules(django_redlock.__path__)}
+    assert not rooms - set(told)
