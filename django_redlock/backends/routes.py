@@ -14,6 +14,7 @@ import struct
 import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping
+from functools import partial
 from typing import Any, cast
 
 from redis.asyncio.connection import Connection as AsyncTCP
@@ -45,9 +46,16 @@ class Route:
             "socket_connect_timeout": timeout,
             "decode_responses": False,
         }
+        self._closings = 0
+        self._begin()
+        _routes.add(self)
+
+    def _begin(self) -> None:
         self._idle: deque[Connection] = deque()
         self._by_loop: weakref.WeakKeyDictionary[Any, _Idle] = weakref.WeakKeyDictionary()
-        _routes.add(self)
+        # Of what nobody closed: the garbage collector could come to a socket before it comes to its connection.
+        self._end = weakref.finalize(self, _disconnect, self._idle)
+        self._end.atexit = False
 
     # ── blocking ─────────────────────────────────────────────────────────────────────────────
 
@@ -64,13 +72,15 @@ class Route:
 
     def connect(self) -> Connection:
         """A new connection. Raises what redis-py raises when it can't connect."""
-        connection = self._kind(**self._bounded(), retry=Retry(NoBackoff(), 0), redis_connect_func=self._on_connect)
+        prepare = partial(_on_connect, self.timeout)  # knows no route: a connection must not keep its own alive
+        connection = self._kind(**self._bounded(), retry=Retry(NoBackoff(), 0), redis_connect_func=prepare)
+        connection.__dict__["redlock_closings"] = self._closings
         connection.connect()
         return connection
 
     def give(self, connection: Connection) -> None:
-        """Keep a connection on which no reply is outstanding."""
-        if len(self._idle) < IDLE:
+        """Keep a connection on which no reply is outstanding, unless it is from before the last `close`."""
+        if len(self._idle) < IDLE and connection.__dict__["redlock_closings"] == self._closings:
             self._idle.append(connection)
         else:
             connection.disconnect()
@@ -91,14 +101,6 @@ class Route:
         # use where the socket is never blocking: under TLS, which loops on EAGAIN, and under gevent or eventlet.
         native = not issubclass(self._kind, SSLConnection) and socket.socket.__module__ == "socket"
         return {**self._settings, "socket_timeout": None if native else self.timeout}
-
-    def _on_connect(self, connection: Any) -> None:
-        if connection.socket_timeout is None:
-            whole, part = divmod(self.timeout, 1)
-            bound = struct.pack("@ll", int(whole), int(part * 1e6))
-            connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
-            connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
-        connection.on_connect()
 
     # ── asyncio ──────────────────────────────────────────────────────────────────────────────
 
@@ -142,12 +144,16 @@ class Route:
 
     def clear(self) -> None:
         """Close all idle connections, those of event loops as soon as these get round to it."""
-        while self._idle:
-            self._idle.pop().disconnect()
+        _disconnect(self._idle)
         for loop in filter(None, [ref() for ref in self._by_loop.keyrefs()]):
             if (idle := self._by_loop.get(loop)) and (doomed := list(_emptied(idle[0]))):
                 with contextlib.suppress(RuntimeError):  # the loop has ended, and has closed them
                     loop.call_soon_threadsafe(_hang_up, doomed)
+
+    def close(self) -> None:
+        """`clear`, and those that are in use now are closed when they are given back."""
+        self._closings += 1
+        self.clear()
 
     async def aclear(self) -> None:
         """Close the running loop's idle connections."""
@@ -157,8 +163,8 @@ class Route:
 
     def forget(self) -> None:
         """Drop the connections without a word: after fork() they are the parent's."""
-        self._idle = deque()
-        self._by_loop = weakref.WeakKeyDictionary()
+        self._end.detach()
+        self._begin()
 
 
 class BorrowedRoute(Route):
@@ -198,6 +204,20 @@ _PORTABLE = {"host", "port", "path", "db", "username", "password", "client_name"
 def _portable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What of a pool's settings an asyncio connection can take over."""
     return {name: settings[name] for name in settings if name in _PORTABLE or name.startswith("ssl_")}
+
+
+def _on_connect(timeout: float, connection: Any) -> None:
+    if connection.socket_timeout is None:
+        whole, part = divmod(timeout, 1)
+        bound = struct.pack("@ll", int(whole), int(part * 1e6))
+        connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
+        connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
+    connection.on_connect()
+
+
+def _disconnect(idle: deque[Connection]) -> None:
+    for connection in _emptied(idle):
+        connection.disconnect()
 
 
 def _emptied(idle: deque[Any]) -> Iterator[Any]:

@@ -141,9 +141,10 @@ class ServerBackend(Backend):
         return whole
 
     def close(self) -> None:
+        self._io.party.close()
         for node in self.nodes:
             for route in node.used():
-                route.clear()
+                route.close()
 
     async def aclose(self) -> None:
         for node in self.nodes:

@@ -240,6 +240,13 @@ class Party:
                 line.lost(error)
                 self._arrears.missed(line.runs, key[1])
 
+    def close(self) -> None:
+        """Close the connections on which replies are outstanding. What was asked there is carried out all the same."""
+        with self._mutex:
+            owing, self._owing = self._owing, {}
+        for line in owing.values():
+            line.drop()
+
     # ── asyncio ──────────────────────────────────────────────────────────────────────────────
 
     async def aperform(self, request: Together, perform: Callable[..., Awaitable[Any]]) -> list[Any]:
