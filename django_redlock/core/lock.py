@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from types import TracebackType
 from typing import Self
 
 from ..errors import LockError, LockLost, LockNotAcquired, LockNotHeld
+from .callers import caller, running_loop
 from .drivers import adrive, drive
 from .events import logger
 from .held import Held
@@ -19,15 +18,7 @@ from .replies import reason_of
 from .requests import Flow
 from .terms import wait_seconds
 
-_running_loop = asyncio._get_running_loop
 _FOREVER = float("inf")
-
-
-def _caller() -> int:
-    """The thread, or within an event loop the task, that is running."""
-    if _running_loop() is not None and (task := asyncio.current_task()) is not None:
-        return id(task)
-    return threading.get_ident()
 
 
 class Lock(Holding):
@@ -101,7 +92,7 @@ class Lock(Holding):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         try:
-            drive(self._releasing(self._entered.pop(_caller(), None)), self._store.perform)
+            drive(self._releasing(self._entered.pop(caller(), None)), self._store.perform)
         except LockError as failure:
             self._leave(failure, error)
 
@@ -109,14 +100,14 @@ class Lock(Holding):
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         try:
-            await adrive(self._releasing(self._entered.pop(_caller(), None)), self._store.aperform)
+            await adrive(self._releasing(self._entered.pop(caller(), None)), self._store.aperform)
         except LockError as failure:
             self._leave(failure, error)
 
     # ── the flows behind both colours ────────────────────────────────────────────────────────
 
     def _take(self, wait: float) -> Lease | Refusal:
-        if _running_loop() is not None:
+        if running_loop() is not None:
             raise RuntimeError(
                 f"lock {self.name!r}: acquire() would block the event loop; "
                 "in a coroutine use `await lock.aacquire()` or `async with lock`"
@@ -125,7 +116,7 @@ class Lock(Holding):
         return drive(self._acquiring(wait), self._store.perform)
 
     async def _atake(self, wait: float) -> Lease | Refusal:
-        self._loop = _running_loop()
+        self._loop = running_loop()
         return await adrive(self._acquiring(wait), self._store.aperform)
 
     def _claim(self) -> Claim:
@@ -211,7 +202,7 @@ class Lock(Holding):
 
     def _remember(self, outcome: Lease | Refusal) -> None:
         if isinstance(outcome, Lease):
-            self._entered[_caller()] = outcome.mine.token
+            self._entered[caller()] = outcome.mine.token
             return
         holder = f" by {Owner.parse(outcome.holder)}" if outcome.holder else ""
         retry_after = None if outcome.remaining == _FOREVER else outcome.remaining

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import socket
@@ -13,6 +12,8 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any
+
+from .callers import running_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def describe_owner(owner: str | Mapping[str, Any] | None = None, ttl: float = 0.
     ``ttl``: the lease in seconds that it asks for.
     """
     text = f'{{{_process(os.getpid())},"thread":{_quoted(_thread_name())},"since":{time.time():.3f}'
-    if asyncio._get_running_loop() is not None and (task := asyncio.current_task()) is not None:
+    if (task := running_task()) is not None:
         text += f',"task":{_quoted(task.get_name())}'
     if ttl:
         text += f',"ttl":{ttl:g}'

@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..errors import LockLost, LockNotHeld
+from .callers import running_task
 from .lease import Claim, Lease, Refusal
 from .lock import Lock
 from .requests import Flow
@@ -32,7 +33,7 @@ if hasattr(os, "register_at_fork"):
 
 def current_holder() -> bytes:
     """This thread, or within an event loop this task, of this process: no other has the same, here or elsewhere."""
-    if asyncio._get_running_loop() is not None and (task := asyncio.current_task()) is not None:
+    if (task := running_task()) is not None:
         number = _tasks.get(task) or _tasks.setdefault(task, next(_numbers))
     else:
         number = getattr(_thread, "number", 0)

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
+from .callers import running_task
 from .rlock import RLock
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Side(_Members):
         return RLock(model._store, model._primitive, model.name, model._keys, model._terms)
 
     def _mine(self) -> RLock:
-        if asyncio._get_running_loop() is not None and (task := asyncio.current_task()) is not None:
+        if (task := running_task()) is not None:
             return self._tasks.get(task) or self._tasks.setdefault(task, self._another())
         mine: RLock | None = getattr(self._threads, "lock", None)
         if mine is None:

@@ -10,11 +10,11 @@ from math import inf
 from typing import Any
 
 from ..errors import LockNotAcquired
+from .callers import caller
 from .drivers import adrive, drive
 from .held import Held
 from .keys import Keys, stripe_name
 from .lease import Claim, Lease, Refusal
-from .lock import _caller
 from .permit import Permit
 from .requests import Flow
 from .several import MOST
@@ -81,19 +81,19 @@ class Striped(Permit):
 
     def _switching(self, without: frozenset[int]) -> Flow[bool]:
         self.check()
-        claim, caller = self._held().claim, _caller()
+        claim, me = self._held().claim, caller()
         seen = self._seen | without | {self._stripes.index(claim.keys)}
         among = [index for index in self._indexes() if index not in seen]
         if not among:
             return False
         yield from self._releasing(claim.token)
         inside = [who for who, token in self._entered.items() if token == claim.token]
-        self._among[caller], token = among, _NOTHING
+        self._among[me], token = among, _NOTHING
         try:
             outcome = yield from self._acquiring(self._patience())
             token = outcome.mine.token if isinstance(outcome, Lease) else token
         finally:
-            del self._among[caller]
+            del self._among[me]
             self._entered |= dict.fromkeys(inside, token)
         if isinstance(outcome, Refusal):
             left = outcome.remaining
@@ -107,7 +107,7 @@ class Striped(Permit):
         return [index for index in range(len(self._stripes)) if index not in self._without]
 
     def _claim(self) -> Claim:
-        indexes = self._among.get(_caller()) or self._indexes()
+        indexes = self._among.get(caller()) or self._indexes()
         first = next(_turns) % len(indexes)
         keys, *others = [self._stripes[index] for index in indexes[first:] + indexes[:first]]
         return super()._claim()._replace(keys=keys, others=tuple(others))

@@ -7,16 +7,8 @@ import threading
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from .callers import running_loop
 from .lease import Claim, Lease
-
-running_loop = asyncio._get_running_loop
-
-
-def caller() -> int:
-    """The thread, or within an event loop the task, that is running."""
-    if running_loop() is not None and (task := asyncio.current_task()) is not None:
-        return id(task)
-    return threading.get_ident()
 
 
 class Bell:

@@ -17,13 +17,14 @@ from typing import Any
 
 from ..errors import LockError
 from . import lease as _lease
+from .callers import caller, running_loop
 from .lease import Claim, Lease, Refusal, valid_until
 from .primitives import Primitive
 from .renewal import renewal
 from .requests import Flow
 from .scripts import script
 from .store import Store
-from .tickets import Ticket, Turn, caller, running_loop
+from .tickets import Ticket, Turn
 
 FRESH = 0.005  # seconds for which what the store has said is good enough for the next of this process, too
 SPAN = 0.01  # seconds after which a lock that goes from hand to hand is freed all the same
