@@ -65,11 +65,14 @@ def fault(node: Node, error: Exception, connected: bool = False, where: str = ""
     if "unauthenticated" in str(error) or "NOAUTH" in str(error):
         # Redis takes a request as long as ours for an attack before it knows us: that tells nobody what is missing.
         error = _because(error, AuthenticationError("it wants a password, and LOCATION has none"))
+    if "-READONLY" in str(error):  # said within a script, by servers before 7: redis-py does not know it
+        error = _because(error, ReadOnlyError(str(error)))
     if not isinstance(error, ResponseError) or isinstance(error, ReadOnlyError):
         node.rethink(error)
     pulse.put(Moment(time.time(), "fault", node.label, reason=_kind_of(error, late)))
     passing = node.fails_over and (not isinstance(error, ResponseError) or isinstance(error, ELSEWHERE))
-    return Fault(error, closed or isinstance(error, ReadOnlyError), where or node.label, passing)
+    stale, moving = closed or isinstance(error, ReadOnlyError), isinstance(error, TryAgainError)
+    return Fault(error, stale, where or node.label, passing, moving=moving)
 
 
 def _kind_of(error: Exception, late: bool) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.flows.single import ask
+from ..core.guard import WITHOUT_END
 from ..core.requests import Fault, Flow, Run
 from ..core.scripts import script
-
-_WITHOUT_END = 1e12  # ms: until enough replicas follow
 
 
 def standing(row: dict[str, Any], marker: bytes, max_ttl: float, node: int = 0) -> Flow[dict[str, Any]]:
@@ -23,7 +22,7 @@ def standing(row: dict[str, Any], marker: bytes, max_ttl: float, node: int = 0) 
     if not named:
         warnings.append(f"makes no new grants for {max_ttl:g} s from the first request on: {_NEW}")
     elif left:
-        until = "until enough replicas follow it" if left > _WITHOUT_END else f"for another {left / 1000:.1f} s"
+        until = "until enough replicas follow it" if left > WITHOUT_END else f"for another {left / 1000:.1f} s"
         warnings.append(f"makes no new grants {until}: {_NEW}")
     if named and agreed != round(max_ttl * 1000):
         problems.append(f"its clients use max_ttl={agreed / 1000:g} s, this one {max_ttl:g} s: it must be the same")
@@ -33,7 +32,7 @@ def standing(row: dict[str, Any], marker: bytes, max_ttl: float, node: int = 0) 
         "problems": problems,
         "warnings": warnings,
         "armed": bool(named) and not left,
-        "quarantine": max_ttl if not named else None if left > _WITHOUT_END else left / 1000,
+        "quarantine": max_ttl if not named else None if left > WITHOUT_END else left / 1000,
     }
 
 

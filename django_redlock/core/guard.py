@@ -13,6 +13,8 @@ from .replies import NotServing, Quarantined
 from .requests import Fault, Run
 from .scripts import Script, all_scripts, script
 
+WITHOUT_END = 1e12  # ms: a quarantine until enough replicas follow
+
 
 class Guard(NamedTuple):
     """What is put before an acquire script: ``marker`` is its key on each server, ``args`` its arguments."""
@@ -58,13 +60,15 @@ def served(reply: Any) -> Any:
     """The reply of a guarded script; a `Fault` where the guard did not let it through."""
     if not isinstance(reply, list) or reply[0] < 2:
         return reply
-    return Fault((Quarantined if reply[0] == 2 else NotServing)(_SAYS[reply[0]](reply)))
+    error = (Quarantined if reply[0] == 2 else NotServing)(_SAYS[reply[0]](reply))
+    ends = reply[0] == 2 and reply[1] < WITHOUT_END
+    return Fault(error, passing=reply[0] in (2, 4), left=reply[1] / 1000 if ends else 0.0)
 
 
 _SAYS = {
     2: lambda reply: (
         f"in quarantine for another {reply[1] / 1000:.1f} s, since it may have forgotten a lock that is held"
-        if reply[1] < 1e12
+        if reply[1] < WITHOUT_END
         else "in quarantine until enough replicas follow it"
     ),
     3: lambda reply: f"its clients use max_ttl={reply[1] / 1000:g} s: it must be the same for all of them",

@@ -118,10 +118,13 @@ class Fault(NamedTuple):
     """No reply: what went wrong instead.
 
     ``stale`` tells that a connection from an earlier request turned out to be closed: the request may be repeated at
-    once on a new one, but it is unknown whether it has been carried out. ``passing`` that another server may take over.
+    once on a new one, but it is unknown whether it has been carried out. ``passing`` that the same or another server
+    may serve soon, in ``left`` seconds if that is known. ``moving`` that the keys are on their way from one to another.
     """
 
     error: Exception
     stale: bool = False
     where: str = ""
     passing: bool = False
+    left: float = 0.0
+    moving: bool = False

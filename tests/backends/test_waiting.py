@@ -1,6 +1,7 @@
 """Who waits while servers fail over, slots move and nodes come and go: woken or asking again, and never late."""
 
 import contextlib
+import itertools
 import threading
 import time
 
@@ -9,9 +10,11 @@ import pytest
 from django_redlock.backends.nodes import Redirection
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.errors import LockUnavailable
+from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.core.keys import hash_tag
+from django_redlock.errors import LockError, LockUnavailable
 from django_redlock.testing.faces import PATIENCE, AsyncClient, SyncClient
-from django_redlock.testing.fixtures import until_someone_waits
+from django_redlock.testing.fixtures import eventually, until_someone_waits
 from tests.support.cluster import Cluster
 from tests.support.sentinel import Sentinel
 
@@ -93,6 +96,19 @@ class TestSentinel:
             group.failover()
         assert waiting()  # when it is released, or the lease that the new master knows has ended
 
+    def test_failover_with_quarantine(self, group, new_client, unique, spawn):
+        """Where replicas confirm, who waits outlasts the failover and the new primary's quarantine."""
+        options = {"ttl": 2, "max_ttl": 2, "key_prefix": unique}
+        one, other = (new_client(ReplicaBackend, group.url, **options) for _ in range(2))
+        assert list(one.backend.arm().values()) == ["armed"]
+        assert one.lock(unique, auto_renew=False).acquire()
+        waiting = spawn(other.lock(unique).acquire)
+        until_someone_waits(one, unique)
+        former = group.master
+        former.kill()
+        group.wait_for_new_master(former)
+        assert waiting(3 * PATIENCE)
+
     def test_deadline(self, group, users, unique, spawn):
         """With no master in sight it comes back when its time is up, and says that the store can't be asked."""
         one, other = users
@@ -167,6 +183,84 @@ class TestCluster:
                 holder.release()
         cluster.move_slot(key, to)
         assert waiting()
+
+
+class TestSeveralSlots(TestCluster):
+    """So it is for who waits for a multilock whose names are on all three nodes."""
+
+    @pytest.fixture
+    def names(self, cluster, unique):
+        """A name on each node, in the order in which their slots are taken."""
+        names = (f"{unique}:{number}" for number in itertools.count())
+        found = {}
+        while len(found) < len(cluster.nodes):
+            name = next(names)
+            found.setdefault(cluster.owner(_key(name)), name)
+        return sorted(found.values(), key=lambda name: hash_tag(_key(name).encode()))
+
+    @pytest.fixture
+    def held(self, cluster, users, names, spawn):
+        """A multilock that is held, somebody who waits for it, a key of it, and a node that its slot can go to."""
+        one, other = users
+        holder = one.multilock(names)
+        assert holder.acquire()
+        waiting = spawn(other.multilock(names).acquire, True, PATIENCE)
+        until_someone_waits(one, names[0])
+        owner = cluster.owner(_key(names[0]))
+        return holder, waiting, _key(names[0]), next(node for node in cluster.nodes if node is not owner)
+
+    def test_everything_follows(self, cluster, held, names):
+        """The holder's requests do, too."""
+        holder, waiting, key, to = held
+        cluster.move_slot(key, to)
+        assert holder.owned()
+        assert holder.extend() > 0
+        holder.release()
+        assert waiting(WAKE)
+
+    @pytest.mark.parametrize("victim", range(3))
+    def test_a_master_is_gone(self, cluster, held, names, victim):
+        """Whichever master is gone for a while, who waits has them all when it is back."""
+        holder, waiting, *_ = held
+        cluster.owner(_key(names[victim])).kill()
+        with contextlib.suppress(LockError):  # what it had there is forgotten
+            holder.release()
+        cluster.heal()
+        assert waiting()
+
+
+class TestHalfMoved:
+    """A slot is on its way, and some of a lock's keys are nowhere: the node says TRYAGAIN."""
+
+    @pytest.fixture
+    def cluster(self, running):
+        cluster = running(Cluster)
+        cluster.heal()
+        yield cluster
+        cluster.heal()
+
+    @pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+    def test_half_moved(self, cluster, new_client, unique, spawn, several):
+        """Who can wait does until it has moved; who can't is told."""
+        client, key = new_client(RedisBackend, cluster.url), _key(unique)
+        make = (lambda: client.multilock([unique, unique + "}"])) if several else (lambda: client.lock(unique))
+        to = next(node for node in cluster.nodes if node is not cluster.owner(key))
+        with cluster.migrating(key, to):
+            with pytest.raises(LockUnavailable, match=r"TRYAGAIN|[Mm]ultiple keys"):
+                make().acquire(False)
+            before = _times_tryagain(to)
+            waiting = spawn(make().acquire, True, PATIENCE)
+            assert eventually(lambda: _times_tryagain(to) > before + 1)
+        assert waiting()
+
+
+def _key(name):
+    return f"redlock:{{{name}}}"
+
+
+def _times_tryagain(node):
+    with node.client() as client:
+        return client.info("errorstats").get("errorstat_TRYAGAIN", {}).get("count", 0)
 
 
 @pytest.mark.parametrize(

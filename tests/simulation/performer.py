@@ -27,6 +27,7 @@ class Performer:
         self._timeout = timeout
         self._later = later
         self._owing: dict[tuple[bytes, int], Connection] = {}
+        self._passing = not isinstance(servers, list)  # a cluster, a primary with replicas: another may take over
 
     def drive(self, flow: Flow[Any], then: Callable[[Any, BaseException | None], None]) -> None:
         """Carry ``flow``; ``then(result, error)``."""
@@ -224,14 +225,15 @@ class Performer:
             if not over and not certain():  # else it may be counted on, and what frees it will go the same way
                 if undo is not None:
                     connection.send(undo, _ignored, _nothing)
-                end(Fault(TimeoutError("no answer in time"), where=server.name))
+                end(Fault(TimeoutError("no answer in time"), where=server.name, passing=self._passing))
 
         connection.send(work, end, lambda: end(self._broken(server)))
         self._world.after(limit, give_up)
 
     def _broken(self, server: Server) -> Fault:
         # Whether a connection that is found broken was a fresh one is chance here.
-        return Fault(ConnectionError("closed"), stale=self._world.chance(0.5), where=server.name)
+        closed = ConnectionError("closed")
+        return Fault(closed, stale=self._world.chance(0.5), where=server.name, passing=self._passing)
 
 
 def _read(reply: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
@@ -66,6 +67,7 @@ class Scenario:
 
     def __init__(self, seed: int, setting: Setting) -> None:
         self.world = World(seed)
+        random.seed(seed)  # of flows that draw their pauses themselves
         self.setting = setting
         chance = self.world.random
         several = (3, 5) if setting.primitive.limit == 1 else (2, 3, 4, 5)

@@ -17,7 +17,7 @@ from ..lease import Claim, Lease, Refusal, valid_until
 from ..primitives import Primitive
 from ..replies import outcome_of, trouble
 from ..requests import Confirmed, Fault, Flow, Run, Signal, Sleep
-from .single import LAST_TRY, SingleNode, confirmed, reseeding, unlisted
+from .single import LAST_TRY, SingleNode, confirmed, outlasting, reseeding, unlisted
 
 _ADJUSTMENTS = 3  # times that a primary may tell us of another number of replicas before we give up
 
@@ -49,9 +49,19 @@ class Replicated:
 
         Raises ``LockUnavailable`` also when too few replicas confirmed: what was taken is given back then.
         """
-        wait = primitive.queue if deadline > self.clock() else 0
+        wait, waited = primitive.queue if deadline > self.clock() else 0, False
+
+        def attempt() -> Flow[Lease | Refusal | Fault]:
+            nonlocal claim
+            claim = claim.again()  # after a time-out the undoing of the last one may still be under way
+            return (yield from self._attempt(primitive, claim, wait))
+
         while True:
-            outcome = yield from self._attempt(primitive, claim, wait)
+            outcome = yield from attempt()
+            if waited:
+                outcome = yield from outlasting(self.clock, deadline, outcome, attempt)
+            if isinstance(outcome, Fault):
+                raise trouble(claim.name, outcome)
             left = deadline - self.clock()
             if isinstance(outcome, Lease) or left <= 0:
                 return outcome
@@ -62,19 +72,22 @@ class Replicated:
             signal, *more = primitive.signals(claim, outcome)
             if isinstance((yield Signal(signal, pause, more=more)), Fault):
                 yield Sleep(min(left, 0.05))
-            wait = LAST_TRY if pause == left else -primitive.queue
+            wait, waited = LAST_TRY if pause == left else -primitive.queue, True
 
-    def _attempt(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | Refusal]:
+    def _attempt(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | Refusal | Fault]:
         for _ in range(_ADJUSTMENTS):
             run = self._guarded(primitive.take(claim, wait))
             start = self.clock()
-            replies, count = yield from self._ask(claim.name, run)
+            answer = yield from self._confirmed(run)
+            if isinstance(answer, Fault):
+                return answer
+            replies, count = answer
             reply = served(replies[0])
             if isinstance(replies[0], list) and replies[0][0] == 5:
                 self._replicas = replies[0][1]
                 continue
             if isinstance(reply, Fault):
-                raise trouble(claim.name, reply)
+                return reply
             outcome = outcome_of(claim, reply, start)
             if isinstance(outcome, Lease) and count < self._replicas:
                 yield from self._plain.release(primitive, claim)
@@ -85,15 +98,18 @@ class Replicated:
     def _guarded(self, run: Run) -> Run:
         return self._guard(self._replicas).over(run) if self._guard else run
 
-    def _ask(self, name: str, *runs: Run) -> Flow[tuple[list[Any], int]]:
+    def _confirmed(self, *runs: Run) -> Flow[tuple[list[Any], int] | Fault]:
         request = Confirmed(runs, self._replicas, self._wait)
-        answer = yield request
+        answer: tuple[list[Any], int] | Fault = yield request
         if isinstance(answer, Fault) and answer.stale:
             answer = yield request
+        return answer
+
+    def _ask(self, name: str, *runs: Run) -> Flow[tuple[list[Any], int]]:
+        answer = yield from self._confirmed(*runs)
         if isinstance(answer, Fault):
             raise trouble(name, answer)
-        replies, count = answer
-        return replies, count
+        return answer
 
     def _unconfirmed(self, name: str, count: int) -> LockUnavailable:
         return LockUnavailable(name, f"{count} of {self._replicas} replicas confirmed within {self._wait:g} s")
@@ -139,7 +155,7 @@ class Replicated:
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Whether the claim still held the lock that it gives back. Raises ``LockUnavailable``."""
-        return self._plain.release(primitive, claim, keep)
+        return self._plain.release(primitive, claim.all_attempts(), keep)
 
     def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
         """Who holds the lock, as the primary has it. Raises ``LockUnavailable``."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import LockError
+from ..guard import served
 from ..keys import Keys, hash_tag
 from ..lease import Claim, Lease, Refusal
 from ..primitives import Primitive
 from ..replies import outcome_of, trouble
 from ..requests import Batch, Fault, Flow, Run, Signal, Sleep
 from ..scripts import script
-from .single import LAST_TRY, SingleNode, ask, prolonging, unlisted
+from .single import LAST_TRY, SingleNode, ask, outlasting, prolonging, unlisted
 
 _LEAVE = script("leave")
 
@@ -38,17 +39,26 @@ class Scattered(SingleNode):
         """`SingleNode.acquire`; of several slots all or none."""
         if len(by_slot(claim)) == 1:
             return (yield from super().acquire(primitive, claim, deadline))
-        wait, listed = primitive.queue if deadline > self.clock() else 0, -1
-        while True:
+        wait, listed, waited = primitive.queue if deadline > self.clock() else 0, -1, False
+
+        def attempt() -> Flow[Lease | tuple[int, Refusal] | Fault]:
+            nonlocal claim
             claim = claim.again()  # what was undone must not be asked for again
-            parts = by_slot(claim)
-            leases, refusal = yield from self._round(primitive, parts, wait)
-            if refusal is None:
-                return (yield from self._together(primitive, claim, parts, leases))
-            which = len(leases)
+            return (yield from self._round(primitive, claim, wait))
+
+        while True:
+            outcome = yield from attempt()
+            if isinstance(outcome, Fault) and (waited or outcome.moving):
+                outcome = yield from outlasting(self.clock, deadline, outcome, attempt)
+            if isinstance(outcome, Fault):
+                raise trouble(claim.name, outcome)
+            if isinstance(outcome, Lease):
+                return outcome
+            which, refusal = outcome
+            parts, left = by_slot(claim), deadline - self.clock()
             if listed not in (-1, which):
                 yield self._leave(parts[listed])
-            listed, left = which, deadline - self.clock()
+            listed = which
             if left <= 0:
                 return refusal
             if unlisted(wait, left):
@@ -58,37 +68,39 @@ class Scattered(SingleNode):
             signal, *more = primitive.signals(parts[which], refusal)
             if isinstance((yield Signal(signal, pause, more=more)), Fault):
                 yield Sleep(min(left, 0.05))
-            wait = LAST_TRY if pause == left else -primitive.queue
+            wait, waited = LAST_TRY if pause == left else -primitive.queue, True
 
-    def _round(
-        self, primitive: Primitive, parts: Sequence[Claim], wait: int
-    ) -> Flow[tuple[list[Lease], Refusal | None]]:
-        """Ask one slot after another; when one refuses, or can't be asked, what was got is given back."""
+    def _round(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | tuple[int, Refusal] | Fault]:
+        """Ask one slot after another; when one refuses, or can't be asked, what was got is given back.
+
+        Refused: which slot it is, and its refusal.
+        """
         leases: list[Lease] = []
+        parts = by_slot(claim)
         for part in parts:
             start = self.clock()
-            reply = yield from ask(self._take(primitive, part, wait))
-            outcome = None if isinstance(reply, Fault) else outcome_of(part, reply, start)
+            reply = served((yield from ask(self._take(primitive, part, wait))))
+            outcome = reply if isinstance(reply, Fault) else outcome_of(part, reply, start)
             if isinstance(outcome, Lease):
                 leases.append(outcome)
                 continue
-            if leases:
-                yield Batch([primitive.free(lease.claim) for lease in leases])
-            if outcome is None:
-                raise trouble(part.name, reply)
-            return leases, outcome
-        return leases, None
+            # In the way may be what an earlier attempt has got, and could not give back.
+            ours = isinstance(outcome, Refusal) and outcome.holder.encode() == claim.owner
+            if undone := parts[: len(leases) + ours]:
+                yield Batch([primitive.free(each._replace(token=each.family)) for each in undone])
+            return outcome if isinstance(outcome, Fault) else (len(leases), outcome)
+        return (yield from self._together(primitive, claim, parts, leases))
 
     def _together(
         self, primitive: Primitive, claim: Claim, parts: Sequence[Claim], leases: Sequence[Lease]
-    ) -> Flow[Lease]:
+    ) -> Flow[Lease | Fault]:
         """One lease in place of all: it is as old as the oldest, and of the fencing tokens the largest is for all."""
         token = max(lease.fencing_token for lease in leases)
         if claim.fencing:
             replies = yield Batch([primitive.remember(part, token) for part in parts])
             if faults := [reply for reply in replies if isinstance(reply, Fault)]:
                 yield Batch([primitive.free(part) for part in parts])
-                raise trouble(claim.name, faults[0])
+                return faults[0]
         return leases[0]._replace(claim=claim, fencing_token=token)
 
     def _leave(self, part: Claim) -> Batch:

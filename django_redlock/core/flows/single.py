@@ -73,6 +73,22 @@ def confirmed(reply: Any) -> bool:
     return reply == 1 or (isinstance(reply, list) and reply[0] == 1) or (isinstance(reply, int) and reply > 1)
 
 
+def outlasting(clock: Callable[[], float], deadline: float, reply: Any, again: Callable[[], Flow[Any]]) -> Flow[Any]:
+    """What ``again`` comes to, which is repeated as long as it is a `Fault` that passes: a failover, a quarantine.
+
+    Not beyond ``deadline``, nor for longer than a failover takes, or a quarantine that is known to end.
+    """
+    until = clock() + FAILOVER
+    while isinstance(reply, Fault) and reply.passing:
+        until = max(until, clock() + reply.left + RETRY[1]) if reply.left else until
+        left = min(deadline, until) - clock()
+        if left <= reply.left:
+            break
+        yield Sleep(min(left, max(reply.left, random.uniform(*RETRY))))
+        reply = yield from again()
+    return reply
+
+
 class SingleNode(NamedTuple):
     """The rule for one node."""
 
@@ -91,10 +107,10 @@ class SingleNode(NamedTuple):
         wait = primitive.queue if deadline > start else 0
         reply = yield from ask(self._take(primitive, claim, wait))
         while True:
-            if asked and isinstance(reply, Fault) and reply.passing:
+            reply = served(reply)
+            if isinstance(reply, Fault) and (asked or reply.moving):
                 wait = -primitive.queue
                 claim, start, reply = yield from self._outlast(primitive, claim, reply, deadline)
-            reply = served(reply)
             if isinstance(reply, Fault):
                 raise trouble(claim.name, reply)
             outcome = outcome_of(claim, reply, start)
@@ -111,7 +127,8 @@ class SingleNode(NamedTuple):
             asked = clock()
             signal, *more = primitive.signals(claim, outcome)
             if primitive.mode:
-                yield Signal(signal, pause, more=more)
+                if isinstance((yield Signal(signal, pause, more=more)), Fault):
+                    yield Sleep(min(left, RETRY[0]))
                 start = clock()
                 reply = yield from ask(again)
                 continue
@@ -126,13 +143,15 @@ class SingleNode(NamedTuple):
     def _outlast(
         self, primitive: Primitive, claim: Claim, fault: Fault, deadline: float
     ) -> Flow[tuple[Claim, float, Any]]:
-        """Who waits outlasts a failover: ask again until a server answers. Each time it is another attempt."""
-        start, reply = self.clock(), fault
-        until = min(deadline, start + FAILOVER)
-        while isinstance(reply, Fault) and reply.passing and (left := until - self.clock()) > 0:
-            yield Sleep(min(left, random.uniform(*RETRY)))
+        """Ask again until a server serves. Each time it is another attempt."""
+        start = self.clock()
+
+        def again() -> Flow[Any]:
+            nonlocal claim, start
             claim, start = claim.again(), self.clock()
-            reply = yield from ask(self._take(primitive, claim, -primitive.queue))
+            return served((yield from ask(self._take(primitive, claim, -primitive.queue))))
+
+        reply = yield from outlasting(self.clock, deadline, fault, again)
         return claim, start, reply
 
     def _patience(self, primitive: Primitive, refusal: Refusal) -> float:
