@@ -14,7 +14,7 @@ from django.core.exceptions import FieldError
 
 from .backends.looking import asked_one_by_one
 from .core.events import logger
-from .core.held import Held
+from .core.held import Held, Tenure
 from .core.history import Happened, Minute
 from .core.keys import glob_escape
 from .core.owner import Owner
@@ -127,13 +127,26 @@ def facts(node: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def age(owner: Owner) -> float | None:
-    """The seconds since this holder or waiter began, by its host's clock and ours; ``None`` when it did not say."""
+    """The seconds since this one asked, by its host's clock and ours; ``None`` when it did not say."""
     return max(0.0, time.time() - owner.since) if owner.since else None
 
 
-def renewed(held: Held) -> float | None:
-    """The seconds since the lease was granted or last renewed; ``None`` where its holder did not say for how long."""
-    return max(0.0, held.owner.ttl - held.ttl) if held.owner.ttl and held.ttl and len(held.holders) < 2 else None
+def tenures(held: Held) -> list[tuple[Owner, Tenure]]:
+    """Each holder, and how long it has had the lock: where the store doesn't know, since it asked for it."""
+    known = held.tenures or (Tenure(),) * len(held.holders)
+    return [(owner, _tenure(owner, tenure)) for owner, tenure in zip(held.holders, known, strict=True)]
+
+
+def tenure(held: Held) -> Tenure:
+    """The same of the first holder alone."""
+    return _tenure(held.owner, held.tenure)
+
+
+def _tenure(owner: Owner, tenure: Tenure) -> Tenure:
+    asked = age(owner)
+    # Of what is kept for a while after its release the store knows the end only: nobody had it before asking for it.
+    least = [each for each in (tenure.held, asked or None) if each is not None]
+    return tenure._replace(held=min(least, default=asked))
 
 
 def what_happened(event: Happened) -> str:
@@ -151,7 +164,7 @@ def what_happened(event: Happened) -> str:
 
 def as_dict(alias: str, held: Held) -> dict[str, Any]:
     """A lock as JSON knows it. Times are seconds, ``since`` is Unix time."""
-    owner = held.owner
+    owner, since = held.owner, tenure(held)
     return {
         "alias": alias,
         "name": held.name,
@@ -162,9 +175,11 @@ def as_dict(alias: str, held: Held) -> dict[str, Any]:
         "task": owner.task,
         "label": owner.label,
         **({"extra": dict(owner.extra)} if owner.extra else {}),
-        "since": owner.since or None,
-        "held": age(owner),
+        "since": None if since.held is None else time.time() - since.held,
+        "held": since.held,
         "ttl": held.ttl,
+        "renewals": since.renewals,
+        "renewed": since.renewed,
         "waiters": held.waiters,
         "nodes": list(held.nodes),
         "digest": held.digest,
@@ -179,8 +194,9 @@ _SORT: dict[str, Callable[[HeldLock], Any]] = {
     "alias": lambda row: row.alias,
     "kind": lambda row: row.held.kind,
     "holder": lambda row: str(row.held.owner),
-    "since": lambda row: row.held.owner.since,
+    "held": lambda row: tenure(row.held).held or 0.0,
     "ttl": lambda row: float("inf") if row.held.ttl is None else row.held.ttl,
+    "renewals": lambda row: row.held.tenure.renewals or 0,
     "waiters": lambda row: row.held.waiters,
     "nodes": lambda row: len(row.held.nodes),
 }

@@ -19,7 +19,7 @@ from django.urls.resolvers import URLPattern
 from ..errors import LockError
 from ..handler import locks
 from ..models import HeldLock, parse_pk
-from ..rows import Rows, age, explained, find, health, last_hour, views
+from ..rows import Rows, age, explained, find, health, last_hour, tenures, views
 from . import release
 from .columns import Columns, nodes_of
 from .filters import SCAN, AliasFilter, HostFilter, KindFilter, ScanFilter, TaskFilter
@@ -30,7 +30,7 @@ from .plots import Plot, plots
 class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
     """The stock list over `Rows`. ``max_locks`` and ``max_keys`` bound what one store is asked for, for one page."""
 
-    list_display = ["lock", "holder", "since", "left", "waiters"]
+    list_display = ["lock", "holder", "held_for", "left", "renewals", "waiters"]
     list_display_links = None
     list_filter = [AliasFilter, KindFilter, TaskFilter, HostFilter, ScanFilter]
     list_per_page = 100
@@ -128,7 +128,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             "row": row,
             "error": error,
             "facts": row and self.facts(row),
-            "holders": [(owner, age(owner)) for owner in row.held.holders] if row and len(row.held.holders) > 1 else [],
+            "holders": tenures(row.held) if row and len(row.held.holders) > 1 else [],
             "queue": [(owner, age(owner)) for owner in row.held.queue] if row else [],
             "views": views(pk),
             "plots": plots(minutes),

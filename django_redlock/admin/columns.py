@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote as urlquote
@@ -17,7 +18,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
 from ..handler import locks
-from ..rows import age, duration, renewed
+from ..rows import duration, tenure
 from ..templatetags.redlock import moment
 
 if TYPE_CHECKING:
@@ -78,28 +79,26 @@ class Columns:
             '<span>{} <span class="quiet">pid</span> {}</span><small>{}</small>', owner.host, owner.pid, rest
         )
 
-    @admin.display(description="held for", ordering="-since")
-    def since(self, row: HeldLock) -> SafeString | str:
-        return moment(row.held.owner.since) if row.held.owner.since else UNKNOWN
+    @admin.display(description="held for", ordering="held")
+    def held_for(self, row: HeldLock) -> SafeString | str:
+        seconds = tenure(row.held).held
+        return UNKNOWN if seconds is None else moment(time.time() - seconds)
 
     @admin.display(description="lease left", ordering="ttl")
     def left(self, row: HeldLock) -> SafeString:
-        """The lease as a bar, and when it was renewed."""
-        told = self.renewed(row)
-        return format_html("{}<small>{}</small>", self.lease(row), told) if told else self.lease(row)
+        """The lease as a bar, as wide as the lease that was asked for last, where that is known."""
+        left, known, usual = row.held.ttl, tenure(row.held), locks[row.alias].ttl
+        return bar(left, known.ttl or (usual if known.held is None else min(usual, (left or 0.0) + known.held)))
 
-    def lease(self, row: HeldLock) -> SafeString:
-        """As wide as the lease that was asked for, where the holder says so."""
-        left, owner = row.held.ttl, row.held.owner
-        passed, usual = age(owner), locks[row.alias].ttl
-        return bar(left, owner.ttl or (usual if passed is None else min(usual, (left or 0.0) + passed)))
-
-    def renewed(self, row: HeldLock) -> str:
-        """How long ago the lease was renewed, reckoned from its length and what is left of it; ``""``: unknown."""
-        ago, passed = renewed(row.held), age(row.held.owner)
-        if ago is None:
-            return ""
-        return "not renewed yet" if passed is not None and ago >= passed - 1 else f"renewed {duration(ago)} ago"
+    @admin.display(ordering="renewals")
+    def renewals(self, row: HeldLock) -> SafeString | str:
+        """How often the lease was renewed, and when last."""
+        known = row.held.tenure
+        if known.renewals is None or known.renewed is None:
+            return UNKNOWN
+        if not known.renewals:
+            return "0"
+        return format_html("{} <small>{} ago</small>", f"{known.renewals:,}", duration(known.renewed))
 
     @admin.display(ordering="waiters")
     def waiters(self, row: HeldLock) -> SafeString | str:
@@ -122,9 +121,10 @@ class Columns:
             ("Task", owner.task),
             ("Label", owner.label),
             *((str(key), self.detail(str(key), value)) for key, value in owner.extra.items()),
-            ("Held for", self.since(row)),
-            ("Lease left", self.lease(row)),
-            ("Lease", owner.ttl and ", ".join(filter(None, [duration(owner.ttl), self.renewed(row)]))),
+            ("Held for", self.held_for(row)),
+            ("Lease left", self.left(row)),
+            ("Lease", held.tenure.ttl and duration(held.tenure.ttl)),
+            ("Renewals", "" if held.tenure.renewals is None else self.renewals(row)),
             ("Nodes", format_html_join(", ", "{}", ((node,) for node in held.nodes))),
             ("Token", held.token_prefix and f"{held.token_prefix}…"),
         ]

@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from ..errors import LockError
 from ..handler import locks
 from ..models import HeldLock, parse_pk
-from ..rows import age, duration, explained, find
+from ..rows import duration, explained, find, tenure
 
 if TYPE_CHECKING:
     from . import HeldLockAdmin
@@ -44,7 +44,7 @@ def ask(model_admin: HeldLockAdmin, request: HttpRequest, pks: Iterable[str]) ->
             rows.append(row)
     if not rows:
         return HttpResponseRedirect(model_admin.list_url())
-    columns = model_admin.lock, model_admin.holder, model_admin.since
+    columns = model_admin.lock, model_admin.holder, model_admin.held_for
     shown = [(f"{row.held.digest}:{row.pk}", row, *(column(row) for column in columns)) for row in rows]
     return model_admin.page(request, "force_release", {"title": "Release by force?", "shown": shown})
 
@@ -81,7 +81,7 @@ def _release(request: HttpRequest, pk: str, digest: str) -> Outcome:
 
 def _log(request: HttpRequest, row: HeldLock) -> None:
     held = row.held
-    seconds = age(held.owner)
+    seconds = tenure(held).held
     how_long = f" for {duration(seconds)}" if seconds is not None else ""
     LogEntry.objects.log_actions(
         request.user.pk,  # type: ignore[arg-type]

@@ -78,28 +78,30 @@ class LocMemBackend(PlainBackend):
     def prolong(self, lease: Lease, ttl: float) -> Lease | None:
         now = self.clock()
         parts = self._parts(lease.claim)
-        if now >= lease.valid_until or not all(self._replace(part, now, now + ttl) for part in parts):
+        longer = {"expires": now + ttl, "renewed": now, "renewals": lease.renewals + 1}
+        if now >= lease.valid_until or not all(self._change(part, now, **longer) for part in parts):
             return None
         return lease.prolonged(now, ttl)
 
     def free(self, claim: Claim, keep: float = 0.0) -> bool:
         space, now = self._space, self.clock()
         ends, parts = now + max(keep, 0.0), self._parts(claim)
-        freed = [part for part in parts if self._replace(part, now, ends, part._replace(holder=b""))]
+        nobody_s = [part._replace(holder=b"") for part in parts]
+        freed = [part for part in nobody_s if self._change(part, now, expires=ends, claim=part)]
         with space.mutex:
             following = [space.next_in_line(part.name, now) for part in freed]
         for wake in following:
             wake()
         return len(freed) == len(parts)
 
-    def _replace(self, claim: Claim, now: float, expires: float, by: Claim | None = None) -> bool:
-        """Have what ``claim`` holds end at ``expires``; whether it holds anything."""
+    def _change(self, mine: Claim, now: float, **change: Any) -> bool:
+        """Change what ``mine`` holds; whether it holds anything."""
         space = self._space
         with space.mutex:
-            entries = space.live(claim.name, now)
+            entries = space.live(mine.name, now)
             for index, entry in enumerate(entries):
-                if entry.claim.token == claim.token:
-                    entries[index] = entry._replace(claim=by or entry.claim, expires=expires)
+                if entry.claim.token == mine.token:
+                    entries[index] = entry._replace(**change)
                     return True
         return False
 
@@ -125,6 +127,7 @@ class LocMemBackend(PlainBackend):
             token_prefix=prefix_of(entries[0].claim.token) if len(entries) == 1 else "",
             holders=holders,
             digests=tuple(entry.digest for entry in entries),
+            tenures=tuple(entry.tenure(now) for entry in entries),
         )
 
     def names(self) -> Iterable[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from ..core.held import Held, digest, sharing
+from ..core.held import Held, Tenure, digest, sharing
 from ..core.lease import Claim, Lease, Refusal
 from ..core.owner import Owner
 from ..core.primitives import MUTEX, Primitive
@@ -19,11 +19,14 @@ from .locmem_line import GONE, Lines
 
 
 class Entry(NamedTuple):
-    """Who holds a name, as what, and until when by the backend's clock."""
+    """Who holds a name, as what, and until when by the backend's clock; since when, and renewed when and how often."""
 
     claim: Claim
     expires: float
     primitive: Primitive
+    granted: float = 0.0
+    renewed: float = 0.0
+    renewals: int = 0
 
     @property
     def digest(self) -> str:
@@ -33,6 +36,9 @@ class Entry(NamedTuple):
     def owner(self) -> Owner:
         owner = Owner.parse(self.claim.owner)
         return sharing(owner, self.primitive.mode) if self.primitive.kind == "rwlock" else owner
+
+    def tenure(self, now: float) -> Tenure:
+        return Tenure(now - self.granted, self.renewals, now - self.renewed, self.expires - self.renewed)
 
 
 class Annex(Protocol):
@@ -85,7 +91,7 @@ class Space:
     def grant(self, primitive: Primitive, claim: Claim, now: float) -> Lease:
         """The lease on what nothing is in the way of."""
         kept = [entry for entry in self.live(claim.name, now) if entry.claim.token != claim.token]
-        self.held[claim.name] = [*kept, Entry(claim, now + claim.ttl, primitive)]
+        self.held[claim.name] = [*kept, Entry(claim, now + claim.ttl, primitive, now, now)]
         self.lines.leave(claim)
         self.fence = max(self.fence + 1, time.time_ns() // 1000)
         return Lease.granted(claim, now, self.fence)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..core.held import Held, read_held
-from ..core.keys import check_name, keys_for, name_of, scan_pattern
+from ..core.keys import check_name, keys_for, name_of, renewed_of, scan_pattern
 from ..core.replies import trouble
 from ..core.requests import Batch, Command, Fault, Flow, Run
 from ..core.scripts import Script, all_scripts, script
@@ -58,7 +58,8 @@ def find(
 
 
 def _describe(page: list[tuple[bytes, str]], node: int) -> Flow[list[Held]]:
-    replies = yield Batch([Run(_DESCRIBE, (key, key + b":waiters"), (b"0",), node) for key, _ in page], node)
+    runs = [Run(_DESCRIBE, (key, key + b":waiters", renewed_of(key)), (b"0",), node) for key, _ in page]
+    replies = yield Batch(runs, node)
     held = []
     for (_, name), reply in zip(page, replies, strict=True):
         if type(reply) is Fault:
@@ -74,7 +75,7 @@ def asked_one_by_one(name: str, backend: Any) -> Flow[list[tuple[str, Held | Non
     seen = []
     for index, node in enumerate(backend.nodes):
         start = time.perf_counter()
-        reply = yield Run(_DESCRIBE, (keys.lock, keys.waiters), (b"0",), index)
+        reply = yield Run(_DESCRIBE, (keys.lock, keys.waiters, keys.renewed), (b"0",), index)
         taken = time.perf_counter() - start
         failed = type(reply) is Fault
         seen.append(

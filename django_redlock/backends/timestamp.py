@@ -46,8 +46,9 @@ class Timestamp(Primitive):
             self.free(claim, node=node),
         )
 
-    def prolong(self, claim: Claim, ttl: float, node: int = 0) -> Run:
-        return Run(self.extend, (claim.keys.lock, claim.keys.fence), (claim.token, millis(ttl), *self.form), node)
+    def prolong(self, claim: Claim, ttl: float, tenure: bytes = b"", node: int = 0) -> Run:
+        args = claim.token, millis(ttl), *self.form, tenure
+        return Run(self.extend, (claim.keys.lock, claim.keys.fence), args, node)
 
     def free(self, claim: Claim, keep: float = 0.0, node: int = 0) -> Run:
         lock, waiters, wake, holder = claim.keys

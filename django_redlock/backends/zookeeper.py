@@ -182,7 +182,8 @@ class ZooKeeperBackend(PlainBackend):
         contender = self._line.get(lease.claim.token)
         if contender is None or contender.path is None or start >= lease.valid_until:
             return None
-        return contender, session.send("set", contender.path, data_of(lease.claim, ttl)) if session.connected else None
+        data = data_of(lease.claim, ttl, lease.renewals + 1, start - lease.since)
+        return contender, session.send("set", contender.path, data) if session.connected else None
 
     def _prolonged(
         self, session: Session, lease: Lease, ttl: float, sent: tuple[Contender, Any], start: float, until: float
@@ -198,7 +199,7 @@ class ZooKeeperBackend(PlainBackend):
         except Trouble as error:
             return Fault(self._unavailable(lease.claim.name, error), where=self.hosts)
         self._line.until(contender, start + ttl)
-        return self._recipe.lease(contender, start, ttl, lease.since)
+        return self._recipe.lease(contender, start, ttl, lease.since, lease.renewals + 1)
 
     def free(self, claim: Claim, keep: float = 0.0) -> bool:
         contender = self._line.get(claim.token) if keep > 0 else self._line.leave(claim.token)
@@ -237,8 +238,8 @@ class ZooKeeperBackend(PlainBackend):
                     standing.append((child, *read(*session.answer(each, until))))
         if not standing:
             return None
-        holder, left, owner = standing[0]
-        queue = tuple(Owner.parse(text) for _, _, text in standing[1:])
+        holder, left, owner, tenure = standing[0]
+        queue = tuple(Owner.parse(text) for _, _, text, _ in standing[1:])
         return Held(
             name,
             "mutex",
@@ -248,6 +249,7 @@ class ZooKeeperBackend(PlainBackend):
             digest=holder.rpartition("-")[0],
             queue=queue,
             holders=(Owner.parse(owner),),
+            tenures=(tenure,),
         )
 
     def names(self) -> Iterable[str]:

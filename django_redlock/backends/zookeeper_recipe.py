@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ..core import lease as _lease
-from ..core.held import digest
+from ..core.held import Tenure, digest
 from ..core.lease import Claim, Lease, Refusal, valid_until
 from .zookeeper_line import Contender, Line
 from .zookeeper_session import Gone, Session, Trouble, Unanswered
@@ -118,18 +118,18 @@ class Recipe:
         self._line.until(contender, contender.written + claim.ttl)
         return self.lease(contender, contender.written, claim.ttl, contender.written)
 
-    def lease(self, contender: Contender, start: float, ttl: float, since: float) -> Lease:
+    def lease(self, contender: Contender, start: float, ttl: float, since: float, renewals: int = 0) -> Lease:
         """What a write that was sent at ``start`` and confirmed is good for."""
         ttl = min(ttl, self._connect().timeout * TRUST)
         end = valid_until(start, ttl)
-        return Lease(contender.claim, ttl, end, contender.fencing_token, since, _lease.generation)
+        return Lease(contender.claim, ttl, end, contender.fencing_token, since, _lease.generation, renewals=renewals)
 
     def _refusal(self, name: str, holder: str, until: float) -> Refusal:
         try:
             data, stat = self.ask("get", f"{self.path(name)}/{holder}", until=until)
         except Gone:
             return Refusal(0.0)
-        left, owner = read(data, stat)
+        left, owner, _ = read(data, stat)
         return Refusal(math.inf if left is None else left, owner.decode(errors="replace"))
 
     def give_up(self, claim: Claim) -> None:
@@ -163,16 +163,19 @@ def _number(child: str) -> int:
     return int(child.rpartition("-")[2])
 
 
-def data_of(claim: Claim, ttl: float) -> bytes:
-    """What stands in a znode: the lease in seconds from its last modification, and the owner as JSON."""
-    return b"%.3f %b" % (ttl, claim.owner)
+def data_of(claim: Claim, ttl: float, renewals: int = 0, held: float = 0.0) -> bytes:
+    """What stands in a znode: the lease in seconds from its last modification, how often it had been renewed and how
+    long held by then, and the owner as JSON.
+    """
+    return b"%.3f/%d/%.3f %b" % (ttl, renewals, held, claim.owner)
 
 
-def read(data: bytes, stat: Any) -> tuple[float | None, bytes]:
-    """Seconds of lease left, as far as the clocks here and there agree, and the owner."""
-    ttl, _, owner = data.partition(b" ")
+def read(data: bytes, stat: Any) -> tuple[float | None, bytes, Tenure]:
+    """Seconds of lease left, as far as the clocks here and there agree, the owner, and how long it has held."""
+    head, _, owner = data.partition(b" ")
     try:
-        lease = float(ttl)
+        lease, renewals, held = map(float, head.split(b"/"))
     except ValueError:
-        return None, data
-    return min(lease, max(0.0, stat.mtime / 1000 + lease - time.time())), owner
+        return None, data, Tenure()
+    left = min(lease, max(0.0, stat.mtime / 1000 + lease - time.time()))
+    return left, owner, Tenure.reckoned(left, lease, int(renewals), held)

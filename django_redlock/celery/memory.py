@@ -35,11 +35,12 @@ class Entry(NamedTuple):
     following: bytes
     life: int
     owner: bytes
+    tenure: bytes = b""
 
     @property
     def written(self) -> bytes:
         """As a script would write it."""
-        return b" ".join(b"%d" % part if isinstance(part, int) else part for part in self)
+        return b" ".join(b"%d" % part if isinstance(part, int) else part for part in self[:-1])
 
     def counts(self, states: bytes, now: int) -> bool:
         """Whether it is in one of these states. One that runs and has a next sending is queued too."""
@@ -87,8 +88,10 @@ class Space:
         with self.changed:
             entries = self.entries(key, millis)
         value = [word for task, entry in entries.items() for word in (task, entry.written)]
+        renewed = [word for entry in entries.values() if entry.tenure for word in (entry.token, entry.tenure)]
         left = max((max(entry.due, entry.life) for entry in entries.values()), default=0) - millis
-        return read_held(name, [b"hash", value, left, 0, _digest(entries).encode()]) if entries else None
+        reply = [b"hash", value, left, 0, _digest(entries).encode(), millis, renewed]
+        return read_held(name, reply) if entries else None
 
     def evict(self, key: bytes, now: float, digest: str) -> bool:
         """Forget a record, with ``digest`` only if it is still of these tasks; whether there was one."""
@@ -157,7 +160,7 @@ def _start(space: Space, now: int, keys: Words, args: Words) -> Any:
 def _extend(space: Space, now: int, keys: Words, args: Words) -> Any:
     for task, entry in space.entries(keys[0], now).items():
         if entry.token == args[0]:
-            space.put(keys[0], task, entry._replace(due=now + int(args[1])))
+            space.put(keys[0], task, entry._replace(due=now + int(args[1]), tenure=args[2]))
             return 1
     return 0
 

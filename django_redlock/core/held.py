@@ -6,18 +6,47 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha1
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from .keys import is_stripe
 from .lease import Claim, Lease
 from .owner import Owner
 
 # A task's record: state, run token, sending, end in ms, next sending, its end in ms, owner (as in task_submit.lua).
-_TASK = re.compile(rb"([a-z]+) \S+ \S+ \d+ \S+ \d+ (.*)", re.DOTALL)
+_TASK = re.compile(rb"([a-z]+) (\S+) \S+ (\d+) \S+ \d+ (.*)", re.DOTALL)
 
 # A share: kind, end in ms, of a rwlock the mode, holder (as in shared_acquire.lua and rw_acquire.lua).
-_SHARE = re.compile(rb"([a-z]+)@\d+ (?:([rw]) )?.*", re.DOTALL)
+_SHARE = re.compile(rb"([a-z]+)@(\d+) (?:([rw]) )?.*", re.DOTALL)
 _MODES = {"r": "read", "w": "write"}
+
+
+class Tenure(NamedTuple):
+    """How long a holder has had a lock. ``None`` where the store does not know.
+
+    ``held`` and ``renewed``: the seconds since it was granted, and since its lease was, or was last renewed; by the
+    store's clock. ``renewals``: how often. ``ttl``: the lease that it asked for last, in seconds.
+    """
+
+    held: float | None = None
+    renewals: int | None = None
+    renewed: float | None = None
+    ttl: float = 0.0
+
+    @classmethod
+    def reckoned(cls, left: float | None, ttl: float, renewals: int = 0, held: float = 0.0) -> Self:
+        """From what is left of a lease of ``ttl`` seconds, and how long it had been held when that lease began."""
+        if left is None or not ttl:
+            return cls()
+        passed = max(0.0, ttl - left)
+        return cls(held + passed, renewals, passed, ttl)
+
+
+class _Holder(NamedTuple):
+    """One of those in a lock's value. ``ends``: when, in ms of the server's clock, if not together with the key."""
+
+    owner: Owner
+    token: bytes
+    ends: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +56,7 @@ class Held:
     ``nodes`` names the nodes on which it is held. ``digest`` identifies this holding without giving away its token:
     hand it to ``force_release`` to release the lock only if it has not changed hands since. ``queue`` lists the
     waiters. ``token_prefix`` is enough of the token to find it in a log, and too little to use it. Where several may
-    hold it, ``holders`` has them all, and ``owner`` is the first of them.
+    hold it, ``holders`` has them all, and ``owner`` is the first of them; ``tenures`` tells of each how long.
     """
 
     name: str
@@ -41,6 +70,12 @@ class Held:
     token_prefix: str = ""
     holders: tuple[Owner, ...] = field(default=(), repr=False)
     digests: tuple[str, ...] = field(default=(), repr=False)  # one for each of the holders
+    tenures: tuple[Tenure, ...] = field(default=(), repr=False)  # likewise
+
+    @property
+    def tenure(self) -> Tenure:
+        """How long the first of the holders has had it."""
+        return self.tenures[0] if self.tenures else Tenure()
 
     def is_of(self, lease: Lease) -> bool:
         """Whether this is that holding, or it is one of them."""
@@ -79,30 +114,44 @@ def sharing(owner: Owner, mode: str) -> Owner:
     return replace(owner, extra={"mode": _MODES.get(mode, mode), **owner.extra})
 
 
-def _mutex(value: bytes) -> tuple[str, tuple[Owner, ...]]:
-    return "mutex", (Owner.parse(split_value(value)[1]),)
+def _mutex(value: bytes) -> tuple[str, list[_Holder]]:
+    token, owner = split_value(value)
+    return "mutex", [_Holder(Owner.parse(owner), token)]
 
 
-def _fields(value: Sequence[bytes]) -> tuple[str, tuple[Owner, ...]]:
+def _fields(value: Sequence[bytes]) -> tuple[str, list[_Holder]]:
     names, records = value[::2], value[1::2]
     tasks = [found for record in records if (found := _TASK.fullmatch(record))]
     if tasks:
-        owners = ((Owner.parse(task[2]), task[1].decode()) for task in tasks)
-        holders = [replace(owner, extra={"state": state, **owner.extra}) for owner, state in owners]
-        return "task", tuple(sorted(holders, key=lambda owner: (owner.extra["state"] != "running", owner.since)))
+        return "task", sorted(map(_task, tasks), key=_running_first)
     shares = [found for record in records if (found := _SHARE.fullmatch(record))]
     kind = shares[0][1].decode() if shares else ""
-    known = tuple(Owner.parse(split_value(name)[1]) for name in names)
+    known = [split_value(name) for name in names]
+    ends = [int(share[2]) for share in shares] if len(shares) == len(known) else [None] * len(known)
+    holders = [_Holder(Owner.parse(owner), token, end) for (token, owner), end in zip(known, ends, strict=True)]
     if kind == "rwlock":
-        known = tuple(sharing(owner, share[2].decode()) for owner, share in zip(known, shares, strict=False))
-    return kind, known
+        modes = [share[3].decode() for share in shares]
+        holders = [each._replace(owner=sharing(each.owner, mode)) for each, mode in zip(holders, modes, strict=False)]
+    return kind, holders
 
 
-def _unknown(_value: bytes) -> tuple[str, tuple[Owner, ...]]:
-    return "", ()
+def _running_first(holder: _Holder) -> Any:
+    return holder.owner.extra["state"] != "running", holder.owner.since
 
 
-_READERS: dict[bytes, Callable[[Any], tuple[str, tuple[Owner, ...]]]] = {
+def _task(found: re.Match[bytes]) -> _Holder:
+    state, token, due, text = found.groups()
+    owner = Owner.parse(text)
+    if state != b"running":
+        owner = replace(owner, ttl=0.0)  # what it says is the lease of the body that ran
+    return _Holder(replace(owner, extra={"state": state.decode(), **owner.extra}), token, int(due))
+
+
+def _unknown(_value: bytes) -> tuple[str, list[_Holder]]:
+    return "", []
+
+
+_READERS: dict[bytes, Callable[[Any], tuple[str, list[_Holder]]]] = {
     b"string": _mutex,
     b"hash": _fields,
 }
@@ -110,22 +159,37 @@ _READERS: dict[bytes, Callable[[Any], tuple[str, tuple[Owner, ...]]]] = {
 
 def read_held(name: str, reply: Sequence[Any], node: str = "") -> Held:
     """The reply of ``describe.lua``."""
-    kind, value, left, waiters, digest = reply[:5]
+    kind, value, left, waiters, digest, now, renewed, *more = reply
+    ttl = None if left == -1 else max(0, left) / 1000
     token = split_value(value)[0] if kind == b"string" else b""
     what, holders = _READERS.get(kind, _unknown)(value)
-    queue = tuple(Owner.parse(split_value(entry)[1]) for entry in reply[5]) if len(reply) > 5 else ()
+    owners = tuple(each.owner for each in holders)
+    told = dict(zip(renewed[::2], renewed[1::2], strict=True))
+    queue = tuple(Owner.parse(split_value(entry)[1]) for entry in more[0]) if more else ()
     if what == "mutex":
-        what = kind_of_mutex(name, holders[0])
+        what = kind_of_mutex(name, owners[0])
     return Held(
         name=name,
         kind=what or kind.decode(),
-        owner=holders[0] if holders else Owner(),
-        ttl=None if left == -1 else max(0, left) / 1000,
+        owner=owners[0] if owners else Owner(),
+        ttl=ttl,
         waiters=waiters,
         nodes=(node,) if node else (),
         digest=digest.decode(),
         queue=queue,
         token_prefix=prefix_of(token),
-        holders=holders,
+        holders=owners,
         digests=tuple(map(_sha1, value[::2])) if kind == b"hash" and what != "task" else (),
+        tenures=tuple(
+            _tenure(told.get(each.token, b""), ttl if each.ends is None else (each.ends - now) / 1000, each.owner.ttl)
+            for each in holders
+        ),
     )
+
+
+def _tenure(told: bytes, left: float | None, ttl: float) -> Tenure:
+    """``told``: what it said when it last renewed, as `Lease.tenure` has it; ``ttl``: the lease that it began with."""
+    if not told:
+        return Tenure.reckoned(left, ttl)
+    renewals, held, last = map(int, told.split())
+    return Tenure.reckoned(left, last / 1000, renewals, held / 1000)

@@ -25,6 +25,11 @@ class Keys(NamedTuple):
     wake: bytes  # list: one element is one wake-up, taken with BLPOP
     fence: bytes  # string: the last fencing token
 
+    @property
+    def renewed(self) -> bytes:
+        """Hash: token -> how often its holder has renewed, as ``mutex_extend.lua`` has it, from the first time on."""
+        return renewed_of(self.lock)
+
     def wake_of(self, family: bytes) -> bytes:
         """The wake-up list of one waiter alone, as `line.lua` has it."""
         return self.wake + b":" + family
@@ -60,6 +65,11 @@ def keys_for(prefix: bytes, name: bytes) -> Keys:
     """The keys of the lock ``name`` under ``prefix``."""
     lock = b"%b:{%b}" % (prefix, name)
     return Keys(lock, lock + b":waiters", lock + b":wake", lock + b":fence")
+
+
+def renewed_of(lock: bytes) -> bytes:
+    """`Keys.renewed`, of the key of a lock."""
+    return lock + b":renewed"
 
 
 def hash_tag(key: bytes) -> bytes:

@@ -89,6 +89,7 @@ class Lease(NamedTuple):
     generation: int
     nodes: tuple[int, ...] = ()  # of a quorum: those that have answered, so that no acquire is under way to them
     own: Claim | None = None  # of one that was handed on: the holder's own, of which the store doesn't know yet
+    renewals: int = 0
 
     @property
     def mine(self) -> Claim:
@@ -102,12 +103,16 @@ class Lease(NamedTuple):
 
     def handed_on(self, claim: Claim, now: float) -> Lease:
         """The same lease for the next. Its number is below that of any later grant, which takes more than a µs."""
-        return self._replace(own=claim, since=now, fencing_token=self.fencing_token + 1)
+        return self._replace(own=claim, since=now, fencing_token=self.fencing_token + 1, renewals=0)
 
     def prolonged(self, start: float, ttl: float) -> Lease:
         """The lease after it was extended to ``ttl`` seconds, which was asked for at ``start``."""
         claim = self.claim if self.own is None else self.claim._replace(owner=self.own.owner)
-        return self._replace(claim=claim, ttl=ttl, valid_until=valid_until(start, ttl))
+        return self._replace(claim=claim, ttl=ttl, valid_until=valid_until(start, ttl), renewals=self.renewals + 1)
+
+    def tenure(self, start: float, ttl: float) -> bytes:
+        """What the store is told with a renewal, for onlookers: which one it is, ms since the grant, ttl in ms."""
+        return b"%d %d %b" % (self.renewals + 1, max(0.0, start - self.since) * 1000, millis(ttl))
 
 
 class Refusal(NamedTuple):

@@ -51,9 +51,10 @@ class Primitive(NamedTuple):
             self.free(claim, node=node),
         )
 
-    def prolong(self, claim: Claim, ttl: float, node: int = 0) -> Run:
-        """Replace the rest of the lease by ``ttl``."""
-        return Run(self.extend, (claim.keys.lock, claim.keys.fence), (claim.token, millis(ttl)), node)
+    def prolong(self, claim: Claim, ttl: float, tenure: bytes = b"", node: int = 0) -> Run:
+        """Replace the rest of the lease by ``ttl``. ``tenure``: `Lease.tenure`."""
+        keys = claim.keys
+        return Run(self.extend, (keys.lock, keys.fence, keys.renewed), (claim.token, millis(ttl), tenure), node)
 
     def free(self, claim: Claim, keep: float = 0.0, node: int = 0) -> Run:
         """Give the lock back, ``keep`` seconds from now."""

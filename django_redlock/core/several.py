@@ -47,8 +47,9 @@ class Together(Primitive):
     def take(self, claim: Claim, wait: int = 0, node: int = 0) -> Run:
         return _run(super().take(claim, wait, node), claim.places, tuple)
 
-    def prolong(self, claim: Claim, ttl: float, node: int = 0) -> Run:
-        return _run(super().prolong(claim, ttl, node), claim.places, lambda keys: (keys.lock, keys.fence))
+    def prolong(self, claim: Claim, ttl: float, tenure: bytes = b"", node: int = 0) -> Run:
+        run = super().prolong(claim, ttl, tenure, node)
+        return _run(run, claim.places, lambda keys: (keys.lock, keys.fence, keys.renewed))
 
     def free(self, claim: Claim, keep: float = 0.0, node: int = 0) -> Run:
         return _free(super().free(claim, keep, node), claim)

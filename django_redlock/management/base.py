@@ -13,9 +13,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ..core.held import Held
 from ..handler import locks
-from ..rows import age, duration
+from ..rows import duration, tenure
 
-COLUMNS = ("STORE", "NAME", "KIND", "HOLDER", "HELD FOR", "LEFT", "WAITERS", "NODES")
+COLUMNS = ("STORE", "NAME", "KIND", "HOLDER", "HELD FOR", "LEFT", "RENEWALS", "WAITERS", "NODES")
 
 
 class StoreCommand(BaseCommand):
@@ -80,7 +80,8 @@ def printable(value: Any) -> str:
 
 def cells(alias: str, held: Held) -> list[Any]:
     """A lock as a line of a table with `COLUMNS`."""
-    since = age(held.owner)
+    known = tenure(held)
     left = "no end" if held.ttl is None else f"{held.ttl:.1f} s"
-    for_long = "unknown" if since is None else duration(since)
-    return [alias, held.name, held.kind, held.owner, for_long, left, held.waiters, len(held.nodes) or 1]
+    for_long = "unknown" if known.held is None else duration(known.held)
+    renewals = "unknown" if known.renewals is None else known.renewals
+    return [alias, held.name, held.kind, held.owner, for_long, left, renewals, held.waiters, len(held.nodes) or 1]

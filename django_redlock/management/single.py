@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from django.core.management.base import BaseCommand, CommandError
 
 from ..core.owner import Owner
-from ..errors import LockNotAcquired, LockUnavailable
-from ..handler import DEFAULT_ALIAS, lock
-from ..rows import age, duration
+from ..errors import LockError, LockNotAcquired, LockUnavailable
+from ..handler import DEFAULT_ALIAS, lock, locks
+from ..rows import age, duration, tenure
 
 ALREADY_RUNNING, STORE_DOWN = 75, 69  # EX_TEMPFAIL and EX_UNAVAILABLE of sysexits.h, as redlock_run has them
 
@@ -42,15 +42,22 @@ class SingleInstanceCommand(BaseCommand):
             try:
                 holding.enter_context(self.lock)
             except LockNotAcquired as error:
-                raise CommandError(already_running(Owner.parse(error.holder)), returncode=ALREADY_RUNNING) from error
+                raise CommandError(self._already_running(error), returncode=ALREADY_RUNNING) from error
             except LockUnavailable as error:
                 raise CommandError(str(error), returncode=STORE_DOWN) from error
             result: str | None = super().execute(*args, **options)
         return result
 
+    def _already_running(self, error: LockNotAcquired) -> str:
+        try:
+            held = locks[self.lock_using].describe(error.name)
+        except LockError:
+            held = None
+        return already_running(held.owner, tenure(held).held) if held else already_running(Owner.parse(error.holder))
 
-def already_running(owner: Owner) -> str:
+
+def already_running(owner: Owner, passed: float | None = None) -> str:
     """``already running on host X, pid Y, for 3 min``, as far as it is known."""
     where = f" on host {owner.host}, pid {owner.pid}" if owner.host else ""
-    passed = age(owner)
+    passed = age(owner) if passed is None else passed
     return f"already running{where}{f', for {duration(passed)}' if passed is not None else ''}"

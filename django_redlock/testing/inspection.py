@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 import pytest
@@ -88,6 +89,24 @@ class InspectionCases(Fixtures):
             assert [owner.label for owner in row.queue] == ["waiter"]
         assert waiting.result(PATIENCE)
         assert eventually(lambda: (row := client.describe(name)) and row.owner.label == "waiter" and row.waiters == 0)
+
+    def test_tenure(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
+        """Of a holder is told how often it has renewed, and how long it has held: the time that it waited is not."""
+        ttl, late = 10 * self.short, 5 * self.short  # it waits for two renewals: longer than what may pass unnoticed
+        with client.lock(name, ttl=ttl):
+            waiting = spawn(other.lock(name, ttl=20).acquire, True, PATIENCE)
+            until_someone_waits(client, name)
+            assert eventually(lambda: (row := other.describe(name)) and (row.tenure.renewals or 0) >= 2)
+            (holder,) = other.held(glob_escape(name))
+            released = time.monotonic()
+        assert (holder.tenure.held or 0) > (holder.tenure.renewed or 0)
+        assert holder.tenure.ttl == pytest.approx(ttl)
+        assert waiting.result(PATIENCE)
+        (holder,) = other.held(glob_escape(name))
+        assert holder.tenure.renewals == 0
+        assert holder.tenure.ttl == pytest.approx(20)
+        assert holder.tenure.held is not None
+        assert holder.tenure.held <= time.monotonic() - released + late
 
     @pytest.mark.parametrize(("pattern", "found"), PATTERNS)
     def test_patterns(self, client: Client, name: str, pattern: str, found: str) -> None:

@@ -57,7 +57,7 @@ def test_sorting(client, stores, operator):
     """A click on a column's head sorts by it."""
     backend = stores["default"]
     with backend.lock("long", ttl=60), backend.lock("brief", ttl=5), backend.lock("middle", ttl=30):
-        column = ["checkbox", "lock", "holder", "since", "left"].index("left")
+        column = ["checkbox", "lock", "holder", "held_for", "left"].index("left")
         assert names_in(client.get(LIST, {"o": str(column)})) == ["brief", "middle", "long"]
         assert names_in(client.get(LIST, {"o": f"-{column}"})) == ["long", "middle", "brief"]
         assert names_in(client.get(LIST, {"o": "3"})) == ["middle", "brief", "long"], "held for: the youngest first"

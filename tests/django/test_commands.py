@@ -159,9 +159,12 @@ def test_release_dry_run(held):
     assert held() == ["invoice", "stock:1", "stock:2"]
 
 
-def test_release_older_than(stores, held):
-    """--older-than leaves alone what was taken later, or does not say when."""
-    with stores["default"].lock("old", owner={"since": 1.0}), stores["default"].lock("unknown", owner={"since": 0.0}):
+def test_release_older_than(stores, held, redis_server):
+    """--older-than leaves alone what was taken later, whenever it was asked for, or doesn't say when."""
+    backend, waited = stores["default"], {"since": 1.0}
+    with backend.lock("old", owner=waited) as lock, backend.lock("new", owner=waited), redis_server.client() as redis:
+        redis.hset("redlock:{old}:renewed", lock.token, "240 7200000 30000")
+        redis.set("redlock:{unknown}", "theirs", px=30_000)
         done = Done("redlock_release", "*", "--older-than", "3600", "--dry-run", "--format", "json")
     assert [row["name"] for row in done.json] == ["old"]
 

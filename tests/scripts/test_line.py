@@ -332,14 +332,14 @@ def test_put_back_both(rw):
 
 
 def test_release(rw, release, dump, call, keys):
-    """A share is given back, once; with the last of them nothing is left. One that has ended was lost."""
+    """A share is given back, once; with the last of them the lock is gone. One that has ended was lost."""
     rw("r", TOKEN)
     rw("r", OTHER)
     assert release("rw_release", TOKEN) == 1
     assert release("rw_release", TOKEN) == 0
-    assert call("shared_extend", (keys.lock, keys.fence), OTHER, 60_000) == 1
+    assert call("shared_extend", (keys.lock, keys.fence, keys.renewed), OTHER, 60_000, "1 0 60000") == 1
     assert release("rw_release", OTHER[:24]) == 1
-    assert dump() == {}
+    assert set(dump()) == {keys.renewed}
 
 
 def test_keep(redis, rw, release, woken, keys):

@@ -10,8 +10,8 @@ DAY = 86_400_000
 
 @pytest.fixture
 def extend(call, keys):
-    """`extend(ttl)`"""
-    return lambda ttl: call("mutex_extend", (keys.lock, keys.fence), TOKEN, ttl)
+    """`extend(ttl, tenure)`"""
+    return lambda ttl, tenure="1 0 0": call("mutex_extend", (keys.lock, keys.fence, keys.renewed), TOKEN, ttl, tenure)
 
 
 @pytest.fixture
@@ -26,7 +26,27 @@ def test_extend(redis, extend, keys, dump, ttl):
     redis.set(keys.lock, VALUE, px=10_000)
     assert extend(ttl) == 1
     assert ttl - 1_000 < redis.pttl(keys.lock) <= ttl
-    assert dump() == {keys.lock: VALUE}
+    assert dump() == {keys.lock: VALUE, keys.renewed: {TOKEN: b"1 0 0"}}
+
+
+def test_extend_says_how_often(redis, extend, keys):
+    """What the holder says of its renewals is kept for as long as the lease; what was said of holders before is not."""
+    redis.set(keys.lock, VALUE, px=10_000)
+    redis.hset(keys.renewed, OTHER, "7 1 1")
+    extend(20_000, "1 5000 20000")
+    extend(20_000, "2 9000 20000")
+    assert redis.hgetall(keys.renewed) == {TOKEN: b"2 9000 20000"}
+    assert 19_000 < redis.pttl(keys.renewed) <= 20_000
+
+
+@pytest.mark.parametrize("extend_again", [1, 2])
+def test_extend_whatever_is_in_the_way_of_that(redis, extend, keys, extend_again):
+    """Who can't say so is renewed all the same."""
+    redis.set(keys.lock, VALUE, px=10_000)
+    redis.set(keys.renewed, "what is this")
+    for _ in range(extend_again):
+        assert extend(20_000) == 1
+    assert redis.pttl(keys.lock) > 10_000
 
 
 def test_extend_keeps_the_fence(redis, extend, keys):
@@ -115,4 +135,4 @@ def test_out_of_memory(redis, extend, release, keys, dump):
         assert release() == 1
     finally:
         redis.config_set("maxmemory", "0")
-    assert dump() == {keys.waiters: [b"waits"], keys.wake: [b"1"]}
+    assert dump() == {keys.waiters: [b"waits"], keys.wake: [b"1"], keys.renewed: {TOKEN: b"1 0 0"}}

@@ -1,5 +1,6 @@
 """describe.lua and force_release.lua"""
 
+import time
 from hashlib import sha1
 
 import pytest
@@ -25,7 +26,7 @@ def kind(request, redis, keys):
 @pytest.fixture
 def describe(call, keys):
     """`describe(queue)`"""
-    return lambda queue=0: call("describe", (keys.lock, keys.waiters), queue)
+    return lambda queue=0: call("describe", (keys.lock, keys.waiters, keys.renewed), queue)
 
 
 @pytest.fixture
@@ -43,8 +44,9 @@ def test_describe_nothing(describe, dump):
 def test_describe(kind, describe, dump):
     """Type, value, lease left, no waiters, and a digest of who holds it; nothing changes."""
     before = dump()
-    type_, value, left, waiters, digest = describe()
-    assert (type_.decode(), value, waiters) == (kind, VALUES[kind], 0)
+    type_, value, left, waiters, digest, now, renewed = describe()
+    assert (type_.decode(), value, waiters, renewed) == (kind, VALUES[kind], 0, [])
+    assert abs(now / 1000 - time.time()) < 60
     assert 0 < left <= 9_000
     assert digest.decode() == sha1(HOLDERS[kind], usedforsecurity=False).hexdigest()
     assert dump() == before
@@ -60,9 +62,9 @@ def test_describe_waiters(kind, redis, describe, keys):
     """Only those count that have not lapsed; their entries come on demand, those who lapse first come first."""
     now = redis.time()[0] * 1000
     redis.zadd(keys.waiters, {b"lapsed": now - 1000, b"second": now + 60_000, b"first": now + 50_000})
-    assert describe()[3:4] == [2]
-    assert len(describe()) == 5
-    assert describe(1)[5] == [b"first", b"second"]
+    assert describe()[3] == 2
+    assert len(describe()) == 7
+    assert describe(1)[7] == [b"first", b"second"]
     assert redis.zcard(keys.waiters) == 3
 
 

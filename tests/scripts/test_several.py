@@ -50,7 +50,7 @@ def release(run, places):
 def extend(run, places):
     """`extend(ttl, token)`"""
     return lambda ttl, token=TOKEN: run(
-        "several_extend", [(each.lock, each.fence) for each in places], token, ttl, len(places)
+        "several_extend", [(each.lock, each.fence, each.renewed) for each in places], token, ttl, "1 0 0", len(places)
     )
 
 

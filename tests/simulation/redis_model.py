@@ -172,6 +172,9 @@ class Model:
     def _hgetall(self, key: str) -> Any:
         return _lua.table_from([text for pair in (self._typed(key, Hash) or {}).items() for text in pair])
 
+    def _hkeys(self, key: str) -> Any:
+        return _lua.table_from(list(self._typed(key, Hash) or {}))
+
     def _hset(self, key: str, field: str, value: str) -> int:
         fields = self._typed(key, Hash)
         if fields is None:

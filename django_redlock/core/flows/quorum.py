@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...errors import LockError
 from ..guard import Guard, served
-from ..held import Held, read_held
+from ..held import Held, Tenure, read_held
 from ..keys import Keys
-from ..lease import Claim, Lease, Refusal, valid_until
+from ..lease import Claim, Lease, Refusal
 from ..primitives import Primitive
 from ..pulse import Moment, pulse
 from ..replies import Quarantined, misused, outcome_of, trouble, unavailable
@@ -156,7 +156,8 @@ class Quorum(NamedTuple):
         """The same for many, in one pipeline for each node; a `Fault` where too few nodes could be asked."""
         start, everyone = self.clock(), range(self.nodes)
         due = [(lease, ttl) for lease, ttl in leases if start < lease.valid_until]
-        asks = [Batch([primitive.prolong(lease.claim, ttl, node) for lease, ttl in due], node) for node in everyone]
+        runs = [primitive.prolong(lease.claim, ttl, lease.tenure(start, ttl)) for lease, ttl in due]
+        asks = [Batch([run.at(node) for run in runs], node) for node in everyone]
         answers = (yield Together(asks, _all, b"")) if due else []
         outcomes: dict[bytes, Lease | Fault | None] = {}
         for index, (lease, ttl) in enumerate(due):
@@ -176,7 +177,7 @@ class Quorum(NamedTuple):
         elif absent and self.guard:
             kept += yield from self._reseed(primitive, lease, ttl, self.guard, absent)
         if kept >= need:
-            return lease._replace(ttl=ttl, valid_until=valid_until(start, ttl))
+            return lease.prolonged(start, ttl)
         faults = {f"node {node}": reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
         if kept + len(faults) >= need:
             return Fault(_no_quorum(lease.claim.name, faults, self.nodes))
@@ -204,7 +205,7 @@ class Quorum(NamedTuple):
 
     def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
         """Who holds the lock on most nodes, and on which. Raises ``LockUnavailable`` when too few could be asked."""
-        asks = self._everywhere(Run(_DESCRIBE, (keys.lock, keys.waiters), (b"1" if queue else b"0",)))
+        asks = self._everywhere(Run(_DESCRIBE, (keys.lock, keys.waiters, keys.renewed), (b"1" if queue else b"0",)))
         replies = yield Together(asks, _all, b"")
         faults = {f"node {node}": reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
         if len(faults) > self.nodes - votes_needed(self.nodes):
@@ -226,7 +227,8 @@ def merged(found: Sequence[Held]) -> Held | None:
     digest = Counter(each.digest for each in found).most_common(1)[0][0]
     same = [each for each in found if each.digest == digest]
     nodes = tuple(node for each in same for node in each.nodes)
-    return replace(same[0], nodes=nodes, waiters=max(each.waiters for each in found))
+    tenures = max((each.tenures for each in same), key=_length)
+    return replace(same[0], nodes=nodes, waiters=max(each.waiters for each in found), tenures=tenures)
 
 
 def _merged_shares(found: Sequence[Held]) -> Held:
@@ -234,12 +236,22 @@ def _merged_shares(found: Sequence[Held]) -> Held:
     known = Counter(digest for each in found for digest in each.digests)
     enough = min(len(found) / 2, max(known.values()))
     owners = {digest: owner for each in found for digest, owner in zip(each.digests, each.holders, strict=True)}
+    tenures: defaultdict[str, list[Tenure]] = defaultdict(list)
+    for each in found:
+        for digest, tenure in zip(each.digests, each.tenures, strict=True):
+            tenures[digest].append(tenure)
     shares = tuple(digest for digest, nodes in known.items() if nodes >= enough)
     holders = tuple(owners[digest] for digest in shares)
     first = max(found, key=lambda each: len(set(each.digests) & set(shares)))
     nodes = tuple(node for each in found for node in each.nodes)
     waiters = max(each.waiters for each in found)
-    return replace(first, owner=holders[0], holders=holders, digests=shares, nodes=nodes, waiters=waiters)
+    told = tuple(max(tenures[digest], key=lambda tenure: _length([tenure])) for digest in shares)
+    return replace(first, owner=holders[0], holders=holders, digests=shares, nodes=nodes, waiters=waiters, tenures=told)
+
+
+def _length(tenures: Sequence[Tenure]) -> float:
+    """A node that got the lock later than others, or again, knows less of it."""
+    return sum(tenure.held or 0.0 for tenure in tenures)
 
 
 def _outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal | Fault | None:

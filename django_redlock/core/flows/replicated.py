@@ -13,7 +13,7 @@ from ...errors import LockError, LockUnavailable
 from ..guard import Guard, replica_quarantine, served
 from ..held import Held
 from ..keys import Keys
-from ..lease import Claim, Lease, Refusal, valid_until
+from ..lease import Claim, Lease, Refusal
 from ..primitives import Primitive
 from ..replies import outcome_of, trouble
 from ..requests import Confirmed, Fault, Flow, Run, Signal, Sleep
@@ -130,7 +130,7 @@ class Replicated:
         outcomes: dict[bytes, Lease | Fault | None] = {}
         try:
             if due:
-                runs = [primitive.prolong(lease.claim, ttl) for lease, ttl in due.values()]
+                runs = [primitive.prolong(lease.claim, ttl, lease.tenure(start, ttl)) for lease, ttl in due.values()]
                 replies, count = yield from self._ask("", *runs)
                 for (lease, ttl), reply in zip(due.values(), replies, strict=True):
                     outcome = self._outcome(lease, ttl, reply, start, count)
@@ -151,7 +151,7 @@ class Replicated:
             return None
         if count < self._replicas:
             return Fault(self._unconfirmed(lease.claim.name, count))
-        return lease._replace(ttl=ttl, valid_until=valid_until(start, ttl))
+        return lease.prolonged(start, ttl)
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Whether the claim still held the lock that it gives back. Raises ``LockUnavailable``."""

@@ -121,7 +121,7 @@ class Scattered(SingleNode):
         start = self.clock()
         parts = [by_slot(lease.claim) if start < lease.valid_until else [] for lease, _ in leases]
         runs = [
-            prolonging(primitive, lease._replace(claim=part), ttl)
+            prolonging(primitive, lease._replace(claim=part), ttl, start)
             for (lease, ttl), those in zip(leases, parts, strict=True)
             for part in those
         ]

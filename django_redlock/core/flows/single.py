@@ -60,12 +60,13 @@ def putting_back(primitive: Primitive, claim: Claim, ttl: float, node: int) -> R
     return primitive._replace(order=0).take(claim._replace(ttl=ttl), 0, node)._replace(undo=None)
 
 
-def prolonging(primitive: Primitive, lease: Lease, ttl: float) -> Run:
+def prolonging(primitive: Primitive, lease: Lease, ttl: float, start: float) -> Run:
     """Replace the rest of a lease; and say whose it is, if it was handed on since the store has last heard of it."""
-    claim = lease.claim
+    claim, tenure = lease.claim, lease.tenure(start, ttl)
     if lease.own is None or lease.own.owner == claim.owner:
-        return primitive.prolong(claim, ttl)
-    return Run(script("mutex_tell"), (claim.keys.lock,), (claim.token, millis(ttl), lease.own.owner))
+        return primitive.prolong(claim, ttl, tenure)
+    args = claim.token, millis(ttl), lease.own.owner, tenure
+    return Run(script("mutex_tell"), (claim.keys.lock, claim.keys.renewed), args)
 
 
 def confirmed(reply: Any) -> bool:
@@ -166,7 +167,7 @@ class SingleNode(NamedTuple):
         start = self.clock()
         if start >= lease.valid_until:
             return None  # a node that came back with old data would say yes
-        reply = yield from ask(prolonging(primitive, lease, ttl))
+        reply = yield from ask(prolonging(primitive, lease, ttl, start))
         if reply == 0 and self.guard:
             _, reply = yield Batch([self.guard.touch(), reseeding(primitive, lease.claim, ttl, self.guard)])
             if self.clock() >= lease.valid_until:
@@ -180,7 +181,7 @@ class SingleNode(NamedTuple):
     ) -> Flow[list[Lease | Fault | None]]:
         """The same for many at once, in one pipeline; a `Fault` says nothing about the lease it stands for."""
         start = self.clock()
-        replies = yield Batch([prolonging(primitive, lease, ttl) for lease, ttl in leases])
+        replies = yield Batch([prolonging(primitive, lease, ttl, start) for lease, ttl in leases])
         outcomes: list[Lease | Fault | None] = []
         for (lease, ttl), reply in zip(leases, replies, strict=True):
             if isinstance(reply, Fault):
@@ -209,7 +210,7 @@ class SingleNode(NamedTuple):
 
     def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
         """Who holds the lock now, and with ``queue`` who waits for it. Raises ``LockUnavailable``."""
-        reply = yield from ask(Run(_DESCRIBE, (keys.lock, keys.waiters), (b"1" if queue else b"0",)))
+        reply = yield from ask(Run(_DESCRIBE, (keys.lock, keys.waiters, keys.renewed), (b"1" if queue else b"0",)))
         if isinstance(reply, Fault):
             raise trouble(name, reply)
         return read_held(name, reply) if reply else None

@@ -1,10 +1,13 @@
 -- Say what a lock's key holds, without changing anything.
--- KEYS 1 lock  2 waiters
+-- KEYS 1 lock  2 waiters  3 renewed (as mutex_extend's)
 -- ARGV 1 with the waiters' entries (1 or 0)
--- Returns {type, value, lease left in ms, number of waiters, digest[, entries]}; nothing when nobody holds it.
+-- Returns {type, value, lease left in ms, number of waiters, digest, time in ms, renewed[, entries]}; nothing when nobody
+--   holds it.
 --   digest: SHA-1 of what says who holds it, as in force_release: not counts and times, which change while it is held.
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' then return false end
+local clock = redis.call('TIME')
+local millis = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local value, holders = '', {}
 if kind == 'string' then
   value = redis.call('GET', KEYS[1])
@@ -12,8 +15,6 @@ if kind == 'string' then
 elseif kind == 'hash' then
   holders = redis.call('HKEYS', KEYS[1])
   value = {}
-  local clock = redis.call('TIME')
-  local millis = clock[1] * 1000 + math.floor(clock[2] / 1000)
   for _, field in ipairs(holders) do
     local record = redis.call('HGET', KEYS[1], field)
     local ends = string.match(record, '^%l+@(%d+) ') -- each share has an end of its own
@@ -31,14 +32,10 @@ elseif kind == 'zset' then
 end
 table.sort(holders)
 local digest = redis.sha1hex(table.concat(holders, '\n'))
-local left = redis.call('PTTL', KEYS[1])
-if redis.call('EXISTS', KEYS[2]) == 0 then
-  return {kind, value, left, 0, digest}
-end
-local now = redis.call('TIME')
-local millis = now[1] * 1000 + math.floor(now[2] / 1000)
-local answer = {kind, value, left, redis.call('ZCOUNT', KEYS[2], millis, '+inf'), digest}
-if ARGV[1] == '1' then
-  answer[6] = redis.call('ZRANGEBYSCORE', KEYS[2], millis, '+inf')
+local waiters = redis.call('ZCOUNT', KEYS[2], millis, '+inf')
+local renewed = redis.call('HGETALL', KEYS[3])
+local answer = {kind, value, redis.call('PTTL', KEYS[1]), waiters, digest, millis, renewed}
+if ARGV[1] == '1' and waiters > 0 then
+  answer[8] = redis.call('ZRANGEBYSCORE', KEYS[2], millis, '+inf')
 end
 return answer

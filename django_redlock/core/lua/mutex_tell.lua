@@ -1,9 +1,12 @@
 -- Say who holds a mutex now, and replace the rest of its lease, if the token still holds it.
--- KEYS 1 lock
--- ARGV 1 token  2 ttl in ms  3 owner (JSON)
+-- KEYS 1 lock  2 renewed (as mutex_extend's)
+-- ARGV 1 token  2 ttl in ms  3 owner (JSON)  4 tenure (as mutex_extend's)
 -- Returns 1 told, 0 nobody holds it, -1 another holds it.
 local held = redis.call('GET', KEYS[1])
 if not held then return 0 end
 if string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return -1 end
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[3], 'PX', ARGV[2])
+redis.call('DEL', KEYS[2])
+redis.pcall('HSET', KEYS[2], ARGV[1], ARGV[4])
+redis.call('PEXPIRE', KEYS[2], ARGV[2])
 return 1

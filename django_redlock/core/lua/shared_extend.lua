@@ -1,11 +1,11 @@
 -- Replace the rest of one share's lease, if the token still holds it. The other shares keep theirs.
--- KEYS 1 lock (as shared_acquire's)  2 fence
--- ARGV 1 token  2 ttl in ms
+-- KEYS 1 lock (as shared_acquire's)  2 fence  3 renewed (as mutex_extend's)
+-- ARGV 1 token  2 ttl in ms  3 tenure (as mutex_extend's)
 -- Returns 1 extended, 0 the token holds no share.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local shares = redis.call('HGETALL', KEYS[1])
-local last, extended = now, 0
+local last, extended, live = now, 0, {}
 for i = 1, #shares, 2 do
   local what, ends, rest = string.match(shares[i + 1], '^(%l+)@(%d+)( .*)$')
   ends = tonumber(ends) or 0
@@ -13,9 +13,16 @@ for i = 1, #shares, 2 do
     ends, extended = now + ARGV[2], 1
     redis.call('HSET', KEYS[1], shares[i], what .. '@' .. ends .. rest)
   end
+  live[string.match(shares[i], '^%S*')] = ends > now
   last = math.max(last, ends)
 end
 if extended == 0 then return 0 end
 redis.call('PEXPIRE', KEYS[1], last - now)
 redis.call('PEXPIRE', KEYS[2], 86400000)
+if redis.pcall('HSET', KEYS[3], ARGV[1], ARGV[3]) == 1 then -- a new one: there may be some that have gone
+  for _, token in ipairs(redis.call('HKEYS', KEYS[3])) do
+    if not live[token] then redis.call('HDEL', KEYS[3], token) end
+  end
+end
+redis.call('PEXPIRE', KEYS[3], last - now)
 return 1

@@ -1,11 +1,11 @@
 -- Replace the rest of a running task's lease, if the token still runs it.
--- KEYS 1 lock
--- ARGV 1 token  2 ttl in ms
+-- KEYS 1 lock  2 renewed (as mutex_extend's)
+-- ARGV 1 token  2 ttl in ms  3 tenure (as mutex_extend's)
 -- Returns 1 extended, 0 no longer its.
 local now = redis.call('TIME')
 local millis = now[1] * 1000 + math.floor(now[2] / 1000)
 local all = redis.call('HGETALL', KEYS[1])
-local answer, last = 0, 0
+local answer, last, live = 0, 0, {}
 for i = 1, #all, 2 do
   local state, token, sending, due, rest, life = string.match(all[i + 1], '^(%l+) (%S+) (%S+) (%d+) (%S+ (%d+) .*)$')
   due = tonumber(due)
@@ -14,7 +14,15 @@ for i = 1, #all, 2 do
     redis.call('HSET', KEYS[1], all[i], table.concat({state, token, sending, string.format('%.0f', due), rest}, ' '))
     answer = 1
   end
+  live[token] = due > millis
   last = math.max(last, due, tonumber(life))
 end
-if answer == 1 then redis.call('PEXPIREAT', KEYS[1], last) end
-return answer
+if answer == 0 then return 0 end
+redis.call('PEXPIREAT', KEYS[1], last)
+if redis.pcall('HSET', KEYS[2], ARGV[1], ARGV[3]) == 1 then -- a new one: there may be some that have gone
+  for _, each in ipairs(redis.call('HKEYS', KEYS[2])) do
+    if not live[each] then redis.call('HDEL', KEYS[2], each) end
+  end
+end
+redis.call('PEXPIREAT', KEYS[2], last)
+return 1

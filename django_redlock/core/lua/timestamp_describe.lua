@@ -1,13 +1,13 @@
 -- Say who holds a timestamp lock, without changing anything.
 -- KEYS 1 lock  2 waiters  3 holder (as timestamp_acquire's)
 -- ARGV 1 with the waiters' entries (1 or 0)  2 ms in a unit of the value  3 clock skew in ms
--- Returns {'string', token and owner, lease left in ms, number of waiters, digest[, entries]}; nothing when nobody
---   holds it, or the key is no timestamp. Token and owner are empty for old code.
+-- Returns {'string', token and owner, lease left in ms, number of waiters, digest, time in ms, tenure[, entries]} as
+--   describe; nothing when nobody holds it, or the key is no timestamp. Token and owner are empty for old code.
 if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return false end
 local held = redis.call('GET', KEYS[1])
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local holder = redis.call('HMGET', KEYS[3], 'value', 'token', 'owner')
+local holder = redis.call('HMGET', KEYS[3], 'value', 'token', 'owner', 'tenure')
 local value, left = '', -1
 if holder[1] == held then
   value = holder[2] .. ' ' .. holder[3]
@@ -20,8 +20,9 @@ if left < 0 then
   if left <= 0 then return false end
 end
 local digest = redis.sha1hex(value ~= '' and value or held)
-local answer = {'string', value, left, redis.call('ZCOUNT', KEYS[2], now, '+inf'), digest}
+local answer = {'string', value, left, redis.call('ZCOUNT', KEYS[2], now, '+inf'), digest, now,
+  {string.match(value ~= '' and holder[4] or '', '^(%S+) (.*)$')}}
 if ARGV[1] == '1' then
-  answer[6] = redis.call('ZRANGEBYSCORE', KEYS[2], now, '+inf')
+  answer[8] = redis.call('ZRANGEBYSCORE', KEYS[2], now, '+inf')
 end
 return answer

@@ -9,7 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 from ...core.held import Held
 from ...errors import LockError
 from ...handler import locks
-from ...rows import age, as_dict, explained, task_of
+from ...rows import as_dict, explained, task_of, tenure
 from ..base import COLUMNS, StoreCommand, cells
 
 GLOB = set("*?[")
@@ -102,7 +102,7 @@ class Command(StoreCommand):
 
 def _wanted(held: Held, options: dict[str, Any]) -> bool:
     task, oldest = options["task"], options["older_than"]
-    return task in (None, task_of(held.owner)) and (oldest is None or (age(held.owner) or 0.0) > oldest)
+    return task in (None, task_of(held.owner)) and (oldest is None or (tenure(held).held or 0.0) > oldest)
 
 
 def _number(found: list[Any]) -> str:
