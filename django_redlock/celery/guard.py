@@ -35,7 +35,9 @@ from .records import Forgotten, Running, Ticket, cancel
 
 HEADER = "redlock"  # of the message: [lock's name, sending, how often it was put off]
 TRYING = 3600.0  # seconds for which a record that could not be forgotten is tried again
-VISIBILITY = 3600  # seconds after which kombu's Redis transport delivers again what was not acknowledged, by default
+# Seconds after which kombu's Redis transport delivers again what was not acknowledged, by default. Where it does so
+# earlier, a copy may lie in a queue for long, or wait for its ETA, all the same.
+VISIBILITY = 3600
 
 
 class Message(NamedTuple):
@@ -54,7 +56,7 @@ class Guard:
         self._key = Key(function, options.key, options.unique_on)
         self._this = (None,) if bound else ()
         self.has_call = has_call
-        self._visibility: float | None = None
+        self._remember: float | None = None
         self._store: tuple[Backend, Store | None] | None = None
 
     # ── the call ─────────────────────────────────────────────────────────────────────────────
@@ -78,9 +80,9 @@ class Guard:
     ) -> Ticket:
         """The terms of one call, which may start ``delay`` seconds from now, and in ``expires`` seconds no more."""
         options, backend = self.options, self.backend
-        if self._visibility is None:  # looking a setting up costs as much as all the rest here
+        if self._remember is None:  # looking a setting up costs as much as all the rest here
             transport = task.app.conf.broker_transport_options or {}
-            self._visibility = float(transport.get("visibility_timeout", VISIBILITY))
+            self._remember = max(VISIBILITY, float(transport.get("visibility_timeout") or 0))
         return Ticket(
             message.name,
             keys_for(backend.key_prefix.encode(), message.name.encode()),
@@ -90,7 +92,7 @@ class Guard:
             options.mode,
             options.limit,
             options.life + delay if options.mode.stays else min(options.life + delay, expires),
-            self._visibility,
+            self._remember,
         )
 
     # ── the store ────────────────────────────────────────────────────────────────────────────

@@ -38,6 +38,7 @@ app.conf.update(
     task_publish_retry=False,
     result_expires=600,
     worker_hijack_root_logger=False,
+    **json.loads(os.environ.get("CELERY_CONF", "{}")),
 )
 
 
@@ -83,6 +84,7 @@ both("and_while", work, mode="until_and_while_executing")
 both("expired", work, mode="until_expired", ttl=2)
 both("three", work, mode="while_executing", limit=3)
 both("late", work, LATE)
+both("lost_retry", work, {"retry_on_worker_lost": True, "default_retry_delay": 1}, ttl=60)
 both("long", work, ttl=60)
 both("long_late", work, LATE, ttl=60)
 both("late_running", work, LATE, mode="while_executing")
@@ -228,6 +230,27 @@ PATIENT = {"autoretry_for": (LockError,), "retry_kwargs": {"countdown": 0.3}, "m
 both("patient", work, PATIENT)
 both("patient_running", work, PATIENT, mode="while_executing", on_conflict="raise")
 both("impatient", work, PATIENT | {"max_retries": 1}, mode="while_executing", on_conflict="raise")
+
+
+def wandering(self: Any, name: str, other: str) -> str:
+    """Retry once with another argument."""
+    note(name, "start", id=self.request.id)
+    if name != other:
+        raise self.retry(args=(other, other), countdown=0.5)
+    return name
+
+
+def giving_way(self: Any, name: str, to: str, seconds: float = 0.0) -> Any:
+    """Let another task take its place: the guarded one of that name, with the same argument; itself, once."""
+    note(name, "start", id=self.request.id)
+    if not to:
+        return name
+    queue = self.request.delivery_info["routing_key"]
+    raise self.replace(app.tasks[f"{__name__}.{to}"].si(name, "" if to == "gives_way" else seconds).set(queue=queue))
+
+
+both("wanders", wandering, ttl=60)
+both("gives_way", giving_way, ttl=60)
 
 
 def itself(self: Any, name: str, depth: int = 1) -> Any:

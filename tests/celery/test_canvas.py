@@ -79,6 +79,16 @@ def test_link(tasks, workers, seen):
     seen.wait("end", 2)
 
 
+@pytest.mark.parametrize("to", ["long", "running", "gives_way"])
+def test_replace(tasks, workers, seen, free, to):
+    """Task.replace() with a guarded task: it runs under the same id, and both locks are free in the end."""
+    result = tasks.gives_way.apply_async((seen.name, to, 0.3), queue=workers("prefork"))
+    assert result.get(timeout=10) == seen.name
+    assert [event["id"] for event in seen.events("start")] == [result.id] * 2
+    free(f"gives_way:{seen.name}")
+    free(f"{to}:{seen.name}")
+
+
 def test_control_a_plain_group_overlaps(tasks, workers, seen):
     """Without the decorator the members run at once."""
     queue = workers("prefork")

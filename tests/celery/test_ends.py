@@ -112,6 +112,7 @@ def test_revoking_a_call_that_does_not_fit_the_task(tasks, start_worker, seen):
 @pytest.mark.parametrize("kind", ["long", "limited"])
 def test_killed_greenlet(tasks, start_worker, seen, free, kind):
     """Terminated or out of time, on a pool without processes: the body frees its lock, and the worker goes on."""
+    pytest.importorskip("gevent")
     pool = pytest.importorskip("celery.concurrency.gevent", exc_type=ImportError)
     if kind == "long" and pool.TaskPool.terminate_job is BasePool.terminate_job:
         pytest.skip("this Celery can't terminate greenlets")

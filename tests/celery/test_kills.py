@@ -138,6 +138,24 @@ def test_eta_longer_than_the_ttl(tasks, workers, seen, free):
     free(f"executed:{seen.name}")
 
 
+def test_copies_of_a_message_that_waits_for_its_eta(tasks, start_worker, seen, free):
+    """A Redis broker delivers it again and again until then: one copy runs, the others are put off and then dropped."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue, CELERY_VISIBILITY="1") as worker:
+        result = tasks.late.apply_async((seen.name, 1), queue=queue, countdown=3)
+        poll(lambda: worker.log(100_000).count(f"{result.id}] received") == 1, timeout=10, what="the message")
+        for copies in (2, 3):
+            deliver_again(tasks.app)
+            poll(
+                lambda copies=copies: worker.log(100_000).count(f"{result.id}] received") == copies,
+                timeout=10,
+                what=f"{copies} copies",
+            )
+        assert result.get(timeout=20) == seen.name
+        poll(lambda: worker.log(100_000).count("came again after it had ended") == 2, timeout=20, what="their end")
+    assert seen.count("start") == 1
+
+
 def test_backlog(tasks, start_worker, seen, held):
     """500 submits while no worker listens: one message, whose record does not lapse."""
     queue = f"q-{seen.name}"

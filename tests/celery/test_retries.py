@@ -56,6 +56,18 @@ def test_retry_while_executing(tasks, workers, seen, free):
     free(f"retries_running:{seen.name}")
 
 
+def test_retry_with_other_arguments(tasks, workers, seen, free, held):
+    """It is another call: what was locked is free, and what it goes on with is locked."""
+    queue, other = workers("prefork"), f"{seen.name}-other"
+    result = tasks.wanders.apply_async((seen.name, other), queue=queue)
+    seen.wait("start")
+    free(f"wanders:{seen.name}", timeout=1)
+    assert held(f"wanders:{other}").owner.extra == {"state": "queued", "task_id": result.id}
+    assert tasks.wanders.apply_async((other, other), queue=queue).duplicate
+    assert result.get(timeout=10) == other
+    free(f"wanders:{other}")
+
+
 def test_free_after_the_last_retry(tasks, workers, seen, free):
     """A task that gives up is over: free at once."""
     result = tasks.gives_up.apply_async((seen.name,), queue=workers("prefork"))

@@ -95,6 +95,21 @@ def test_sent_by_name(tasks, workers, seen, free):
     free(f"executed:{seen.name}")
 
 
+def test_message_protocol_1(tasks, workers, seen, free):
+    """Celery's older form of messages: duplicates, retries, a revoked task and one that never began are as ever."""
+    queue, amqp = workers("prefork"), tasks.app.amqp
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(amqp, "create_task_message", amqp.as_task_v1)
+        first = tasks.retries.apply_async((seen.name,), queue=queue)
+        assert tasks.retries.apply_async((seen.name,), queue=queue).duplicate
+        revoked = tasks.long.apply_async((seen.name,), queue=queue, countdown=0.5)
+        revoked.revoke()
+        tasks.unready.apply_async((seen.name,), queue=queue)
+    assert first.get(timeout=10) == seen.name
+    for name in ("retries", "long", "unready"):
+        free(f"{name}:{seen.name}")
+
+
 def test_worker_with_prefetched_backlog(tasks, workers, seen, free):
     """A lapsed record (here: removed by force) does not stop its message, and the lock is free afterwards."""
     from django_redlock import locks

@@ -1,0 +1,36 @@
+"""A schedule whose runs take longer than its interval."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+
+from testproject.processes import Child
+from tests.celery.conftest import ROOT
+
+
+@pytest.mark.parametrize("kind", ["executed", "running", "running_plain"])
+def test_every_second_with_a_body_of_three(tasks, start_worker, records, seen, kind):
+    """Beat goes on without an error at each tick, and runs don't overlap; without the decorator (control) they do."""
+    queue, log = f"q-{seen.name}", records / f"{seen.name}.log"
+    tick = {"task": getattr(tasks, kind).name, "schedule": 1.0, "args": [seen.name, 3], "options": {"queue": queue}}
+    command = [sys.executable, "-m", "celery", "-A", "tests.celery.app", "beat", "-l", "INFO", "--pidfile="]
+    beat = Child(
+        [*command, "-s", str(records / seen.name)],
+        output=log,
+        env={
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "TESTPROJECT_REDIS": os.environ["CELERY_LOCKS"],
+            "CELERY_CONF": json.dumps({"beat_schedule": {"tick": tick}}),
+        },
+    )
+    try:
+        with start_worker("prefork", queue) as worker:
+            seen.wait("end", 2, timeout=40)
+            assert "Traceback" not in beat.log(100_000) + worker.log(100_000)
+    finally:
+        beat.kill()
+    assert bool(seen.overlap()) == (kind == "running_plain")

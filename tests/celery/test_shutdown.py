@@ -1,0 +1,80 @@
+"""Workers and their processes that end in order: nothing stays locked, and what comes back runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import celery
+import pytest
+
+
+def test_warm_shutdown(tasks, start_worker, seen, free):
+    """SIGTERM: the running body ends and is free; what the worker had only fetched runs in the next."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        running = tasks.long.apply_async((seen.name, 1), queue=queue)
+        seen.wait("start")
+        waiting = tasks.executed.apply_async((seen.name,), queue=queue, countdown=3)
+        worker.signal(signal.SIGTERM)
+        worker.process.wait(15)
+    assert running.get(timeout=5) == seen.name
+    free(f"long:{seen.name}", timeout=1)
+    with start_worker("prefork", queue):
+        assert waiting.get(timeout=15) == seen.name
+        free(f"executed:{seen.name}")
+
+
+@pytest.mark.parametrize("grace", [0, 1])
+def test_cold_shutdown(tasks, start_worker, seen, free, grace):
+    """SIGQUIT, with and without a soft shutdown before: a body that is cut off is free at once."""
+    queue, conf = f"q-{seen.name}", json.dumps({"worker_soft_shutdown_timeout": grace})
+    with start_worker("prefork", queue, CELERY_CONF=conf) as worker:
+        tasks.long.apply_async((seen.name, 30), queue=queue)
+        seen.wait("start")
+        worker.signal(signal.SIGQUIT)
+        worker.process.wait(15)
+        free(f"long:{seen.name}")
+    assert not seen.count("end")
+
+
+@pytest.mark.parametrize("grace", [0, 1])
+def test_cold_shutdown_of_what_comes_back(tasks, start_worker, seen, free, grace):
+    """The same with acks_late: the message comes back to its owner, and runs in the next worker."""
+    queue, conf = f"q-{seen.name}", json.dumps({"worker_soft_shutdown_timeout": grace})
+    with start_worker("prefork", queue, CELERY_CONF=conf, CELERY_VISIBILITY="1") as worker:
+        result = tasks.long_late.apply_async((seen.name, 3), queue=queue)
+        seen.wait("start")
+        worker.signal(signal.SIGQUIT)
+        worker.process.wait(15)
+    with start_worker("prefork", queue, CELERY_VISIBILITY="1"):
+        assert result.get(timeout=30) == seen.name
+        free(f"long_late:{seen.name}")
+    assert seen.count("end") == 1
+    assert seen.overlap() == []
+
+
+def test_processes_that_run_one_task_each(tasks, start_worker, seen, free):
+    """--max-tasks-per-child=1: the child that ends after its task, or between two retries, leaves no lock behind."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue, "--max-tasks-per-child", "1"):
+        for _ in range(3):
+            assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=15) == seen.name
+            free(f"long:{seen.name}", timeout=1)
+        assert tasks.retries.apply_async((seen.name,), queue=queue).get(timeout=20) == seen.name
+        free(f"retries:{seen.name}", timeout=1)
+    assert len({event["pid"] for event in seen.events("start")}) == 6
+
+
+@pytest.mark.skipif(celery.VERSION < (5, 7), reason="older Celery does not retry what its process was lost with")
+def test_retry_of_a_lost_process(tasks, workers, seen, free):
+    """retry_on_worker_lost: the main process sends the retry, which is the owner's."""
+    queue = workers("prefork")
+    result = tasks.lost_retry.apply_async((seen.name,), {"seconds": 2}, queue=queue)
+    os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
+    seen.wait("start", 2)
+    assert tasks.lost_retry.apply_async((seen.name,), queue=queue).duplicate
+    assert result.get(timeout=10) == seen.name
+    assert {event["id"] for event in seen.events("start")} == {result.id}
+    free(f"lost_retry:{seen.name}")
