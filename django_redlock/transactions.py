@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from functools import wraps
 from typing import Any
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 
 from .core.events import Event
 from .core.lease import Lease, Refusal
@@ -155,8 +157,31 @@ class Kept:
 _places: set[tuple[str, int]] = set()
 
 
+class _Opened(threading.local):
+    """The connections that were opened in this thread: `django.db.connections` takes microseconds to say so."""
+
+    def __init__(self) -> None:
+        self.connections: tuple[BaseDatabaseWrapper, ...] = tuple(connections.all(initialized_only=True))
+
+
+_opened = _Opened()
+
+
+def _remember(*, connection: BaseDatabaseWrapper, **_kwargs: Any) -> None:
+    others = (each for each in _opened.connections if each.alias != connection.alias)
+    _opened.connections = (*others, connection)
+
+
+connection_created.connect(_remember, dispatch_uid="django_redlock.transactions")
+
+
 def warn_of_early_release(event: Event) -> None:
     """Log, once for each place in the code, that a lock was released while a transaction of this thread was open."""
+    for connection in _opened.connections:
+        if connection.in_atomic_block:
+            break
+    else:
+        return
     if isinstance(event.lock, CommitLock | Keeper):
         return
     if not any(in_atomic(connection) for connection in connections.all(initialized_only=True)):

@@ -1,9 +1,11 @@
 """The warning for locks that are released within a transaction, unkept."""
 
+import threading
+
 import pytest
 from django.db import connections, transaction
 
-from django_redlock import lock
+from django_redlock import lock, transactions
 from tests.support.databases import sqlite_file
 
 pytestmark = pytest.mark.usefixtures("stores")
@@ -28,6 +30,26 @@ class TestWarning:
             pass
         assert [record.name for record in caplog.records] == ["django_redlock.transactions"] * 2
         assert f"{__file__}:" in caplog.text
+
+    def test_in_a_new_thread(self, caplog, using):
+        """A thread's own connection counts, whether it was opened before its first lock or later, and reopened."""
+
+        def work():
+            for _ in range(2):
+                with lock("stock", using):
+                    pass
+                assert len(caplog.records) == len(seen)
+                with transaction.atomic(), lock(f"stock {len(seen)}", using):
+                    pass
+                seen.append(caplog.records[-1].getMessage())
+                places.clear()
+                connections["default"].close()
+
+        seen, places = [], transactions._places
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join(20)
+        assert [f"'stock {number}'" in text for number, text in enumerate(seen)] == [True, True]
 
     def test_none_where_nothing_is_wrong(self, caplog, using):
         """Kept locks, locks around the transaction, and locks in tests without a transaction of their own."""
