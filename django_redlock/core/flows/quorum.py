@@ -204,37 +204,44 @@ class Quorum(NamedTuple):
         return bool(replies.count(1) + len(faults) >= need)
 
     def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
-        """Who holds the lock on most nodes, and on which. Raises ``LockUnavailable`` when too few could be asked."""
+        """Who holds the lock on most nodes, and on which. Raises ``LockUnavailable`` when too few could be asked.
+
+        Without the ``queue`` only who may have a majority: what a few nodes know is a vote that came late, or was lost.
+        """
         asks = self._everywhere(Run(_DESCRIBE, (keys.lock, keys.waiters, keys.renewed), (b"1" if queue else b"0",)))
         replies = yield Together(asks, _all, b"")
         faults = {f"node {node}": reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
-        if len(faults) > self.nodes - votes_needed(self.nodes):
+        if len(faults) > self.nodes - (need := votes_needed(self.nodes)):
             raise _no_quorum(name, faults, self.nodes)
         found = [
             read_held(name, reply, self.labels[node] if self.labels else f"node {node}")
             for node, reply in enumerate(replies)
             if reply and not isinstance(reply, Fault)
         ]
-        return merged(found)
+        return merged(found, 1 if queue else need - len(faults))
 
 
-def merged(found: Sequence[Held]) -> Held | None:
-    """One view of several nodes: the holding that most of them know."""
-    if not found:
+def merged(found: Sequence[Held], votes: int = 1) -> Held | None:
+    """One view of several nodes: the holding that most of them know, if ``votes`` of them do."""
+    if len(found) < votes:
         return None
     if any(each.digests for each in found):
-        return _merged_shares(found)
-    digest = Counter(each.digest for each in found).most_common(1)[0][0]
+        return _merged_shares(found, votes)
+    digest, known = Counter(each.digest for each in found).most_common(1)[0]
+    if known < votes:
+        return None
     same = [each for each in found if each.digest == digest]
     nodes = tuple(node for each in same for node in each.nodes)
     tenures = max((each.tenures for each in same), key=_length)
     return replace(same[0], nodes=nodes, waiters=max(each.waiters for each in found), tenures=tenures)
 
 
-def _merged_shares(found: Sequence[Held]) -> Held:
+def _merged_shares(found: Sequence[Held], votes: int) -> Held | None:
     """Of several holders those that half of the nodes know: which nodes have granted differs from one to the next."""
     known = Counter(digest for each in found for digest in each.digests)
-    enough = min(len(found) / 2, max(known.values()))
+    if max(known.values()) < votes:
+        return None
+    enough = max(votes, min(len(found) / 2, max(known.values())))
     owners = {digest: owner for each in found for digest, owner in zip(each.digests, each.holders, strict=True)}
     tenures: defaultdict[str, list[Tenure]] = defaultdict(list)
     for each in found:
