@@ -24,6 +24,13 @@ def new_rlock(backend):
     return backend.rlock(f"standard:{secrets.token_hex(6)}")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def renewing():
+    """The one thread that renews the locks of this process runs: the tests count threads."""
+    with LocMemBackend("renewing").lock("any", auto_renew=True):
+        pass
+
+
 class TestLocMem(lock_tests.LockTests):
     """Their tests on locks in memory."""
 

@@ -1,13 +1,11 @@
 """The conformance suite on ZooKeeper."""
 
-import functools
-
 import pytest
 
 from django_redlock.backends.zookeeper import ZooKeeperBackend
 from django_redlock.testing.conformance import BackendConformance
 from tests.support.service import revive
-from tests.support.zookeeper import SHARED
+from tests.support.zookeeper import SHARED, end_sessions
 
 
 @pytest.fixture(scope="module")
@@ -20,5 +18,13 @@ def hosts(running):
 class TestZooKeeper(BackendConformance):
     @pytest.fixture
     def new_backend(self, hosts):
-        # Half of the session timeout bounds a lease: long enough for those that the suite asks for.
-        return functools.partial(ZooKeeperBackend, hosts, session_timeout=60, node_timeout=10, connect_timeout=10)
+        made = []
+
+        def new(**options):
+            # Half of the session timeout bounds a lease: long enough for those that the suite asks for.
+            options = {"session_timeout": 60, "node_timeout": 10, "connect_timeout": 10, **options}
+            made.append(ZooKeeperBackend(hosts, **options))
+            return made[-1]
+
+        yield new
+        end_sessions(made)

@@ -66,9 +66,9 @@ def until_held(backend, process):
 
 # A child that says when it is ready for signals, and which one came.
 PATIENT = """
-import signal, sys, threading
-def told(number, frame):
-    print("got", signal.Signals(number).name, flush=True)
+import os, signal, sys, threading
+def told(number, frame):  # a signal may come while print() is still at it, which can't be entered twice
+    os.write(1, b"got %s\\n" % signal.Signals(number).name.encode())
     sys.exit(7)
 for each in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
     signal.signal(each, told)

@@ -8,7 +8,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from django_redlock.backends.zookeeper import ZooKeeperBackend
-from tests.support.zookeeper import ZooKeeper
+from tests.support.zookeeper import ZooKeeper, end_sessions
 
 
 @pytest.fixture
@@ -22,9 +22,7 @@ def connected():
         return backends[-1]
 
     yield connect
-    for backend in backends:
-        if backend._session is not None:
-            backend._session.stop(5)
+    end_sessions(backends)
 
 
 @pytest.fixture
