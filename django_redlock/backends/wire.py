@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 from ..core.requests import Run
 from ..core.scripts import Script
 
+_LENGTHS = [b"\r\n$%d\r\n" % length for length in range(1024)]  # nearly all that there are
+
 
 def words(*parts: bytes) -> bytes:
     """A command in RESP, Redis' wire format (redis.io, "Redis serialization protocol specification")."""
-    return b"*%d\r\n" % len(parts) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in parts])
+    return _joined(b"*%d" % len(parts), parts)
+
+
+def _joined(head: bytes, parts: Iterable[bytes]) -> bytes:
+    # Joining takes a third of the time of formatting: `%` is slow for bytes.
+    pieces = [head]
+    for part in parts:
+        length = len(part)
+        pieces.append(_LENGTHS[length] if length < len(_LENGTHS) else b"\r\n$%d\r\n" % length)
+        pieces.append(part)
+    pieces.append(b"\r\n")
+    return b"".join(pieces)
 
 
 @cache
 def _header(script: Script) -> bytes:
     head = b"*%d\r\n" % (3 + script.keys + script.args)
-    return head + b"$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%d\r\n" % (script.sha, len(str(script.keys)), script.keys)
+    return head + b"$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%d" % (script.sha, len(str(script.keys)), script.keys)
 
 
 def packed(run: Run) -> bytes:
     """``run`` as EVALSHA."""
-    return _header(run.script) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in (*run.keys, *run.args)])
+    return _joined(_header(run.script), (*run.keys, *run.args))
 
 
 def spelled_out(run: Run) -> bytes:

@@ -215,11 +215,14 @@ class Holding:
 
     # ── telling ──────────────────────────────────────────────────────────────────────────────
 
-    def _report(self, kind: Any, owner: bytes = b"", **details: Any) -> None:
-        hook = self._store.hook
-        if hook is not None:
-            details.setdefault("holder", owner.decode(errors="replace"))
-            report(hook, Event(kind, self, self.name, self._store.alias, primitive=self._primitive.kind, **details))
+    def _report(
+        self, kind: Any, owner: bytes = b"", waited: float = 0.0, held: float = 0.0, reason: str = "", holder: str = ""
+    ) -> None:
+        store = self._store
+        if store.hook is not None:
+            holder = holder or owner.decode(errors="replace")
+            name, alias, primitive = self.name, store.alias, self._primitive.kind
+            report(store.hook, Event(kind, self, name, alias, waited, held, reason, holder, primitive))
 
     def _tell(self, reason: str, lease: Lease) -> None:
         """Say once that the lease was lost: to the log, the hook, and ``on_lost``."""

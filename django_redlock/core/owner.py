@@ -68,9 +68,10 @@ def _written(value: Any) -> str:
     return encode_basestring_ascii(value) if type(value) is str else json.dumps(value, default=str)
 
 
-@lru_cache(maxsize=1)
-def _process(pid: int) -> str:
-    return f'"host":{json.dumps(socket.gethostname())},"pid":{pid}'
+@lru_cache(maxsize=1024)
+def _unchanging(pid: int, thread: str, ttl: float) -> str:
+    lease = f',"ttl":{ttl:g}' if ttl else ""
+    return f'{{"host":{_quoted(socket.gethostname())},"pid":{pid},"thread":{_quoted(thread)}{lease}'
 
 
 def _thread_name() -> str:
@@ -84,11 +85,9 @@ def describe_owner(owner: str | Mapping[str, Any] | None = None, ttl: float = 0.
 
     ``ttl``: the lease in seconds that it asks for.
     """
-    text = f'{{{_process(os.getpid())},"thread":{_quoted(_thread_name())},"since":{time.time():.3f}'
+    text = f'{_unchanging(os.getpid(), _thread_name(), ttl)},"since":{time.time():.3f}'
     if (task := running_task()) is not None:
         text += f',"task":{_quoted(task.get_name())}'
-    if ttl:
-        text += f',"ttl":{ttl:g}'
     if owner is not None:
         added = owner if isinstance(owner, Mapping) else {"label": str(owner)}
         text += "".join(f",{_quoted(str(key))}:{_written(value)}" for key, value in added.items())

@@ -154,7 +154,11 @@ class Turnstile:
         """`Rule.release`; if others of this process queue, the first of them gets the lock, as long as that is fair."""
         rule, hand_over = self._store.rule, getattr(self._store.rule, "hand_over", None)
         if not self._lanes or keep > 0 or hand_over is None or primitive.acquire.name not in HANDS_OVER:
-            return (yield from rule.release(primitive, lease.claim, keep))
+            return rule.release(primitive, lease.claim, keep)
+        return self._pass_on(primitive, lease, hand_over)
+
+    def _pass_on(self, primitive: Primitive, lease: Lease, hand_over: Any) -> Flow[bool]:
+        rule = self._store.rule
         ticket = self._next(_key(lease.claim), lease)
         if ticket is None:
             return (yield from rule.release(primitive, lease.claim))

@@ -10,19 +10,23 @@ local now = redis.call('TIME')
 local micros = now[1] * 1000000 + now[2]
 local wait = tonumber(ARGV[5])
 local queued = wait < 0
-local waiter = string.sub(ARGV[1], 1, -9) .. ' ' .. ARGV[2] -- the same for all attempts of one acquire
 wait = math.abs(wait)
 local millis = math.floor(micros / 1000)
 local another = held and string.sub(held, 1, #ARGV[1]) ~= ARGV[1]
-local turn = held or queued or wait == 0 or redis.call('ZCOUNT', KEYS[2], millis, '+inf') == 0
+-- Mostly there is no queue, which EXISTS says in a third of the time.
+local turn = held or queued or wait == 0 or redis.call('EXISTS', KEYS[2]) == 0
+  or redis.call('ZCOUNT', KEYS[2], millis, '+inf') == 0
+local function waiter() -- the same for all attempts of one acquire
+  return string.sub(ARGV[1], 1, -9) .. ' ' .. ARGV[2]
+end
 
 if another or not turn then
   if wait > 1 then
     redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', millis)
-    redis.call('ZADD', KEYS[2], millis + wait, waiter)
+    redis.call('ZADD', KEYS[2], millis + wait, waiter())
     redis.call('PEXPIRE', KEYS[2], wait + 1000)
   elseif queued then
-    redis.call('ZREM', KEYS[2], waiter)
+    redis.call('ZREM', KEYS[2], waiter())
   end
   if not held then return {0, 100, micros, ''} end
   local space = string.find(held, ' ', 1, true) -- what stands before it is the holder's secret
@@ -30,7 +34,7 @@ if another or not turn then
 end
 
 if queued then
-  redis.call('ZREM', KEYS[2], waiter)
+  redis.call('ZREM', KEYS[2], waiter())
 end
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])
 if ARGV[4] ~= '1' then return micros end
