@@ -9,6 +9,7 @@ A backend of one's own: the suite that every backend of this package passes, in 
 from __future__ import annotations
 
 import sys
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,23 +38,6 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-# Plain asserts of the suite say what they compared, also in other people's test runs.
-_CASES = (
-    "faces",
-    "fixtures",
-    "handles",
-    "exclusion",
-    "leases",
-    "interruptions",
-    "inspection",
-    "reentrant",
-    "semaphores",
-    "people",
-    "readwrite",
-    "fairness",
-    "stripes",
-    "multilocks",
-    "conformance",
-)
-if "pytest" in sys.modules:
-    sys.modules["pytest"].register_assert_rewrite(*(f"{__name__}.{name}" for name in _CASES))
+if "pytest" in sys.modules:  # plain asserts of the suite say what they compared, also in other people's test runs
+    _suite = (f"{__name__}.{module.name}" for module in iter_modules(__path__) if not module.ispkg)
+    sys.modules["pytest"].register_assert_rewrite(*_suite)

@@ -14,6 +14,7 @@ sets `one_process`.
 
 from __future__ import annotations
 
+from .arguments import ArgumentCases
 from .exclusion import ExclusionCases
 from .fairness import FairCases
 from .handles import HandleCases
@@ -30,11 +31,11 @@ from .stripes import StripedCases
 __all__ = ["BackendConformance", "HandleConformance", "LockConformance"]
 
 
-class HandleConformance(HandleCases):
+class HandleConformance(HandleCases, ArgumentCases):
     """What one user sees of one handle."""
 
 
-class LockConformance(HandleCases, ExclusionCases, LeaseCases, InterruptionCases, ForkCases):
+class LockConformance(HandleConformance, ExclusionCases, LeaseCases, InterruptionCases, ForkCases):
     """What makes a lock: it excludes, waits, ends, and survives what happens to its users."""
 
 
