@@ -12,6 +12,7 @@ import threading
 from functools import wraps
 from typing import Any
 
+from django.conf import settings
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
@@ -161,7 +162,9 @@ class _Opened(threading.local):
     """The connections that were opened in this thread: `django.db.connections` takes microseconds to say so."""
 
     def __init__(self) -> None:
-        self.connections: tuple[BaseDatabaseWrapper, ...] = tuple(connections.all(initialized_only=True))
+        # The thread that imports this may have none, and no settings either: they are not read before they are needed.
+        opened = connections.all(initialized_only=True) if settings.configured else ()
+        self.connections: tuple[BaseDatabaseWrapper, ...] = tuple(opened)
 
 
 _opened = _Opened()
