@@ -96,6 +96,8 @@ class PlainRule:
         freed: bool = yield from call(self._backend.free, claim, keep)
         return freed
 
+    withdraw = release
+
     def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
         """Who holds the lock now."""
         held: Held | None = yield from call(self._backend.look, name)

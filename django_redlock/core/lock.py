@@ -146,7 +146,7 @@ class Lock(Holding):
             if isinstance(error, LockError):
                 self._report("refused", waited=store.clock() - start, reason=reason_of(error))
             else:  # interrupted or cancelled: a grant may be under way
-                renewal.free(store, primitive, claim)
+                renewal.free(store, primitive, claim, waited=True)
             raise
         if isinstance(outcome, Lease):
             self._granted(outcome)

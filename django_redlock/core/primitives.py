@@ -16,7 +16,7 @@ PATIENCE_IN_LINE = 0.4
 _GRACE = {"": 1000, "w": 500, "r": 500}  # ms that it may be late
 
 _YES_NO = (b"0", b"1")
-_FENCE = script("fence_set")
+_FENCE, _LEAVE = script("fence_set"), script("leave")
 
 
 class Primitive(NamedTuple):
@@ -61,6 +61,12 @@ class Primitive(NamedTuple):
         keys = claim.keys
         kept = millis(keep) if keep > 0 else b"0"
         return Run(self.release, (keys.lock, keys.waiters, keys.wake), (claim.token, kept), node)
+
+    def leave(self, claim: Claim, node: int = 0) -> Run:
+        """Be listed as a waiter no more."""
+        keys = tuple(key for place in claim.places for key in place[:3])
+        args = claim.family + b" " + claim.owner, self.mode.encode()
+        return Run(_LEAVE._replace(keys=len(keys)), keys, args, node)
 
     def remember(self, claim: Claim, token: int, node: int = 0) -> Run:
         """Write down a fencing token, unless a larger one is known."""

@@ -37,6 +37,7 @@ class Orphan(NamedTuple):
     primitive: Primitive
     claim: Claim
     until: float
+    waited: bool = False  # it may be listed as a waiter
 
 
 class Renewal:
@@ -81,9 +82,9 @@ class Renewal:
         if lock is not None and lease is not None and lease.claim.token == token:
             lock._lose(lease, reason)
 
-    def free(self, store: Store, primitive: Primitive, claim: Claim) -> None:
+    def free(self, store: Store, primitive: Primitive, claim: Claim, *, waited: bool = False) -> None:
         """Free ``claim`` soon, from the thread; repeat while the store can't be asked and the lease may last."""
-        self.watch(claim.token, Orphan(store, primitive, claim, store.clock() + claim.ttl), 0.0)
+        self.watch(claim.token, Orphan(store, primitive, claim, store.clock() + claim.ttl, waited), 0.0)
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="redlock-renewal", daemon=True)
@@ -148,9 +149,9 @@ class Renewal:
                 lock._replaced(lease, outcome)
 
     def _bury(self, orphan: Orphan) -> bool:
-        store, primitive, claim, _ = orphan
+        store, primitive, claim, _, waited = orphan
         try:
-            drive(store.rule.release(primitive, claim), store.perform)
+            drive((store.rule.withdraw if waited else store.rule.release)(primitive, claim), store.perform)
         except Exception:  # noqa: BLE001  (whatever it is: try again, and in the end the ttl frees the lock)
             return False
         self.forget(claim.token)

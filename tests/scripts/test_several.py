@@ -252,6 +252,28 @@ def test_release_all(redis, take, release, places, dump):
     assert release() == 0
 
 
+def test_release_wakes_the_line(redis, take, release, places):
+    """Who stands in line for one of them is woken, and goes before those who don't."""
+    take("all")
+    redis.zadd(places[1].waiters, {WAITER: 9e15, b"waits": 9e15})
+    redis.zadd(places[1].lock + b":line", {b"w " + WAITER: 1})
+    assert release() == 1
+    assert redis.llen(places[1].wake + b":" + WAITER[:24]) == 1
+    assert not redis.exists(places[1].wake)
+
+
+def test_leave(redis, run, places):
+    """Who leaves is listed nowhere, and the next who waits is woken where the lock is free."""
+    hold(redis, places[0])
+    for place in places:
+        redis.zadd(place.waiters, {WAITER: 9e15, b"waits": 9e15})
+    keys = [place[:3] for place in places]
+    assert run("leave", keys, WAITER, b"") == 1
+    assert [redis.zrange(place.waiters, 0, -1) for place in places] == [[b"waits"]] * 3
+    assert [redis.llen(place.wake) for place in places] == [0, 1, 1]
+    assert run("leave", keys, WAITER, b"") == 0
+
+
 def test_release_what_is_left(redis, take, release, places, dump):
     """When one of them was lost, or holds something else by now, the others are freed, and the answer says so."""
     take("all")

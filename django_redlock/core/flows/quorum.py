@@ -203,6 +203,11 @@ class Quorum(NamedTuple):
             raise _no_quorum(claim.name, faults, self.nodes)
         return bool(replies.count(1) + len(faults) >= need)
 
+    def withdraw(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
+        """`release` for one that may have waited."""
+        yield Together(self._everywhere(primitive.leave(claim)), _sent, claim.family)
+        return (yield from self.release(primitive, claim))
+
     def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
         """Who holds the lock on most nodes, and on which. Raises ``LockUnavailable`` when too few could be asked.
 

@@ -157,6 +157,10 @@ class Replicated:
         """Whether the claim still held the lock that it gives back. Raises ``LockUnavailable``."""
         return self._plain.release(primitive, claim.all_attempts(), keep)
 
+    def withdraw(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
+        """`release` for one that may have waited."""
+        return self._plain.withdraw(primitive, claim)
+
     def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
         """Who holds the lock, as the primary has it. Raises ``LockUnavailable``."""
         return self._plain.describe(name, keys, queue)

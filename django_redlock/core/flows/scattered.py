@@ -15,11 +15,8 @@ from ..keys import Keys, hash_tag
 from ..lease import Claim, Lease, Refusal
 from ..primitives import Primitive
 from ..replies import outcome_of, trouble
-from ..requests import Batch, Fault, Flow, Run, Signal, Sleep
-from ..scripts import script
+from ..requests import Batch, Fault, Flow, Signal, Sleep
 from .single import LAST_TRY, SingleNode, ask, outlasting, prolonging, unlisted
-
-_LEAVE = script("leave")
 
 
 def by_slot(claim: Claim) -> list[Claim]:
@@ -57,7 +54,7 @@ class Scattered(SingleNode):
             which, refusal = outcome
             parts, left = by_slot(claim), deadline - self.clock()
             if listed not in (-1, which):
-                yield self._leave(parts[listed])
+                yield from ask(primitive.leave(parts[listed]))
             listed = which
             if left <= 0:
                 return refusal
@@ -103,10 +100,6 @@ class Scattered(SingleNode):
                 return faults[0]
         return leases[0]._replace(claim=claim, fencing_token=token)
 
-    def _leave(self, part: Claim) -> Batch:
-        waiter = part.family + b" " + part.owner
-        return Batch([Run(_LEAVE, (place.waiters,), (waiter,)) for place in part.places])
-
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
         """The lease with ``ttl`` from now on, or ``None`` when it is lost. Raises ``LockUnavailable``."""
         (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
@@ -133,6 +126,11 @@ class Scattered(SingleNode):
             fault = next((reply for reply in told if isinstance(reply, Fault)), None)
             outcomes.append(None if lost else fault or lease.prolonged(start, ttl))
         return outcomes
+
+    def withdraw(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
+        """`release` for one that may have waited."""
+        yield Batch([primitive.leave(part) for part in by_slot(claim)])
+        return (yield from self.release(primitive, claim.all_attempts()))
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Free it in all slots; whether it was still held in each. Raises ``LockUnavailable``."""

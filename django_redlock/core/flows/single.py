@@ -215,6 +215,11 @@ class SingleNode(NamedTuple):
             raise trouble(name, reply)
         return read_held(name, reply) if reply else None
 
+    def withdraw(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
+        """`release` for one that may have waited: whatever attempt got it, and out of the queue."""
+        yield from ask(primitive.leave(claim))
+        return (yield from self.release(primitive, claim.all_attempts()))
+
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Whether the claim still held the lock that it gives back. Raises ``LockUnavailable``."""
         run = primitive.free(claim, keep)

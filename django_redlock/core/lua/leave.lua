@@ -1,5 +1,20 @@
--- Be listed as a waiter no more.
--- KEYS 1 waiters
--- ARGV 1 token without the number of the attempt, space, owner
+-- Be listed as a waiter no more, and let the next know if the lock is free.
+-- USES line
+-- KEYS 1 lock  2 waiters  3 wake, and so on of each other lock
+-- ARGV 1 token without the number of the attempt, space, owner  2 mode of who stands in line, else empty
 -- Returns 1 if it was listed, 0 if not.
-return redis.call('ZREM', KEYS[1], ARGV[1])
+local listed = 0
+for key = 1, #KEYS, 3 do
+  local lock, waiters, wake = KEYS[key], KEYS[key + 1], KEYS[key + 2]
+  if ARGV[2] ~= '' then redis.call('ZREM', lock .. ':line', ARGV[2] .. ' ' .. ARGV[1]) end
+  if redis.call('ZREM', waiters, ARGV[1]) == 1 then
+    listed = 1
+    local free = redis.call('EXISTS', lock) == 0
+    local told = redis.call('EXISTS', waiters) == 0 or wake_line(free, lock, waiters)
+    if free and not told and redis.call('EXISTS', wake) == 0 then
+      redis.pcall('RPUSH', wake, '1')
+      redis.pcall('PEXPIRE', wake, 10000)
+    end
+  end
+end
+return listed

@@ -40,18 +40,21 @@ local function leave(place)
 end
 
 -- Wake who goes first: all readers up to the first writer, or that writer if the lock is free. Whether there is a line.
-local function wake_line(free)
-  if redis.call('EXISTS', LINE) == 0 then return false end
+-- `lock`, `waiters`: of which lock, where the script is about several.
+local function wake_line(free, lock, waiters)
+  lock, waiters = lock or KEYS[1], waiters or KEYS[2]
+  local line = lock .. ':line'
+  if redis.call('EXISTS', line) == 0 then return false end
   local clock = redis.call('TIME')
   local now, alive, rank = clock[1] * 1000 + math.floor(clock[2] / 1000), false, 0
   while true do
-    local each = redis.call('ZRANGE', LINE, rank, rank)[1]
+    local each = redis.call('ZRANGE', line, rank, rank)[1]
     if not each then return alive end
-    local lapses = tonumber(redis.call('ZSCORE', KEYS[2], string.sub(each, 3)))
+    local lapses = tonumber(redis.call('ZSCORE', waiters, string.sub(each, 3)))
     if lapses and lapses > now then
       local writes = string.sub(each, 1, 1) == 'w'
       if writes and (alive or not free) then return true end
-      local wake = KEYS[1] .. ':wake:' .. string.sub(each, 3, 26)
+      local wake = lock .. ':wake:' .. string.sub(each, 3, 26)
       if redis.call('EXISTS', wake) == 0 then
         redis.pcall('RPUSH', wake, '1')
         redis.pcall('PEXPIRE', wake, 1000)

@@ -1,4 +1,5 @@
 -- Free those of several mutexes that the token holds, and wake a waiter of each.
+-- USES line
 -- KEYS 1 lock  2 waiters  3 wake, and so on of each other lock
 -- ARGV 1 token  2 keep in ms (as mutex_release's)  3 number of locks  4 how many of them it must have held
 -- Returns 1 if it held so many, 0 if not.
@@ -11,9 +12,11 @@ for key = 1, 3 * ARGV[3], 3 do
       redis.call('PEXPIRE', KEYS[key], keep)
     else
       redis.call('DEL', KEYS[key])
-      if redis.call('EXISTS', KEYS[key + 1]) == 1 and redis.call('EXISTS', KEYS[key + 2]) == 0 then
-        redis.pcall('RPUSH', KEYS[key + 2], '1')
-        redis.pcall('PEXPIRE', KEYS[key + 2], 10000)
+      local lock, waiters, wake = KEYS[key], KEYS[key + 1], KEYS[key + 2]
+      local told = redis.call('EXISTS', waiters) == 0 or wake_line(true, lock, waiters)
+      if not told and redis.call('EXISTS', wake) == 0 then
+        redis.pcall('RPUSH', wake, '1')
+        redis.pcall('PEXPIRE', wake, 10000)
       end
     end
   end
