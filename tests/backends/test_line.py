@@ -103,7 +103,9 @@ def test_dead_writer_in_line(places, holds, waits, end):
     reader.expect("holds", PATIENCE)
     writer = waits(places, "write", 1)
     getattr(writer, end)()
-    holds(places, "read").expect("holds", SOON)
+    late = holds(places, "read")
+    late.expect("asks", PATIENCE)
+    late.expect("holds", SOON)
 
 
 def test_writer_is_not_starved(places, worker, holds, unique):

@@ -65,7 +65,7 @@ def test_takes_all_and_frees_all(five, client_of):
     """A lock is taken on every node that answers, and freed on every one."""
     lock = connected(client_of(store(five))).lock("stock", auto_renew=False)
     assert lock.acquire()
-    poll(lambda: holding(five) == 5, timeout=2, what="the lock on all nodes")
+    poll(lambda: holding(five) == 5, timeout=SHORT["ttl"], what="the lock on all nodes")
     lock.release()
     all_free(five)
 
@@ -77,7 +77,7 @@ def test_two_of_five_hang(five, client_of):
         server.pause()
     for _ in range(50):
         lock = client.lock("stock")
-        assert lock.acquire(timeout=1)
+        assert lock.acquire(timeout=10)
         lock.release()
     for server in five[:2]:
         server.resume()
@@ -91,7 +91,7 @@ def test_two_hang_while_it_is_held(five, client_of):
     for server in five[:2]:
         server.pause()
     began = time.monotonic()
-    poll(lambda: time.monotonic() - began > 1.5 * SHORT["ttl"], timeout=5, what="one and a half leases")
+    poll(lambda: time.monotonic() - began > 1.5 * SHORT["ttl"], timeout=20, what="one and a half leases")
     assert not lock.lost
     lock.release()
     for server in five[:2]:
@@ -101,7 +101,7 @@ def test_two_hang_while_it_is_held(five, client_of):
 
 def test_three_of_five_hang(five, client_of):
     """Without a majority an attempt is refused after two node timeouts at the most, with each node's error."""
-    client = client_of(store(five, ttl=4, max_ttl=1.5 * 4, node_timeout=0.4, key_prefix="slow"))
+    client = client_of(store(five, ttl=15, max_ttl=15, node_timeout=1.5, key_prefix="slow"))
     client.backend.arm()
     connected(client)
     for server in five[:3]:
@@ -109,7 +109,7 @@ def test_three_of_five_hang(five, client_of):
     began = time.monotonic()
     with pytest.raises(LockUnavailable, match="no majority of the 5 nodes can be asked") as refused:
         client.lock("other").acquire()
-    assert time.monotonic() - began < 2.5 * 0.4  # the bar of the specification, and no benchmark: it waits twice
+    assert time.monotonic() - began < 2.5 * 1.5  # the bar of the specification, and no benchmark: it waits twice
     assert set(refused.value.errors) == {where(server) for server in five[:3]}
     for server in five[:3]:
         server.resume()
@@ -127,12 +127,12 @@ def test_one_killed_and_back(five, client_of):
 
     def on_all():
         lock = client.lock("stock", auto_renew=False)
-        assert lock.acquire(timeout=1)
+        assert lock.acquire(timeout=10)
         found = client.describe("stock")
         lock.release()
         return len(found.nodes) == 5
 
-    poll(on_all, timeout=10, what="a lock on all five")
+    poll(on_all, timeout=20, what="a lock on all five")
 
 
 def test_a_majority_in_quarantine(five, client_of):
@@ -145,7 +145,7 @@ def test_a_majority_in_quarantine(five, client_of):
         server.start()
     with pytest.raises(LockUnavailable, match=r"in quarantine for another .* redlock_check --arm"):
         other.lock("else").acquire()
-    poll(lambda: not failing(lambda: other.lock("else").acquire(timeout=0.1)), timeout=5, what="the end of it")
+    poll(lambda: not failing(lambda: other.lock("else").acquire(timeout=0.1)), timeout=20, what="the end of it")
     assert not other.lock("stock").acquire(blocking=False)
     assert not lock.lost
     lock.release()
@@ -197,7 +197,7 @@ def test_late_never_lands_after_its_release(five, proxies, client_of, way, late)
         proxy.hold(way)
     lock = client.lock("stock", auto_renew=False)
     if late == 2:
-        assert lock.acquire(timeout=1)
+        assert lock.acquire(timeout=10)
         lock.release()
     else:
         with pytest.raises(LockUnavailable):
@@ -213,7 +213,7 @@ def test_a_late_release_lands(five, proxies, client_of, way):
     client = connected(client_of(store(proxies)))
     lock = client.lock("stock", auto_renew=False)
     assert lock.acquire()
-    poll(lambda: holding(five) == 5, timeout=2, what="the lock on all nodes")
+    poll(lambda: holding(five) == 5, timeout=SHORT["ttl"], what="the lock on all nodes")
     for proxy in proxies[:2]:
         proxy.hold(way)
     lock.release()
@@ -268,7 +268,7 @@ def test_a_lost_majority_is_told(five, client_of):
     """A holder whose lock is gone from three nodes while they serve is told at its next extension."""
     lock = connected(client_of(store(five))).lock("stock", auto_renew=False)
     assert lock.acquire()
-    poll(lambda: holding(five) == 5, timeout=2, what="the lock on all nodes")
+    poll(lambda: holding(five) == 5, timeout=SHORT["ttl"], what="the lock on all nodes")
     for server in five[:3]:
         with server.client() as client:
             client.delete(KEY)
@@ -285,7 +285,7 @@ def test_an_extension_wins_votes_back(five, client_of):
     for server in granted:
         with server.client() as client:
             client.delete(KEY)
-    poll(lambda: holding(five) == 3, timeout=2, what="the lock on the others")
+    poll(lambda: holding(five) == 3, timeout=SHORT["ttl"], what="the lock on the others")
     assert lock.extend() > 0
     assert holding(granted) == 2
     lock.release()
@@ -298,7 +298,7 @@ def test_fencing_tokens_grow_over_different_majorities(five, client_of):
     with five[0].client() as direct:  # its clock was an hour ahead once
         direct.set(f"{KEY}:fence", ahead)
     tokens = [taken(client)]
-    poll(lambda: tokens[-1] > ahead or not tokens.append(taken(client)), timeout=5, what="a vote of that node")
+    poll(lambda: tokens[-1] > ahead or not tokens.append(taken(client)), timeout=20, what="a vote of that node")
     five[0].pause()
     tokens += [taken(client) for _ in range(3)]
     five[1].pause()
@@ -347,7 +347,7 @@ def test_held_is_one_row(five, client_of):
     """A lock on many nodes is one row that names them; force release frees all."""
     client = connected(client_of(store(five)))
     assert client.lock("stock").acquire()
-    poll(lambda: holding(five) == 5, timeout=2, what="the lock on all nodes")
+    poll(lambda: holding(five) == 5, timeout=SHORT["ttl"], what="the lock on all nodes")
     (row,) = client.held()
     assert (row.name, len(row.nodes)) == ("stock", 5)
     assert client.force_release("stock")
@@ -370,7 +370,7 @@ def test_lost_replies_are_no_second_grant(five, proxies, client_of):
     client = connected(client_of(store(proxies)))
     lost = [proxy.lose_next_reply(b"{stock}") for proxy in proxies[:3]]
     lock = client.lock("stock", auto_renew=False)
-    assert lock.acquire(timeout=2)
+    assert lock.acquire(timeout=10)
     assert all(event.is_set() for event in lost)
     lock.release()
     all_free(five)

@@ -70,7 +70,7 @@ class Worker:
         self.channel = Channel(ours)
         ours.send((function, args))
 
-    def expect(self, event: str, timeout: float = 10) -> dict[str, Any]:
+    def expect(self, event: str, timeout: float = 30) -> dict[str, Any]:
         """Wait until it says so; the facts. `AssertionError` with its log when it raised, ended or is late."""
         try:
             return self.channel.hear(event, timeout)
@@ -78,7 +78,7 @@ class Worker:
             reason = error if isinstance(error, TimeoutError) else f"the worker ended before {event!r}"
             raise AssertionError(f"{reason}; it wrote:\n{self.child.log()}") from error
 
-    def result(self, timeout: float = 10) -> Any:
+    def result(self, timeout: float = 30) -> Any:
         """Wait until the function returns, and what."""
         return self.expect(RETURNED, timeout)["value"]
 
