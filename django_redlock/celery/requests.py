@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kombu.utils.imports import symbol_by_name
 
 from ..core.events import logger
+from . import revoking
 from .records import Ticket, bury
 
 
@@ -91,6 +92,7 @@ class Freeing:
 @cache
 def request_class(base: Any) -> type:
     """``base`` (a class or its path), which frees locks as well."""
+    revoking.install(Freeing)
     return type("Request", (Freeing, symbol_by_name(base)), {})
 
 

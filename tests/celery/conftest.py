@@ -73,7 +73,8 @@ def start_worker(records):
     def start(pool: str, queue: str, *extra: str, **environment: str) -> Iterator[Child]:
         log = Path(tempfile.mkdtemp(dir=records)) / "log"
         command = [sys.executable, "-m", "celery", "-A", "tests.celery.app", "worker", "-l", "INFO", "-Q", queue]
-        command += ["-n", f"{queue}-{os.urandom(3).hex()}@test", "--without-mingle", *POOLS[pool], *extra]
+        name = f"{queue}-{os.urandom(3).hex()}@test"
+        command += ["-n", name, "--without-mingle", *POOLS[pool], *extra]
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         child = Child(
             command,
@@ -82,6 +83,8 @@ def start_worker(records):
         )
         try:
             wait_until(lambda: " ready." in child.log(100_000), child=child, timeout=30, what="the worker")
+            if "CELERY_BROKER" not in environment:  # what is said to one that doesn't listen yet is lost, revoke() too
+                wait_until(lambda: listens(name), child=child, timeout=30, what="the worker's ear")
             RUNNING.append(child)
             yield child
         finally:
@@ -90,6 +93,13 @@ def start_worker(records):
                 RUNNING.remove(child)
 
     return start
+
+
+def listens(worker: str) -> bool:
+    """Whether the worker of that name hears remote control."""
+    from tests.celery import app
+
+    return bool(app.app.control.ping(destination=[worker], timeout=0.2, limit=1))
 
 
 @pytest.fixture(scope="session")

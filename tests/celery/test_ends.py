@@ -77,6 +77,22 @@ def test_revoked_while_queued(tasks, workers, seen, free, held):
     assert seen.count("start") == 0
 
 
+@pytest.mark.parametrize("pool", ["prefork", "solo"])
+def test_revoked_before_its_eta(tasks, start_worker, seen, free, pool):
+    """A task that a worker keeps for later is free when it is revoked, not when its time comes; so is a retry's."""
+    queue = f"q-{seen.name}"
+    with start_worker(pool, queue) as worker:
+        later = tasks.long.apply_async((seen.name,), queue=queue, countdown=300)
+        retry = tasks.retries.apply_async((seen.name,), {"countdown": 300}, queue=queue)
+        poll(lambda: worker.log(100_000).count("] received") == 3, timeout=10, what="both, and the retry")
+        later.revoke()
+        retry.revoke()
+        free(f"long:{seen.name}")
+        free(f"retries:{seen.name}")
+        assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=10) == seen.name
+    assert seen.count("start") == 2
+
+
 def test_terminated_while_it_runs(tasks, workers, seen, free):
     """Revoke with terminate: free when the child is dead."""
     result = tasks.long.apply_async((seen.name, 30), queue=workers("prefork"))

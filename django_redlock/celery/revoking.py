@@ -1,0 +1,39 @@
+"""In a worker's main process: what is revoked is in nobody's way, although its message is kept until its ETA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache, wraps
+from typing import Any
+
+from celery.worker import state as worker
+from celery.worker.control import Panel
+from kombu.utils.functional import maybe_list
+
+
+@cache
+def install(kind: type) -> None:
+    """Have the worker's command ``revoke`` free the locks of requests of this kind. Celery has no signal for it:
+    ``task_revoked`` comes when a message is discarded.
+    """
+    Panel.data["revoke"] = _freeing(Panel.data["revoke"], kind)
+
+
+def _freeing(revoke: Callable[..., Any], kind: Any) -> Callable[..., Any]:
+    @wraps(revoke)
+    def freeing(state: Any, task_id: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = revoke(state, task_id, *args, **kwargs)
+        ids = set(maybe_list(task_id) or ())
+        for request in _fetched(state):
+            if isinstance(request, kind) and request.id in ids:
+                request._discarded()
+        return answer
+
+    return freeing
+
+
+def _fetched(state: Any) -> Iterator[Any]:
+    """What the worker has in hand: what runs or is about to, and (apart, before Celery 5.7) what waits for its ETA."""
+    yield from list(worker.requests.values())
+    for waiting in list(state.consumer.timer.schedule.queue):
+        yield from waiting.entry.args[:1]
