@@ -102,6 +102,8 @@ def exchange(request: Exchange) -> list[Any] | Fault:
     connection, nudged, whole = None, 0, False
     try:
         route = route or node.known(key) or node.find(key)
+        if block:
+            route = route.for_waiting
         connection = route.take()
         connection.send_packed_command((payload,), check_health=False)
         until = time.monotonic() + block + GRACE if block else 0.0

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
-from redis.connection import Connection, parse_url
+from redis.connection import Connection, ConnectionPool, parse_url
+from redis.sentinel import SentinelConnectionPool
 
 from .nodes import ClusterNode, DirectNode, Node, SentinelNode
-from .routes import BorrowedRoute, Route
+from .routes import BorrowedRoute, Route, portable
 
 
 def _hosts(netloc: str, default_port: int) -> tuple[list[tuple[str, int]], dict[str, Any]]:
@@ -51,6 +52,8 @@ def _cluster(url: str, timeout: float) -> Node:
 
 def _direct(url: str, timeout: float) -> Node:
     settings = parse_url(url)
+    if "max_connections" in settings:
+        return DirectNode(BorrowedRoute(ConnectionPool.from_url(url), timeout))
     kind = settings.pop("connection_class", Connection)
     try:
         kind(**settings)  # connects nowhere: a typo is found now, not when the first lock is wanted
@@ -63,9 +66,14 @@ def _cache(url: str, timeout: float) -> Node:
     # Django only enters here, where its settings are asked for by name.
     from django_redis import get_redis_connection
 
-    alias = url.removeprefix("cache:")
-    client = get_redis_connection(alias)
-    return DirectNode(BorrowedRoute(client.connection_pool, timeout), label=url)
+    pool = get_redis_connection(url.removeprefix("cache:")).connection_pool
+    if isinstance(pool, SentinelConnectionPool):  # no pool of connections to one server
+        kind, settings = portable(pool)
+        known = pool.sentinel_manager
+        places = [client.connection_pool.connection_kwargs for client in known.sentinels]
+        hosts = [(place["host"], place["port"]) for place in places]
+        return SentinelNode(hosts, pool.service_name, settings, timeout, kind, known.sentinel_kwargs)
+    return DirectNode(BorrowedRoute(pool, timeout), label=url)
 
 
 _SCHEMES: dict[str, Callable[[str, float], Node]] = {

@@ -89,10 +89,19 @@ class SentinelNode:
 
     fails_over = True
 
-    def __init__(self, hosts: list[tuple[str, int]], service: str, settings: Mapping[str, Any], timeout: float) -> None:
+    def __init__(
+        self,
+        hosts: list[tuple[str, int]],
+        service: str,
+        settings: Mapping[str, Any],
+        timeout: float,
+        kind: type[Connection] = Connection,
+        sentinel_settings: Mapping[str, Any] | None = None,
+    ) -> None:
         bounded = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": Retry(NoBackoff(), 0)}
-        self._sentinel = Sentinel(hosts, sentinel_kwargs=bounded)
+        self._sentinel = Sentinel(hosts, sentinel_kwargs={**(sentinel_settings or {}), **bounded})
         self._service = service
+        self._kind = kind
         self._settings = settings
         self._timeout = timeout
         self._route: Route | None = None
@@ -105,7 +114,7 @@ class SentinelNode:
         route = self._route
         if route is None:
             host, port = self._sentinel.discover_master(self._service)
-            route = self._route = Route(Connection, {**self._settings, "host": host, "port": port}, self._timeout)
+            route = self._route = Route(self._kind, {**self._settings, "host": host, "port": port}, self._timeout)
         return route
 
     def rethink(self, error: Exception) -> None:

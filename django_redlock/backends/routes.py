@@ -30,7 +30,11 @@ _named = inspect.signature(ConnectionPool.get_connection).parameters.get("comman
 _NAME = ("_",) if _named is not None and _named.default is inspect.Parameter.empty else ()
 IDLE = 64  # connections that a route keeps open while nobody uses them
 _Idle = tuple[deque[Any], AsyncGenerator[None, None]]  # a loop's connections, and what closes them when the loop ends
-_ASYNC = {Connection: AsyncTCP, SSLConnection: AsyncTLS, UnixDomainSocketConnection: AsyncUnix}
+_ASYNC = {  # the special ones first
+    SSLConnection: AsyncTLS,
+    UnixDomainSocketConnection: AsyncUnix,
+    Connection: AsyncTCP,
+}
 
 
 class Route:
@@ -56,6 +60,11 @@ class Route:
         # Of what nobody closed: the garbage collector could come to a socket before it comes to its connection.
         self._end = weakref.finalize(self, _disconnect, self._idle)
         self._end.atexit = False
+
+    @property
+    def for_waiting(self) -> Route:
+        """The way for a request that blocks."""
+        return self
 
     # ── blocking ─────────────────────────────────────────────────────────────────────────────
 
@@ -168,13 +177,23 @@ class Route:
 
 
 class BorrowedRoute(Route):
-    """Connections of somebody else's pool, a django-redis cache's: its limits and its settings hold."""
+    """Connections of somebody else's pool, a django-redis cache's: its limits and its settings hold.
+
+    Not for those who wait: when they had all that a pool may have, no lease could be renewed.
+    """
 
     def __init__(self, pool: ConnectionPool, timeout: float) -> None:
-        kind = pool.connection_class
-        known = next((base for base in _ASYNC if issubclass(kind, base)), Connection)
-        super().__init__(known, _portable(pool.connection_kwargs), timeout)
+        super().__init__(*portable(pool), timeout)
         self._pool = pool
+        self._for_waiting = Route(*portable(pool), timeout)
+
+    @property
+    def for_waiting(self) -> Route:
+        return self._for_waiting
+
+    def clear(self) -> None:
+        super().clear()
+        self._for_waiting.clear()
 
     def spare(self) -> Connection:
         return self.connect()
@@ -201,9 +220,11 @@ def socket_of(connection: Any) -> socket.socket:
 _PORTABLE = {"host", "port", "path", "db", "username", "password", "client_name", "credential_provider", "protocol"}
 
 
-def _portable(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a pool's settings an asyncio connection can take over."""
-    return {name: settings[name] for name in settings if name in _PORTABLE or name.startswith("ssl_")}
+def portable(pool: ConnectionPool) -> tuple[type[Connection], dict[str, Any]]:
+    """What other connections can take over of a pool's: the kind and the settings."""
+    settings = pool.connection_kwargs
+    kind = next((kind for kind in _ASYNC if issubclass(pool.connection_class, kind)), Connection)
+    return kind, {name: settings[name] for name in settings if name in _PORTABLE or name.startswith("ssl_")}
 
 
 def _on_connect(timeout: float, connection: Any) -> None:

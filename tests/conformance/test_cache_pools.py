@@ -1,0 +1,125 @@
+"""A django-redis cache that is reached by TLS or through Sentinels, and pools whose connections are all in use."""
+
+import contextlib
+import functools
+
+import pytest
+from django.core.cache import caches
+from django.test import override_settings
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.testing.exclusion import ExclusionCases
+from django_redlock.testing.faces import PATIENCE
+from django_redlock.testing.fixtures import Fixtures, until_someone_waits
+from testproject.redis_server import RedisServer
+from tests.support.sentinel import SERVICE, Sentinel
+from tests.support.service import revive
+from tests.support.tls import TlsRedis
+
+pytest.importorskip("django_redis")
+
+DATABASES = {"ConnectionPool": 8, "BlockingConnectionPool": 9}  # django-redis has one pool for a URL
+
+
+class OnCache:
+    """Where the locks are: in the cache that ``cache`` configures."""
+
+    @pytest.fixture
+    def new_backend(self, cache):
+        location, options = cache
+        configured = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": location, "OPTIONS": options}
+        with override_settings(CACHES={"default": configured}):
+            yield functools.partial(RedisBackend, "cache:default", node_timeout=10, history=False)
+            caches["default"].client.get_client().connection_pool.disconnect()
+
+
+class TestTls(OnCache, ExclusionCases):
+    """Coroutines, whose connections are not the cache's, speak TLS as well."""
+
+    @pytest.fixture
+    def cache(self, running):
+        server = running(TlsRedis)
+        revive(server)
+        return server.url, {}
+
+
+class TestSentinels(OnCache, ExclusionCases):
+    """Where the cache says no address, but who knows it."""
+
+    @pytest.fixture
+    def cache(self, running):
+        group = running(Sentinel)
+        group.heal()
+        return f"redis://{SERVICE}/0", {
+            "CLIENT_CLASS": "django_redis.client.SentinelClient",
+            "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
+            "SENTINELS": [("127.0.0.1", sentinel.port) for sentinel in group.sentinels],
+        }
+
+    def test_follows_a_failover(self, running, client, name):
+        """The next master is asked when there is one."""
+        with client.lock(name):
+            pass
+        running(Sentinel).failover()
+        with client.lock(name, blocking_timeout=PATIENCE):
+            pass
+
+
+class InUse(Fixtures):
+    """A pool of two connections, and two who wait."""
+
+    def test_holders(self, onlooker, client, name, spawn):
+        """Those who wait leave the pool's connections to those who hold: these renew, release, and hand over."""
+        handles = [client.lock(f"{name}:{number}") for number in range(2)]
+        for handle in handles:
+            assert handle.acquire()
+        waiting = []
+        for handle in handles:  # one after another: what is asked at the same time may well be too much for the pool
+            waiting.append(spawn(client.lock(handle.name).acquire, timeout=PATIENCE))
+            until_someone_waits(onlooker, handle.name)
+        for handle in handles:
+            handle.extend()
+            handle.release()
+        assert [waiter.result(PATIENCE) for waiter in waiting] == [True, True]
+
+    @pytest.fixture
+    def server(self, running):
+        server = running(RedisServer)
+        revive(server)
+        return server
+
+    @pytest.fixture
+    def url(self, server):
+        return server.url
+
+    @pytest.fixture
+    def onlooker(self, url):
+        with contextlib.closing(RedisBackend(url, node_timeout=10)) as onlooker:
+            yield onlooker
+
+
+class TestInUse(OnCache, InUse):
+    """A cache's, of the common kind and of the one that has others wait for a connection."""
+
+    @pytest.fixture(params=DATABASES)
+    def kind(self, request):
+        return request.param
+
+    @pytest.fixture
+    def url(self, server, kind):
+        return server.url.replace("/0", f"/{DATABASES[kind]}")
+
+    @pytest.fixture
+    def cache(self, url, kind):
+        return url, {
+            "CONNECTION_POOL_CLASS": f"redis.connection.{kind}",
+            "CONNECTION_POOL_KWARGS": {"max_connections": 2},
+        }
+
+
+class TestUrlInUse(InUse):
+    """One of our own, where LOCATION limits it."""
+
+    @pytest.fixture
+    def new_backend(self, url):
+        return functools.partial(RedisBackend, f"{url}?max_connections=2", node_timeout=10, history=False)
