@@ -154,6 +154,20 @@ class TestTurnstile(Fixtures):
         assert waiting[1].result(WAKE)
         assert second.remaining > 25
 
+    def test_while_extending(self, kept):
+        """Nor is one that is being extended: which of both lengths Redis has in the end is open."""
+        holder, waiters = kept(1)
+        holder.extend()
+        extending = holder._extending(1)
+        next(extending)  # asked, and not answered yet
+        holder.release()
+        (first, _), (queueing, waiting) = waiters
+        assert waiting.result(WAKE)
+        assert queueing._current().own is None
+        extending.close()
+        queueing.release()
+        assert eventually(lambda: first.token)
+
     def test_commands(self, admin, client, name, spawn):
         """Many hand-overs within a process cost Redis less than two commands each."""
         counter, before = Counter(), self.sent(admin)

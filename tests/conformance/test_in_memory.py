@@ -6,7 +6,9 @@ import pytest
 
 from django_redlock.backends.dummy import DummyBackend
 from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.errors import LockNotHeld
 from django_redlock.testing.conformance import BackendConformance, HandleConformance
+from django_redlock.testing.sharing import MAKE
 
 
 class TestLocMem(BackendConformance):
@@ -34,3 +36,24 @@ class TestDummy(HandleConformance):
         assert (first.locked(), first.owned(), client.held(), client.force_release(name)) == (False, False, [], False)
         second.release()
         first.release()
+
+    @pytest.mark.parametrize("kind", sorted(MAKE))
+    def test_grants_every_kind(self, kind):
+        """Whatever is asked for, by however many: all have it, can extend it and give it back."""
+        handles = [MAKE[kind](DummyBackend(), "x") for _ in range(4)]
+        assert all(handle.acquire(False) for handle in handles)
+        assert all(handle.fencing_token and handle.extend(20) > 10 for handle in handles)
+        assert not any(handle.locked() or handle.owned() for handle in handles)
+        for handle in handles:
+            handle.release()
+            with pytest.raises(LockNotHeld):
+                handle.release()
+
+    def test_stripes_of_nothing(self):
+        """Each has a stripe, goes on to others, and never to one that is left out."""
+        lock = DummyBackend().striped("x", 4, without={0})
+        with lock:
+            seen = {lock.stripe}
+            while lock.switch():
+                seen.add(lock.stripe)
+        assert seen == {1, 2, 3}
