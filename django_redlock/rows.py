@@ -196,7 +196,6 @@ _SORT: dict[str, Callable[[HeldLock], Any]] = {
     "holder": lambda row: str(row.held.owner),
     "held": lambda row: tenure(row.held).held or 0.0,
     "ttl": lambda row: float("inf") if row.held.ttl is None else row.held.ttl,
-    "renewals": lambda row: row.held.tenure.renewals or 0,
     "waiters": lambda row: row.held.waiters,
     "nodes": lambda row: len(row.held.nodes),
 }

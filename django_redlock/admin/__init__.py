@@ -16,6 +16,7 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.urls.resolvers import URLPattern
 
+from ..core.owner import Owner
 from ..errors import LockError
 from ..handler import locks
 from ..models import HeldLock, parse_pk
@@ -26,11 +27,15 @@ from .filters import SCAN, AliasFilter, HostFilter, KindFilter, ScanFilter, Task
 from .plots import Plot, plots
 
 
+def _longest_first(waiter: tuple[Owner, float | None]) -> float:
+    return -(waiter[1] or 0.0)
+
+
 @admin.register(HeldLock)
 class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
     """The stock list over `Rows`. ``max_locks`` and ``max_keys`` bound what one store is asked for, for one page."""
 
-    list_display = ["lock", "holder", "held_for", "left", "renewals", "waiters"]
+    list_display = ["lock", "holder", "held_for", "left", "waiters"]
     list_display_links = None
     list_filter = [AliasFilter, KindFilter, TaskFilter, HostFilter, ScanFilter]
     list_per_page = 100
@@ -129,7 +134,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             "error": error,
             "facts": row and self.facts(row),
             "holders": tenures(row.held) if row and len(row.held.holders) > 1 else [],
-            "queue": [(owner, age(owner)) for owner in row.held.queue] if row else [],
+            "queue": sorted(((owner, age(owner)) for owner in row.held.queue), key=_longest_first) if row else [],
             "views": views(pk),
             "plots": plots(minutes),
             "complete": all(minute.complete for minute in minutes),

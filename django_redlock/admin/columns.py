@@ -86,28 +86,32 @@ class Columns:
 
     @admin.display(description="lease left", ordering="ttl")
     def left(self, row: HeldLock) -> SafeString:
-        """The lease as a bar, as wide as the lease that was asked for last, where that is known."""
+        """The lease as a bar, and how often it was renewed."""
+        told = self.renewals(row)
+        return format_html("{}<small>{}</small>", self.lease(row), told) if told else self.lease(row)
+
+    def lease(self, row: HeldLock) -> SafeString:
+        """As wide as the lease that was asked for last, where that is known."""
         left, known, usual = row.held.ttl, tenure(row.held), locks[row.alias].ttl
         return bar(left, known.ttl or (usual if known.held is None else min(usual, (left or 0.0) + known.held)))
 
-    @admin.display(ordering="renewals")
-    def renewals(self, row: HeldLock) -> SafeString | str:
-        """How often the lease was renewed, and when last."""
-        known = row.held.tenure
-        if known.renewals is None or known.renewed is None:
-            return UNKNOWN
-        if not known.renewals:
-            return "0"
-        return format_html("{} <small>{} ago</small>", f"{known.renewals:,}", duration(known.renewed))
+    def renewals(self, row: HeldLock) -> str:
+        """How often the lease was renewed, and when last; ``""``: unknown."""
+        _, number, ago, _ = row.held.tenure
+        if number is None or ago is None:
+            return ""
+        return f"{number:,} renewal{'s' if number > 1 else ''}, {duration(ago)} ago" if number else "not renewed yet"
 
     @admin.display(ordering="waiters")
     def waiters(self, row: HeldLock) -> SafeString | str:
         return format_html("<b>{}</b>", row.held.waiters) if row.held.waiters else "0"
 
-    @admin.display(ordering="nodes")
+    @admin.display(ordering="nodes", empty_value="")
     def nodes(self, row: HeldLock) -> SafeString | str:
-        """How many of the store's nodes know this holding. Marked when some do not."""
+        """How many of the store's nodes know this holding, if it has several. Marked when some do not."""
         held, total = len(row.held.nodes) or 1, nodes_of(row.alias)
+        if total == 1:
+            return ""
         return f"{held}/{total}" if held >= total else format_html('<b class="redlock-bad">{}/{}</b>', held, total)
 
     def facts(self, row: HeldLock) -> Iterator[tuple[str, Any]]:
@@ -122,9 +126,8 @@ class Columns:
             ("Label", owner.label),
             *((str(key), self.detail(str(key), value)) for key, value in owner.extra.items()),
             ("Held for", self.held_for(row)),
-            ("Lease left", self.left(row)),
-            ("Lease", held.tenure.ttl and duration(held.tenure.ttl)),
-            ("Renewals", "" if held.tenure.renewals is None else self.renewals(row)),
+            ("Lease left", self.lease(row)),
+            ("Lease", held.tenure.ttl and f"{duration(held.tenure.ttl)}, {self.renewals(row)}"),
             ("Nodes", format_html_join(", ", "{}", ((node,) for node in held.nodes))),
             ("Token", held.token_prefix and f"{held.token_prefix}…"),
         ]

@@ -59,6 +59,7 @@ class Pulse:
         self._queue: deque[Moment] = deque()
         self._work: deque[Work] = deque()
         self._seeing = threading.Lock()
+        self._doing = threading.RLock()
         self._running = threading.Lock()  # held by the thread, or by who starts it
 
     def _pause(self) -> None:
@@ -115,10 +116,14 @@ class Pulse:
                     return
 
     def beat(self) -> None:
-        """Hand over what has come until now, and do what that gives to do. The thread does it, and tests may."""
+        """Hand over what has come until now, and do what that gives to do. The thread does it, and tests may.
+
+        When it returns all that is done, by another thread too.
+        """
         self.drain()
-        while self._work:
-            _safely("what was to be done", self._work.popleft())
+        with self._doing:
+            while self._work:
+                _safely("what was to be done", self._work.popleft())
 
     def drain(self) -> None:
         """The part of it that does no I/O."""

@@ -1,4 +1,4 @@
-"""The first 100 of 20,000 locks among 200,000 other keys."""
+"""Listing 20,000 locks among 200,000 other keys; and 100,000 among 2,000,000, when asked for by name."""
 
 from __future__ import annotations
 
@@ -16,18 +16,24 @@ from tests.benchmarks.measure import Row, interleaved, one_core
 from tests.support.processes import Channel, Worker
 
 LOCKS, OTHERS, PAGE, LOOKS = 20_000, 200_000, 100, 9
+MANY_LOCKS, MANY_OTHERS = 100_000, 2_000_000
+LIMIT, MAX_KEYS = 1000, 20_000  # what one page of the admin asks for
+STEP = 10_000  # keys
+# ARGV 1 first number  2 how many  3 a lock beside each so many  4 owner
+FILL = """
+for number = ARGV[1], ARGV[1] + ARGV[2] - 1 do
+  redis.call('SET', 'session:' .. number, string.rep('x', 50))
+  if number % ARGV[3] == 0 then
+    redis.call('SET', 'redlock:{' .. number .. '}', string.format('%032x ', number) .. ARGV[4], 'PX', 3600000)
+  end
+end
+"""
 
 
-def fill(client: redis.Redis) -> None:
+def fill(client: redis.Redis, locks: int = LOCKS, others: int = OTHERS) -> None:
     """Locks as we write them, and keys of others."""
-    with client.pipeline(transaction=False) as pipe:
-        for number in range(OTHERS):
-            pipe.set(f"session:{number}", "x" * 50)
-            if number % (OTHERS // LOCKS) == 0:
-                pipe.set(f"redlock:{{{number}}}", b"%032x " % number + describe_owner(), px=600_000)
-            if number % 10_000 == 0:
-                pipe.execute()
-        pipe.execute()
+    for first in range(0, others, STEP):
+        client.eval(FILL, 0, first, STEP, others // locks, describe_owner(ttl=3600))
 
 
 def by_hand(client: redis.Redis) -> Callable[[], None]:
@@ -83,6 +89,36 @@ def listing() -> Iterator[Row]:
         note = f"nobody looking: {idle * 1e3:.1f} ms"
         yield Row("worst stall of another client, first 100", page * 1e3, 5, "ms", note=note)
         yield Row("worst stall of another client, all 20,000", every * 1e3, 5, "ms", note=note)
+
+
+def listing_full() -> Iterator[Row]:
+    """A page of the admin with 100,000 locks among 2,000,000 other keys, by the work of Redis and of this process."""
+    with RedisServer() as server, server.client() as client:
+        fill(client, MANY_LOCKS, MANY_OTHERS)
+        backend = RedisBackend(server.url, node_timeout=5)
+        backend.held(limit=1)  # loads the scripts
+        client.config_set("slowlog-log-slower-than", 0)
+        client.config_set("slowlog-max-len", 100_000)
+        seen = backend.listing("*", LIMIT, MAX_KEYS)
+        pages = [_work(client, lambda: backend.listing("*", LIMIT, MAX_KEYS)) for _ in range(LOOKS)]
+        ours, theirs, longest = map(min, zip(*pages, strict=True))
+        note = f"Redis: {theirs:.0f} ms; {len(seen.locks):,} locks among {seen.scanned:,} keys, of {client.dbsize():,}"
+        yield Row("a page of the admin: work of both", ours + theirs, 200, "ms", note=note)
+        yield Row("its longest command in Redis", longest, 5, "ms")
+
+
+def _work(client: redis.Redis, look: Callable[[], Any]) -> tuple[float, float, float]:
+    """Milliseconds of CPU time of this process and of Redis, and of its longest command, which may be interrupted."""
+    client.slowlog_reset()
+    redis_before, start = _used(client), time.process_time()
+    look()
+    ours, theirs = time.process_time() - start, _used(client) - redis_before
+    return ours * 1000, theirs * 1000, max(call["duration"] / 1000 for call in client.slowlog_get(100_000))
+
+
+def _used(client: redis.Redis) -> float:
+    used = client.info("cpu")
+    return float(used["used_cpu_user"] + used["used_cpu_sys"])
 
 
 def _pages(backend: RedisBackend) -> None:

@@ -66,6 +66,33 @@ def test_work_is_done_after_seeing(pulse, seen):
     assert seen == ["stock", "wrote 1"]
 
 
+def test_what_another_thread_does(pulse, seen):
+    """A beat returns when the work is done, whoever does it."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work():
+        begun.set()
+        assert go_on.wait(20)
+        seen.append("wrote")
+
+    def beat():
+        pulse.beat()
+        seen.append("returned")
+
+    pulse.watchers = {"worker": lambda _moments: work}
+    pulse._running.acquire()  # no thread of its own
+    pulse.put(moment())
+    first, second = threading.Thread(target=pulse.beat), threading.Thread(target=beat)
+    first.start()
+    assert begun.wait(20)
+    second.start()
+    second.join(0.2)
+    go_on.set()
+    for thread in (first, second):
+        thread.join(20)
+    assert seen == ["wrote", "returned"]
+
+
 def test_watcher_that_fails(pulse, seen, caplog):
     """What one raises, in seeing or in its work, is logged; the others go on."""
 

@@ -1,5 +1,6 @@
 """The list of live locks in the admin, through Django's client, on a real Redis."""
 
+import contextlib
 import html
 import re
 
@@ -53,10 +54,14 @@ def test_filters(client, stores, operator):
         assert names_in(client.get(LIST, {"host": "elsewhere"})) == []
 
 
-def test_sorting(client, stores, operator):
+def test_sorting(client, stores, operator, redis_server):
     """A click on a column's head sorts by it."""
-    backend = stores["default"]
-    with backend.lock("long", ttl=60), backend.lock("brief", ttl=5), backend.lock("middle", ttl=30):
+    backend, long_ago = stores["default"], {"since": 1.0}
+    terms = {"long": (60, 9000), "brief": (5, 6000), "middle": (30, 3000)}  # ttl in s, held for ms
+    with contextlib.ExitStack() as held, redis_server.client() as redis:
+        for name, (ttl, passed) in terms.items():
+            lock = held.enter_context(backend.lock(name, ttl=ttl, owner=long_ago))
+            redis.hset(f"redlock:{{{name}}}:renewed", lock.token, f"1 {passed} {ttl * 1000}")
         column = ["checkbox", "lock", "holder", "held_for", "left"].index("left")
         assert names_in(client.get(LIST, {"o": str(column)})) == ["brief", "middle", "long"]
         assert names_in(client.get(LIST, {"o": f"-{column}"})) == ["long", "middle", "brief"]
