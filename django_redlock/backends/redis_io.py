@@ -51,6 +51,10 @@ class RedisIO:
     def perform(self, request: Any) -> Any:
         """Carry out ``request``, blocking; a `Fault` where no answer came."""
         kind = type(request)
+        if kind is Run:  # nearly always, and nearly always the first answer is the last
+            replies = exchange(self._asking(request))
+            good = type(replies) is list and not isinstance(replies[0], Exception)
+            return replies[0] if good else drive(self._answered(request, replies), exchange)
         if (plan := self._plans.get(kind)) is not None:
             return drive(plan(request), exchange)
         if kind is Together:
@@ -83,11 +87,17 @@ class RedisIO:
 
     # ── the plans ────────────────────────────────────────────────────────────────────────────
 
+    def _asking(self, run: Run) -> Exchange:
+        return Exchange(self.nodes[run.node], run.keys[0], packed(run), undo=run.undo)
+
     def _run(self, run: Run) -> Flow[Any]:
-        replies = yield Exchange(self.nodes[run.node], run.keys[0], packed(run), undo=run.undo)
+        replies = yield self._asking(run)
+        return (yield from self._answered(run, replies))
+
+    def _answered(self, run: Run, replies: list[Any] | Fault) -> Flow[Any]:
         if isinstance(replies, Fault):
             return replies
-        reply = replies[0]
+        reply = replies[-1]
         return reply if not isinstance(reply, Exception) else (yield from self._insist(run, reply))
 
     def _await(self, request: Await) -> Flow[Any]:
@@ -95,10 +105,7 @@ class RedisIO:
         block = words(b"BLPOP", signal, *more, b"%.3f" % max(0.001, pause))
         woken = b"*2\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (len(signal), signal)
         replies = yield Exchange(self.nodes[run.node], signal, block + packed(run), 2, pause, run.undo, woken=woken)
-        if isinstance(replies, Fault):
-            return replies
-        reply = replies[1]
-        return reply if not isinstance(reply, Exception) else (yield from self._insist(run, reply))
+        return (yield from self._answered(run, replies))
 
     def _signal(self, request: Signal) -> Flow[Any]:
         key, pause, index, more = request
@@ -108,18 +115,14 @@ class RedisIO:
 
     def _confirmed(self, request: Confirmed) -> Flow[Any]:
         runs, replicas, limit = request
-        node = self.nodes[runs[0].node]
-        wait = _wait(replicas, limit)
+        node, key, undo, count = self.nodes[runs[0].node], runs[0].keys[0], runs[0].undo, len(runs)
         for spell in (packed, spelled_out):
-            payload = b"".join(map(spell, runs)) + wait
-            count, undo = len(runs), runs[0].undo
-            replies = yield Exchange(
-                node, runs[0].keys[0], payload, count + 1, limit, undo, enough=_not_serving, blocks=count
-            )
+            payload = b"".join([*map(spell, runs), _wait(replicas, limit)])
+            replies = yield Exchange(node, key, payload, count + 1, limit, undo, None, _not_serving, count)
             if isinstance(replies, Fault):
                 return replies
             errors = [reply for reply in replies if isinstance(reply, Exception)]
-            if not any(isinstance(error, NoScriptError) for error in errors):
+            if not errors or not any(isinstance(error, NoScriptError) for error in errors):
                 break
         if errors:
             return fault(node, errors[0])

@@ -125,11 +125,12 @@ class Holding:
         """Hold nothing from here on; what was held, and whether it had been lost. ``token``: only if it is this one."""
         with _mutex:
             lease = self._held()
-            if token not in (None, lease.mine.token):
+            mine = lease.mine.token
+            if token is not None and token != mine:
                 raise LockLost(self.name)  # a block on a shared handle leaves what it entered, not what came after
             self._lost = self._lost or self._store.clock() >= lease.valid_until
             self._lease = None
-        renewal.forget(lease.mine.token)
+        renewal.forget(mine)
         return lease, self._lost
 
     def _unsteadied(self, lease: Lease) -> Lease:

@@ -29,6 +29,7 @@ PRECISION = 0.002  # Redis expires to the millisecond
 
 _ATTEMPT = 8  # digits
 _SECRET = 24
+_FIRST = b"0" * _ATTEMPT
 
 
 class Claim(NamedTuple):
@@ -71,11 +72,11 @@ class Claim(NamedTuple):
     def again(self) -> Claim:
         """The claim for another attempt."""
         attempt = int(self.token[-_ATTEMPT:], 16) + 1
-        return self._replace(token=b"%b%08x" % (self.family, attempt))
+        return Claim(self.name, self.keys, b"%b%08x" % (self.family, attempt), *self[3:])
 
     def all_attempts(self) -> Claim:
         """The claim as it was made, for freeing: scripts compare the beginning of a token, so it frees any attempt."""
-        return self._replace(token=self.family) if self.token[_SECRET:] == b"0" * _ATTEMPT else self
+        return Claim(self.name, self.keys, self.family, *self[3:]) if self.token[_SECRET:] == _FIRST else self
 
 
 class Lease(NamedTuple):
@@ -127,7 +128,7 @@ class Refusal(NamedTuple):
 
 def new_token() -> bytes:
     """96 random bits in hex, and attempt 0. Never used twice: a script that knows its token would grant both users."""
-    return os.urandom(_SECRET // 2).hex().encode() + b"0" * _ATTEMPT
+    return os.urandom(_SECRET // 2).hex().encode() + _FIRST
 
 
 def valid_until(start: float, ttl: float) -> float:

@@ -17,7 +17,7 @@ from ..lease import Claim, Lease, Refusal
 from ..primitives import Primitive
 from ..replies import outcome_of, trouble
 from ..requests import Confirmed, Fault, Flow, Run, Signal, Sleep
-from .single import LAST_TRY, SingleNode, confirmed, outlasting, reseeding, unlisted
+from .single import LAST_TRY, SingleNode, ask, confirmed, outlasting, reseeding, unlisted
 
 _ADJUSTMENTS = 3  # times that a primary may tell us of another number of replicas before we give up
 
@@ -39,10 +39,14 @@ class Replicated:
         self.clock = clock
         self._plain = SingleNode(clock)
         self._wait = wait
-        self._replicas = replicas if isinstance(replicas, int) else 1  # acknowledgements to wait for, as far as known
         self._guard: Callable[[int], Guard] | None = None
         if quarantine:
             self._guard = lambda waits: replica_quarantine(key_prefix, max_ttl, lag, waits, str(replicas))
+        self._expect(replicas if isinstance(replicas, int) else 1)
+
+    def _expect(self, replicas: int) -> None:
+        # One value, since threads share it: the guard says how many are waited for.
+        self._expected = replicas, self._guard(replicas) if self._guard else None
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """Ask, and while refused wait for a wake-up, until ``deadline``.
@@ -51,15 +55,15 @@ class Replicated:
         """
         wait, waited = primitive.queue if deadline > self.clock() else 0, False
 
-        def attempt() -> Flow[Lease | Refusal | Fault]:
+        def again() -> Flow[Lease | Refusal | Fault]:
             nonlocal claim
             claim = claim.again()  # after a time-out the undoing of the last one may still be under way
             return (yield from self._attempt(primitive, claim, wait))
 
+        outcome = yield from self._attempt(primitive, claim, wait)
         while True:
-            outcome = yield from attempt()
             if waited:
-                outcome = yield from outlasting(self.clock, deadline, outcome, attempt)
+                outcome = yield from outlasting(self.clock, deadline, outcome, again)
             if isinstance(outcome, Fault):
                 raise trouble(claim.name, outcome)
             left = deadline - self.clock()
@@ -67,52 +71,51 @@ class Replicated:
                 return outcome
             if unlisted(wait, left):
                 wait = -primitive.queue
-                continue
-            pause = min(left, outcome.remaining + 0.001, primitive.patience)
-            signal, *more = primitive.signals(claim, outcome)
-            if isinstance((yield Signal(signal, pause, more=more)), Fault):
-                yield Sleep(min(left, 0.05))
-            wait, waited = LAST_TRY if pause == left else -primitive.queue, True
+            else:
+                pause = min(left, outcome.remaining + 0.001, primitive.patience)
+                signal, *more = primitive.signals(claim, outcome)
+                if isinstance((yield Signal(signal, pause, more=more)), Fault):
+                    yield Sleep(min(left, 0.05))
+                wait, waited = LAST_TRY if pause == left else -primitive.queue, True
+            outcome = yield from again()
 
     def _attempt(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | Refusal | Fault]:
         for _ in range(_ADJUSTMENTS):
-            run = self._guarded(primitive.take(claim, wait))
+            expected, guard = self._expected
+            run = primitive.take(claim, wait)
             start = self.clock()
-            answer = yield from self._confirmed(run)
+            answer = yield from self._confirmed(claim.name, expected, guard.over(run) if guard else run)
             if isinstance(answer, Fault):
                 return answer
-            replies, count = answer
-            reply = served(replies[0])
-            if isinstance(replies[0], list) and replies[0][0] == 5:
-                self._replicas = replies[0][1]
+            (told,), missed = answer
+            if isinstance(told, list) and told[0] == 5:
+                self._expect(told[1])
                 continue
+            reply = served(told)
             if isinstance(reply, Fault):
                 return reply
             outcome = outcome_of(claim, reply, start)
-            if isinstance(outcome, Lease) and count < self._replicas:
+            if isinstance(outcome, Lease) and missed:
                 yield from self._plain.release(primitive, claim)
-                raise self._unconfirmed(claim.name, count)
+                raise missed
             return outcome
         raise LockUnavailable(claim.name, "the number of replicas keeps changing")
 
-    def _guarded(self, run: Run) -> Run:
-        return self._guard(self._replicas).over(run) if self._guard else run
+    def _confirmed(self, name: str, expected: int, *runs: Run) -> Flow[tuple[list[Any], LockError | None] | Fault]:
+        """The replies, and what is to be raised if too few replicas have confirmed them."""
+        answer = yield from ask(Confirmed(runs, expected, self._wait))
+        if isinstance(answer, Fault):
+            return answer
+        replies, count = answer
+        if count >= expected:
+            return replies, None
+        return replies, LockUnavailable(name, f"{count} of {expected} replicas confirmed within {self._wait:g} s")
 
-    def _confirmed(self, *runs: Run) -> Flow[tuple[list[Any], int] | Fault]:
-        request = Confirmed(runs, self._replicas, self._wait)
-        answer: tuple[list[Any], int] | Fault = yield request
-        if isinstance(answer, Fault) and answer.stale:
-            answer = yield request
-        return answer
-
-    def _ask(self, name: str, *runs: Run) -> Flow[tuple[list[Any], int]]:
-        answer = yield from self._confirmed(*runs)
+    def _ask(self, name: str, *runs: Run) -> Flow[tuple[list[Any], LockError | None]]:
+        answer = yield from self._confirmed(name, self._expected[0], *runs)
         if isinstance(answer, Fault):
             raise trouble(name, answer)
         return answer
-
-    def _unconfirmed(self, name: str, count: int) -> LockUnavailable:
-        return LockUnavailable(name, f"{count} of {self._replicas} replicas confirmed within {self._wait:g} s")
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
         """The lease with ``ttl`` from now on, or ``None`` when it is lost. Raises ``LockUnavailable``."""
@@ -131,27 +134,20 @@ class Replicated:
         try:
             if due:
                 runs = [primitive.prolong(lease.claim, ttl, lease.tenure(start, ttl)) for lease, ttl in due.values()]
-                replies, count = yield from self._ask("", *runs)
+                name = leases[0][0].claim.name if len(leases) == 1 else ""
+                replies, missed = yield from self._ask(name, *runs)
                 for (lease, ttl), reply in zip(due.values(), replies, strict=True):
-                    outcome = self._outcome(lease, ttl, reply, start, count)
-                    if reply == 0 and self._guard:
-                        guard = self._guard(self._replicas)
+                    outcome = _outcome(lease, ttl, reply, start, missed)
+                    if reply == 0 and (guard := self._expected[1]):
                         yield from self._ask(lease.claim.name, guard.touch())
                         again = reseeding(primitive, lease.claim, ttl, guard)
-                        (seeded,), acks = yield from self._ask(lease.claim.name, again)
+                        (seeded,), unseen = yield from self._ask(lease.claim.name, again)
                         late = self.clock() >= lease.valid_until
-                        outcome = None if late else self._outcome(lease, ttl, seeded, start, acks)
+                        outcome = None if late else _outcome(lease, ttl, seeded, start, unseen)
                     outcomes[lease.claim.token] = outcome
         except LockError as error:
             outcomes = {token: outcomes.get(token, Fault(error)) for token in due}
         return [outcomes.get(lease.claim.token) for lease, _ in leases]
-
-    def _outcome(self, lease: Lease, ttl: float, reply: Any, start: float, count: int) -> Lease | Fault | None:
-        if not confirmed(reply):
-            return None
-        if count < self._replicas:
-            return Fault(self._unconfirmed(lease.claim.name, count))
-        return lease.prolonged(start, ttl)
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Whether the claim still held the lock that it gives back. Raises ``LockUnavailable``."""
@@ -164,3 +160,9 @@ class Replicated:
     def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
         """Who holds the lock, as the primary has it. Raises ``LockUnavailable``."""
         return self._plain.describe(name, keys, queue)
+
+
+def _outcome(lease: Lease, ttl: float, reply: Any, start: float, missed: LockError | None) -> Lease | Fault | None:
+    if not confirmed(reply):
+        return None
+    return Fault(missed) if missed else lease.prolonged(start, ttl)

@@ -13,7 +13,7 @@ from ..keys import Keys
 from ..lease import DRIFT, Claim, Lease, Refusal, millis
 from ..primitives import Primitive
 from ..replies import outcome_of, server_time, trouble
-from ..requests import Await, Batch, Fault, Flow, Run, Signal, Sleep
+from ..requests import Await, Batch, Confirmed, Fault, Flow, Run, Signal, Sleep
 from ..scripts import Script, script
 
 LAST_TRY = -1
@@ -23,7 +23,7 @@ RETRY = 0.05, 0.2  # seconds between two tries meanwhile, drawn at random
 _DESCRIBE = script("describe")
 
 
-def ask(run: Run) -> Flow[Any]:
+def ask(run: Run | Confirmed) -> Flow[Any]:
     """``run``, once more on a new connection when an old one turned out to be closed: scripts are idempotent."""
     reply = yield run
     if isinstance(reply, Fault) and reply.stale:
