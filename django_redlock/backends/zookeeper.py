@@ -5,24 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 import threading
-import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 from ..core.held import Held
 from ..core.lease import Claim, Lease, Refusal, Seconds, seconds
-from ..core.owner import Owner
 from ..core.primitives import MUTEX, Primitive
 from ..core.renewal import renewal
 from ..core.requests import Fault, Flow, WakeUp
 from ..errors import LockNotSupported, LockUnavailable
+from . import zookeeper_looking as looking
 from .plain import PlainBackend, PlainRule, call
 from .zookeeper_line import Contender, Line
-from .zookeeper_recipe import LAST_LOOK, Recipe, data_of, escaped, read
+from .zookeeper_recipe import LAST_LOOK, Recipe, data_of, escaped
 from .zookeeper_session import Gone, Session, Trouble, Unanswered, kazoo_client
 
 _backends: weakref.WeakSet[ZooKeeperBackend] = weakref.WeakSet()
@@ -229,53 +226,23 @@ class ZooKeeperBackend(PlainBackend):
     # ── what onlookers see ───────────────────────────────────────────────────────────────────
 
     def look(self, name: str) -> Held | None:
-        standing = []
         with self._asking(name) as until:
-            line, session = self._recipe.standing(name, until), self._connect()
-            pending = [session.send("get", f"{self._recipe.path(name)}/{child}") for child in line]
-            for child, each in zip(line, pending, strict=True):
-                with contextlib.suppress(Gone):
-                    standing.append((child, *read(*session.answer(each, until))))
-        if not standing:
-            return None
-        holder, left, owner, tenure = standing[0]
-        queue = tuple(Owner.parse(text) for _, _, text, _ in standing[1:])
-        return Held(
-            name,
-            "mutex",
-            Owner.parse(owner),
-            left,
-            len(queue),
-            digest=holder.rpartition("-")[0],
-            queue=queue,
-            holders=(Owner.parse(owner),),
-            tenures=(tenure,),
-        )
+            return looking.holding(self._recipe, name, until)
 
     def names(self) -> Iterable[str]:
         with self._asking("") as until:
-            try:
-                return map(unquote, self._recipe.ask("get_children", self._root, until=until))
-            except Gone:
-                return []
+            return looking.names(self._recipe, until)
 
     def evict(self, name: str, digest_seen: str) -> bool:
         with self._asking(name) as until:
-            line = self._recipe.standing(name, until)
-            if not line or digest_seen not in ("", line[0].rpartition("-")[0]):
-                return False
-            try:
-                self._recipe.ask("delete", f"{self._recipe.path(name)}/{line[0]}", until=until)
-            except Gone:
-                return False
-        return True
+            return looking.evict(self._recipe, name, digest_seen, until)
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
         rows: list[dict[str, Any]] = yield from call(self._check)
         return rows
 
     def _check(self) -> list[dict[str, Any]]:
-        return [_server_health(server.strip(), self.node_timeout) for server in self.hosts.split(",")]
+        return [looking.server_health(server.strip(), self.node_timeout) for server in self.hosts.split(",")]
 
 
 def _session_ended(line: Line) -> None:
@@ -283,27 +250,6 @@ def _session_ended(line: Line) -> None:
     for contender in line.clear():
         renewal.lose(contender.claim.token, "the ZooKeeper session has ended")
         contender.change()
-
-
-def _server_health(server: str, timeout: float) -> dict[str, Any]:
-    """What one server says of itself; that it may not be asked (4lw.commands.whitelist) is no problem."""
-    row: dict[str, Any] = {"node": server, "ok": True, "problems": [], "warnings": []}
-    host, _, port = server.rpartition(":") if ":" in server else (server, "", "2181")
-    started = time.perf_counter()
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout) as connection:
-            connection.sendall(b"srvr")
-            told = connection.makefile("rb").read().decode(errors="replace")
-    except (OSError, ValueError) as error:
-        return row | {"ok": False, "problems": [f"can't be asked: {error}"]}
-    facts = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
-    if "not currently serving" in told:
-        row |= {"ok": False, "problems": ["is not serving: it has no majority of the ensemble with it"]}
-    return row | {
-        "version": facts.get("Zookeeper version", "").partition("-")[0],
-        "role": facts.get("Mode", ""),
-        "round_trip": round(time.perf_counter() - started, 6),
-    }
 
 
 def _forked() -> None:

@@ -24,7 +24,7 @@ class Recipe:
 
     def __init__(self, root: str, connect: Callable[[], Session], line: Line, clock: Callable[[], float]) -> None:
         self.root = root
-        self._connect = connect
+        self.connect = connect
         self._line = line
         self._clock = clock
 
@@ -33,7 +33,7 @@ class Recipe:
         return f"{self.root}/{escaped(name)}"
 
     def ask(self, method: str, *args: Any, until: float, **options: Any) -> Any:
-        return self._connect().ask(method, *args, until=until, **options)
+        return self.connect().ask(method, *args, until=until, **options)
 
     def standing(self, name: str, until: float) -> list[str]:
         """The znodes in line, the holder's first."""
@@ -85,7 +85,7 @@ class Recipe:
                     self._line.discard(contender)
                 return contender
             except Gone:
-                self._connect().make_parents(self.path(claim.name), until)
+                self.connect().make_parents(self.path(claim.name), until)
             except Unanswered:
                 if self._clock() >= until:
                     raise
@@ -120,7 +120,7 @@ class Recipe:
 
     def lease(self, contender: Contender, start: float, ttl: float, since: float, renewals: int = 0) -> Lease:
         """What a write that was sent at ``start`` and confirmed is good for."""
-        ttl = min(ttl, self._connect().timeout * TRUST)
+        ttl = min(ttl, self.connect().timeout * TRUST)
         end = valid_until(start, ttl)
         return Lease(contender.claim, ttl, end, contender.fencing_token, since, _lease.generation, renewals=renewals)
 
@@ -138,7 +138,7 @@ class Recipe:
         if contender is None:
             return
         try:
-            session = self._connect()
+            session = self.connect()
             if contender.watches is not None:
                 session.unwatch(contender.watches, contender.change)
             if contender.path is None:
