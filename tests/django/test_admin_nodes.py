@@ -20,7 +20,7 @@ def nodes(settings, own_redis):
         "default": {
             "BACKEND": "django_redlock.backends.redlock.RedlockBackend",
             "LOCATION": [server.url for server in servers],
-            "OPTIONS": {"quarantine": False},
+            "OPTIONS": {"quarantine": False, "node_timeout": 2},
         }
     }
     yield servers
@@ -47,7 +47,7 @@ def test_list_counts_nodes(client, nodes, operator):
 
 def test_detail_shows_each_nodes_view(client, nodes, operator):
     """Who holds it in each node's own words, and which node can't be asked."""
-    with locks["default"].lock("stock", owner={"host": "web1"}):
+    with locks["default"].lock("stock", ttl=60, auto_renew=False, owner={"host": "web1"}):  # a renewal would find it lost
         with nodes[0].client() as redis:
             redis.set("redlock:{stock}", f'{TOKEN} {{"host":"stranger"}}', px=20_000)
         nodes[1].kill()
