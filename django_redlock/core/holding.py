@@ -7,13 +7,13 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import LockLost, LockNotHeld
 from . import lease as _lease
 from .events import Event, logger, report
 from .keys import Keys
-from .lease import DRIFT, PRECISION, Lease
+from .lease import DRIFT, PRECISION, Lease, valid_until
 from .owner import Owner
 from .primitives import Primitive
 from .renewal import renewal
@@ -103,6 +103,10 @@ class Holding:
         state = "locked" if self._current() and not self.lost else "unlocked"
         return f"<{state} {type(self).__module__}.{type(self).__qualname__} object name={self.name!r} at {id(self):#x}>"
 
+    def __reduce__(self) -> NoReturn:
+        """A copy would hold, and release, what this handle holds. What can be handed on is the name."""
+        raise TypeError(f"cannot copy or pickle {type(self).__name__!r} object: make another handle of {self.name!r}")
+
     # ── what happens to it ───────────────────────────────────────────────────────────────────
 
     def _current(self) -> Lease | None:
@@ -133,11 +137,16 @@ class Holding:
         renewal.forget(mine)
         return lease, self._lost
 
-    def _unsteadied(self, lease: Lease) -> Lease:
-        """Another ttl is about to be asked for: the lease can't be handed on as it is any more."""
+    def _before_extending(self, ttl: float) -> Lease:
+        """The lease as it is from here on, when it is about to be replaced by one of ``ttl`` seconds.
+
+        With another ttl it can't be handed on any more. A shorter one counts at once: the answer may get lost.
+        """
         with _mutex:
-            if self._lease is lease:
-                self._lease = lease = lease._replace(claim=lease.claim._replace(steady=False))
+            lease = self._held()
+            if ttl != lease.ttl:
+                end = min(lease.valid_until, valid_until(self._store.clock(), ttl))
+                self._lease = lease = lease._replace(claim=lease.claim._replace(steady=False), valid_until=end)
         return lease
 
     def _replaced(self, basis: Lease, outcome: Lease | Fault | None) -> None:

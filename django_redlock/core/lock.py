@@ -15,10 +15,11 @@ from .lease import Claim, Lease, Refusal, Seconds, new_token
 from .owner import Owner, describe_owner
 from .renewal import renewal
 from .replies import reason_of
-from .requests import Flow
+from .requests import Fault, Flow
 from .terms import wait_seconds
 
 _FOREVER = float("inf")
+_UNANSWERED = Fault(TimeoutError("whether it was extended is unknown"))
 
 
 class Lock(Holding):
@@ -149,8 +150,13 @@ class Lock(Holding):
                 renewal.free(store, primitive, claim, waited=True)
             raise
         if isinstance(outcome, Lease):
-            self._granted(outcome)
-            self._report("acquired", claim.owner, waited=now - start)
+            try:
+                self._granted(outcome)
+                self._report("acquired", claim.owner, waited=now - start)
+            except BaseException:  # interrupted, and so nobody learns that it was granted
+                self._lease = outcome
+                self._at_fork_reinit()
+                raise
         else:
             self._report("refused", waited=now - start, reason="taken", holder=outcome.holder)
         return outcome
@@ -179,10 +185,12 @@ class Lock(Holding):
     def _extending(self, ttl: Seconds | None) -> Flow[float]:
         wanted = self._terms.ttl if ttl is None else self._store.check_ttl(ttl)
         self.check()
-        lease = self._held()
-        if lease.claim.steady and wanted != lease.ttl:
-            lease = self._unsteadied(lease)
-        longer = yield from self._store.rule.extend(self._primitive, lease, self._within_max_hold(lease, wanted))
+        lease = self._before_extending(wanted)
+        try:
+            longer = yield from self._store.rule.extend(self._primitive, lease, self._within_max_hold(lease, wanted))
+        except BaseException:
+            self._replaced(lease, _UNANSWERED)
+            raise
         self._replaced(lease, longer)
         self.check()
         return self.remaining

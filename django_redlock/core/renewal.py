@@ -44,7 +44,10 @@ class Renewal:
     """A heap of due times. What was released meanwhile is skipped when its time comes, or swept when it gets much."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()  # reentrant: a signal's handler may use a lock too
+        # Reentrant: a signal's handler may use a lock too. Entered as it is, not through the condition: that is Python,
+        # and what a signal's handler raises in there would leave it locked for good.
+        self._mutex = threading.RLock()
+        self._changed = threading.Condition(self._mutex)
         self._heap: list[tuple[float, bytes]] = []
         self._live: dict[bytes, tuple[float, weakref.ref[Holding] | Orphan]] = {}
         self._thread: threading.Thread | None = None
@@ -53,7 +56,7 @@ class Renewal:
     def watch(self, token: bytes, target: weakref.ref[Holding] | Orphan, delay: float) -> None:
         """See to ``target`` in ``delay`` seconds."""
         due = time.monotonic() + delay
-        with self._changed:
+        with self._mutex:
             self._live[token] = due, target
             heapq.heappush(self._heap, (due, token))
             if len(self._heap) > 2 * len(self._live) + 64:
@@ -95,7 +98,7 @@ class Renewal:
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._mutex:
                 self._wakes_at = self._heap[0][0] if self._heap else math.inf
                 wait = self._wakes_at - time.monotonic()
                 if wait > 0:

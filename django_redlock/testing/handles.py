@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import copy
 import os
+import pickle
 import weakref
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -124,6 +129,12 @@ class HandleCases(Fixtures):
             assert name in repr(lock)
             assert lock.token not in repr(lock)
         assert repr(lock).startswith("<unlocked ")
+
+    @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+    def test_copying(self, new_backend: NewBackend, name: str, duplicate: Callable[[Any], Any]) -> None:
+        """A handle can't be copied or pickled, as threading.Lock: two would release what one has taken."""
+        with contextlib.closing(new_backend()) as backend, pytest.raises(TypeError, match="cannot"):
+            duplicate(backend.lock(name))
 
     def test_no_reference_is_kept(self, client: Client, name: str) -> None:
         """Nothing keeps a handle alive: not even what renews it."""

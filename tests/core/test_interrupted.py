@@ -1,0 +1,47 @@
+"""A signal's handler that raises wherever it strikes, as Ctrl-C and Celery's soft time limit do."""
+
+import itertools
+import sys
+import threading
+
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.testing.faces import PATIENCE
+
+
+def interrupted(function, step):
+    """Whether ``function()`` was interrupted; that is at the ``step``-th begin or end of a function within it."""
+    steps = itertools.count()
+
+    def strike(frame, *_):
+        frame.f_trace_lines = False  # handlers of signals are not run between any two lines
+        if next(steps) == step:
+            raise KeyboardInterrupt
+        return strike
+
+    before = sys.gettrace()
+    sys.settrace(strike)
+    try:
+        function()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_anywhere_in_acquire(unique):
+    """Wherever acquire() is interrupted, others get and release their locks as before: nothing stays locked inside."""
+    backend = LocMemBackend(unique)
+
+    def another():
+        with backend.lock("another"):
+            pass
+
+    for step in itertools.count():
+        if not interrupted(backend.lock(f"mine:{step}").acquire, step):
+            break
+        thread = threading.Thread(target=another, daemon=True)
+        thread.start()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    assert step > 20
