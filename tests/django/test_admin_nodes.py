@@ -47,7 +47,7 @@ def test_list_counts_nodes(client, nodes, operator):
 
 def test_detail_shows_each_nodes_view(client, nodes, operator):
     """Who holds it in each node's own words, and which node can't be asked."""
-    with locks["default"].lock("stock", ttl=60, auto_renew=False, owner={"host": "web1"}):  # a renewal would find it lost
+    with locks["default"].lock("stock", ttl=60, auto_renew=False, owner={"host": "web1"}):
         with nodes[0].client() as redis:
             redis.set("redlock:{stock}", f'{TOKEN} {{"host":"stranger"}}', px=20_000)
         nodes[1].kill()
