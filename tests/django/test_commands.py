@@ -326,7 +326,9 @@ def test_check_deploy(stores, settings):
     assert {row["node"] for row in told.values()} == {"settings"}
     assert "no persistence" in told["default"]["warnings"][0]
     assert "(redlock.W002)" in told["memory"]["warnings"][0]
-    assert "others don't see them" in Done("redlock_check", "--deploy").out
+    printed = Done("redlock_check", "--deploy").out
+    assert "others don't see them" in printed
+    assert "warning  memory  settings" in printed
     settings.SILENCED_SYSTEM_CHECKS = ["redlock.W002", "redlock.W009"]
     assert Done("redlock_check", "--deploy").code == 0
 

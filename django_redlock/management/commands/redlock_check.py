@@ -77,10 +77,14 @@ class Command(StoreCommand):
                 self.stderr.write(f"{alias} {node}: {outcome}")
         return True
 
+    def _mark(self, row: dict[str, Any]) -> str:
+        if not row["ok"]:
+            return self.style.ERROR("PROBLEM")
+        return self.style.WARNING("warning") if row.get("warnings") else self.style.SUCCESS("ok")
+
     def _print(self, alias: str, rows: list[dict[str, Any]]) -> None:
         for row in rows:
-            mark = self.style.SUCCESS("ok") if row["ok"] else self.style.ERROR("PROBLEM")
-            self.stdout.write(f"{mark}  {printable(alias)}  {printable(row['node'])}")
+            self.stdout.write(f"{self._mark(row)}  {printable(alias)}  {printable(row['node'])}")
             for problem in row["problems"]:
                 self.stdout.write(self.style.ERROR(f"    {printable(problem)}"))
             for warning in row.get("warnings", ()):
