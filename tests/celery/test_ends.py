@@ -101,6 +101,21 @@ def test_terminated_while_it_runs(tasks, workers, seen, free):
     free(f"long:{seen.name}", timeout=10)
 
 
+def test_terminated_while_it_waits_for_its_lock(tasks, start_worker, seen, free, held):
+    """A process that is killed within the fence is in nobody's way, and the holder keeps its lock."""
+    queue, name = f"q-{seen.name}", f"waiting:{seen.name}"
+    with start_worker("prefork", queue):
+        first = tasks.waiting.apply_async((seen.name, 3), queue=queue)
+        seen.wait("start")
+        second = tasks.waiting.apply_async((seen.name,), queue=queue)
+        poll(lambda: held(name).waiters == 1, timeout=10, what="one who waits")
+        second.revoke(terminate=True, signal="SIGKILL")
+        assert first.get(timeout=10) == seen.name
+        assert tasks.waiting.apply_async((seen.name,), queue=queue).get(timeout=10) == seen.name
+        free(name)
+    assert seen.count("start") == 2
+
+
 def test_a_signal_that_does_not_kill_frees_nothing(tasks, start_worker, seen, free, held):
     """A body that catches what revoke sends it goes on with its lock, whatever the main process waits for."""
     queue = f"q-{seen.name}"

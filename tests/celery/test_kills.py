@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import celery
 import pytest
 
 from django_redlock.celery.requests import _ended, _gone
+from testproject.redis_server import RedisServer
 from tests.support.service import poll
 
 
@@ -73,6 +75,42 @@ def test_redelivered_while_it_runs(tasks, start_worker, seen, kind):
         assert result.get(timeout=20) == seen.name
         poll(lambda: "came again after it had ended" in worker.log(100_000), timeout=10, what="its second coming")
     assert seen.count("start") == 1
+
+
+def test_a_copy_of_what_is_killed(tasks, start_worker, seen, free):
+    """Delivered again while it runs, and then killed: both messages are the owner's, and one of them runs."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        result = tasks.long_late.apply_async((seen.name, 1), queue=queue)
+        process = seen.wait("start")[0]["pid"]
+        os.kill(process, signal.SIGSTOP)
+        deliver_again(tasks.app)
+        poll(lambda: "still runs" in worker.log(100_000), timeout=10, what="a redelivery")
+        os.kill(process, signal.SIGKILL)
+        assert result.get(timeout=60) == seen.name
+        free(f"long_late:{seen.name}")
+    assert seen.count("end") == 1
+
+
+@pytest.mark.parametrize("cancel", [True, False])
+def test_connections_to_the_broker_are_lost(tasks, start_worker, seen, free, cancel):
+    """The message comes back while its body runs, or when Celery has killed that: one run ends, and nothing overlaps."""
+    queue, conf = f"q-{seen.name}", json.dumps({"worker_cancel_long_running_tasks_on_connection_loss": cancel})
+    with (
+        RedisServer() as broker,
+        tasks.app.connection_for_write(broker.url) as connection,
+        start_worker("prefork", queue, CELERY_BROKER=broker.url, CELERY_CONF=conf),
+    ):
+        result = tasks.long_late.apply_async((seen.name, 3), queue=queue, connection=connection)
+        seen.wait("start")
+        with broker.client() as client:
+            for kind in ("normal", "pubsub"):
+                client.client_kill_filter(_type=kind, skipme=True)
+        assert result.get(timeout=40) == seen.name
+        free(f"long_late:{seen.name}", timeout=10)
+    assert seen.count("start") == 1 + cancel
+    assert seen.count("end") == 1
+    assert seen.overlap() == []
 
 
 def test_control_a_plain_task_runs_twice_at_once(tasks, start_worker, seen):

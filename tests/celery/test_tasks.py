@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import threading
 
 import pytest
 from celery import Celery, Task, shared_task
+from celery.contrib.testing.worker import start_worker
 from django.db import transaction
 
 from django_redlock.celery import is_duplicate, single_instance_task
 from django_redlock.celery.task import SingleInstance
 from django_redlock.errors import LockNotSupported
+from tests.support.service import poll
 
 
 def test_name_signature_and_argument_check_are_untouched(tasks):
@@ -93,6 +96,41 @@ def test_sent_by_name(tasks, workers, seen, free):
     assert seen.overlap() == []
     assert seen.count("start") == sum(not is_duplicate(result) for result in results) >= 1
     free(f"executed:{seen.name}")
+
+
+def test_an_id_of_ones_own(tasks, workers, seen, free):
+    """A second submit with the id of the first is a duplicate like any other; when that is over, it is sent again."""
+    queue, call = workers("prefork"), {"task_id": f"id-{seen.name}"}
+    first, second = (tasks.long.apply_async((seen.name, 0.5), queue=queue, **call) for _ in range(2))
+    assert [first.duplicate, second.duplicate] == [False, True]
+    seen.wait("end")
+    free(f"long:{seen.name}")
+    assert not tasks.long.apply_async((seen.name,), queue=queue, **call).duplicate
+    seen.wait("end", 2)
+    free(f"long:{seen.name}")
+
+
+def test_celerys_worker_for_tests(tasks, seen, settings):
+    """A worker in a thread of the same process, with locks in memory, as in users' tests."""
+    settings.REDLOCK = {
+        "default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": seen.name},
+    }
+    app = Celery("in-process", broker="memory://", backend="cache+memory://", set_as_current=False)
+    runs, goes_on = [], threading.Event()
+
+    @app.task
+    @single_instance_task(key="one:{number}")
+    def one(number):
+        goes_on.wait(10)
+        runs.append(number)
+
+    with start_worker(app, perform_ping_check=False, pool="solo"):
+        first, second = one.delay(1), one.delay(1)
+        assert [first.duplicate, second.duplicate] == [False, True]
+        goes_on.set()
+        second.get(timeout=10)
+        assert not one.delay(1).duplicate
+        poll(lambda: runs == [1, 1], timeout=10, what="the second run")
 
 
 def test_message_protocol_1(tasks, workers, seen, free):
