@@ -94,7 +94,7 @@ def test_a_copy_of_what_is_killed(tasks, start_worker, seen, free):
 
 @pytest.mark.parametrize("cancel", [True, False])
 def test_connections_to_the_broker_are_lost(tasks, start_worker, seen, free, cancel):
-    """The message comes back while its body runs, or when Celery has killed that: one run ends, and nothing overlaps."""
+    """The message comes back while its body runs, or when Celery has killed that: one run ends, none overlap."""
     queue, conf = f"q-{seen.name}", json.dumps({"worker_cancel_long_running_tasks_on_connection_loss": cancel})
     with (
         RedisServer() as broker,
