@@ -1,0 +1,45 @@
+"""An extension whose answer does not come: it may have been carried out, and it may not."""
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.errors import LockUnavailable
+from tests.support.proxy import Proxy
+
+BACKENDS = {
+    "redis": lambda url: RedisBackend(url, ttl=60),
+    "quorum": lambda url: RedlockBackend([url], ttl=60, quarantine=False),
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def cut(request, start, redis_server, client_of):
+    """A client, and the proxy before its server."""
+    proxy = start(Proxy(redis_server.url))
+    client = client_of(BACKENDS[request.param](proxy.url))
+    return client, proxy
+
+
+@pytest.mark.parametrize("way", ["requests", "replies"])
+def test_a_shorter_lease_counts_before_its_answer(cut, way):
+    """Who asked for less, and was not answered, relies on no more than that: the store may give the lock away then."""
+    client, proxy = cut
+    lock = client.lock("stock", auto_renew=False)
+    assert lock.acquire()
+    assert lock.remaining > 30
+    proxy.drop(way)
+    with pytest.raises(LockUnavailable):
+        lock.extend(30)
+    assert lock.remaining <= 30
+
+
+def test_a_longer_lease_counts_after_its_answer(cut):
+    """Who asked for more, and was not answered, relies on what there was before."""
+    client, proxy = cut
+    lock = client.lock("stock", ttl=20, auto_renew=False)
+    assert lock.acquire()
+    proxy.drop()
+    with pytest.raises(LockUnavailable):
+        lock.extend(60)
+    assert lock.remaining <= 20
