@@ -28,7 +28,8 @@ class Dialer:
         self._begin()
 
     def _begin(self) -> None:
-        self._changed = threading.Condition()
+        self._mutex = threading.RLock()  # entered as it is: see `core.renewal`
+        self._changed = threading.Condition(self._mutex)
         self._dialing: set[int] = set()
         self._failed: dict[int, tuple[float, Exception]] = {}  # node -> when to try again, and what was wrong
         self._generation = _lease.generation
@@ -50,11 +51,11 @@ class Dialer:
         if self._generation != _lease.generation:
             self._begin()  # a fork's child: the threads and who waits for them are the parent's
         start = time.monotonic()
-        with self._changed:
+        with self._mutex:
             for index in indexes:
                 if index not in self._dialing:
-                    self._dialing.add(index)
                     threading.Thread(target=self._dial, args=(index,), name="redlock-dial", daemon=True).start()
+                    self._dialing.add(index)
             while open_ := self._dialing.intersection(indexes):
                 waited = time.monotonic() - start
                 met = len(indexes) - len(open_) >= enough
@@ -78,6 +79,6 @@ class Dialer:
         except (RedisError, OSError) as error:
             self.leave_out(index, fault(self._nodes[index], error).error)
         finally:
-            with self._changed:
+            with self._mutex:
                 self._dialing.discard(index)
                 self._changed.notify_all()
