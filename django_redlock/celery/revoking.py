@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache, wraps
 from typing import Any
 
@@ -33,7 +34,10 @@ def _freeing(revoke: Callable[..., Any], kind: Any) -> Callable[..., Any]:
 
 
 def _fetched(state: Any) -> Iterator[Any]:
-    """What the worker has in hand: what runs or is about to, and (apart, before Celery 5.7) what waits for its ETA."""
+    """What the worker has in hand: what runs, is about to, or waits for its ETA."""
     yield from list(worker.requests.values())
-    for waiting in list(state.consumer.timer.schedule.queue):
-        yield from waiting.entry.args[:1]
+    if hasattr(worker, "scheduled_requests"):
+        return
+    with suppress(TypeError):  # before Celery 5.7 the timer alone knows these, and can't sort greenlets
+        for waiting in state.consumer.timer.schedule.queue:
+            yield from waiting.entry.args[:1]

@@ -77,7 +77,7 @@ def test_revoked_while_queued(tasks, workers, seen, free, held):
     assert seen.count("start") == 0
 
 
-@pytest.mark.parametrize("pool", ["prefork", "solo"])
+@pytest.mark.parametrize("pool", ["prefork", "solo", "threads"])
 def test_revoked_before_its_eta(tasks, start_worker, seen, free, pool):
     """A task that a worker keeps for later is free when it is revoked, not when its time comes; so is a retry's."""
     queue = f"q-{seen.name}"
