@@ -191,7 +191,7 @@ class ReadWriteCases(ReadWriteTurnCases):
                 return await held.aowned()
 
         assert asyncio.run(self._ending(backend, inside()))
-        assert eventually(lambda: backend.describe(name) is None, 1)
+        assert eventually(lambda: backend.describe(name) is None)
 
     @staticmethod
     async def _ending(backend: Backend, coroutine: Any) -> Any:

@@ -113,7 +113,7 @@ def test_three_of_five_hang(five, client_of):
     assert set(refused.value.errors) == {where(server) for server in five[:3]}
     for server in five[:3]:
         server.resume()
-    poll(lambda: holding(five, "slow:{other}") == 0, timeout=2, what="nodes on which nothing is left")
+    poll(lambda: holding(five, "slow:{other}") == 0, timeout=10, what="nodes on which nothing is left")
 
 
 def test_one_killed_and_back(five, client_of):

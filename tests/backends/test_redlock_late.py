@@ -58,7 +58,7 @@ def test_a_vote_that_came_late_is_kept(three):
     assert holding() == [True, True, True]
     proxies[0].restore()
     lock.release()
-    poll(lambda: not any(holding()), timeout=2, what="nodes on which nothing is left")
+    poll(lambda: not any(holding()), timeout=4, what="nodes on which nothing is left")
     backend.close()
 
 
@@ -76,7 +76,7 @@ async def test_a_vote_that_came_late_is_kept_in_asyncio(three):
     assert holding() == [True, True, True]
     await lock.arelease()
     proxies[0].restore()
-    poll(lambda: not any(holding()), timeout=2, what="nodes on which nothing is left")
+    poll(lambda: not any(holding()), timeout=4, what="nodes on which nothing is left")
     await backend.aclose()
 
 
@@ -87,7 +87,7 @@ def test_one_lock_within_another(three):
         backend = store(proxies)
         with backend.lock("stock"), backend.lock("other"):
             pass
-        poll(lambda: not any(holding()), timeout=2, what="nodes on which nothing is left")
+        poll(lambda: not any(holding()), timeout=4, what="nodes on which nothing is left")
         backend.close()
 
 
@@ -100,7 +100,7 @@ def test_a_missed_release_is_made_up_for(three, way):
     assert all(row["ok"] for row in backend.health())
     lock = backend.lock("stock", ttl=30, auto_renew=False)
     assert lock.acquire()
-    poll(lambda: all(holding()), timeout=2, what="votes of all nodes")
+    poll(lambda: all(holding()), timeout=4, what="votes of all nodes")
     leave(servers[0], proxies[0])
     while not backend._io.party._dialer.failure(0, time.monotonic()):
         with backend.lock("other"):
@@ -120,7 +120,7 @@ async def test_a_missed_release_is_made_up_for_in_asyncio(three, way):
     assert all(row["ok"] for row in await backend.ahealth())
     lock = backend.lock("stock", ttl=30, auto_renew=False)
     assert await lock.aacquire()
-    poll(lambda: all(holding()), timeout=2, what="votes of all nodes")
+    poll(lambda: all(holding()), timeout=4, what="votes of all nodes")
     leave(servers[0], proxies[0])
     while not backend._io.party._dialer.failure(0, time.monotonic()):
         async with backend.lock("other"):

@@ -22,12 +22,12 @@ class TestHungNeighbour(OwnRedis):
         locks = [client.lock(f"{name}:{number}") for number in range(16)]
         for lock in locks:
             lock.acquire()
-        elsewhere = LocMemBackend(unique).lock(name, ttl=1)
+        elsewhere = LocMemBackend(unique).lock(name, ttl=3)
         elsewhere.acquire()
         server.pause()
         for failed in [spawn(lock.release) for lock in locks]:
             with pytest.raises(LockUnavailable):
                 failed.result(PATIENCE)
-        assert eventually(lambda: elsewhere.lost, 1.5) is False
+        assert eventually(lambda: elsewhere.lost, 4) is False
         server.resume()
         assert eventually(lambda: client.held() == [])
