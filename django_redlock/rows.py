@@ -115,8 +115,10 @@ _HEAD = {"node", "ok", "problems", "warnings", "run_id"}  # shown otherwise, or 
 _SAID: dict[str, Callable[[Any], str]] = {
     "uptime": duration,
     "replica_lag": duration,
-    "clock_difference": lambda seconds: f"{seconds * 1000:+.0f} ms",
+    "clock_difference": lambda seconds: f"{round(seconds * 1000):+} ms",
     "round_trip": lambda seconds: f"{seconds * 1000:.1f} ms",
+    "armed": lambda armed: "yes" if armed else "no",
+    "quarantine": lambda left: duration(left) if left else "none",
 }
 
 

@@ -133,7 +133,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             "row": row,
             "error": error,
             "facts": row and self.facts(row),
-            "holders": tenures(row.held) if row and len(row.held.holders) > 1 else [],
+            "holders": [(owner, each.held) for owner, each in tenures(row.held)] if row else [],
             "queue": sorted(((owner, age(owner)) for owner in row.held.queue), key=_longest_first) if row else [],
             "views": views(pk),
             "plots": plots(minutes),

@@ -8,6 +8,7 @@ import pytest
 from django.contrib.auth.models import Permission, User
 
 from django_redlock import locks
+from django_redlock.core.pulse import pulse
 from tests.support.databases import sqlite_file
 from tests.support.service import poll
 
@@ -24,6 +25,7 @@ def stores(settings, redis_url, unique):
         "memory": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": unique},
     }
     yield locks
+    pulse.beat()  # nothing of this test is to be written down during another
     locks.reset()
 
 

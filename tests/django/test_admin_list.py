@@ -248,3 +248,18 @@ def test_index_shows_the_model_by_permission(client, stores, user_with):
 def test_no_adding(client, stores, operator):
     """Locks can't be made here."""
     assert client.get(f"{LIST}add/").status_code == 403
+
+
+def test_detail_of_several_holders(client, stores, operator, using):
+    """Each of those who hold a lock is named, with how long it has held."""
+    from django.contrib.admin.utils import quote
+
+    from django_redlock.models import make_pk
+
+    first, second = (stores[using].semaphore("permits", limit=2, owner=label) for label in ("one", "two"))
+    with first, second:
+        page = client.get(f"{LIST}{quote(make_pk(using, 'permits'))}/change/")
+    assert page.status_code == 200
+    table = page.content.decode().split("All holders</h2>")[1].split("</table>")[0]
+    rows = re.findall(r"<td>[^<]* · (one|two)</td><td>\d\.\d s</td>", table)
+    assert sorted(rows) == ["one", "two"]
