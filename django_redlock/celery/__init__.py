@@ -93,7 +93,7 @@ def single_instance_task(
     )
 
     def declare(function: Callable[P, R]) -> Callable[P, R]:
-        if isinstance(type(function), type) and issubclass(type(function), Task | Proxy):
+        if issubclass(type(function), Task | Proxy):  # isinstance would resolve a proxy, and so build the app
             raise TypeError(
                 "single_instance_task stands below the decorator that makes the task:\n"
                 "    @shared_task\n    @single_instance_task\n    def ..."
