@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 BATCH = 256  # renewals in one pipeline: about 2 ms of a server's time
 SLACK = 0.05  # seconds that a renewal may come early, to travel with others
+LEAVE = 0.15  # seconds after which one who was interrupted leaves the queues: what it had asked has arrived by then
 
 
 class Orphan(NamedTuple):
@@ -87,7 +88,11 @@ class Renewal:
 
     def free(self, store: Store, primitive: Primitive, claim: Claim, *, waited: bool = False) -> None:
         """Free ``claim`` soon, from the thread; repeat while the store can't be asked and the lease may last."""
-        self.watch(claim.token, Orphan(store, primitive, claim, store.clock() + claim.ttl, waited), 0.0)
+        orphan = Orphan(store, primitive, claim, store.clock() + claim.ttl)
+        self.watch(claim.token, orphan, 0.0)
+        if waited:
+            later = claim.all_attempts()
+            self.watch(later.token, orphan._replace(claim=later, waited=True), LEAVE)
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="redlock-renewal", daemon=True)

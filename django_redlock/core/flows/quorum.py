@@ -205,7 +205,7 @@ class Quorum(NamedTuple):
 
     def withdraw(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
         """`release` for one that may have waited."""
-        yield Together(self._everywhere(primitive.leave(claim)), _sent, claim.family)
+        yield Together(self._everywhere(primitive.leave(claim)), _all, claim.family)
         return (yield from self.release(primitive, claim))
 
     def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
