@@ -16,6 +16,7 @@ from .scenario import Setting, Violation, play
 
 # Of so many seeds that many of each rule, and of each kind of lock.
 RULES = *4 * ("quorum",), *3 * ("single",), "cluster", *3 * ("replicas",)
+HANDLES = 2  # of the mutexes: by way of `Lock` itself
 KINDS = (
     *4 * (MUTEX,),
     WRITE,
@@ -37,8 +38,10 @@ def attempt(seed: int, rule: str, kind: str) -> tuple[int, str]:
     """How many locks were granted, and the timeline of a violation."""
     rule = rule or RULES[seed % len(RULES)]
     kinds = [each for each in KINDS if kind in ("", each.kind) and runs(rule, each)] or [MULTILOCK]
+    place = seed // len(RULES) % len(kinds)
+    handles = kinds[place] is MUTEX and place < HANDLES
     try:
-        return play(seed, Setting(rule, kinds[seed // len(RULES) % len(kinds)], calm=seed % 9 == 0)).grants, ""
+        return play(seed, Setting(rule, kinds[place], calm=seed % 9 == 0, handles=handles)).grants, ""
     except Violation as violation:
         return 0, str(violation)
 

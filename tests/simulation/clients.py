@@ -51,7 +51,7 @@ class Client:
         primitive: Primitive,
     ) -> None:
         self.world = world
-        self.name = name
+        self.name = self.host = name
         self.holder = holder
         self.clock = clock
         self.lease: Lease | None = None

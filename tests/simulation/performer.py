@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from django_redlock.core.requests import Await, Batch, Confirmed, Fault, Flow, Run, Signal, Sleep, Together
+from django_redlock.core.tickets import Turn
 from django_redlock.errors import LockError
 
 from .network import Connection, Network, Then
@@ -16,6 +17,8 @@ from .servers import Server, Slots
 
 class Performer:
     """A client's side of the network. ``later(event)`` lets the client handle something, when it is not paused."""
+
+    running: Performer  # whose flow it is that runs now
 
     def __init__(
         self, network: Network, servers: Sequence[Server], who: str, timeout: float, later: Callable[[Then, Any], None]
@@ -28,21 +31,41 @@ class Performer:
         self._later = later
         self._owing: dict[tuple[bytes, int], Connection] = {}
         self._passing = not isinstance(servers, list)  # a cluster, a primary with replicas: another may take over
+        self._unanswered: dict[int, Callable[[], None]] = {}  # what gives up waiting
 
-    def drive(self, flow: Flow[Any], then: Callable[[Any, BaseException | None], None]) -> None:
-        """Carry ``flow``; ``then(result, error)``."""
+    def drive(self, flow: Flow[Any], then: Callable[[Any, BaseException | None], None]) -> Callable[[], None]:
+        """Carry ``flow``; ``then(result, error)``. The function that is returned interrupts it, as Ctrl-C does."""
+        over = interrupted = False
+        self._world.flows.append(flow)
 
         def step(reply: Any) -> None:
+            if not over and not interrupted:
+                advance(flow.send, reply)
+
+        def advance(go_on: Callable[[Any], Any], value: Any) -> None:
+            nonlocal over
+            Performer.running = self
             try:
-                request = flow.send(reply)
+                request = go_on(value)
             except StopIteration as done:
+                over = True
                 then(done.value, None)
-            except LockError as error:
+            except (LockError, KeyboardInterrupt) as error:
+                over = True
                 then(None, error)
             else:
                 self.perform(request, lambda reply: self._later(step, reply))
 
+        def interrupt() -> None:
+            nonlocal interrupted
+            if not over:
+                interrupted = True
+                for give_up in tuple(self._unanswered.values()):
+                    give_up()
+                advance(flow.throw, KeyboardInterrupt())
+
         step(None)
+        return interrupt
 
     def perform(self, request: Any, then: Then) -> None:
         """Carry out one request."""
@@ -53,6 +76,7 @@ class Performer:
             Await: self._await,
             Signal: self._signal,
             Confirmed: self._confirmed,
+            Turn: self._turn,
         }
         kind = type(request)
         if kind is Batch:
@@ -88,6 +112,21 @@ class Performer:
 
     def _sleep(self, request: Sleep, then: Then) -> None:
         self._world.after(request.seconds, lambda: then(None))
+
+    def _turn(self, request: Turn, then: Then) -> None:
+        ticket: Any = request.ticket
+        ended = False
+
+        def end() -> None:
+            nonlocal ended
+            if not ended:
+                ended = True
+                self._world.after(0.0, lambda: then(None))
+
+        ticket.wake = end
+        self._world.after(max(0.0, request.seconds), end)
+        if ticket.rung:
+            end()
 
     def _signal(self, request: Signal, then: Then) -> None:
         server = self._servers[self._place(request.key, request.node)]
@@ -217,6 +256,7 @@ class Performer:
 
         def end(reply: Any) -> None:
             nonlocal over
+            self._unanswered.pop(id(give_up), None)
             if not over:
                 over = True
                 then(reply)
@@ -227,6 +267,7 @@ class Performer:
                     connection.send(undo, _ignored, _nothing)
                 end(Fault(TimeoutError("no answer in time"), where=server.name, passing=self._passing))
 
+        self._unanswered[id(give_up)] = give_up
         connection.send(work, end, lambda: end(self._broken(server)))
         self._world.after(limit, give_up)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import product
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, cast
 
 from django_redlock.core.flows.quorum import Quorum
 from django_redlock.core.flows.replicated import Replicated
@@ -21,6 +23,7 @@ from django_redlock.core.scripts import script
 from django_redlock.core.store import Rule
 
 from .clients import SEVERAL, Client, held
+from .handles import Process, Thread, virtual
 from .network import SLOW, Network
 from .performer import Performer
 from .replication import Member, ReplicaSet, View
@@ -48,6 +51,7 @@ class Setting(NamedTuple):
     slow: float | None = None  # how many messages are slow
     apart: int = 4  # it happens less often that a client can't reach a server
     make: Callable[..., Rule] | None = None
+    handles: bool = False  # mutexes by way of `Lock` itself, in processes with several threads
     performer: type[Performer] = Performer
 
 
@@ -89,27 +93,39 @@ class Scenario:
         ]
         members = [server for server in self.servers if isinstance(server, Member)]
         self.replicas = ReplicaSet(self.world, members) if members else None
-        number = chance.choice((2, 3, 5)) + setting.primitive.limit - 1
-        self.clients = [self._client(f"client-{index}") for index in range(number)]
+        number = chance.choice((1, 2, 3) if setting.handles else (2, 3, 5)) + setting.primitive.limit - 1
+        make = self._process if setting.handles else self._client
+        self.clients: list[Client] = [client for index in range(number) for client in make(f"client-{index}")]
         if setting.primitive.kind == "rlock":  # two handles of one thread
             self.clients[-1].holder = self.clients[0].holder
         self.grants = 0
         self._tokens: dict[str | None, int] = {}  # name -> the highest fencing token
         self._known: dict[bytes, dict[str | None, int]] = {}  # claim -> what those were when it was asked for
         self._seen: set[bytes] = set()
+        self._overs: Counter[bytes] = Counter()  # claim -> how often it was said to be over
 
     def _rate(self) -> float:
         return 1 + self.world.random.uniform(-self.setting.rate, self.setting.rate)
 
-    def _client(self, name: str) -> Client:
+    def _client(self, name: str) -> list[Client]:
         clock = Clock(self.world, self._rate(), self.world.random.uniform(0, 1e5))
         fencing, primitive = self.world.seed % 2 == 0, self._side(name)
         client = Client(self.world, name, name, clock, self, self.ttl, fencing, primitive)
+        client.performer = self._performer(name, client.later)
+        client.rule = self._rule(clock)
+        return [client]
+
+    def _process(self, name: str) -> list[Client]:
+        clock = Clock(self.world, self._rate(), self.world.random.uniform(0, 1e5))
+        process = Process(self.world, name, clock, self._rule(clock), self._performer)
+        threads = range(self.world.random.choice((1, 3, 5) if self.setting.rule == "single" else (1, 2)))
+        each = [Thread(process, f"{name}.{index}", self, self.ttl, self.setting.primitive) for index in threads]
+        return cast("list[Client]", each)
+
+    def _performer(self, name: str, later: Callable[..., None]) -> Performer:
         servers: Sequence[Server] = self.servers if self.replicas is None else View(self.world, self.replicas)
         servers = Slots(servers) if self.setting.rule == "cluster" else servers
-        client.performer = self.setting.performer(self.network, servers, name, TIMEOUT, client.later)
-        client.rule = self._rule(clock)
-        return client
+        return self.setting.performer(self.network, servers, name, TIMEOUT, later)
 
     def _side(self, name: str) -> Primitive:
         """Of a rwlock every other client reads, and who comes fresh writes. Of several names some want just one."""
@@ -166,31 +182,44 @@ class Scenario:
         if len(others) >= self.setting.primitive.limit and now < client.clock.true(lease.valid_until):
             all_ = "both" if len(others) == 1 else "all"
             self.fail(f"{' and '.join((client.name, *others.values()))} {all_} hold {lease.claim.name}")
-        if lease.claim.token not in self._seen:
-            self._seen.add(lease.claim.token)
+        if lease.mine.token not in self._seen:
+            self._seen.add(lease.mine.token)
             self.grants += 1
             self._granted(lease.claim, lease.fencing_token)
 
     def _granted(self, claim: Claim, token: int) -> None:
-        """Fencing tokens grow; those of permits that are asked for at the same time may be heard of in any order."""
+        """Fencing tokens grow; those of permits that are asked for at the same time may be heard of in any order.
+
+        One server's clock gives growing numbers without a fence, too.
+        """
+        if not claim.fencing and not (self.setting.handles and self.setting.rule == "single"):
+            return
         for name in held(claim):
             last = self._tokens.get(name, 0)
             known = last if self.setting.primitive.kind in ALONE else self._known[claim.family].get(name, 0)
-            if claim.fencing and token <= known:
+            if token <= known:
                 self.fail(f"the fencing token {token} of {name} is not above {known}")
             self._tokens[name] = max(token, last)
 
     def over(self, claim: Claim) -> None:
-        """Once every message has arrived, nothing of a claim that was refused or freed is left on any server."""
+        """Once every message has arrived, nothing of a claim that was refused or freed is left on any server.
+
+        Unless it went from hand to hand: then when the last has freed it.
+        """
+        self._overs[claim.family] += 1
+        number = self._overs[claim.family]
 
         def look() -> None:
+            leases = [client.lease for client in self.clients if client.lease is not None]
+            if self._overs[claim.family] > number or any(each.claim.family == claim.family for each in leases):
+                return
             for server, place in product(self.servers, claim.places):
                 kept = server.model.live(place.lock.decode()) or ""
                 if any(text.startswith(claim.family.decode()) for text in ([kept] if isinstance(kept, str) else kept)):
                     self.fail(f"{claim.name} was left over on {server.name}")
 
         if self.setting.calm:
-            self.world.after(SLOW[1] + 0.1, look)
+            self.world.after(SLOW[1] + 0.1 + self.setting.handles, look)
 
     def waited(self, client: Client, late: float) -> None:
         """A wait ends at its deadline, give or take what nodes may take to answer and the client was paused."""
@@ -224,7 +253,7 @@ class Scenario:
             self.world.at(chance.uniform(0, self.duration), self.replicas.fail_over)  # type: ignore[union-attr]
         for _ in range(chance.randrange(self.setting.apart)):
             client, server, when = chance.choice(self.clients), chance.choice(self.servers), chance.uniform(0, 7)
-            self.world.at(when, partial(self.network.part, client.name, server.name, chance.uniform(0.1, 3)))
+            self.world.at(when, partial(self.network.part, client.host, server.name, chance.uniform(0.1, 3)))
         for _ in range(chance.randrange(4)):
             client, when = chance.choice(self.clients), chance.uniform(0, self.duration)
             if chance.random() < 0.7:
@@ -262,7 +291,7 @@ class Scenario:
                 server.run(guard.touch())
             self.world.run(self.world.now + MAX_TTL + 4)
         for name, number in product(names, range(self.setting.primitive.limit)):
-            fresh = self._client(f"fresh-{name}-{number}")
+            (fresh,) = self._client(f"fresh-{name}-{number}")
             before = self.grants
             self.clients.append(fresh)
             fresh.take(name, 0.0, lambda: None)
@@ -273,4 +302,6 @@ class Scenario:
 
 def play(seed: int, setting: Setting) -> Outcome:
     """One run. Raises `Violation` with the timeline."""
-    return Scenario(seed, setting).play()
+    scenario = Scenario(seed, setting)
+    with virtual(scenario.world) if setting.handles else nullcontext():
+        return scenario.play()

@@ -65,7 +65,7 @@ def runs(chance: random.Random) -> Run:
             kind.free(claim, chance.choice((0, 0, 5))),
             Run(script("arm"), (guard.marker,), (guard.args[0],)),
             kind.remember(claim, chance.randrange(10**16)),
-            Run(script("leave"), (keys.waiters,), (claim.family + b" " + owner,)),
+            kind.leave(claim),
             Run(script("force_release"), (keys.lock, keys.waiters, keys.wake), (b"",)),
         )
     )

@@ -10,12 +10,16 @@ import pytest
 
 from django_redlock.core import lease
 from django_redlock.core.flows import quorum, single
+from django_redlock.core.holding import Holding
+from django_redlock.core.lease import Lease
 from django_redlock.core.line import WRITE
 from django_redlock.core.primitives import SEMAPHORE
 from django_redlock.core.requests import Batch, Fault
 from django_redlock.core.scripts import Script, script
 from django_redlock.core.several import MULTILOCK, STRIPED
+from django_redlock.core.turnstile import Turnstile
 
+from .handles import Background
 from .performer import Performer, Then
 from .scenario import Setting, Violation, play
 
@@ -110,6 +114,57 @@ def test_it_finds_half_a_multilock(dropped: str, said: str, monkeypatch: pytest.
     monkeypatch.setattr(Dropping, "dropped", dropped, raising=False)
     calm = dropped == "several_release"
     assert said in found(Setting("cluster", MULTILOCK, calm=calm, performer=Dropping), 100)
+
+
+HANDLES = Setting("single", handles=True)
+
+
+def test_a_seed_with_handles_replays_exactly() -> None:
+    """The same seed gives the same timeline, though threads, random tokens and a clock are behind `Lock` otherwise."""
+    assert play(3, HANDLES).log == play(3, HANDLES).log
+
+
+def test_it_finds_a_lock_that_is_handed_on_and_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that goes to the next of a process must not be freed as well."""
+    release = Turnstile.release
+
+    def twice(self: Turnstile, primitive: Any, lease: Any, keep: float) -> Any:
+        freed = yield from release(self, primitive, lease, keep)
+        yield from self._store.rule.release(primitive, lease.claim)
+        return freed
+
+    monkeypatch.setattr(Turnstile, "release", twice)
+    assert "both hold" in found(HANDLES, 600)
+
+
+def test_it_finds_a_hand_over_that_is_taken_for_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When nobody knows whether a lock was handed over, the next holds nothing."""
+
+    def give(self: Turnstile, primitive: Any, ticket: Any, outcome: Any) -> None:
+        ticket.lease = outcome or Lease.granted(ticket.claim, self._store.clock(), 0)
+        ticket.ring()
+
+    monkeypatch.setattr(Turnstile, "_give", give)
+    said = found(HANDLES, 400)
+    assert "both hold" in said or "is not above" in said
+
+
+def test_it_finds_a_number_that_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who goes on with a lease needs a fencing token of its own."""
+    monkeypatch.setattr(Lease, "handed_on", lambda lease, claim, now: lease._replace(own=claim, since=now))
+    assert "is not above" in found(HANDLES, 400)
+
+
+def test_it_finds_a_shorter_lease_that_counts_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for a shorter lease, and is not answered, must not rely on the longer one."""
+    monkeypatch.setattr(Holding, "_before_extending", lambda handle, _: handle._held())
+    assert "both hold" in found(HANDLES, 400)
+
+
+def test_it_finds_what_nobody_frees_after_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an interrupted caller may have got is freed in the background."""
+    monkeypatch.setattr(Background, "free", lambda *_, **__: None)
+    assert "left over" in found(HANDLES._replace(rule="quorum", calm=True), 200)
 
 
 class Credulous(Performer):

@@ -16,6 +16,7 @@ class World:
         self.random = random.Random(seed)
         self.now = 0.0
         self.log: list[str] = []
+        self.flows: list[Any] = []  # all that were begun: none may be closed by chance, when somebody forgets it
         self._events: list[tuple[float, int, Callable[[], Any]]] = []
         self._count = 0
 

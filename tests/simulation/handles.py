@@ -1,0 +1,302 @@
+"""Processes with threads that use `Lock` itself: its flows, the turnstile before the store, renewal in the background.
+
+What `Lock` would do in threads of its own happens as events of the simulated world, in between everything else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from django_redlock.core import holding, lock, renewal, turnstile
+from django_redlock.core.keys import keys_for
+from django_redlock.core.lease import Claim, Lease
+from django_redlock.core.primitives import Primitive
+from django_redlock.core.store import Rule
+from django_redlock.core.terms import Terms
+from django_redlock.core.tickets import Ticket
+
+from .clients import Watcher
+from .performer import Performer, Then
+from .world import Clock, World
+
+COHORT = 4  # how often in a row a lock may go from hand to hand
+INTERRUPTED = 0.03  # of what threads do
+
+
+class Process:
+    """What threads share: the store (`core.store.Store`), connections, and that they pause and die together."""
+
+    alias, hook = "", None
+
+    def __init__(self, world: World, name: str, clock: Clock, rule: Rule, connect: Callable[..., Performer]) -> None:
+        self.world = world
+        self.name = name
+        self.clock = clock
+        self.rule = rule
+        self.alive = True
+        self.paused_until = 0.0
+        self.watched: dict[bytes, object] = {}
+        self.owing: dict[Any, Any] = {}
+        self._connect = connect
+        self._turnstile = turnstile.Turnstile(self, COHORT)
+
+    def turnstile_for(self, primitive: Primitive) -> turnstile.Turnstile | None:
+        return self._turnstile if primitive.acquire.name in turnstile.QUEUES else None
+
+    def check_ttl(self, ttl: Any) -> float:
+        return float(ttl)
+
+    def perform(self, request: Any) -> Any:
+        raise NotImplementedError  # nothing here waits for an answer: flows are driven
+
+    aperform = perform
+
+    def performer(self) -> Performer:
+        """For a thread of this process."""
+        performer = self._connect(self.name, self.later)
+        performer._owing = self.owing
+        return performer
+
+    def later(self, event: Then, value: Any) -> None:
+        """Handle an event when this process runs."""
+        if not self.alive:
+            return
+        if self.world.now < self.paused_until:
+            self.world.at(self.paused_until, lambda: self.later(event, value))
+        else:
+            event(value)
+
+    def after(self, delay: float, event: Callable[[], None]) -> None:
+        """Do something in a while."""
+        self.world.after(delay, lambda: self.later(lambda _: event(), None))
+
+
+class Handle(lock.Lock):
+    """Tells the watcher what it believes, whenever that changes."""
+
+    thread: Thread
+    claim: Claim
+
+    def _claim(self) -> Claim:
+        self.claim = super()._claim()
+        return self.claim
+
+    def _granted(self, lease: Lease) -> None:
+        super()._granted(lease)
+        self.thread.believe(self)
+
+    def _replaced(self, basis: Lease, outcome: Any) -> None:
+        super()._replaced(basis, outcome)
+        self.thread.believe(self)
+
+
+class Thread:
+    """Takes and releases locks, each with a handle of its own; sometimes it is interrupted."""
+
+    def __init__(self, process: Process, name: str, watcher: Watcher, ttl: float, primitive: Primitive) -> None:
+        self.process = process
+        self.name = self.holder = name
+        self.host = process.name
+        self.clock = process.clock
+        self.primitive = primitive
+        self.mode = primitive.mode
+        self.performer = process.performer()
+        self._watcher = watcher
+        self._ttl = ttl
+        self._world = process.world
+        self._lock: Handle | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self.process.alive
+
+    @property
+    def lease(self) -> Lease | None:
+        """What it believes to hold."""
+        return self._lock._lease if self._lock and not self._lock.lost and self.alive else None
+
+    @property
+    def _paused_until(self) -> float:
+        return self.process.paused_until
+
+    def pause(self, seconds: float) -> None:
+        """The whole process stands still."""
+        self.process.paused_until = max(self.process.paused_until, self._world.now + seconds)
+        self._world.say(self.host, f"paused for {seconds:.2f} s")
+
+    def crash(self) -> None:
+        """The whole process is gone."""
+        self.process.alive = False
+        self._world.say(self.host, "crashed")
+
+    def believe(self, handle: Handle) -> None:
+        """Have it checked."""
+        if self._lock is handle and self.lease is not None:
+            self._watcher.believes(self, self.lease)  # type: ignore[arg-type]
+
+    def live(self, names: list[str], until: float) -> None:
+        """Take and release locks until ``until``."""
+        chance = self._world.random
+        if self._world.now < until:
+            wait = chance.choice((0.0, chance.uniform(0, 3 * self._ttl)))
+            rest = chance.choice((0.0, chance.uniform(0, 0.3)))
+
+            def then() -> None:
+                self.process.after(rest, lambda: self.live(names, until))
+
+            self.take(chance.choice(names), wait, then)
+
+    def take(self, name: str, wait: float, then: Callable[[], None]) -> None:
+        """Acquire, hold for a while, release."""
+        chance = self._world.random
+        terms = Terms(self._ttl, fencing=chance.random() < 0.3, auto_renew=chance.random() < 0.8)
+        handle = self._lock = Handle(self.process, self.primitive, name, keys_for(b"sim", name.encode()), terms)
+        handle.thread = self
+        deadline = self.clock() + wait
+
+        def got(outcome: Any, error: BaseException | None) -> None:
+            self._watcher.waited(self, self.clock() - deadline)  # type: ignore[arg-type]
+            if isinstance(outcome, Lease):
+                self._world.say(self.holder, f"got {name}, number {outcome.fencing_token}")
+                end = self._world.now + chance.choice((0.0, 0.002, 0.002, 0.02, chance.uniform(0, 2 * self._ttl)))
+                self._hold(handle, end, then)
+            else:
+                self._world.say(self.holder, f"did not get {name}: {error or outcome}")
+                self._watcher.over(handle.claim)
+                self.process.after(chance.uniform(0, 0.2), then)
+
+        self._world.say(self.holder, f"wants {name} for {wait:.2f} s")
+        self._do(handle._acquiring(wait), got)
+
+    def _hold(self, handle: Handle, end: float, then: Callable[[], None]) -> None:
+        chance = self._world.random
+
+        def extended(left: float | None, error: BaseException | None) -> None:
+            self._world.say(self.holder, f"extends {handle.name}: {error or left}")
+            self.process.after(max(0.0, end - self._world.now), release)
+
+        def release() -> None:
+            self._world.say(self.holder, f"releases {handle.name}")
+            claim = handle._held().claim
+
+            def released(_: None, error: BaseException | None) -> None:
+                if error is not None:
+                    self._world.say(self.holder, f"released {handle.name}: {error!r}")
+                self._watcher.over(claim)
+                then()
+
+            self._do(handle._releasing(), released)
+
+        if end > self._world.now and chance.random() < 0.2:
+            ttl = chance.choice((None, self._ttl / 2))
+            pause = chance.uniform(0, end - self._world.now)
+            self.process.after(pause, lambda: self._do(handle._extending(ttl), extended))
+        else:
+            self.process.after(max(0.0, end - self._world.now), release)
+
+    def _do(self, flow: Any, then: Callable[[Any, BaseException | None], None]) -> None:
+        interrupt = self.performer.drive(flow, then)
+        if self._world.chance(INTERRUPTED):
+            delay = self._world.random.uniform(0, self._ttl / 4)
+            self._world.after(delay, lambda: self.process.later(lambda _: interrupt(), None))
+
+
+class Background:
+    """What `core.renewal.renewal` does, as events: each lock and each orphan by itself."""
+
+    def __init__(self) -> None:
+        self._owner: dict[bytes, Process] = {}
+
+    def watch(self, token: bytes, target: Any, delay: float) -> None:
+        alive = target if isinstance(target, renewal.Orphan) else target()
+        process = alive.store if isinstance(alive, renewal.Orphan) else alive._store
+        self._owner[token] = process
+        process.watched[token] = target
+        serve = self._bury if isinstance(target, renewal.Orphan) else self._renew
+
+        def due() -> None:
+            if process.watched.get(token) is target:
+                serve(process, token, target)
+
+        early = process.world.random.uniform(0, renewal.SLACK)  # with another's that is due then
+        process.after(delay - early if delay > renewal.SLACK else delay, due)
+
+    def forget(self, token: bytes) -> None:
+        if token in self._owner:
+            self._owner[token].watched.pop(token, None)
+
+    def free(self, store: Any, primitive: Primitive, claim: Claim, *, waited: bool = False) -> None:
+        orphan = renewal.Orphan(store, primitive, claim, store.clock() + claim.ttl, waited)
+        self.watch(claim.token, orphan, 0.0)
+
+    def _renew(self, process: Process, token: bytes, target: weakref.ref[Handle]) -> None:
+        handle = target()
+        terms = handle._renewal_terms() if handle is not None else None
+        if handle is None or terms is None:
+            return
+        lease, ttl = terms
+
+        def renewed(outcomes: Any, error: BaseException | None) -> None:
+            assert error is None, f"the renewal thread must not fail: {error!r}"
+            process.world.say(handle.thread.holder, f"renewal of {handle.name}: {type(outcomes[0]).__name__}")
+            handle._replaced(lease, outcomes[0])
+
+        process.performer().drive(process.rule.extend_many(handle._primitive, [(lease, ttl)]), renewed)
+
+    def _bury(self, process: Process, token: bytes, orphan: renewal.Orphan) -> None:
+        def buried(_: Any, error: BaseException | None) -> None:
+            if error is None or process.clock() >= orphan.until:
+                self.forget(token)
+            elif process.watched.get(token) is orphan:
+                self.watch(token, orphan, 0.5)
+
+        free = process.rule.withdraw if orphan.waited else process.rule.release
+        process.performer().drive(free(orphan.primitive, orphan.claim), buried)
+
+
+class VirtualTicket(Ticket):
+    """A ticket that rings in the simulated world."""
+
+    def __init__(self, claim: Claim) -> None:
+        super().__init__(claim)
+        self.rung = False
+        self.wake: Callable[[], None] = _nothing
+
+    def ring(self) -> None:
+        super().ring()
+        self.rung = True
+        self.wake()
+
+
+@contextmanager
+def virtual(world: World) -> Iterator[None]:
+    """Locks live in ``world`` meanwhile: their background, threads, and what is otherwise drawn at random."""
+    background, numbers = Background(), itertools.count(1)
+    begin = lambda target, args=(), **_: SimpleNamespace(start=lambda: target(*args))  # noqa: E731
+    with ExitStack() as ends:
+        for module in (holding, lock, turnstile):
+            ends.enter_context(mock.patch.object(module, "renewal", background))
+        ends.enter_context(mock.patch.object(holding, "threading", SimpleNamespace(Thread=begin)))
+        ends.enter_context(mock.patch.object(holding, "logger", mock.Mock()))
+        ends.enter_context(mock.patch.object(turnstile, "Ticket", VirtualTicket))
+        for module, name, function in (
+            (turnstile, "caller", lambda: id(Performer.running)),
+            (lock, "describe_owner", lambda *_: b'{"label":"sim"}'),
+            (lock, "new_token", lambda: b"%024x" % next(numbers) + b"0" * 8),
+        ):
+            ends.enter_context(mock.patch.object(module, name, function))
+        try:
+            yield
+        finally:
+            for flow in world.flows:  # of those who are not done, or dead
+                flow.close()
+
+
+def _nothing() -> None:
+    pass
