@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from redis.exceptions import RedisError
 
-from ..core.requests import Run
+from ..core.requests import Fault, Run
 from .dialing import LEFT_OUT
 from .lines import Line
 from .nodes import Node
@@ -85,14 +85,14 @@ class Arrears:
             line = Line(self._nodes[node], route, route.connect())
             try:
                 line.send(runs, time.monotonic())
-                line.receive()
+                answers = line.receive()
             except BaseException:
                 line.drop()
                 raise
             line.give()
         except (RedisError, OSError):
             return False
-        return True
+        return not any(isinstance(answer, Fault) for answer in answers)
 
 
 def _frees(runs: Sequence[Run]) -> bool:

@@ -107,7 +107,7 @@ class Party:
         lines: list[tuple[int, Line | Fault | None]] = []
         missing: list[int] = []
         for place, ask in enumerate(asks):
-            line = self._owing.pop((family, ask.node), None) if family else None
+            line = self._owed(family, ask.node) if family and self._owing else None
             line = line or (None if self._dialer.failure(ask.node, now) else self._spare(ask.node))
             if line is None:
                 missing.append(place)
@@ -122,6 +122,11 @@ class Party:
             patience = 1.0 if family and _runs(asks[0])[0].undo is None else PATIENCE
             lines += self._dialed(asks, missing, dial, wanted, now + self._timeout, patience)
         return lines
+
+    def _owed(self, family: bytes, node: int) -> Line | None:
+        """The connection on which the node still owes this family an answer."""
+        with self._mutex:
+            return self._owing.pop((family, node), None)
 
     def _needed(self, count: int, decided: Callable[[Sequence[Any]], bool]) -> int:
         """On how many of ``count`` nodes the outcome depends: a majority, or more. 0: nobody waits for the answers."""
@@ -223,19 +228,23 @@ class Party:
         """Read the replies that came late; close what still owes one after the time that a node has."""
         if not self._owing:
             return
-        with self._mutex:
-            owing, self._owing = self._owing, {}
-        for key, line in owing.items():
+        due: dict[tuple[bytes, int], Line] = {}
+        with self._mutex:  # the others stay where a release that comes now looks for them
+            for key, line in self._owing.items():
+                age = now - line.since
+                if line.answered() or age > (LINGER if line.lasting else self._timeout):
+                    due[key] = line
+                elif age > self._timeout:
+                    self._dialer.leave_out(key[1], TimeoutError("no answer in time"))
+            for key in due:
+                del self._owing[key]
+        for key, line in due.items():
             try:
                 if line.answered():
                     line.receive()
                     line.give()
-                elif now - line.since > (LINGER if line.lasting else self._timeout):
-                    self._give_up(line, key[1], TimeoutError("no answer in time"))
                 else:
-                    self._owing[key] = line
-                    if now - line.since > self._timeout:
-                        self._dialer.leave_out(key[1], TimeoutError("no answer in time"))
+                    self._give_up(line, key[1], TimeoutError("no answer in time"))
             except (RedisError, OSError) as error:
                 line.lost(error)
                 self._arrears.missed(line.runs, key[1])
