@@ -15,9 +15,12 @@ Fight = tuple[int, Outcome | str]  # the seed, and what came out or went wrong
 
 
 def series(name: str, controls: bool, seeds: Sequence[int], until: float) -> list[Fight]:
-    """Fights with these seeds, none begun after that time of the monotonic clock; after an error on new servers."""
+    """Fights with these seeds, none begun after that time of the monotonic clock; after an error on new servers.
+
+    One that was broken off is fought once more: on a machine that is too busy for a while nobody gets a lock in time.
+    """
     scenario = (CONTROLS if controls else SCENARIOS)[name]
-    left, fights = list(reversed(seeds)), list[Fight]()
+    left, fights, again = list(reversed(seeds)), list[Fight](), set[int]()
     while left and time.monotonic() < until:
         seed = left[-1]
         try:
@@ -25,11 +28,13 @@ def series(name: str, controls: bool, seeds: Sequence[int], until: float) -> lis
                 while left and time.monotonic() < until:
                     seed = left[-1]
                     outcome = arena.fight(scenario.fault, seed, forks=scenario.forks)
+                    outcome.counts["fought again"] += seed in again
                     fights.append((left.pop(), outcome))
         except Exception as error:  # noqa: BLE001  (told, and counted)
-            if seed in left:
-                left.remove(seed)
-            fights.append((seed, f"{type(error).__name__}: {error}"))
+            if seed in again:
+                fights.append((left.pop(), f"{type(error).__name__}: {error}"))
+            elif left:
+                again.add(seed)
     return fights
 
 
