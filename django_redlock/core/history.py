@@ -7,7 +7,7 @@ as JSON. Texts of several processes are put together by a script; see ``history_
 from __future__ import annotations
 
 import json
-import math
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -42,14 +42,17 @@ def names_counted(option: int | bool) -> int:
 # ── histograms: bucket n has what took at most 2^(n/2) times 0.1 ms ────────────────────────────────────
 
 
-def bucket_of(seconds: float) -> int:
-    """The bucket for a duration."""
-    return min(_LAST, math.ceil(2 * math.log2(seconds / _UNIT))) if seconds > _UNIT else 0
-
-
 def upper_bound(bucket: int) -> float:
     """The longest duration in a bucket, in seconds."""
     return _UNIT * float(2 ** (bucket / 2))
+
+
+_BOUNDS = [upper_bound(bucket) for bucket in range(_LAST)]
+
+
+def bucket_of(seconds: float) -> int:
+    """The bucket for a duration."""
+    return bisect_left(_BOUNDS, seconds)
 
 
 def quantile(histogram: Mapping[int, int], share: float) -> float | None:

@@ -42,6 +42,7 @@ class Moment(NamedTuple):
     context: Any = None
 
 
+_new = tuple.__new__  # without the call of a function in between
 Work = Callable[[], None]
 Watcher = Callable[[Sequence[Moment]], Work | None]
 
@@ -85,7 +86,7 @@ class Pulse:
         """Put an event into the queue: a backend's hook, where there is no Django."""
         if self.watchers:
             context = self.context() if self.context else None
-            self.put(Moment(time.time(), event[0], *event[2:], place, context))
+            self.put(_new(Moment, (time.time(), event[0], *event[2:], place, context)))
 
     def put(self, moment: Moment) -> None:
         """Put it into the queue, if there is room and anybody watches. Safe in a signal's handler."""
