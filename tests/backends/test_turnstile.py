@@ -30,7 +30,7 @@ class TestTurnstile(Fixtures):
     @pytest.fixture
     def new_backend(self, server):
         def make(**options):
-            return RedisBackend(server.url, **{"node_timeout": 2, **options})
+            return RedisBackend(server.url, **{"node_timeout": 10, **options})
 
         return make
 

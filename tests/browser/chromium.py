@@ -98,7 +98,7 @@ class Browser:
     def script(self, text: str, *args: object):
         return self.driver.execute_script(text, *args)
 
-    def until(self, condition, seconds: float = 20):
+    def until(self, condition, seconds: float = 60):
         """The first value of `condition()` that is true."""
         ignored = (NoSuchElementException, StaleElementReferenceException)
         return WebDriverWait(self.driver, seconds, 0.02, ignored).until(lambda _: condition())

@@ -9,7 +9,7 @@ import uuid
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_redlock.celery.keys import LONGEST, Key, canonical
@@ -78,6 +78,7 @@ json = st.recursive(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # it is the machine that is
 @given(json)
 def test_the_worker_reckons_the_same_key(value):
     """What was sent and what arrived have one key."""

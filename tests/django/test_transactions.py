@@ -162,7 +162,7 @@ class TestRealTransactions:
 
     def test_lost_in_the_block(self, kept, using):
         """Lost before its block was left: LockLost, and what was written is rolled back."""
-        with pytest.raises(LockLost), transaction.atomic(), kept(ttl=0.3, auto_renew=False) as held:
+        with pytest.raises(LockLost), transaction.atomic(), kept(ttl=1, auto_renew=False) as held:
             Group.objects.create(name="written")
             poll(lambda: held.lost, timeout=20, what="the end of the lease")
         assert not Group.objects.exists()
@@ -170,7 +170,7 @@ class TestRealTransactions:
     def test_lost_before_the_commit(self, kept):
         """Lost between its block and the commit: the transaction is rolled back, and says so."""
         with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
-            with kept(ttl=0.3, auto_renew=False):
+            with kept(ttl=1, auto_renew=False):
                 Group.objects.create(name="written")
             wait_for_loss()
         assert not Group.objects.exists()
@@ -188,7 +188,7 @@ class TestRealTransactions:
     def test_taken_again_when_lost(self, kept):
         """A lock that the transaction has lost can't be taken again in it as if nothing had happened."""
         with pytest.raises(LockLost), transaction.atomic():
-            with kept(ttl=0.3, auto_renew=False):
+            with kept(ttl=1, auto_renew=False):
                 pass
             wait_for_loss()
             kept().acquire()
@@ -253,7 +253,7 @@ class TestInsideTestCase:
     def test_lost(self, kept):
         """Lost before the outermost block's end: rolled back."""
         with pytest.raises(LockLost), transaction.atomic():
-            with kept(ttl=0.3, auto_renew=False):
+            with kept(ttl=1, auto_renew=False):
                 Group.objects.create(name="written")
             wait_for_loss()
         assert not Group.objects.exists()
@@ -261,7 +261,7 @@ class TestInsideTestCase:
     def test_lost_and_failed(self, kept):
         """What the block raised comes through, lost lock or not."""
         with pytest.raises(Boom), transaction.atomic():
-            with kept(ttl=0.3, auto_renew=False):
+            with kept(ttl=1, auto_renew=False):
                 pass
             wait_for_loss()
             raise Boom
