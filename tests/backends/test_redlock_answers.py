@@ -8,6 +8,7 @@ from django_redlock.testing.faces import PATIENCE
 from django_redlock.testing.people import InTask, InThread, People
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
+from tests.support.service import poll
 
 MAKE = {
     "mutex": lambda backend: backend.lock("x", auto_renew=False),
@@ -46,7 +47,7 @@ def servers(group):
 @pytest.fixture(params=[InThread, InTask], ids=["sync", "async"])
 def people(request, servers):
     urls = [server.url for server in servers]
-    everybody = People(request.param, RedlockBackend(urls, node_timeout=1, quarantine=False))
+    everybody = People(request.param, RedlockBackend(urls, node_timeout=1.5, quarantine=False))
     yield everybody
     everybody.close()
 
@@ -57,6 +58,7 @@ def held(request, people):
     me, lock = people(), MAKE[request.param](people.backend)
     assert me.do(lock, "acquire", True, PATIENCE)
     name = stripe_name("x", 0) if request.param == "striped" else "x"
+    poll(lambda: len(people.backend.describe(name).nodes) == 5, timeout=PATIENCE, what="the votes that come late")
     return lambda: (me.do(lock, "owned"), me.do(lock, "locked"), people.backend.describe(name) is not None)
 
 
