@@ -100,8 +100,8 @@ class Columns:
         _, number, ago, _ = row.held.tenure
         if number is None or ago is None:
             return ""
-        when = f"{duration(ago)} ago".replace(" ", "\N{NO-BREAK SPACE}")
-        return f"{number:,} renewal{'s' if number > 1 else ''}, {when}" if number else "not renewed yet"
+        when = f", {duration(ago)} ago" if number else ""
+        return f"{number:,} renewal{'s' if number != 1 else ''}{when}"
 
     @admin.display(ordering="waiters")
     def waiters(self, row: HeldLock) -> SafeString | str:

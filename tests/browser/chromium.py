@@ -81,6 +81,8 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not on})
 
     def picture(self, path: Path) -> None:
+        """Of the page as it is when nothing moves any more: colours take their time to change."""
+        self.until(lambda: self.script("return document.getAnimations().every(each => each.playState === 'finished')"))
         self.driver.save_screenshot(str(path))
 
     # ── looking and waiting ──────────────────────────────────────────────────────────────────
