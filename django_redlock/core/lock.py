@@ -139,7 +139,11 @@ class Lock(Holding):
                 if isinstance(outcome, Refusal) or now < outcome.valid_until:
                     break
                 # Granted too late to be of use: free it, and look again if there is time.
-                yield from store.rule.release(primitive, outcome.claim)
+                try:
+                    yield from store.rule.release(primitive, outcome.claim)
+                except BaseException:
+                    renewal.free(store, primitive, outcome.claim)
+                    raise
                 outcome, claim = Refusal(0.0), claim._replace(token=new_token())
                 if now >= deadline:
                     break
@@ -166,7 +170,7 @@ class Lock(Holding):
         held = self._store.clock() - lease.since
         try:
             store, keep = self._store, self._terms.min_hold - held
-            if (turnstile := store.turnstile_for(self._primitive)) is not None:
+            if not lost and (turnstile := store.turnstile_for(self._primitive)) is not None:
                 freed = yield from turnstile.release(self._primitive, lease, keep)
             else:
                 freed = yield from store.rule.release(self._primitive, lease.claim, keep)

@@ -148,7 +148,12 @@ class Renewal:
                 continue
             if fault is None:
                 flow = store.rule.extend_many(primitive, [(lease, ttl) for _, lease, ttl in pairs])
-                outcomes = list(drive(flow, store.perform))
+                try:
+                    outcomes = list(drive(flow, store.perform))
+                except Exception as error:  # a defect, perhaps of somebody's own backend: try again as long as it lasts
+                    logger.exception("the renewal of locks failed")
+                    fault = Fault(error)
+                    outcomes = [fault] * len(pairs)
             else:  # one batch has waited for this node in vain: don't let the others, or other nodes, wait as well
                 outcomes = [fault] * len(pairs)
             for (lock, lease, _), outcome in zip(pairs, outcomes, strict=True):
