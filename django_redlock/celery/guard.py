@@ -107,10 +107,8 @@ class Guard:
         """Where records are kept. Raises ``LockNotSupported`` for a backend that can't keep them soundly."""
         store = self._find()
         if store is None:
-            backend = type(self.backend).__name__
-            raise LockNotSupported(
-                self.options.using, f"{backend} keeps no records of queued tasks: it supports while_executing, limit=1"
-            )
+            kept = f"store {self.options.using!r}: {type(self.backend).__name__} keeps no records of queued tasks"
+            raise LockNotSupported("", f"{kept}: it supports while_executing, limit=1")
         return store
 
     def lock(self, ticket: Ticket) -> Lock:
