@@ -37,11 +37,12 @@ class Scattered(SingleNode):
         if len(by_slot(claim)) == 1:
             return (yield from super().acquire(primitive, claim, deadline))
         wait, listed, waited = primitive.queue if deadline > self.clock() else 0, -1, False
+        loose: list[Claim] = []
 
         def attempt() -> Flow[Lease | tuple[int, Refusal] | Fault]:
             nonlocal claim
             claim = claim.again()  # what was undone must not be asked for again
-            return (yield from self._round(primitive, claim, wait))
+            return (yield from self._round(primitive, claim, wait, loose))
 
         while True:
             outcome = yield from attempt()
@@ -67,10 +68,13 @@ class Scattered(SingleNode):
                 yield Sleep(min(left, 0.05))
             wait, waited = LAST_TRY if pause == left else -primitive.queue, True
 
-    def _round(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | tuple[int, Refusal] | Fault]:
+    def _round(
+        self, primitive: Primitive, claim: Claim, wait: int, loose: list[Claim]
+    ) -> Flow[Lease | tuple[int, Refusal] | Fault]:
         """Ask one slot after another; when one refuses, or can't be asked, what was got is given back.
 
-        Refused: which slot it is, and its refusal.
+        Refused: which slot it is, and its refusal. ``loose``: what attempts may have got without having heard of it, or
+        without having heard that it is free again.
         """
         leases: list[Lease] = []
         parts = by_slot(claim)
@@ -81,12 +85,19 @@ class Scattered(SingleNode):
             if isinstance(outcome, Lease):
                 leases.append(outcome)
                 continue
-            # In the way may be what an earlier attempt has got, and could not give back.
-            ours = isinstance(outcome, Refusal) and outcome.holder.encode() == claim.owner
-            if undone := parts[: len(leases) + ours]:
-                yield Batch([primitive.free(each._replace(token=each.family)) for each in undone])
+            undone = parts[: len(leases)]
+            if isinstance(outcome, Fault):
+                loose.append(part)
+            elif outcome.holder.encode() == claim.owner:
+                undone = [*undone, *loose]  # each by its own token: this may arrive when a later attempt has got it
+            if undone:
+                replies = yield Batch([primitive.free(each) for each in undone])
+                silent = [each for each, reply in zip(undone, replies, strict=True) if isinstance(reply, Fault)]
+                loose += [each for each in silent if each not in loose]
             return outcome if isinstance(outcome, Fault) else (len(leases), outcome)
-        return (yield from self._together(primitive, claim, parts, leases))
+        together = yield from self._together(primitive, claim, parts, leases)
+        loose += parts if isinstance(together, Fault) else ()
+        return together
 
     def _together(
         self, primitive: Primitive, claim: Claim, parts: Sequence[Claim], leases: Sequence[Lease]
