@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
 
 import pytest
-from celery import Celery, Task, shared_task
+from celery import Celery, Task, _state, shared_task
+from celery.app.log import Logging
 from celery.contrib.testing.worker import start_worker
+from celery.signals import setup_logging
 from django.db import transaction
 
 from django_redlock.celery import is_duplicate, single_instance_task
@@ -110,7 +113,24 @@ def test_an_id_of_ones_own(tasks, workers, seen, free):
     free(f"long:{seen.name}")
 
 
-def test_celerys_worker_for_tests(tasks, seen, settings):
+@pytest.fixture
+def nothing_left(monkeypatch):
+    """Celery's worker for tests sets up logging and the current app for the whole process: other tests have theirs."""
+
+    def leave_it(**kwargs): ...
+
+    setup_logging.connect(leave_it)
+    monkeypatch.setattr(Logging, "_setup", Logging._setup)
+    monkeypatch.setattr(_state, "default_app", _state.default_app)
+    monkeypatch.setattr(_state._tls, "current_app", _state._tls.current_app)
+    for name in ("CELERY_LOG_LEVEL", "CELERY_LOG_FILE"):
+        monkeypatch.setenv(name, "")
+    yield
+    logging.captureWarnings(False)
+    setup_logging.disconnect(leave_it)
+
+
+def test_celerys_worker_for_tests(tasks, seen, settings, nothing_left):
     """A worker in a thread of the same process, with locks in memory, as in users' tests."""
     settings.REDLOCK = {
         "default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": seen.name},
