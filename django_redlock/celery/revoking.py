@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, wraps
 from typing import Any
+from weakref import WeakSet
 
 from celery.worker import state as worker
 from celery.worker.control import Panel
@@ -34,10 +35,23 @@ def _freeing(revoke: Callable[..., Any], kind: Any) -> Callable[..., Any]:
 
 
 def _fetched(state: Any) -> Iterator[Any]:
-    """What the worker has in hand: what runs, is about to, or waits for its ETA."""
-    yield from list(worker.requests.values())
+    """What the worker has in hand: what runs, is about to, or waits for its ETA.
+
+    The worker's table has one request for each id, and forgets the id when one of them ends: a retry that was received
+    before the run that sent it was over is not found there.
+    """
+    requests = list(worker.requests.values())
+    yield from requests
     if hasattr(worker, "scheduled_requests"):
+        yield from set(_copied(worker.scheduled_requests)).difference(requests)
         return
     with suppress(TypeError):  # before Celery 5.7 the timer alone knows these, and can't sort greenlets
         for waiting in state.consumer.timer.schedule.queue:
             yield from waiting.entry.args[:1]
+
+
+def _copied(requests: WeakSet[Any]) -> list[Any]:
+    """Of a set that a timer's thread may change meanwhile."""
+    while True:
+        with suppress(RuntimeError):
+            return list(requests)

@@ -87,6 +87,7 @@ both("late", work, LATE)
 both("lost_retry", work, {"retry_on_worker_lost": True, "default_retry_delay": 1}, ttl=60)
 both("long", work, ttl=60)
 both("long_late", work, LATE, ttl=60)
+both("less_late", work, LATE, ttl=10)
 both("late_running", work, LATE, mode="while_executing")
 both("late_executing", work, LATE, mode="until_executing")
 both("late_expired", work, LATE, mode="until_expired", ttl=4)
@@ -192,13 +193,13 @@ def flaky(self: Any, name: str, failures: int = 2, countdown: float = 0.5, secon
     return name
 
 
-def going_on(self: Any, name: str) -> str:
-    """Send a retry, and go on for longer than a test lasts."""
+def going_on(self: Any, name: str, seconds: float = 60.0, countdown: float = 1.0) -> str:
+    """Send a retry, and go on: for longer than a test lasts, unless told otherwise."""
     note(name, "start", id=self.request.id)
     if not self.request.retries:
-        self.retry(countdown=1, throw=False)
+        self.retry(countdown=countdown, throw=False)
         note(name, "retried")
-        time.sleep(60)
+        time.sleep(seconds)
     note(name, "end")
     return name
 

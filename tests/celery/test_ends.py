@@ -93,6 +93,18 @@ def test_revoked_before_its_eta(tasks, start_worker, seen, free, pool):
     assert seen.count("start") == 2
 
 
+def test_revoked_before_the_eta_of_a_retry_that_came_early(tasks, start_worker, seen, free):
+    """The worker has received the retry before the run that sent it is over, and forgets that id's request then."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        result = tasks.retries_on.apply_async((seen.name, 1), {"countdown": 300}, queue=queue)
+        poll(lambda: worker.log(100_000).count("] received") == 2, timeout=10, what="the retry")
+        assert seen.count("end") == 0
+        poll(lambda: f"{result.id}] succeeded" in worker.log(100_000), timeout=10, what="the end of the first run")
+        result.revoke()
+        free(f"retries_on:{seen.name}")
+
+
 def test_terminated_while_it_runs(tasks, workers, seen, free):
     """Revoke with terminate: free when the child is dead."""
     result = tasks.long.apply_async((seen.name, 30), queue=workers("prefork"))
