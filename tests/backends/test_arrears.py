@@ -25,6 +25,11 @@ def claim():
     return Claim("stock", KEYS, new_token(), b"{}", 10.0)
 
 
+def refused(client):
+    """How many scripts the server has answered with an error."""
+    return sum(row["rejected_calls"] for row in client.info("commandstats").values())
+
+
 def test_bounded(missing):
     """Of many releases the last are remembered, for a while; the thread that would tell the node ends with them."""
     runs = [MUTEX.free(claim()) for _ in range(MOST + 5)]
@@ -52,3 +57,17 @@ def test_only_releases(missing):
     missing.missed([MUTEX.take(claim())], 0)
     missing.missed([MUTEX.prolong(claim(), 10)], 0)
     assert not missing._missed
+
+
+def test_an_error_is_no_answer(own_redis):
+    """A node that answers a release with an error has not freed anything: it is told again until it has."""
+    server = own_redis()
+    held = claim()
+    with server.client() as client:
+        client.set("redlock:{stock}", held.token + b" {}", px=60_000)
+        client.execute_command("ACL SETUSER", "default", "-eval", "-evalsha")
+        Arrears([node_for(server.url, 0.5)]).missed([MUTEX.free(held)], 0)
+        poll(lambda: refused(client), timeout=5, what="a release that is answered with an error")
+        assert client.exists("redlock:{stock}")
+        client.execute_command("ACL SETUSER", "default", "+eval", "+evalsha")
+        poll(lambda: not client.exists("redlock:{stock}"), timeout=5, what="the release, once more")

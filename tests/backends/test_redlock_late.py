@@ -1,9 +1,11 @@
 """Votes whose answers come late: they may be counted on, and so are undone by the release only; and late releases."""
 
+import threading
 import time
 
 import pytest
 
+from django_redlock.backends.lines import Line
 from django_redlock.backends.redlock import RedlockBackend
 from testproject.redis_server import RedisServer
 from tests.backends.conftest import SHORT
@@ -78,6 +80,57 @@ async def test_a_vote_that_came_late_is_kept_in_asyncio(three):
     proxies[0].restore()
     poll(lambda: not any(holding()), timeout=4, what="nodes on which nothing is left")
     await backend.aclose()
+
+
+def test_a_release_while_another_thread_looks_for_late_answers(three, monkeypatch):
+    """It takes the connection of its acquire all the same: on another it might arrive first, and miss."""
+    _, proxies, holding = three
+    backend = store(proxies)
+    assert all(row["ok"] for row in backend.health())  # and so connected
+    proxies[0].hold("replies")
+    lock = backend.lock("stock", auto_renew=False)
+    assert lock.acquire()
+    ((_, owed),) = backend._io.party._owing.items()
+    acquired_on, released_on, far_enough = owed.connection, [], threading.Event()
+    releasing = threading.Thread(target=lock.release)
+    answered, send = Line.answered, Line.send
+
+    class Mutex:
+        """The party's own, which tells when the release is at it."""
+
+        inner = backend._io.party._mutex
+
+        def __enter__(self):
+            if threading.current_thread() is releasing:
+                far_enough.set()
+            self.inner.acquire()
+
+        def __exit__(self, *_):
+            self.inner.release()
+
+    def looked_at(line):
+        if not releasing.ident:
+            releasing.start()  # now of all moments
+            assert far_enough.wait(5)
+        return answered(line)
+
+    def sent(line, runs, now):
+        if threading.current_thread() is releasing:
+            if line.node is owed.node:
+                released_on.append(line.connection)
+            far_enough.set()
+        send(line, runs, now)
+
+    monkeypatch.setattr(backend._io.party, "_mutex", Mutex())
+    monkeypatch.setattr(Line, "answered", looked_at)
+    monkeypatch.setattr(Line, "send", sent)
+    with backend.lock("other"):
+        pass
+    releasing.join()
+    assert released_on == [acquired_on]
+    proxies[0].restore()
+    poll(lambda: not any(holding()), timeout=4, what="nodes on which nothing is left")
+    backend.close()
 
 
 def test_one_lock_within_another(three):
