@@ -205,6 +205,36 @@ def test_two_failovers_in_a_row(two, client_of):
         client_of(store(two)).lock("stock").acquire()
 
 
+@pytest.mark.parametrize("way", ["empty", "old data", "all data", "flushed"])
+def test_a_primary_that_has_forgotten(two, client_of, way):
+    """A primary that is back, with whatever data, or was flushed, grants nothing new; the holder keeps its lock."""
+    options = {"ttl": 15, "max_ttl": 15, "key_prefix": "slow"}
+    holder, other = client_of(store(two, **options)), client_of(store(two, **options))
+    holder.backend.arm()
+    assert granted(holder)
+    with two.primary.client() as direct:
+        if way == "old data":
+            direct.save()
+        lock = holder.lock("stock", auto_renew=False)
+        assert lock.acquire()
+        if way == "all data":
+            direct.save()
+        if way == "flushed":
+            direct.flushall()
+    if way != "flushed":
+        two.primary.kill()
+        two.primary.start()
+        wait_in_sync(two.primary, two.replicas)
+    assert has(two.primary, "slow:{stock}") == (way == "all data")
+    with pytest.raises(LockUnavailable, match="in quarantine for another"):
+        other.lock("different").acquire(blocking=False)
+    poll(lambda: extended(lock), timeout=10, what="the lock back in its place")
+    assert has(two.primary, "slow:{stock}")
+    with pytest.raises(LockUnavailable, match="in quarantine for another"):
+        other.lock("stock").acquire(blocking=False)
+    lock.release()
+
+
 def test_the_clock_waits_for_replicas(two, client_of):
     """A promoted replica's quarantine begins only once replicas follow it; health() says what it waits for."""
     former = two.promote(two.replicas[0])
