@@ -26,7 +26,7 @@ layers: .venv/dev ## imports point down only
 
 pytest: .venv/dev .venv/system ## the tests; make pytest ARGS="-k renewal -x"
 	@# Real servers on a busy machine: what fails beside thousands of others must fail once more by itself to count.
-	$(PY) -m pytest -n 2 --dist worksteal $(ARGS) || $(PY) -m pytest --last-failed --last-failed-no-failures none $(ARGS)
+	$(PY) -m pytest -n 3 --dist worksteal $(ARGS) || $(PY) -m pytest --last-failed --last-failed-no-failures none $(ARGS)
 
 coverage: .venv/dev .venv/system ## the tests, and which lines of the package they run
 	$(PY) -m coverage run -m pytest $(ARGS)
