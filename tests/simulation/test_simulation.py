@@ -14,7 +14,7 @@ from django_redlock.core.holding import Holding
 from django_redlock.core.lease import Lease
 from django_redlock.core.line import WRITE
 from django_redlock.core.primitives import SEMAPHORE
-from django_redlock.core.requests import Batch, Fault
+from django_redlock.core.requests import Batch, Fault, Sleep
 from django_redlock.core.scripts import Script, script
 from django_redlock.core.several import MULTILOCK, STRIPED
 from django_redlock.core.turnstile import Turnstile
@@ -165,6 +165,17 @@ def test_it_finds_what_nobody_frees_after_an_interruption(monkeypatch: pytest.Mo
     """What an interrupted caller may have got is freed in the background."""
     monkeypatch.setattr(Background, "free", lambda *_, **__: None)
     assert "left over" in found(HANDLES._replace(rule="quorum", calm=True), 200)
+
+
+def test_it_finds_a_number_that_a_majority_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fencing token that counts before it is written back: a majority of slower clocks gives a smaller one."""
+
+    def remember(*_: Any) -> Any:
+        yield Sleep(0.0)
+        return True
+
+    monkeypatch.setattr(quorum.Quorum, "_remember", remember)
+    assert "is not above" in found(Setting(), 100)
 
 
 class Credulous(Performer):
