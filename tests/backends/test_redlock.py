@@ -335,6 +335,20 @@ def test_a_cluster_is_no_node():
         RedlockBackend(["redis+cluster://127.0.0.1:7000"], quarantine=False)
 
 
+def test_nodes_of_any_kind(sentinel, redis_server, own_redis, settings, client_of):
+    """A node is whatever one Redis may be: a master behind Sentinels, the Redis of a cache, an address."""
+    settings.CACHES = {"node": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": redis_server.url}}
+    third = own_redis()
+    backend = RedlockBackend([sentinel.url, "cache:node", third.url], **SHORT)
+    backend.arm()
+    client, servers = client_of(backend), [sentinel.master, redis_server, third]
+    lock = client.lock("stock")
+    assert lock.acquire()
+    poll(lambda: holding(servers) == 3, timeout=4, what="votes of all nodes")
+    lock.release()
+    all_free(servers)
+
+
 def test_two_urls_of_one_server(five, client_of):
     """Two URLs that lead to one server would give it two votes: health() finds it."""
     twice = RedlockBackend([five[0].url, five[1].url, five[1].unix_url], **SHORT)
