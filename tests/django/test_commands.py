@@ -358,6 +358,17 @@ def test_bench(stores):
     assert "hand-over" in Done("redlock_bench", "--rounds", "10", "--using", "memory").out
 
 
+def test_bench_on_a_terminal(stores):
+    """A bar grows while each is measured, and is wiped out in the end, whatever the number of rounds."""
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    call_command("redlock_bench", rounds=415, using=["memory"], stdout=io.StringIO(), stderr=terminal)
+    bars, *rest = terminal.getvalue().split("\r\x1b[K")
+    assert "░ memory acquire + release" in bars
+    assert "░ memory hand-over" in rest[0]
+    assert rest[1:] == [""]
+
+
 def test_bench_with_a_store_down(one_down):
     """What can't be measured says why, and the exit code is 1."""
     done = Done("redlock_bench", "--rounds", "2", "--using", "broken", "--using", "memory", format="json")

@@ -93,14 +93,20 @@ class Command(StoreCommand):
             raise SystemExit(1)
 
     def _watched(self, what: str, taken: Iterator[float], rounds: int) -> Iterator[float]:
-        """With a bar on a terminal."""
-        for number, seconds in enumerate(taken, 1):
-            if self.stderr.isatty() and number % max(1, rounds // 40) == 0:
-                done = 40 * number // rounds
-                end = "\r" if number < rounds else "\r\x1b[K"
-                self.stderr.write(f"{'█' * done}{'░' * (40 - done)} {what}", str, ending=end)
-                self.stderr.flush()
-            yield seconds
+        """With a bar on a terminal, as long as it lasts."""
+        if not self.stderr.isatty():
+            yield from taken
+            return
+        try:
+            for number, seconds in enumerate(taken, 1):
+                if number % max(1, rounds // 40) == 0:
+                    done = 40 * number // rounds
+                    self.stderr.write(f"{'█' * done}{'░' * (40 - done)} {what}", str, ending="\x1b[K\r")
+                    self.stderr.flush()
+                yield seconds
+        finally:
+            self.stderr.write("\x1b[K", str, ending="")
+            self.stderr.flush()
 
 
 def _row(alias: str, what: str, taken: list[float]) -> dict[str, Any]:
