@@ -272,7 +272,7 @@ class Party:
         replies: list[Any] = [None] * len(asks)
         places: dict[asyncio.Task[Any], int] = {}
         failed = {ask.node: error for ask in asks if (error := self._dialer.failure(ask.node, now))}
-        if len(self._nodes) - len(failed) <= len(self._nodes) // 2:
+        if failed and len(asks) - len(failed) < self._needed(len(asks), decided):
             failed = {}
         for place, ask in enumerate(asks):
             if ask.node in failed:
@@ -280,10 +280,13 @@ class Party:
                 self._arrears.absent(family, _runs(ask), ask.node)
                 continue
             self._arrears.sent(family, ask.node)
-            places[asyncio.create_task(_insist(partial(perform, settled=settled), ask))] = place
+            task = asyncio.create_task(_insist(partial(perform, settled=settled), ask))
+            task.add_done_callback(partial(self._ended, family, ask))  # known before anybody is told of the reply
+            places[task] = place
         pending = set(places)
         try:
-            if decided(replies):  # nobody needs the answers, but the loop may end soon: see that they are sent
+            if pending and decided([None] * len(asks)):
+                # Nobody needs the answers, but the loop may end soon: see that they are sent.
                 await asyncio.wait(pending, timeout=self._timeout)
                 return replies
             while pending and not decided(replies):
@@ -298,7 +301,6 @@ class Party:
             for task, place in places.items():
                 if not task.done():
                     self._tails[family, asks[place].node] = task
-                task.add_done_callback(partial(self._ended, family, asks[place]))
             if family and pending and decided(replies):
                 self._settle_later(family, settled)
             else:

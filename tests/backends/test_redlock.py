@@ -100,7 +100,7 @@ def test_two_hang_while_it_is_held(five, client_of):
 
 
 def test_three_of_five_hang(five, client_of):
-    """Without a majority an attempt is refused after two node timeouts at the most, with each node's error."""
+    """Without a majority an attempt is refused after one node timeout, with each node's error."""
     client = client_of(store(five, ttl=15, max_ttl=15, node_timeout=1.5, key_prefix="slow"))
     client.backend.arm()
     connected(client)
@@ -109,7 +109,7 @@ def test_three_of_five_hang(five, client_of):
     began = time.monotonic()
     with pytest.raises(LockUnavailable, match="no majority of the 5 nodes can be asked") as refused:
         client.lock("other").acquire()
-    assert time.monotonic() - began < 2.5 * 1.5  # the bar of the specification, and no benchmark: it waits twice
+    assert time.monotonic() - began < 1.8 * 1.5
     assert set(refused.value.errors) == {where(server) for server in five[:3]}
     for server in five[:3]:
         server.resume()

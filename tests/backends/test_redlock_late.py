@@ -1,5 +1,6 @@
 """Votes whose answers come late: they may be counted on, and so are undone by the release only; and late releases."""
 
+import asyncio
 import threading
 import time
 
@@ -7,6 +8,7 @@ import pytest
 
 from django_redlock.backends.lines import Line
 from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
 from tests.backends.conftest import SHORT
 from tests.support.group import Group
@@ -182,3 +184,24 @@ async def test_a_missed_release_is_made_up_for_in_asyncio(three, way):
     come_back(servers[0], proxies[0])
     poll(lambda: not any(holding()), timeout=10, what="nodes on which nothing is left")
     await backend.aclose()
+
+
+def test_a_loop_that_ends_with_the_refusal(three):
+    """Where most nodes hang, an event loop that ends when that is said leaves no votes behind, and no task."""
+    servers, _, holding = three
+    backend = store(servers)
+
+    async def refused():
+        assert all(row["ok"] for row in await backend.ahealth())
+        for server in servers[:2]:
+            server.pause()
+        with pytest.raises(LockUnavailable) as error:
+            await backend.lock("stock", ttl=30, auto_renew=False).aacquire()
+        return len(error.value.errors), asyncio.all_tasks() - {asyncio.current_task()}
+
+    errors, tasks = asyncio.run(refused())
+    for server in servers[:2]:
+        server.resume()
+    assert (errors, tasks) == (2, set())
+    poll(lambda: not any(holding()), timeout=10, what="nodes on which nothing is left")
+    backend.close()
