@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.backends.server import ServerBackend
 from django_redlock.testing.faces import AsyncClient, Client, SyncClient
+from tests.support.replicas import Replicated
 
 # Seconds: as short as a machine can stand on which everything takes ten times as long as it should.
 SHORT = {"ttl": 3, "max_ttl": 4, "node_timeout": 0.5}
@@ -26,3 +28,11 @@ def client_of(request) -> Iterator[Callable[[ServerBackend], Client]]:
     yield client
     for each in clients:
         each.close()
+
+
+@pytest.fixture
+def two(start) -> Replicated:
+    """A primary with two replicas, in service for locks with `SHORT` leases."""
+    group = start(Replicated(2))
+    assert list(ReplicaBackend(group.primary.url, **SHORT).arm().values()) == ["armed"]
+    return group

@@ -12,40 +12,10 @@ from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.faces import AsyncClient, SyncClient
 from tests.backends.conftest import SHORT
+from tests.backends.replicated import OPTIONS, granted, has, store
 from tests.support.proxy import Proxy
-from tests.support.replicas import Replicated, wait_in_sync
+from tests.support.replicas import wait_in_sync
 from tests.support.service import poll
-
-KEY = "redlock:{stock}"
-OPTIONS = {**SHORT, "lag": 1, "wait_timeout": 0.2}
-
-
-@pytest.fixture
-def two(start):
-    """A primary with two replicas, in service."""
-    group = start(Replicated(2))
-    assert list(store(group).arm().values()) == ["armed"]
-    return group
-
-
-def store(group, **options):
-    return ReplicaBackend(group.primary.url, **{**OPTIONS, **options})
-
-
-def has(server, key=KEY):
-    with server.client() as client:
-        return bool(client.exists(key))
-
-
-def granted(client, name="stock"):
-    lock = client.lock(name)
-    try:
-        taken = lock.acquire(blocking=False)
-    except LockUnavailable:
-        return False
-    if taken:
-        lock.release()
-    return taken
 
 
 def lag_out(group, replicas):
@@ -120,7 +90,7 @@ def test_undone_by_token_only(two, client_of):
     assert granted(client)
     two.cut_off(*two.replicas)
     with two.primary.client() as direct:
-        direct.set(KEY, "another", px=5000)
+        direct.set("redlock:{stock}", "another", px=5000)
     assert not client.lock("stock").acquire(blocking=False)
     assert has(two.primary)
 

@@ -1,0 +1,28 @@
+"""ReplicaLock's tests: how they make a store, and what they look at."""
+
+from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.errors import LockUnavailable
+from tests.backends.conftest import SHORT
+
+OPTIONS = {**SHORT, "lag": 1, "wait_timeout": 0.2}
+
+
+def store(group, **options):
+    return ReplicaBackend(group.primary.url, **{**OPTIONS, **options})
+
+
+def has(server, key="redlock:{stock}"):
+    with server.client() as client:
+        return bool(client.exists(key))
+
+
+def granted(client, name="stock"):
+    """Whether it is there to be had; it is given back."""
+    lock = client.lock(name)
+    try:
+        taken = lock.acquire(blocking=False)
+    except LockUnavailable:
+        return False
+    if taken:
+        lock.release()
+    return taken
