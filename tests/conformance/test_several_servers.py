@@ -1,4 +1,4 @@
-"""The relatives of a mutex on several nodes: the cases of the suite that are about them."""
+"""The conformance suite on several nodes, and on a primary with a replica."""
 
 import functools
 
@@ -6,16 +6,12 @@ import pytest
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
-from django_redlock.testing.fairness import FairCases
-from django_redlock.testing.multilocks import MultilockCases
-from django_redlock.testing.readwrite import ReadWriteCases
-from django_redlock.testing.reentrant import ReentrantCases
-from django_redlock.testing.semaphores import SemaphoreCases
-from django_redlock.testing.sharing import SharedHandleCases
-from django_redlock.testing.stripes import StripedCases
+from django_redlock.testing.conformance import BackendConformance
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 from tests.support.replicas import Replicated, wait_in_sync
+
+PREFIXES = "redlock", "another"  # each has a quarantine of its own
 
 
 class FiveNodes(Group):
@@ -25,9 +21,7 @@ class FiveNodes(Group):
         super().__init__(RedisServer() for _ in range(5))
 
     def form(self):
-        backend = RedlockBackend([server.url for server in self.servers], node_timeout=2)
-        assert set(backend.arm().values()) == {"armed"}
-        backend.close()
+        put_in_service(functools.partial(RedlockBackend, [server.url for server in self.servers], node_timeout=2))
 
 
 class Following(Replicated):
@@ -36,14 +30,17 @@ class Following(Replicated):
     def form(self):
         super().form()
         wait_in_sync(self.primary, self.replicas)
-        backend = ReplicaBackend(self.primary.url, node_timeout=2)
+        put_in_service(functools.partial(ReplicaBackend, self.primary.url, node_timeout=2))
+
+
+def put_in_service(new_backend):
+    for prefix in PREFIXES:
+        backend = new_backend(key_prefix=prefix)
         assert set(backend.arm().values()) == {"armed"}
         backend.close()
 
 
-class TestRedlock(
-    FairCases, ReentrantCases, SemaphoreCases, ReadWriteCases, StripedCases, MultilockCases, SharedHandleCases
-):
+class TestRedlock(BackendConformance):
     """On a majority of five nodes."""
 
     @pytest.fixture
@@ -52,9 +49,7 @@ class TestRedlock(
         return functools.partial(RedlockBackend, places, node_timeout=2, ttl=3)  # a vote that is left over ends with it
 
 
-class TestReplica(
-    FairCases, ReentrantCases, SemaphoreCases, ReadWriteCases, StripedCases, MultilockCases, SharedHandleCases
-):
+class TestReplica(BackendConformance):
     """On a primary whose replica must confirm."""
 
     @pytest.fixture
