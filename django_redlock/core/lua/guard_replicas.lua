@@ -29,8 +29,8 @@ do
   ending = tonumber(ending or 0)
   if not same then
     another, changed = mark == '' and 0 or 1, true
-    -- What was in quarantine before may have forgotten longer leases than there are now.
-    local before = ending < 9e15 and ending - now or ending - 9e15
+    -- What was in quarantine before may have forgotten longer leases than there are now. The lag is added again below.
+    local before = ending < 9e15 and ending - now - (lag + 1) * 1000 or ending - 9e15
     ending = 9e15 + math.max(tonumber(longest), tonumber(agreed or 0), before)
   end
   if ending >= 9e15 and alive >= needed then
