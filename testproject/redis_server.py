@@ -11,6 +11,7 @@ import signal
 import socket as sockets
 import tempfile
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -115,6 +116,10 @@ class RedisServer:
             raise RuntimeError("the server is not running")
         return self._child
 
+    def environment(self) -> Mapping[str, str]:
+        """What is added to the environment."""
+        return {}
+
     def client(self, **options: Any) -> redis.Redis:
         """A new redis-py client, on TCP where there is a port."""
         return redis.Redis.from_url(self.url if self.port else self.unix_url, **options)
@@ -126,7 +131,7 @@ class RedisServer:
         where = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.dir)]
         where += ["--unixsocket", str(self.socket)] if self.socket else []
         command = [self.binary or find_redis_server(), *where, "--save", "", "--appendonly", "no", *self.extra_args]
-        child = Child(command, output=self.dir / "redis.log")
+        child = Child(command, output=self.dir / "redis.log", env=self.environment())
         with self.client(socket_timeout=1, retry=None) as client:
             wait_until(lambda: _answers(client, child.pid), child=child, timeout=self.timeout, what="redis-server")
         self._child = child

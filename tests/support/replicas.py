@@ -48,8 +48,8 @@ def role(server: RedisServer) -> str:
 class Replicated(Group):
     """A `primary` and the `replicas` that follow it; `links[replica]` is the proxy through which it does."""
 
-    def __init__(self, replicas: int = 1) -> None:
-        super().__init__(RedisServer(*REPLICATION) for _ in range(1 + replicas))
+    def __init__(self, replicas: int = 1, kind: type[RedisServer] = RedisServer) -> None:
+        super().__init__(kind(*REPLICATION) for _ in range(1 + replicas))
         self.primary = self.servers[0]
         self.replicas: list[RedisServer] = []
         self.links: dict[RedisServer, Proxy] = {}

@@ -2,6 +2,8 @@
 
 import contextlib
 import threading
+import time
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -9,6 +11,7 @@ import redis
 from kazoo.client import KazooClient
 from kombu import Connection
 
+from tests.support.clocked import ClockedRedis
 from tests.support.postgres import USER
 
 
@@ -28,6 +31,20 @@ def test_what_is_not_installed(start, monkeypatch, pytestconfig, required, outco
     with pytest.raises((pytest.skip.Exception, pytest.fail.Exception), match="apt install something") as ended:
         start(NotInstalled())
     assert ended.type is outcome
+
+
+def test_a_clock_that_is_set(start):
+    """A clock that is set holds at once, also over a restart; nothing is left in shared memory, and timers go on."""
+    server = start(ClockedRedis())
+    shared = Path("/", "dev", "shm")
+    assert not list(shared.glob(f"*faketime*_{server.pid}"))
+    with server.client() as client:
+        for ahead in (3600, -3600):
+            server.set_clock(ahead)
+            assert abs(client.time()[0] - time.time() - ahead) < 60
+        server.restart()
+        assert abs(client.time()[0] - time.time() + 3600) < 60
+        assert client.blpop("nothing", 0.1) is None
 
 
 def test_redis_speaks_tls_only(tls_redis):

@@ -1,0 +1,156 @@
+"""Servers whose clocks are set while locks are held: leases end early or late there, and fencing tokens still grow."""
+
+import contextlib
+import time
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.errors import LockLost, LockUnavailable
+from tests.backends.conftest import SHORT
+from tests.support.clocked import ClockedRedis
+from tests.support.group import Group
+from tests.support.service import poll
+
+KEY = "redlock:{stock}"
+LONG = {"ttl": 20, "max_ttl": 20, "node_timeout": 2, "auto_renew": False}
+HOUR, DAY = 3600, 86400
+
+
+@pytest.fixture
+def server(start):
+    """A Redis that loses nothing when it restarts."""
+    return start(Group([ClockedRedis("--appendonly", "yes", "--appendfsync", "always")])).servers[0]
+
+
+@pytest.fixture
+def three(start):
+    """Three nodes in service."""
+    servers = start(Group(ClockedRedis() for _ in range(3))).servers
+    backend = quorum(servers)
+    assert list(backend.arm().values()) == ["armed"] * 3
+    backend.close()
+    return servers
+
+
+def quorum(servers):
+    return RedlockBackend([server.url for server in servers], **LONG)
+
+
+def left(server):
+    """Seconds that the server gives the lock."""
+    with server.client() as client:
+        return client.pttl(KEY) / 1000
+
+
+def restart(server):
+    server.kill()
+    server.start()
+
+
+def test_set_forward(server, client_of):
+    """A lease ends early: another has the lock. Its holder is told when it asks, and takes nothing from the other."""
+    holder, other = (client_of(RedisBackend(server.url, **LONG)).lock("stock") for _ in range(2))
+    assert holder.acquire()
+    server.set_clock(60)
+    assert other.acquire(blocking=False)
+    assert not holder.lost
+    with pytest.raises(LockLost):
+        holder.extend()
+    with pytest.raises(LockLost):
+        holder.release()
+    assert other.owned()
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "over a restart"])
+def test_set_back(server, client_of, restarted):
+    """A lease ends late, but by its holder's clock in time; what it renews is put right, and what it frees is free."""
+    server.set_clock(HOUR)
+    holder, other = (client_of(RedisBackend(server.url, **LONG)).lock("stock") for _ in range(2))
+    assert holder.acquire()
+    server.set_clock(0)
+    if restarted:
+        restart(server)
+    assert left(server) > HOUR
+    assert holder.remaining < LONG["ttl"]
+    assert not other.acquire(blocking=False)
+    assert holder.extend() < LONG["ttl"]
+    assert left(server) <= LONG["ttl"]
+    holder.release()
+    assert other.acquire(blocking=False)
+
+
+def test_set_back_while_one_waits(server, client_of):
+    """A server that for this reason doesn't let go of who waits is given up: nobody waits for longer than they said."""
+    holder, other = (client_of(RedisBackend(server.url, **SHORT)).lock("stock") for _ in range(2))
+    assert holder.acquire()
+    server.set_clock(-HOUR)
+    began = time.monotonic()
+    with contextlib.suppress(LockUnavailable):
+        assert not other.acquire(timeout=1)
+    assert time.monotonic() - began < 10
+    holder.release()
+    assert other.acquire(blocking=False)
+
+
+@pytest.mark.parametrize("ahead", [1, 2])
+def test_set_forward_on_some_nodes(three, client_of, ahead):
+    """On a minority nobody notices, and the next extension wins the vote back; on a majority the lock is lost."""
+    holder, other = (client_of(quorum(three)).lock("stock") for _ in range(2))
+    assert holder.acquire()
+    forward = [three[node] for node in holder._lease.nodes[:ahead]]
+    for server in forward:
+        server.set_clock(60)
+    assert other.acquire(blocking=False) == (ahead == 2)
+    if ahead == 2:
+        with pytest.raises(LockLost):
+            holder.extend()
+        assert other.owned()
+    else:
+        assert holder.extend() > 0
+        assert left(forward[0]) > 0
+        holder.release()
+
+
+def test_fencing_tokens_grow(server):
+    """With fencing=True they grow whatever the clock says, also over restarts; without it they follow the clock."""
+    backend, tokens = RedisBackend(server.url, **LONG), []
+    for ahead, restarted in ((HOUR, False), (0, False), (-HOUR, True), (2 * DAY, False), (0, True), (-HOUR, False)):
+        server.set_clock(ahead)
+        if restarted:
+            restart(server)
+        tokens.append(token(backend, fencing=True))
+    assert tokens == sorted(set(tokens))
+    assert token(backend, fencing=False) < tokens[0]
+    backend.close()
+
+
+def test_fencing_tokens_of_a_quorum_grow(three):
+    """Also when the node that was ahead of the others has forgotten what it said, and its clock is right again."""
+    backend = quorum(three)
+    ahead, behind, late = three
+    late.pause()
+    ahead.set_clock(HOUR)
+    tokens = [token(backend, fencing=True)]
+    assert tokens[0] > (time.time() + HOUR / 2) * 1e6
+    late.resume()
+    ahead.set_clock(0)
+    restart(ahead)
+    for other_clock in (0, -HOUR):
+        behind.set_clock(other_clock)
+        poll(lambda: granted(backend, tokens), timeout=20, what="the node that hung, in service")
+    assert tokens == sorted(set(tokens))
+    backend.close()
+
+
+def granted(backend, tokens):
+    with contextlib.suppress(LockUnavailable):
+        tokens.append(token(backend, fencing=True))
+        return True
+    return False
+
+
+def token(backend, *, fencing):
+    with backend.lock("stock", fencing=fencing, blocking_timeout=10) as lock:
+        return lock.fencing_token
