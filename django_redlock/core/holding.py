@@ -40,6 +40,9 @@ if hasattr(os, "register_at_fork"):
 class Holding:
     """A lease that is renewed in the background, replaced, lost or given up, by several threads at once."""
 
+    _extended = b""  # the token that was asked for last to be extended, until the answer
+    _crossed = b""  # one of which the first of a release and an extension has ended that were under way together
+
     def __init__(self, store: Store, primitive: Primitive, name: str, keys: Keys, terms: Terms) -> None:
         self.name = name
         self._store = store
@@ -147,14 +150,18 @@ class Holding:
             if ttl != lease.ttl:
                 end = min(lease.valid_until, valid_until(self._store.clock(), ttl))
                 self._lease = lease = lease._replace(claim=lease.claim._replace(steady=False), valid_until=end)
+            self._extended = lease.claim.token
         return lease
 
     def _replaced(self, basis: Lease, outcome: Lease | Fault | None) -> None:
         """What became of the attempt to extend ``basis``."""
         with _mutex:
             current = self._current()
+            if self._extended == basis.claim.token:
+                self._extended = b""
             if current is None or current.mine.token != basis.mine.token:
-                return  # released meanwhile
+                self._cross(basis)
+                return
             if isinstance(outcome, Lease):
                 # Two requests may have crossed, and the node keeps the last: only the earlier end is certain.
                 if current is not basis:
@@ -167,6 +174,14 @@ class Holding:
             renewal.watch(basis.mine.token, weakref.ref(self), max(0.0, min(left, basis.ttl / 20)))
         else:
             self._lose(basis, "it was released by force, or the store has forgotten it")
+
+    def _cross(self, lease: Lease) -> None:
+        """Released while it was being extended: whichever ends last frees it again, since it may have been put back."""
+        with _mutex:
+            first, self._crossed = self._crossed != lease.claim.token, lease.claim.token
+        if not first:
+            kept = self._terms.min_hold - (self._store.clock() - lease.since)
+            renewal.free(self._store, self._primitive, lease.claim, after=max(0.0, kept))
 
     def _lose(self, lease: Lease, reason: str) -> None:
         with _mutex:
@@ -221,6 +236,10 @@ class Holding:
         if not self._is_renewable(lease):
             self._watch(lease)
             return None
+        with _mutex:
+            if self._lease is not lease:
+                return None
+            self._extended = lease.claim.token
         return lease, self._within_max_hold(lease, lease.ttl)
 
     # ── telling ──────────────────────────────────────────────────────────────────────────────

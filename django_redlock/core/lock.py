@@ -168,6 +168,9 @@ class Lock(Holding):
     def _releasing(self, token: bytes | None = None) -> Flow[None]:
         lease, lost = self._give_up(token)
         held = self._store.clock() - lease.since
+        if crossing := self._extended == lease.claim.token:
+            # Whoever gets it next has a token of its own.
+            lease = lease._replace(claim=lease.claim._replace(steady=False))
         try:
             store, keep = self._store, self._terms.min_hold - held
             if not lost and (turnstile := store.turnstile_for(self._primitive)) is not None:
@@ -180,6 +183,9 @@ class Lock(Holding):
                 self._report("released", lease.mine.owner, held=held, reason="unconfirmed")
                 raise
             freed = False
+        finally:
+            if crossing:
+                self._cross(lease)
         if lost or not freed:
             self._lost = True
             self._tell("the lease had ended before the release", lease)

@@ -86,10 +86,12 @@ class Renewal:
         if lock is not None and lease is not None and lease.claim.token == token:
             lock._lose(lease, reason)
 
-    def free(self, store: Store, primitive: Primitive, claim: Claim, *, waited: bool = False) -> None:
+    def free(
+        self, store: Store, primitive: Primitive, claim: Claim, *, waited: bool = False, after: float = 0.0
+    ) -> None:
         """Free ``claim`` soon, from the thread; repeat while the store can't be asked and the lease may last."""
         orphan = Orphan(store, primitive, claim, store.clock() + claim.ttl)
-        self.watch(claim.token, orphan, 0.0)
+        self.watch(claim.token, orphan, after)
         if waited:
             later = claim.all_attempts()
             self.watch(later.token, orphan._replace(claim=later, waited=True), LEAVE)

@@ -1,5 +1,6 @@
 """A signal's handler that raises wherever it strikes, as Ctrl-C and Celery's soft time limit do."""
 
+import gc
 import itertools
 import sys
 import threading
@@ -19,6 +20,7 @@ def interrupted(function, step):
         return strike
 
     before = sys.gettrace()
+    gc.disable()  # or it would strike in the `__del__` of what others have left
     sys.settrace(strike)
     try:
         function()
@@ -26,6 +28,7 @@ def interrupted(function, step):
         return True
     finally:
         sys.settrace(before)
+        gc.enable()
     return False
 
 

@@ -231,9 +231,9 @@ class Background:
         if token in self._owner:
             self._owner[token].watched.pop(token, None)
 
-    def free(self, store: Any, primitive: Primitive, claim: Claim, *, waited: bool = False) -> None:
+    def free(self, store: Any, primitive: Primitive, claim: Claim, *, waited: bool = False, after: float = 0.0) -> None:
         orphan = renewal.Orphan(store, primitive, claim, store.clock() + claim.ttl, waited)
-        self.watch(claim.token, orphan, 0.0)
+        self.watch(claim.token, orphan, after)
 
     def _renew(self, process: Process, token: bytes, target: weakref.ref[Handle]) -> None:
         handle = target()
