@@ -164,6 +164,25 @@ class HandleCases(Fixtures):
         asyncio.run(mistake())
         backend.close()
 
+    def test_taken_again_in_the_body(self, new_backend: NewBackend, name: str) -> None:
+        """Who releases within `with` and takes the lock again gives it back at the end, as with threading.Lock."""
+        backend = new_backend()
+        lock = backend.lock(name)
+
+        async def again() -> None:
+            async with lock:
+                await lock.arelease()
+                assert await lock.aacquire(False)
+            assert lock.token is None
+            await backend.aclose()
+
+        with lock:
+            lock.release()
+            assert lock.acquire(False)
+        assert lock.token is None
+        asyncio.run(again())
+        backend.close()
+
     def test_both_colours(self, new_backend: NewBackend, name: str) -> None:
         """One handle can be acquired by a coroutine and released by blocking code, and the other way round."""
         backend = new_backend()

@@ -2,6 +2,7 @@
 
 import functools
 import secrets
+import threading
 
 import pytest
 
@@ -22,6 +23,11 @@ def new_lock(backend):
 def new_rlock(backend):
     """A reentrant one."""
     return backend.rlock(f"standard:{secrets.token_hex(6)}")
+
+
+def new_condition(backend, lock=None):
+    """A condition on a reentrant lock that nothing else uses, or on a lock that exists."""
+    return threading.Condition(new_rlock(backend) if lock is None else lock)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -65,5 +71,24 @@ class TestReentrantRedis(lock_tests.RLockTests):
     def backend(self, redis_url):
         backend = RedisBackend(redis_url, node_timeout=2)
         self.locktype = functools.partial(new_rlock, backend)
+        yield
+        backend.close()
+
+
+class TestConditionLocMem(lock_tests.ConditionTests):
+    """Their tests of conditions on locks in memory."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, unique):
+        self.condtype = functools.partial(new_condition, LocMemBackend(unique))
+
+
+class TestConditionRedis(lock_tests.ConditionTests):
+    """Their tests of conditions on locks in a Redis."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, redis_url):
+        backend = RedisBackend(redis_url, node_timeout=2)
+        self.condtype = functools.partial(new_condition, backend)
         yield
         backend.close()
