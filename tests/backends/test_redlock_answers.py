@@ -4,6 +4,7 @@ import pytest
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.core.keys import stripe_name
+from django_redlock.errors import LockLost, LockUnavailable
 from django_redlock.testing.faces import PATIENCE
 from django_redlock.testing.people import InTask, InThread, People
 from testproject.redis_server import RedisServer
@@ -85,3 +86,25 @@ def test_it_can_not_be_told(servers, held):
     forget(servers[:2])
     servers[2].pause()
     assert held() == (True, True, True)
+
+
+def test_forgotten_and_released(servers, client_of):
+    """Who releases what a majority has forgotten is told LockLost: it could have been released by force. It was not,
+    and nobody else is granted it until every lease has ended; with the next renewal the holder would have kept it.
+    """
+    place = [server.url for server in servers]
+    holder, other = (
+        client_of(RedlockBackend(place, ttl=20, max_ttl=20, node_timeout=1.5, key_prefix="q")) for _ in range(2)
+    )
+    assert set(holder.backend.arm().values()) == {"armed"}
+    kept, released = (holder.lock(name, auto_renew=False) for name in ("kept", "released"))
+    for lock in (kept, released):
+        assert lock.acquire()
+    forget(servers[:3])
+    assert kept.extend() > 0
+    kept.release()
+    with pytest.raises(LockLost):
+        released.release()
+    for name in ("kept", "released"):
+        with pytest.raises(LockUnavailable, match="in quarantine for another"):
+            other.lock(name).acquire(blocking=False)
