@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from functools import partial
 from hashlib import sha256
 from string import Formatter
 from typing import Any
 
+from kombu.exceptions import EncodeError
 from kombu.serialization import dumps, loads
 
 from ..core.keys import check_name
@@ -65,13 +65,16 @@ class Key:
                 name = self._key.format(**arguments)
             else:
                 chosen = {name: arguments[name] for name in (arguments if self._unique_on is None else self._unique_on)}
-                name = f"{task}({_listed(chosen, serializer)})"
+                name = f"{task}({','.join(self._written(*each, serializer) for each in chosen.items())})"
         return _shortened(name)
 
-
-def _listed(arguments: Mapping[str, Any], serializer: str) -> str:
-    write = partial(canonical, serializer=serializer)
-    return ",".join(f"{name}={write(value)}" for name, value in arguments.items())
+    def _written(self, name: str, value: Any, serializer: str) -> str:
+        try:
+            return f"{name}={canonical(value, serializer)}"
+        except EncodeError:
+            if value is not self._signature.parameters[name].default:
+                raise
+            return f"{name}=..."  # a default that can't be sent, and needn't be
 
 
 def canonical(value: Any, serializer: str = "json") -> str:

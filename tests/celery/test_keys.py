@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kombu.exceptions import EncodeError
 
 from django_redlock.celery.keys import LONGEST, Key, canonical
 
@@ -69,6 +70,18 @@ def test_nothing_that_pickle_can_send_is_refused(kind):
     one, same, other = kind(1), kind(1), kind(2)
     assert canonical(one, "pickle") == canonical(same, "pickle") != canonical(other, "pickle")
     assert canonical(pickle.loads(pickle.dumps(one)), "pickle") == canonical(one, "pickle")  # noqa: S301
+
+
+def test_a_default_that_can_not_be_sent_is_not_refused():
+    """It is on both sides already. What a call gives has to be sendable, as ever."""
+
+    def task(a, sentinel=object(), period=dt.timedelta(days=1)): ...  # noqa: B008
+
+    key = Key(task, None, None)
+    assert key.name("task", (1,), {}, "json") == "task(a=1,sentinel=...,period=...)"
+    assert key.name("task", (1, 2), {}, "json") == "task(a=1,sentinel=2,period=...)"
+    with pytest.raises(EncodeError):
+        key.name("task", (1, object()), {}, "json")
 
 
 json = st.recursive(
