@@ -16,19 +16,22 @@ from celery import Task
 
 from . import worker
 from .guard import Guard
-from .task import SingleInstance
+from .task import Fence, SingleInstance
 
 DECLARED = "__redlock__"  # the attribute of a function that carries its options
 
 
 def adopt(task: type[Any]) -> None:
-    """Put `SingleInstance` in front of a task class whose ``run`` was declared, once."""
+    """Put `SingleInstance` in front of a task class whose ``run`` was declared, and `Fence` behind its bases, once."""
     run = inspect.getattr_static(task, "run", None)
     bound = not isinstance(run, staticmethod)
     function = run if bound else run.__func__
     options = getattr(function, DECLARED, None)
     if options is not None and not issubclass(task, SingleInstance):
-        task.__bases__ = (SingleInstance, *task.__bases__)
+        bases = list(task.__bases__)
+        last = max(place for place, base in enumerate(bases) if issubclass(base, Task))
+        bases.insert(last + (bases[last] is not Task), Fence)
+        task.__bases__ = (SingleInstance, *bases)
         has_call = any("__call__" in vars(base) for base in _between(task))
         task.redlock = Guard(options, function, bound, has_call)
         if task.before_start is not Task.before_start:

@@ -1,4 +1,4 @@
-"""The class that is put in front of a task's own: the fence at ``apply_async``, and the one before the body."""
+"""The classes that are put around a task's own: the fence at ``apply_async``, and the one before the body."""
 
 from __future__ import annotations
 
@@ -28,27 +28,10 @@ else:
     _Task = Task
 
 
-class SingleInstance(_Task):
-    """What `single_instance_task` adds to a task. ``redlock`` is the declaration."""
+class Fence(_Task):
+    """The fence at ``apply_async``. It stands behind the task's own bases: what they make of a call is what counts."""
 
     redlock: Guard
-
-    @property
-    def Request(self) -> Any:  # type: ignore[override]  # noqa: N802  (Celery's name)
-        """The class of requests in a worker's main process, which sees what becomes of its children."""
-        return request_class(super().Request)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Celery calls `run` unless a base has a `__call__` of its own, so that the body sees the worker's request.
-        body = super().__call__ if self.redlock.has_call else self.run
-        request = self.request
-        if request.called_directly or request.is_eager or worker.ENTERED in vars(request):
-            return body(*args, **kwargs)
-        return worker.run(self, request, body, args, kwargs)
-
-    def apply(self, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
-        """Take the lock, run the task here and now, and free the lock."""
-        return eager.apply(self, super().apply, args, kwargs, *rest, **options)
 
     def apply_async(
         self,
@@ -69,7 +52,7 @@ class SingleInstance(_Task):
         """
 
         def send(**changed: Any) -> Any:
-            result = super(SingleInstance, self).apply_async(
+            result = super(Fence, self).apply_async(
                 args, kwargs, task_id, producer, link, link_error, shadow, **{**options, **changed}
             )
             return marked(result, getattr(result, "duplicate", False))
@@ -96,7 +79,9 @@ class SingleInstance(_Task):
             logger.warning("task %s[%s] is sent without a record: %s", self.name, task_id, error)
             return send(**headers)
         if isinstance(outcome, Conflict):
-            return marked(self.AsyncResult(outcome.holder or task_id), True)
+            result = marked(self.AsyncResult(outcome.holder or task_id), True)
+            result.ignored = options.get("ignore_result", self.ignore_result)  # as Celery's own: get() doesn't wait
+            return result
         try:
             return send(**headers)
         except BaseException:
@@ -150,3 +135,30 @@ class SingleInstance(_Task):
         again = self.signature_from_request(request, countdown=seconds, retries=request.retries)
         headers = {**(again.options.pop("headers", None) or {}), HEADER: list(message)}
         return super().apply_async(again.args, again.kwargs, headers=headers, **again.options)
+
+
+if TYPE_CHECKING:
+    _Fenced = Fence
+else:
+    _Fenced = Task  # a real base would pull `Fence` before the bases of a task's base
+
+
+class SingleInstance(_Fenced):
+    """What `single_instance_task` adds to a task, in front of its own bases. ``redlock`` is the declaration."""
+
+    @property
+    def Request(self) -> Any:  # type: ignore[override]  # noqa: N802  (Celery's name)
+        """The class of requests in a worker's main process, which sees what becomes of its children."""
+        return request_class(super().Request)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # Celery calls `run` unless a base has a `__call__` of its own, so that the body sees the worker's request.
+        body = super().__call__ if self.redlock.has_call else self.run
+        request = self.request
+        if request.called_directly or request.is_eager or worker.ENTERED in vars(request):
+            return body(*args, **kwargs)
+        return worker.run(self, request, body, args, kwargs)
+
+    def apply(self, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
+        """Take the lock, run the task here and now, and free the lock."""
+        return eager.apply(self, super().apply, args, kwargs, *rest, **options)

@@ -49,6 +49,19 @@ def test_skip_tells_who_is_in_the_way(tasks, seen, told, caplog):
     assert first.id in caplog.text
 
 
+def test_get_of_a_duplicate_whose_result_is_ignored(tasks, seen):
+    """As of any result that nobody stores: it doesn't wait, neither by the task's option nor by that of the call."""
+
+    @tasks.app.task(name=f"ignored-{seen.name}", ignore_result=True)
+    @single_instance_task
+    def ignored(): ...
+
+    for task, args, options in ((ignored, (), {}), (tasks.executed, (seen.name,), {"ignore_result": True})):
+        results = [task.apply_async(args, queue="nobody", **options) for _ in range(2)]
+        assert [result.duplicate for result in results] == [False, True]
+        assert [result.get(timeout=5) for result in results] == [None, None]
+
+
 def test_raise_at_submit(tasks, seen):
     """on_conflict="raise": an error that names the one in the way."""
     first = tasks.raising.apply_async((seen.name,), queue="nobody")

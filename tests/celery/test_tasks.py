@@ -91,6 +91,33 @@ def test_hooks_and_call_of_a_base_are_called(tasks, workers, seen):
     assert order == ["before_start", "call", "start", "end", "on_success", "after_return"]
 
 
+class Tenants(Task):
+    """A base that adds an argument to each call, as those for several tenants do."""
+
+    tenant = "a"
+
+    def apply_async(self, args=None, kwargs=None, **options):
+        return super().apply_async(args, {"tenant": self.tenant, **(kwargs or {})}, **options)
+
+
+BASES = [Tenants, type("Derived", (Tenants,), {}), type("Mixed", (type("Mixin", (), {}), Tenants, Task), {})]
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_what_a_base_makes_of_a_call_is_what_counts(tasks, seen, held, base):
+    """The fence stands behind an apply_async of the base: the arguments that this adds belong to the key."""
+
+    @tasks.app.task(name=f"tenants-{seen.name}", base=base)
+    @single_instance_task
+    def task(a, tenant): ...
+
+    first = task.apply_async((1,), queue="nobody")
+    assert [first.duplicate, task.apply_async((1,), queue="nobody").duplicate] == [False, True]
+    assert held(f'{task.name}(a=1,tenant="a")')
+    task.tenant = "b"
+    assert not task.apply_async((1,), queue="nobody").duplicate
+
+
 def test_sent_by_name(tasks, workers, seen, free):
     """send_task knows nothing of the decorator: the fence in the worker holds, with the same key."""
     queue = workers("prefork")
