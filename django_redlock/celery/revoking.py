@@ -15,23 +15,32 @@ from kombu.utils.functional import maybe_list
 
 @cache
 def install(kind: type) -> None:
-    """Have the worker's command ``revoke`` free the locks of requests of this kind. Celery has no signal for it:
+    """Have the worker's commands that revoke free the locks of requests of this kind. Celery has no signal for it:
     ``task_revoked`` comes when a message is discarded.
     """
-    Panel.data["revoke"] = _freeing(Panel.data["revoke"], kind)
+    for command in ("revoke", "terminate", "revoke_by_stamped_headers"):
+        Panel.data[command] = _freeing(Panel.data[command], kind)
 
 
 def _freeing(revoke: Callable[..., Any], kind: Any) -> Callable[..., Any]:
     @wraps(revoke)
-    def freeing(state: Any, task_id: Any, *args: Any, **kwargs: Any) -> Any:
-        answer = revoke(state, task_id, *args, **kwargs)
-        ids = set(maybe_list(task_id) or ())
+    def freeing(state: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = revoke(state, *args, **kwargs)
         for request in _fetched(state):
-            if isinstance(request, kind) and request.id in ids:
+            if isinstance(request, kind) and (request.id in worker.revoked or _stamped(request)):
                 request._discarded()
         return answer
 
     return freeing
+
+
+def _stamped(request: Any) -> bool:
+    """Whether it bears a stamp that is revoked."""
+    stamps = request.stamps or {}
+    return any(
+        set(maybe_list(stamps.get(name)) or ()) & set(maybe_list(values) or ())
+        for name, values in worker.revoked_stamps.items()
+    )
 
 
 def _fetched(state: Any) -> Iterator[Any]:

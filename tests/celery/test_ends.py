@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import pytest
+from celery.canvas import StampingVisitor
 from celery.concurrency.base import BasePool
 from kombu.exceptions import OperationalError
 
@@ -91,6 +92,27 @@ def test_revoked_before_its_eta(tasks, start_worker, seen, free, pool):
         free(f"retries:{seen.name}")
         assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=10) == seen.name
     assert seen.count("start") == 2
+
+
+@pytest.mark.parametrize("command", ["terminate", "revoke_by_stamped_headers"])
+def test_revoked_before_its_eta_by_another_command(tasks, workers, seen, free, held, command):
+    """Celery has three commands that revoke. What they don't name keeps its lock."""
+
+    class Stamps(StampingVisitor):
+        def on_signature(self, sig, **headers):
+            return {"mark": seen.name}
+
+    queue, other = workers("prefork"), f"{seen.name}-other"
+    call = tasks.long.si(seen.name).set(queue=queue)
+    call.stamp(Stamps())
+    result = call.apply_async(countdown=300)
+    last = tasks.long.apply_async((other,), queue=queue, countdown=300)
+    options = {"task_id": result.id, "signal": "TERM"} if command == "terminate" else {"headers": {"mark": [seen.name]}}
+    log = workers.running["prefork"].log
+    poll(lambda: f"{last.id}] received" in log(100_000), timeout=10, what="both")
+    tasks.app.control.broadcast(command, arguments=options)
+    free(f"long:{seen.name}")
+    assert held(f"long:{other}")
 
 
 def test_revoked_before_the_eta_of_a_retry_that_came_early(tasks, start_worker, seen, free):
