@@ -80,8 +80,10 @@ class RedlockBackend(ServerBackend):
             rows += yield from self._with_standing(part, index)
         seen: dict[str, str] = {}
         for row in rows:
-            twin = seen.setdefault(row.get("run_id") or row["node"], row["node"])
-            if twin != row["node"]:
+            run_id = row.get("run_id")
+            if run_id in seen:
                 row["ok"] = False
-                row["problems"].append(f"is the same server as {twin}: one server must not have two votes")
+                row["problems"].append(f"is the same server as {seen[run_id]}: one server must not have two votes")
+            elif run_id:
+                seen[run_id] = row["node"]
         return rows

@@ -357,6 +357,15 @@ def test_two_urls_of_one_server(five, client_of):
     assert rows[2]["problems"] == [f"is the same server as {where(five[1])}: one server must not have two votes"]
 
 
+@pytest.mark.parametrize("db", [0, 1])
+def test_one_server_twice(five, client_of, db):
+    """A URL given twice, or another database of a server, has not got a vote of its own: health() finds it, too."""
+    again = five[1].url.replace("/0", f"/{db}")
+    rows = client_of(RedlockBackend([five[0].url, five[1].url, again], **SHORT)).health()
+    assert [row["ok"] for row in rows] == [True, True, False]
+    assert "two votes" in rows[2]["problems"][0]
+
+
 def test_held_is_one_row(five, client_of):
     """A lock on many nodes is one row that names them; force release frees all."""
     client = connected(client_of(store(five)))
