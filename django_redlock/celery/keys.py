@@ -84,10 +84,14 @@ def canonical(value: Any, serializer: str = "json") -> str:
         return json.dumps(value, ensure_ascii=False)
     if kind in (list, tuple):
         return f"[{','.join([canonical(each, serializer) for each in value])}]"
-    if kind is dict:
-        pairs = sorted(f"{canonical(key, serializer)}:{canonical(each, serializer)}" for key, each in value.items())
-        return f"{{{','.join(pairs)}}}"
+    if kind is dict and all(type(key) is str for key in value):
+        return _mapping(value, serializer)
     return _arrived(value, serializer)
+
+
+def _mapping(value: dict[Any, Any], serializer: str) -> str:
+    pairs = sorted(f"{canonical(key, serializer)}:{canonical(each, serializer)}" for key, each in value.items())
+    return f"{{{','.join(pairs)}}}"
 
 
 def _arrived(value: Any, serializer: str) -> str:
@@ -95,7 +99,9 @@ def _arrived(value: Any, serializer: str) -> str:
     content_type, encoding, data = dumps([value], serializer)
     arrived = loads(data, content_type, encoding, accept=[content_type])[0]
     kind = type(arrived)
-    if kind in (*_PLAIN, list, tuple, dict):
+    if kind is dict:
+        return _mapping(arrived, serializer)
+    if kind in (*_PLAIN, list, tuple):
         return canonical(arrived, serializer)
     if isinstance(arrived, set | frozenset):
         return f"{{{','.join(sorted(canonical(each, serializer) for each in arrived))}}}"
