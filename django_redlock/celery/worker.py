@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from celery.app.autoretry import add_autoretry_behaviour
+from celery.app.task import Context
 from celery.exceptions import Ignore, Retry
+from celery.signals import task_internal_error
 
 from ..core.drivers import drive
 from ..core.events import logger
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 ENTERED = "redlock_entered"  # in a request whose body has begun: what it calls directly takes no lock
 PATIENCE = 0.5  # seconds for which a retry or redelivery waits in place for the end of the run before it
 LONGEST_PAUSE = 60.0
+_last: ContextVar[str] = ContextVar("redlock_last", default="")  # the sending that came to the fence last
 
 
 def run(task: SingleInstance, request: Any, body: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -31,6 +35,7 @@ def run(task: SingleInstance, request: Any, body: Callable[..., Any], args: Any,
     vars(request)[ENTERED] = True
     guard = task.redlock
     message = guard.message(task, request)
+    _last.set(message.sending)
     ticket = guard.ticket(task, request.id, message)
     try:
         lock = guard.lock(ticket)
@@ -85,6 +90,18 @@ def never_began(task: SingleInstance, error: BaseException) -> None:
     request: Any = task.request
     if not (request.is_eager or request.called_directly or _comes_back(task, error)):
         _forget(task, task.redlock.ticket(task, request.id, task.redlock.message(task, request)))
+
+
+@task_internal_error.connect
+def _failed_outside(sender: Any, request: Any, **_: Any) -> None:
+    """Celery has failed around the body; before it, when the result store could not be told that the task has started:
+    then the record of what was queued goes.
+    """
+    context: Any = Context(request)
+    if hasattr(sender, "redlock") and not context.is_eager:
+        message = sender.redlock.message(sender, context)
+        if message.sending != _last.get():
+            _forget(sender, sender.redlock.ticket(sender, context.id, message))
 
 
 def _comes_back(task: SingleInstance, error: BaseException) -> bool:

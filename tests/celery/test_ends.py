@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
 
 import pytest
@@ -44,6 +45,19 @@ def test_end_before_the_body(tasks, workers, seen, free):
     tasks.unready.apply_async((seen.name,), queue=workers("prefork"))
     seen.wait("before_start")
     free(f"unready:{seen.name}")
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_result_store_down_at_start(tasks, start_worker, own_redis, seen, free, pool):
+    """With task_track_started, Celery fails a task before its body when it can't store that."""
+    queue, results = f"q-{seen.name}", own_redis()
+    options = {"retry_policy": {"max_retries": 0}}
+    conf = json.dumps({"task_track_started": True, "result_backend_transport_options": options})
+    with start_worker(pool, queue, CELERY_RESULTS=results.url, CELERY_CONF=conf):
+        results.kill()
+        tasks.long.apply_async((seen.name,), queue=queue)
+        free(f"long:{seen.name}", timeout=8)
+    assert seen.count("start") == 0
 
 
 def test_lease_that_the_backend_does_not_give(tasks, seen, held):
