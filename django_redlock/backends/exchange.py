@@ -20,6 +20,7 @@ from redis.exceptions import (
 
 from ..core.pulse import Moment, pulse
 from ..core.requests import Fault, Run
+from .limits import Limit
 from .nodes import Node
 from .peeking import numbers, readable
 from .routes import Route, socket_of
@@ -146,13 +147,13 @@ def _nudge(connection: Any, sent: list[bytes]) -> None:
 async def aexchange(request: Exchange, settled: asyncio.Event | None = None) -> list[Any] | Fault:
     """Send and receive on the running event loop. What got no answer is undone once that is ``settled``."""
     node, key, payload, count, block, undo, route, enough, *_ = request
-    connection, whole, timer = None, False, None
+    connection, whole, timer, cancelled = None, False, None, False
     nudges: list[bytes] = []
     try:
         if (route := route or node.known(key)) is None:
             route = await asyncio.to_thread(node.find, key)
         connection = await route.atake()
-        async with asyncio.timeout(block + route.timeout):
+        async with Limit(block + route.timeout):
             await connection.send_packed_command((payload,), check_health=False)
             if block:
                 timer = asyncio.get_running_loop().call_later(block + GRACE, _nudge, connection, nudges)
@@ -168,6 +169,9 @@ async def aexchange(request: Exchange, settled: asyncio.Event | None = None) -> 
         return replies[:count]
     except (RedisError, OSError) as error:
         return fault(node, error, connection is not None, route.where if route else "")
+    except asyncio.CancelledError:
+        cancelled = True
+        raise
     finally:
         if timer is not None:
             timer.cancel()
@@ -178,6 +182,8 @@ async def aexchange(request: Exchange, settled: asyncio.Event | None = None) -> 
                 last_words = undo and spelled_out(undo)
                 if settled is None or settled.is_set():
                     await route.adrop(connection, last_words)
+                elif cancelled or not last_words:  # by a loop that ends: nobody would wait any more
+                    await route.adrop(connection)
                 else:
                     later(_drop(route, connection, last_words, settled))
 

@@ -25,6 +25,8 @@ from redis.backoff import NoBackoff
 from redis.connection import Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
 from redis.retry import Retry
 
+from .limits import Limit
+
 # Up to redis-py 5.2 a pool wants to hear a command's name, and makes nothing of it; later ones warn of that.
 _named = inspect.signature(ConnectionPool.get_connection).parameters.get("command_name")
 _NAME = ("_",) if _named is not None and _named.default is inspect.Parameter.empty else ()
@@ -124,10 +126,10 @@ class Route:
             return self._by_loop[loop][0].pop()
         except IndexError:
             pass
-        settings = {**self._settings, "socket_timeout": None, "retry": AsyncRetry(NoBackoff(), 0)}
-        connection = _ASYNC[self._kind](**settings)
+        unbounded = {"socket_timeout": None, "socket_connect_timeout": None, "retry": AsyncRetry(NoBackoff(), 0)}
+        connection = _ASYNC[self._kind](**{**self._settings, **unbounded})
         try:
-            async with asyncio.timeout(self.timeout):
+            async with Limit(self.timeout):
                 await connection.connect()
         except BaseException:
             await connection.disconnect(nowait=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..core.requests import Await, Command, Confirmed, Fault, Signal
 from .exchange import later
+from .limits import Limit
 from .nodes import ClusterNode, Node
 
 REQUESTS = 8  # of one event loop that are under way to one node at the same time
@@ -41,7 +42,7 @@ class Crowd:
         loop = asyncio.get_running_loop()
         while self._line.locked():
             try:
-                async with asyncio.timeout(self._timeout):
+                async with Limit(self._timeout):
                     await self._line.acquire()
                     break
             except TimeoutError as error:

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from django_redlock.backends.exchange import _background
 from django_redlock.backends.lines import Line
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockUnavailable
@@ -204,4 +205,24 @@ def test_a_loop_that_ends_with_the_refusal(three):
         server.resume()
     assert (errors, tasks) == (2, set())
     poll(lambda: not any(holding()), timeout=10, what="nodes on which nothing is left")
+    backend.close()
+
+
+@pytest.mark.parametrize("released", [False, True], ids=["held", "released"])
+def test_a_loop_that_ends_before_an_answer(three, released):
+    """What a node still owes is waited for by no task that the loop would leave behind."""
+    _, proxies, _ = three
+    backend = store(proxies)
+
+    async def work():
+        assert all(row["ok"] for row in await backend.ahealth())
+        proxies[0].hold("replies")
+        lock = backend.lock("stock", auto_renew=False)
+        assert await lock.aacquire()
+        if released:
+            await lock.arelease()
+
+    before = set(_background)
+    asyncio.run(work())
+    assert _background <= before
     backend.close()

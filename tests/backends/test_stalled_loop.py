@@ -1,0 +1,37 @@
+"""An event loop that somebody else holds up for longer than a node may take to answer."""
+
+import asyncio
+import time
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
+
+OPTIONS = {"ttl": 10, "node_timeout": 0.3, "quarantine": False}
+
+
+@pytest.fixture(params=[1, 3], ids=["one", "three"])
+def new_backend(request, start):
+    """On one server, or on three nodes."""
+    places = [server.url for server in start(Group(RedisServer() for _ in range(request.param))).servers]
+    return lambda: RedisBackend(places[0], **OPTIONS) if len(places) == 1 else RedlockBackend(places, **OPTIONS)
+
+
+@pytest.mark.parametrize("connected", [False, True], ids=["cold", "connected"])
+@pytest.mark.parametrize("turns", [2, 4, 6])
+async def test_nodes_have_answered(new_backend, connected, turns):
+    """That is no fault of the nodes, whose answers lie there: the lock is got, wherever its acquire was by then."""
+    backend = new_backend()
+    if connected:
+        assert all(row["ok"] for row in await backend.ahealth())
+    lock = backend.lock("stock")
+    acquiring = asyncio.create_task(lock.aacquire())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    time.sleep(2 * OPTIONS["node_timeout"])  # noqa: ASYNC251  (just that)
+    assert await acquiring
+    await lock.arelease()
+    await backend.aclose()
