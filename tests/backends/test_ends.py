@@ -1,0 +1,66 @@
+"""How leases end, on one Redis, a quorum and a primary with replicas: never extended then, and not waited out."""
+
+import time
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.errors import LockLost
+from testproject.redis_server import RedisServer
+from tests.backends.conftest import SHORT
+from tests.support.group import Group
+from tests.support.replicas import Replicated
+from tests.support.service import poll
+
+KEY = "redlock:{stock}"
+
+
+@pytest.fixture(params=[RedisBackend, RedlockBackend, ReplicaBackend])
+def place(request, start):
+    """The servers that decide, and how to make a backend there."""
+    kind = request.param
+    if kind is ReplicaBackend:
+        servers = [start(Replicated(1)).primary]
+    else:
+        servers = start(Group(RedisServer() for _ in range(3 if kind is RedlockBackend else 1))).servers
+    location = [server.url for server in servers] if kind is RedlockBackend else servers[0].url
+
+    def make():
+        return kind(location, **SHORT)
+
+    backend = make()
+    if backend.quarantine:
+        assert set(backend.arm().values()) == {"armed"}
+    backend.close()
+    return servers, make
+
+
+def test_not_extended(place, client_of):
+    """After its own deadline a holder extends nothing: servers that came back with old data would say yes."""
+    servers, make = place
+    lock = client_of(make()).lock("stock", auto_renew=False)
+    assert lock.acquire()
+    clients = [server.client() for server in servers]
+    kept = [client for client in clients if client.persist(KEY)]
+    assert len(kept) > len(clients) / 2
+    poll(lambda: lock.lost, timeout=20, what="the end of the lease")
+    with pytest.raises(LockLost):
+        lock.extend()
+    assert all(client.ttl(KEY) < 0 for client in clients)
+    for client in clients:
+        client.close()
+
+
+def test_not_waited_out(place, client_of):
+    """One who waits has the lock when the lease of one who died ends, not when it would have looked again by itself."""
+    servers, make = place
+    lock = client_of(make()).lock("stock")
+    for server in servers:
+        with server.client() as client:
+            client.set(KEY, "another", px=2000)
+    began = time.monotonic()
+    assert lock.acquire(timeout=20)
+    assert time.monotonic() - began < 4.5  # of the five seconds after which it looks again
+    lock.release()

@@ -1,0 +1,41 @@
+"""An attempt that a majority of a quorum refuses, before the others have answered."""
+
+import pytest
+
+from django_redlock.backends.redlock import RedlockBackend
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
+from tests.support.proxy import Proxy
+from tests.support.service import poll
+
+KEY = "redlock:{stock}"
+
+
+@pytest.fixture
+def three(start):
+    """Three nodes, two of which have the lock: another's."""
+    servers = start(Group(RedisServer() for _ in range(3))).servers
+    for server in servers[:2]:
+        with server.client() as client:
+            client.set(KEY, "another", px=60_000)
+    return servers
+
+
+def test_undone_where_it_has_not_been_heard(three, start, client_of):
+    """The refusal is told at once; what the third node was asked is undone there all the same, if late."""
+    proxy = start(Proxy(three[2].url))
+    urls = [three[0].url, three[1].url, proxy.url]
+    client = client_of(RedlockBackend(urls, ttl=30, node_timeout=5, quarantine=False))
+    assert all(row["ok"] for row in client.health())  # and so connected
+    with three[2].client() as third:
+
+        def scripts():
+            return sum(row["calls"] for name, row in third.info("commandstats").items() if "eval" in name)
+
+        before = scripts()
+        proxy.hold("requests")
+        assert not client.lock("stock").acquire(blocking=False)
+        assert scripts() == before
+        proxy.restore()
+        poll(lambda: scripts() >= before + 2, timeout=20, what="the acquire and its undoing")
+        assert not third.exists(KEY)
