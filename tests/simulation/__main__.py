@@ -41,7 +41,8 @@ def attempt(seed: int, rule: str, kind: str) -> tuple[int, str]:
     place = seed // len(RULES) % len(kinds)
     handles = kinds[place] is MUTEX and place < HANDLES
     try:
-        return play(seed, Setting(rule, kinds[place], calm=seed % 9 == 0, handles=handles)).grants, ""
+        setting = Setting(rule, kinds[place], calm=seed % 9 == 0, handles=handles, onlookers=True)
+        return play(seed, setting).grants, ""
     except Violation as violation:
         return 0, str(violation)
 

@@ -92,8 +92,8 @@ class Client:
         self.world.say(self.name, "crashed")
 
     def live(self, names: list[str], until: float) -> None:
-        """Take and release locks until ``until``."""
-        if self.world.now >= until:
+        """Take and release locks until ``until``, and until the faults stop."""
+        if self.world.now >= max(until, self.world.troubled):
             self.busy = False
             return
         self.busy = True
@@ -105,7 +105,7 @@ class Client:
         rest = self.world.random.uniform(0, 0.3)
         self.take(name, wait, lambda: self.after(rest, lambda: self.live(names, until)))
 
-    def take(self, name: str, wait: float, then: Callable[[], None]) -> None:
+    def take(self, name: str, wait: float, then: Callable[[], None], hold: float | None = None) -> None:
         """Acquire, hold for a while, release."""
         self._count += 1
         keys, *others = [keys_for(b"sim", each.encode()) for each in name.split(AND)]
@@ -129,7 +129,7 @@ class Client:
             if isinstance(outcome, Lease) and self.clock() < outcome.valid_until:
                 what = AND.join(map(str, held(outcome.claim)))
                 self.world.say(self.name, f"got {what}, fencing token {outcome.fencing_token}")
-                self._hold(outcome, then)
+                self._hold(outcome, then, hold)
                 return
             self.world.say(self.name, f"did not get {name}: {error or outcome}")
             if isinstance(outcome, Lease):
@@ -141,10 +141,11 @@ class Client:
         self.world.say(self.name, f"wants {name} for {wait:.2f} s")
         self.performer.drive(self.rule.acquire(self.primitive, claim, deadline), got)
 
-    def _hold(self, lease: Lease, then: Callable[[], None]) -> None:
+    def _hold(self, lease: Lease, then: Callable[[], None], hold: float | None) -> None:
         self.lease = lease
         self._watcher.believes(self, lease)
-        end = self.world.now + self.world.random.choice((0.0, 0.02, self.world.random.uniform(0, 3 * self._ttl)))
+        chance = self.world.random
+        end = self.world.now + (hold or chance.choice((0.0, 0.02, chance.uniform(0, 3 * self._ttl))))
         renews = self.world.chance(0.8)
         self._tend(lease.claim, end, renews, then)
 

@@ -141,9 +141,9 @@ class Thread:
             self._watcher.believes(self, self.lease)  # type: ignore[arg-type]
 
     def live(self, names: list[str], until: float) -> None:
-        """Take and release locks until ``until``."""
+        """Take and release locks until ``until``, and until the faults stop."""
         chance = self._world.random
-        if self._world.now < until:
+        if self._world.now < max(until, self._world.troubled):
             wait = chance.choice((0.0, chance.uniform(0, 3 * self._ttl)))
             rest = chance.choice((0.0, chance.uniform(0, 0.3)))
 
@@ -288,7 +288,7 @@ def virtual(world: World) -> Iterator[None]:
         for module, name, function in (
             (turnstile, "caller", lambda: id(Performer.running)),
             (lock, "describe_owner", lambda *_: b'{"label":"sim"}'),
-            (lock, "new_token", lambda: b"%024x" % next(numbers) + b"0" * 8),
+            (lock, "new_token", lambda: b"%08x" % next(numbers) + b"0" * 24),
         ):
             ends.enter_context(mock.patch.object(module, name, function))
         try:

@@ -1,4 +1,4 @@
-"""Connections between clients and servers: ordered, sometimes slow, sometimes cut."""
+"""Connections between clients and servers: ordered, sometimes slow, sometimes cut; some requests come twice."""
 
 from __future__ import annotations
 
@@ -14,24 +14,36 @@ SLOW, NORMAL = (0.05, 2.5), (0.0002, 0.004)
 
 
 class Network:
-    """How often messages are slow and connections cut; both are zero once the faults have stopped."""
+    """How often messages are slow, connections cut and requests carried out twice; never, once the faults have stopped.
 
-    def __init__(self, world: World, slow: float, cut: float) -> None:
+    TCP does not do the last. A proxy does that tries again for a client, and so does who says once more what was not
+    answered: what the first try sent may be in a socket still. The second time is at once or, if ``again``, any time.
+    """
+
+    def __init__(self, world: World, slow: float, cut: float, twice: float, *, again: bool) -> None:
         self.world = world
         self.slow = slow
         self.cut = cut
+        self.twice = twice
+        self.again = again
         self.cuts = 0
+        self.gone: set[str] = set()  # whose connections are closed
         self.apart: Counter[tuple[str, str]] = Counter()  # who can't reach which server, though both run
 
     def part(self, who: str, server: str, seconds: float) -> None:
         """Lose all that passes between these two for a while; neither is told."""
+        self.world.trouble(seconds)
         self.apart[who, server] += 1
         self.world.say(who, f"can't reach {server} for {seconds:.2f} s")
         self.world.after(seconds, lambda: self.apart.subtract([(who, server)]))
 
     def delay(self) -> float:
         """How long a message takes."""
-        return self.world.random.uniform(*(SLOW if self.world.chance(self.slow) else NORMAL))
+        if not self.world.chance(self.slow):
+            return self.world.random.uniform(*NORMAL)
+        seconds = self.world.random.uniform(*SLOW)
+        self.world.trouble(seconds)
+        return seconds
 
 
 class Connection:
@@ -58,18 +70,25 @@ class Connection:
             if not self._lost():
                 world.at(self._back, lambda: answer(value) if self.open else broken())
 
-        def arrive() -> None:
+        def arrive(to: Then = reply) -> None:
             if not self.server.up or self._born != self.server.life:
                 self.open = False
                 world.after(network.delay(), broken)
             elif self.open:
-                self.server.handle(lambda: work(reply))
+                self.server.handle(lambda: work(to))
 
         if world.chance(network.cut):
             self._cut()
         if self._lost():
             return
-        if self.open:
+        if self.open and world.chance(network.twice):
+            # The client hears of either; whatever it hears after that is no answer to this.
+            one, other = world.random.sample((reply, _unheard), 2)
+            late = world.random.uniform(*SLOW) if network.again and world.chance(0.5) else 1e-6
+            world.trouble(self._there + late - world.now)
+            world.at(self._there, lambda: arrive(one))
+            world.at(self._there + late, lambda: arrive(other))
+        elif self.open:
             world.at(self._there, arrive)
         else:
             world.after(network.delay(), broken)
@@ -84,3 +103,7 @@ class Connection:
         if self.open:
             self.open = False
             self._network.cuts += 1
+
+
+def _unheard(value: Any) -> None:
+    del value

@@ -67,6 +67,13 @@ class Performer:
         step(None)
         return interrupt
 
+    def hang_up(self) -> None:
+        """What a kernel does for a process that is gone."""
+        self._network.gone.add(self._who)
+
+    def _there(self) -> bool:
+        return self._who not in self._network.gone
+
     def perform(self, request: Any, then: Then) -> None:
         """Carry out one request."""
         kinds = {
@@ -132,7 +139,7 @@ class Performer:
         server = self._servers[self._place(request.key, request.node)]
         self._ask(
             Connection(self._network, server, self._who),
-            lambda reply: server.block((request.key, *request.more), request.seconds, reply),
+            lambda reply: server.block((request.key, *request.more), request.seconds, self._there, reply),
             self._timeout + request.seconds,
             None,
             then,
@@ -150,7 +157,7 @@ class Performer:
                     ended = True
                     reply(server.run(run))
 
-            server.block((request.signal, *request.more), request.seconds, unblocked)
+            server.block((request.signal, *request.more), request.seconds, self._there, unblocked)
 
         def undo(reply: Then) -> None:
             # A server forgets what a blocked client has sent when that closes the connection.
@@ -190,13 +197,14 @@ class Performer:
     def _together(self, request: Together, then: Then) -> None:
         asks, decided, family = request
         replies: list[Any] = [None] * len(asks)
-        over = False
+        left, over = len(asks), False
 
         def got(place: int, reply: Any) -> None:
-            nonlocal over
+            nonlocal left, over
+            left -= 1
             ask = asks[place]
             replies[place] = reply if isinstance(reply, Fault) or isinstance(ask, Batch) else reply[0]
-            if not over and (decided(replies) or None not in replies):
+            if not over and (decided(replies) or not left):
                 over = True
                 then(list(replies))
 
@@ -269,7 +277,7 @@ class Performer:
 
         self._unanswered[id(give_up)] = give_up
         connection.send(work, end, lambda: end(self._broken(server)))
-        self._world.after(limit, give_up)
+        self._world.after(limit, lambda: self._later(lambda _: give_up(), None))
 
     def _broken(self, server: Server) -> Fault:
         # Whether a connection that is found broken was a fresh one is chance here.

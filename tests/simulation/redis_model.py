@@ -175,6 +175,9 @@ class Model:
     def _hkeys(self, key: str) -> Any:
         return _lua.table_from(list(self._typed(key, Hash) or {}))
 
+    def _hget(self, key: str, field: str) -> Any:
+        return (self._typed(key, Hash) or {}).get(field, False)
+
     def _hset(self, key: str, field: str, value: str) -> int:
         fields = self._typed(key, Hash)
         if fields is None:

@@ -14,6 +14,7 @@ from .world import World
 
 LINK = 0.0002, 0.01  # seconds that a write takes to a replica, or its acknowledgement back
 LATE = 3600.0  # seconds since the acknowledgement of one who has sent none
+SYNC = 2.0  # seconds after which a replica has a copy and has said so, when both are up and can reach each other
 PING = 1.0  # a replica acknowledges once a second, asked or not
 
 
@@ -180,6 +181,9 @@ class ReplicaSet:
             if member not in (old, new):
                 member.follow(new)
         old.reachable = False
+        self.world.forget(until=float("inf"))  # some may go on asking the old one
+        late = self.world.random.uniform(0.0, 5.0)
+        self.world.trouble(late)
 
         def told() -> None:
             old.reachable = True
@@ -187,7 +191,7 @@ class ReplicaSet:
                 old.follow(self.primary)
                 self.world.say(old.name, "is told that it is a replica now")
 
-        self.world.after(self.world.random.uniform(0.0, 5.0), told)
+        self.world.after(late, told)
 
 
 class View(Sequence[Server]):

@@ -14,7 +14,7 @@ from django_redlock.core.flows.quorum import Quorum
 from django_redlock.core.flows.replicated import Replicated
 from django_redlock.core.flows.scattered import Scattered
 from django_redlock.core.flows.single import SingleNode
-from django_redlock.core.guard import quarantine, replica_quarantine
+from django_redlock.core.guard import quarantine
 from django_redlock.core.lease import Claim, Lease, millis
 from django_redlock.core.line import AS_THEY_CAME, READERS_BEHIND_WRITERS
 from django_redlock.core.primitives import MUTEX, Primitive
@@ -22,17 +22,17 @@ from django_redlock.core.requests import Run
 from django_redlock.core.scripts import script
 from django_redlock.core.store import Rule
 
+from .aftermath import APART, LAG, MAX_TTL, TIMEOUT, at_rest
 from .clients import SEVERAL, Client, held
 from .handles import Process, Thread, virtual
 from .network import SLOW, Network
+from .onlookers import Onlooker
 from .performer import Performer
 from .replication import Member, ReplicaSet, View
 from .servers import Server, Slots
 from .world import Clock, World
 
-MAX_TTL = 4.0
 DURATION = {"replicas": 20.0}  # a promotion costs some seconds without grants
-TIMEOUT = 0.25
 FORGETS = "all", "old", "none"
 MEMORY = {"cluster": ("all",)}  # it has no quarantine: what its servers forget is given away again
 ONE = {"single": SingleNode, "cluster": Scattered}  # where one node's word counts
@@ -52,6 +52,7 @@ class Setting(NamedTuple):
     apart: int = 4  # it happens less often that a client can't reach a server
     make: Callable[..., Rule] | None = None
     handles: bool = False  # mutexes by way of `Lock` itself, in processes with several threads
+    onlookers: bool = False  # somebody asks who holds what
     performer: type[Performer] = Performer
 
 
@@ -73,12 +74,14 @@ class Scenario:
         self.world = World(seed)
         random.seed(seed)  # of flows that draw their pauses themselves
         self.setting = setting
+        self.alone = setting.primitive.kind in ALONE
         chance = self.world.random
         several = (3, 5) if setting.primitive.limit == 1 else (2, 3, 4, 5)
         count = {"quorum": chance.choice(several), "replicas": chance.choice((2, 3, 4)), "single": 1, "cluster": 3}
         self.ttl = chance.uniform(0.8, MAX_TTL)
         self.duration = DURATION.get(setting.rule, 7.0)
-        self.network = Network(self.world, chance.choice((0.0, 0.02, 0.1)), chance.choice((0.0, 0.02)))
+        slow, cut, twice = (chance.choice(some) for some in ((0.0, 0.02, 0.1), (0.0, 0.02), (0.0, 0.02, 0.1)))
+        self.network = Network(self.world, slow, cut, twice, again=not setting.calm)
         if setting.slow is not None:
             self.network.slow = setting.slow
         if setting.calm:
@@ -86,9 +89,8 @@ class Scenario:
         kind = Member if setting.rule == "replicas" else Server
         # Where a majority has forgotten the last fencing token, or a promoted replica never had it, the next is above
         # it because nothing is granted for longer than the servers' clocks differ.
-        apart = MAX_TTL / 4
         self.servers: list[Server] = [
-            kind(self.world, f"node-{index}", self._rate(), chance.uniform(-apart, apart) + 1.8e9)
+            kind(self.world, f"node-{index}", self._rate(), chance.uniform(-APART, APART) + 1.8e9)
             for index in range(count[setting.rule])
         ]
         members = [server for server in self.servers if isinstance(server, Member)]
@@ -99,6 +101,7 @@ class Scenario:
         if setting.primitive.kind == "rlock":  # two handles of one thread
             self.clients[-1].holder = self.clients[0].holder
         self.grants = 0
+        self.killed = False  # everybody was, at the end
         self._tokens: dict[str | None, int] = {}  # name -> the highest fencing token
         self._known: dict[bytes, dict[str | None, int]] = {}  # claim -> what those were when it was asked for
         self._seen: set[bytes] = set()
@@ -149,7 +152,7 @@ class Scenario:
                 max_ttl=MAX_TTL,
                 replicas="majority" if self.setting.quarantine else len(self.servers) // 2,
                 wait=TIMEOUT,
-                lag=2,
+                lag=LAG,
                 quarantine=self.setting.quarantine,
             )
         if self.setting.rule in ONE:
@@ -196,7 +199,7 @@ class Scenario:
             return
         for name in held(claim):
             last = self._tokens.get(name, 0)
-            known = last if self.setting.primitive.kind in ALONE else self._known[claim.family].get(name, 0)
+            known = last if self.alone else self._known[claim.family].get(name, 0)
             if token <= known:
                 self.fail(f"the fencing token {token} of {name} is not above {known}")
             self._tokens[name] = max(token, last)
@@ -259,7 +262,17 @@ class Scenario:
             if chance.random() < 0.7:
                 self.world.at(when, partial(client.pause, chance.uniform(0.1, 2 * MAX_TTL)))
             else:
-                self.world.at(when, client.crash)
+                silently = self.setting.rule in ONE and chance.random() < 0.5
+                self.world.at(when, partial(self.kill, client, silently=silently))
+
+    def kill(self, client: Client, *, silently: bool) -> None:
+        """Its process, or the whole host: that goes without a word, and is granted what it was blocked for."""
+        if client.alive:
+            client.crash()
+        if silently:
+            self.world.trouble(SLOW[1] + MAX_TTL)  # till that arrives, and the lease in its way ends
+        else:
+            client.performer.hang_up()
 
     def play(self) -> Outcome:
         """Let it happen; raises `Violation`."""
@@ -269,35 +282,18 @@ class Scenario:
         names = ["a", "b", "c"][: self.world.random.choice((1, 2)) + several]
         for client in self.clients:
             self.world.after(self.world.random.uniform(0, 0.5), partial(client.live, names, self.duration))
+        if self.setting.onlookers:
+            self.world.after(0.0, partial(Onlooker(self).look, names, self.duration))
         self.world.run(self.duration)
-        self.network.slow = self.network.cut = 0.0
+        self.network.slow = self.network.cut = self.network.twice = 0.0
+        while self.world.now < self.world.troubled:
+            self.world.run(self.world.troubled)
         self.world.say("", "── the faults stop ──")
-        self.world.run(self.duration + 6 * MAX_TTL)
-        self.at_rest(names)
+        self.killed = self.world.chance(0.5)
+        for client in self.clients if self.killed else ():
+            self.kill(client, silently=False)
+        at_rest(self, names)
         return Outcome(self.grants, self.world.log)
-
-    def at_rest(self, names: list[str]) -> None:
-        """Everything is free again, and nothing was left over where nothing broke."""
-        if any(client.alive and client.lease for client in self.clients):
-            self.fail("a client does not come to an end")
-        for server in self.servers:
-            if not server.up:
-                self.fail(f"{server.name} did not come back")
-        guard = quarantine("sim", MAX_TTL)
-        if self.replicas is not None:
-            guard = replica_quarantine("sim", MAX_TTL, 2, 9, "majority")
-        for _ in range(2):  # a quarantine begins when the server is first asked, and enough replicas follow it
-            for server in self.servers:
-                server.run(guard.touch())
-            self.world.run(self.world.now + MAX_TTL + 4)
-        for name, number in product(names, range(self.setting.primitive.limit)):
-            (fresh,) = self._client(f"fresh-{name}-{number}")
-            before = self.grants
-            self.clients.append(fresh)
-            fresh.take(name, 0.0, lambda: None)
-            self.world.run(self.world.now + 2)
-            if self.grants == before:
-                self.fail(f"{name} is not free")
 
 
 def play(seed: int, setting: Setting) -> Outcome:

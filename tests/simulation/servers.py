@@ -56,8 +56,13 @@ class Server:
         """The reply of a script."""
         return self.model.run(run.script, run.keys, run.args)
 
-    def block(self, keys: Sequence[bytes], seconds: float, then: Callable[[str | None], None]) -> None:
-        """BLPOP: ``then`` gets the element or ``None``; at once after it the connection's next command can run."""
+    def block(
+        self, keys: Sequence[bytes], seconds: float, there: Callable[[], bool], then: Callable[[str | None], None]
+    ) -> None:
+        """BLPOP: ``then`` gets the element or ``None``; at once after it the connection's next command can run.
+
+        It is forgotten, and that command with it, once the client is not ``there`` any more.
+        """
         lists = [key.decode("latin-1") for key in keys]
         for each in lists:
             value = self.model.pop(each)
@@ -69,12 +74,12 @@ class Server:
 
         def finish(value: str | None) -> None:
             nonlocal done
-            if not done:
+            if not done and there():
                 done = True
                 then(value)
 
         def woken(key: str) -> None:
-            if not done:
+            if not done and there():
                 finish(self.model.pop(key))
 
         for each in lists:
@@ -98,6 +103,7 @@ class Server:
 
     def pause(self, seconds: float) -> None:
         """SIGSTOP for a while."""
+        self.world.trouble(seconds)
         self._paused_until = self.world.now + seconds
         self.world.say(self.name, f"paused for {seconds:.2f} s")
 
@@ -112,6 +118,9 @@ class Server:
         kept = {"all": (self.model.data, self.model.ends), "old": self._saved, "none": ({}, {})}[memory]
         self.up = False
         self._blocked = {}
+        self.world.trouble(downtime)
+        if memory != "all":
+            self.world.forget()
         self.world.say(self.name, f"killed, back in {downtime:.2f} s with {memory} of its data")
 
         def restart() -> None:
@@ -130,6 +139,7 @@ class Server:
 
     def flush(self) -> None:
         """FLUSHALL."""
+        self.world.forget()
         self.model.data.clear()
         self.model.ends.clear()
         self.world.say(self.name, "flushed")

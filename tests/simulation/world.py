@@ -15,6 +15,8 @@ class World:
         self.seed = seed
         self.random = random.Random(seed)
         self.now = 0.0
+        self.troubled = 0.0  # until when what has gone wrong so far lasts
+        self.forgot = -1.0  # when a server has last forgotten something
         self.log: list[str] = []
         self.flows: list[Any] = []  # all that were begun: none may be closed by chance, when somebody forgets it
         self._events: list[tuple[float, int, Callable[[], Any]]] = []
@@ -28,6 +30,14 @@ class World:
     def after(self, delay: float, event: Callable[[], Any]) -> None:
         """Have ``event`` happen in ``delay`` seconds."""
         self.at(self.now + delay, event)
+
+    def trouble(self, seconds: float) -> None:
+        """Something is wrong from now on, for so long."""
+        self.troubled = max(self.troubled, self.now + seconds)
+
+    def forget(self, until: float = 0.0) -> None:
+        """A server doesn't know, from now on, what was confirmed before; or what will be ``until`` then."""
+        self.forgot = max(self.forgot, self.now, until)
 
     def chance(self, probability: float) -> bool:
         """Whether something of this probability happens."""

@@ -1,0 +1,98 @@
+"""Somebody who asks now and then who holds a lock, and what the answer must not be."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from django_redlock.core.held import Held
+from django_redlock.core.keys import keys_for
+from django_redlock.core.lease import DRIFT, PRECISION, Lease
+from django_redlock.core.requests import Fault, Flow, Together
+
+from .clients import Client, held
+from .handles import Thread
+
+if TYPE_CHECKING:
+    from .scenario import Scenario
+
+PAUSE = 0.1, 0.8  # seconds between two questions
+
+
+class Onlooker:
+    """Asks one question after another."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._world = scenario.world
+        (self._eyes,) = scenario._client("onlooker")
+        self._silent = 0  # nodes that did not answer the last question
+
+    def look(self, names: list[str], until: float) -> None:
+        """Ask who holds one of the names; and so on."""
+        if self._world.now >= until:
+            return
+        name = self._world.random.choice(names)
+        holders = self._holders(name)
+
+        def told(said: Held | None, error: BaseException | None) -> None:
+            if error is None:
+                self._judge(name, holders, said)
+            self._world.after(self._world.random.uniform(*PAUSE), partial(self.look, names, until))
+
+        self._eyes.performer.drive(self._asking(name), told)
+
+    def _asking(self, name: str) -> Flow[Held | None]:
+        """`Rule.describe`, and how many nodes had no answer to it."""
+        flow, reply = self._eyes.rule.describe(name, keys_for(b"sim", name.encode())), None
+        while True:
+            try:
+                request = flow.send(reply)
+            except StopIteration as done:
+                said: Held | None = done.value
+                return said
+            reply = yield request
+            self._silent = sum(isinstance(each, Fault) for each in reply) if isinstance(request, Together) else 0
+
+    def _holders(self, name: str) -> dict[Client, Lease]:
+        """Who holds it now, and had it confirmed after any server has forgotten something."""
+        return {
+            client: lease
+            for client in self._scenario.clients
+            if (lease := client.lease) is not None
+            and name in held(lease.claim)
+            and self._world.now < client.clock.true(lease.valid_until)
+            and self._world.forgot < client.clock.true(_confirmed(lease))
+        }
+
+    def _judge(self, name: str, before: dict[Client, Lease], said: Held | None) -> None:
+        """What some held from the question to the answer is not free. It is theirs, unless nodes were silent.
+
+        Where nodes are silent, votes that are left over may look like a majority beside them.
+        """
+        now = self._world.now
+        for client, lease in self._holders(name).items():
+            asked = before.get(client)
+            if asked is None or asked.mine.token != lease.mine.token or now >= client.clock.true(asked.valid_until):
+                continue
+            if said is None:
+                self._scenario.fail(f"{name} is said to be free, and {client.name} holds it")
+            if self._silent:
+                continue
+            if not said.is_of(lease):
+                self._scenario.fail(f"{name} is said to be another's, and {client.name} holds it")
+            for other in self._scenario.clients:
+                if self._scenario.alone and other is not client and _owned(other, name, said):
+                    self._scenario.fail(f"{other.name} is said to own {name}, and {client.name} holds it")
+
+
+def _confirmed(lease: Lease) -> float:
+    """When the lease was asked for, or extended, the last time, or earlier."""
+    return lease.valid_until + lease.ttl * DRIFT + PRECISION - lease.ttl
+
+
+def _owned(client: Client, name: str, said: Held) -> bool:
+    """What `Lock.owned` would say."""
+    if isinstance(client, Thread):
+        return client._lock is not None and client._lock.name == name and client._lock._is_mine(said)
+    return client.lease is not None and said.is_of(client.lease)
