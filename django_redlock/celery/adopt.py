@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from celery import Task
@@ -22,20 +22,41 @@ DECLARED = "__redlock__"  # the attribute of a function that carries its options
 
 
 def adopt(task: type[Any]) -> None:
-    """Put `SingleInstance` in front of a task class whose ``run`` was declared, and `Fence` behind its bases, once."""
+    """Put `SingleInstance` in front of the bases of a task class whose ``run`` was declared, and `Fence` behind them,
+    once.
+    """
     run = inspect.getattr_static(task, "run", None)
     bound = not isinstance(run, staticmethod)
     function = run if bound else run.__func__
     options = getattr(function, DECLARED, None)
-    if options is not None and not issubclass(task, SingleInstance):
-        bases = list(task.__bases__)
-        last = max(place for place, base in enumerate(bases) if issubclass(base, Task))
-        bases.insert(last + (bases[last] is not Task), Fence)
-        task.__bases__ = (SingleInstance, *bases)
-        has_call = any("__call__" in vars(base) for base in _between(task))
-        task.redlock = Guard(options, function, bound, has_call)
-        if task.before_start is not Task.before_start:
-            task.before_start = _freeing(task.before_start)
+    if options is None or "redlock" in vars(task):
+        return
+    if not issubclass(task, SingleInstance):
+        owner = next(each for each in task.__mro__ if "run" in vars(each))  # tasks may inherit from each other
+        _surround(owner if issubclass(owner, Task) else task)
+    has_call = any("__call__" in vars(base) for base in _between(task))
+    task.redlock = Guard(options, function, bound, has_call)
+    if any("__call__" in vars(each) for each in task.__mro__[: task.__mro__.index(SingleInstance)]):
+        task.__call__ = _fenced(task.__call__)
+    if task.before_start is not Task.before_start:
+        task.before_start = _freeing(task.before_start)
+
+
+def _surround(task: type[Any]) -> None:
+    bases = list(task.__bases__)
+    last = max(place for place, base in enumerate(bases) if issubclass(base, Task))
+    bases.insert(last + (bases[last] is not Task), Fence)
+    task.__bases__ = (SingleInstance, *bases)
+
+
+def _fenced(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A ``__call__`` of the task's own class: that comes before ours, and may call ``run`` itself."""
+
+    @wraps(call)
+    def fenced(self: SingleInstance, *args: Any, **kwargs: Any) -> Any:
+        return self._enter(partial(call, self), args, kwargs)
+
+    return fenced
 
 
 def _freeing(before_start: Callable[..., Any]) -> Callable[..., Any]:

@@ -153,7 +153,10 @@ class SingleInstance(_Fenced):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Celery calls `run` unless a base has a `__call__` of its own, so that the body sees the worker's request.
-        body = super().__call__ if self.redlock.has_call else self.run
+        return self._enter(super().__call__ if self.redlock.has_call else self.run, args, kwargs)
+
+    def _enter(self, body: Any, args: Any, kwargs: Any) -> Any:
+        """Run the body: behind the fence in a worker, as it is where it is called, and where it has begun already."""
         request = self.request
         if request.called_directly or request.is_eager or worker.ENTERED in vars(request):
             return body(*args, **kwargs)

@@ -303,6 +303,30 @@ both("unready", work, {"base": Unready}, ttl=60)
 both("django_task", work, {"base": DjangoTask})
 
 
+class ByClass(Task):
+    """A task that is a class, with a `__call__` that knows of no other."""
+
+    name = f"{__name__}.by_class"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        note(args[0], "call")
+        return self.run(*args, **kwargs)
+
+    @single_instance_task(key="by_class:{name}", ttl=60)
+    def run(self, name: str, seconds: float = 0.0) -> str:
+        return work(self, name, seconds)
+
+
+class ByHeir(ByClass):
+    """Another task, which inherits all of that."""
+
+    name = f"{__name__}.by_heir"
+
+
+by_heir = app.register_task(ByHeir())
+by_class = app.register_task(ByClass())
+
+
 @app.task
 def collect(results: Any, name: str = "") -> Any:
     """The end of a chord."""

@@ -91,6 +91,19 @@ def test_hooks_and_call_of_a_base_are_called(tasks, workers, seen):
     assert order == ["before_start", "call", "start", "end", "on_success", "after_return"]
 
 
+@pytest.mark.parametrize("kind", ["by_class", "by_heir"])
+def test_a_class_with_a_call_of_its_own(tasks, workers, seen, held, free, kind):
+    """Its fence is there all the same, and so is that of a class that inherits from it, in whatever order they come."""
+    queue, name = workers("prefork"), f"by_class:{seen.name}"
+    result = getattr(tasks, kind).apply_async((seen.name, 1), queue=queue)
+    seen.wait("start")
+    assert held(name).owner.extra["state"] == "running"
+    assert tasks.by_class.apply_async((seen.name,), queue=queue).duplicate
+    assert result.get(timeout=10) == seen.name
+    free(name)
+    assert seen.count("call") == 1
+
+
 class Tenants(Task):
     """A base that adds an argument to each call, as those for several tenants do."""
 
