@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -98,6 +99,8 @@ class Pulse:
                 self._start()
 
     def _start(self) -> None:
+        if sys.is_finalizing():  # up to Python 3.11 start() would wait for ever
+            return
         try:
             threading.Thread(target=self._run, args=(self._running,), name="redlock-pulse", daemon=True).start()
         except RuntimeError:  # the interpreter is shutting down, and looks at the queue once more itself

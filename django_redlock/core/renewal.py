@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 import math
 import os
+import sys
 import threading
 import time
 import weakref
@@ -97,6 +98,8 @@ class Renewal:
             self.watch(later.token, orphan._replace(claim=later, waited=True), LEAVE)
 
     def _start(self) -> None:
+        if sys.is_finalizing():  # a `__del__` takes a lock: up to Python 3.11 start() would wait for ever
+            return
         self._thread = threading.Thread(target=self._run, name="redlock-renewal", daemon=True)
         try:
             self._thread.start()
