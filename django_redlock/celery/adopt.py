@@ -16,6 +16,7 @@ from celery import Task
 
 from . import worker
 from .guard import Guard
+from .requests import request_class
 from .task import Fence, SingleInstance
 
 DECLARED = "__redlock__"  # the attribute of a function that carries its options
@@ -38,6 +39,9 @@ def adopt(task: type[Any]) -> None:
     task.redlock = Guard(options, function, bound, has_call)
     if any("__call__" in vars(each) for each in task.__mro__[: task.__mro__.index(SingleInstance)]):
         task.__call__ = _fenced(task.__call__)
+    own: Any = task.Request
+    if not isinstance(own, property):  # of the task's own class, as above
+        task.Request = property(lambda _: request_class(own))
     if task.before_start is not Task.before_start:
         task.before_start = _freeing(task.before_start)
 

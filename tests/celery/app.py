@@ -304,9 +304,10 @@ both("django_task", work, {"base": DjangoTask})
 
 
 class ByClass(Task):
-    """A task that is a class, with a `__call__` that knows of no other."""
+    """A task that is a class, with a `__call__` that knows of no other, and requests of its own."""
 
     name = f"{__name__}.by_class"
+    Request = "tests.celery.requests:OwnRequest"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         note(args[0], "call")

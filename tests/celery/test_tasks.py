@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
+import signal
 import threading
 
 import pytest
@@ -102,6 +104,14 @@ def test_a_class_with_a_call_of_its_own(tasks, workers, seen, held, free, kind):
     assert result.get(timeout=10) == seen.name
     free(name)
     assert seen.count("call") == 1
+
+
+@pytest.mark.parametrize("kind", ["by_class", "by_heir"])
+def test_a_class_with_requests_of_its_own(tasks, workers, seen, free, kind):
+    """The main process sees its dead child all the same: free at once, with a lease of 60 s."""
+    getattr(tasks, kind).apply_async((seen.name, 30), queue=workers("prefork"))
+    os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
+    free(f"by_class:{seen.name}", timeout=10)
 
 
 class Tenants(Task):
