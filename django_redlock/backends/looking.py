@@ -28,7 +28,7 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
     routes = yield Routes(node)
     if type(routes) is Fault:
         raise trouble(pattern, routes)
-    keys, scanned, complete = yield from find(scan_pattern(prefix, pattern), limit, max_keys, node, routes)
+    keys, scanned, complete = yield from find(scan_pattern(prefix, pattern), limit, max_keys, node, routes, pattern)
     named = [(key, name) for key in keys[:limit] if (name := name_of(prefix.encode(), key)) is not None]
     locks: list[Held] = []
     for first in range(0, len(named), PAGE):
@@ -37,9 +37,12 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
 
 
 def find(
-    pattern: str, limit: int | None, max_keys: int | None, node: int, routes: list[Route]
+    keys_like: str, limit: int | None, max_keys: int | None, node: int, routes: list[Route], pattern: str
 ) -> Flow[tuple[list[bytes], int, bool]]:
-    """Keys, about how many were looked at, and whether that is all: one more than ``limit`` shows that it is not."""
+    """Keys, about how many were looked at, and whether that is all: one more than ``limit`` shows that it is not.
+
+    ``pattern`` is what the names were asked for by: errors carry it.
+    """
     keys: dict[bytes, None] = {}  # SCAN may name a key twice
     scanned = 0
     for route in routes:
@@ -47,7 +50,7 @@ def find(
         while cursor != b"0":
             if (limit is not None and len(keys) > limit) or (max_keys is not None and scanned >= max_keys):
                 return list(keys), scanned, False
-            words = (b"SCAN", cursor or b"0", b"MATCH", pattern.encode(), b"COUNT", b"%d" % SCAN_COUNT)
+            words = (b"SCAN", cursor or b"0", b"MATCH", keys_like.encode(), b"COUNT", b"%d" % SCAN_COUNT)
             reply = yield Command(words, node, None, route)
             if type(reply) is Fault:
                 raise trouble(pattern, reply)

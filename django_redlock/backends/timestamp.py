@@ -137,7 +137,7 @@ class TimestampBackend(RedisBackend):
         routes = yield Routes()
         if isinstance(routes, Fault):
             raise trouble(pattern, routes)
-        keys, scanned, complete = yield from find(self._key(pattern, glob_escape), None, max_keys, 0, routes)
+        keys, scanned, complete = yield from find(self._key(pattern, glob_escape), None, max_keys, 0, routes, pattern)
         named = [(name, self._keys(name)) for key in keys if (name := self._name_of(key))]
         locks: list[Held] = []
         for first in range(0, len(named), PAGE):

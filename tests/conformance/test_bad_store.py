@@ -54,6 +54,13 @@ class TestDown(OwnRedis):
         assert [row["ok"] for row in client.health()] == [False]
         assert lock.token is None
 
+    def test_list(self, server, client):
+        """What can't be listed is said by the pattern that was asked for, not by that of the keys."""
+        server.kill()
+        with pytest.raises(LockUnavailable) as caught:
+            client.held("stock:*")
+        assert caught.value.name == "stock:*"
+
     def test_comes_back(self, server, client, name):
         """Once it is there again the same handle works, with no further ado."""
         server.stop()
