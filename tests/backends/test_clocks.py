@@ -3,15 +3,18 @@
 import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockLost, LockUnavailable
 from tests.backends.conftest import SHORT
 from tests.support.clocked import ClockedRedis
 from tests.support.group import Group
+from tests.support.replicas import Replicated
 from tests.support.service import poll
 
 KEY = "redlock:{stock}"
@@ -50,18 +53,32 @@ def restart(server):
     server.start()
 
 
-def test_set_forward(server, client_of):
+KINDS = {"redis": RedisBackend, "quarantine": partial(RedisBackend, quarantine=True), "replica": ReplicaBackend}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_set_forward(start, client_of, kind):
     """A lease ends early: another has the lock. Its holder is told when it asks, and takes nothing from the other."""
-    holder, other = (client_of(RedisBackend(server.url, **LONG)).lock("stock") for _ in range(2))
+    server = start(Replicated(1, ClockedRedis)).primary
+    clients = [client_of(kind(server.url, **LONG)) for _ in range(2)]
+    if clients[0].backend.quarantine:
+        assert set(clients[0].backend.arm().values()) == {"armed"}
+    holder, other = (client.lock("stock") for client in clients)
     assert holder.acquire()
     server.set_clock(60)
-    assert other.acquire(blocking=False)
+    poll(lambda: taken(other), timeout=20, what="the lock, when replicas have been heard of by the new clock")
     assert not holder.lost
     with pytest.raises(LockLost):
         holder.extend()
     with pytest.raises(LockLost):
         holder.release()
     assert other.owned()
+
+
+def taken(lock):
+    with contextlib.suppress(LockUnavailable):
+        return lock.acquire(blocking=False)
+    return False
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "over a restart"])
