@@ -24,8 +24,11 @@ DECLARED = "__redlock__"  # the attribute of a function that carries its options
 
 def adopt(task: type[Any]) -> None:
     """Put `SingleInstance` in front of the bases of a task class whose ``run`` was declared, and `Fence` behind them,
-    once.
+    once. Tasks may inherit from each other: the parent's turn comes first.
     """
+    for base in task.__bases__:
+        if issubclass(base, Task):
+            adopt(base)
     run = inspect.getattr_static(task, "run", None)
     bound = not isinstance(run, staticmethod)
     function = run if bound else run.__func__
@@ -33,8 +36,10 @@ def adopt(task: type[Any]) -> None:
     if options is None or "redlock" in vars(task):
         return
     if not issubclass(task, SingleInstance):
-        owner = next(each for each in task.__mro__ if "run" in vars(each))  # tasks may inherit from each other
-        _surround(owner if issubclass(owner, Task) else task)
+        bases = list(task.__bases__)
+        last = max(place for place, base in enumerate(bases) if issubclass(base, Task))
+        bases.insert(last + (bases[last] is not Task), Fence)
+        task.__bases__ = (SingleInstance, *bases)
     has_call = any("__call__" in vars(base) for base in _between(task))
     task.redlock = Guard(options, function, bound, has_call)
     if any("__call__" in vars(each) for each in task.__mro__[: task.__mro__.index(SingleInstance)]):
@@ -44,13 +49,6 @@ def adopt(task: type[Any]) -> None:
         task.Request = property(lambda _: request_class(own))
     if task.before_start is not Task.before_start:
         task.before_start = _freeing(task.before_start)
-
-
-def _surround(task: type[Any]) -> None:
-    bases = list(task.__bases__)
-    last = max(place for place, base in enumerate(bases) if issubclass(base, Task))
-    bases.insert(last + (bases[last] is not Task), Fence)
-    task.__bases__ = (SingleInstance, *bases)
 
 
 def _fenced(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -114,6 +114,31 @@ def test_a_class_with_requests_of_its_own(tasks, workers, seen, free, kind):
     free(f"by_class:{seen.name}", timeout=10)
 
 
+def test_classes_that_inherit_from_each_other(tasks, seen, held):
+    """Each has the key of its own run, whichever is registered first."""
+
+    class Parent(Task):
+        name = f"parent-{seen.name}"
+
+        @single_instance_task
+        def run(self, a): ...
+
+    class Heir(Parent):
+        name = f"heir-{seen.name}"
+
+        @single_instance_task(unique_on=["b"])
+        def run(self, a, b): ...
+
+    class Heirs(Heir):
+        name = f"heirs-{seen.name}"
+
+    calls = {Heirs: (1, 2), Heir: (1, 2), Parent: (1,)}
+    for kind, args in calls.items():
+        task = tasks.app.register_task(kind())
+        assert [task.apply_async(args, queue="nobody").duplicate for _ in range(2)] == [False, True]
+        assert held(f"{kind.name}({'a=1' if kind is Parent else 'b=2'})")
+
+
 class Tenants(Task):
     """A base that adds an argument to each call, as those for several tenants do."""
 
