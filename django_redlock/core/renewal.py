@@ -64,10 +64,10 @@ class Renewal:
             if len(self._heap) > 2 * len(self._live) + 64:
                 self._heap = [(due, token) for token, (due, _) in self._live.items()]
                 heapq.heapify(self._heap)
-            if self._thread is None:
-                self._start()
-            elif due < self._wakes_at:
+            if due < self._wakes_at:
                 self._changed.notify()
+        if self._thread is None:
+            self._start()
 
     def forget(self, token: bytes) -> None:
         """Nothing more to do for ``token``."""
@@ -100,9 +100,13 @@ class Renewal:
     def _start(self) -> None:
         if sys.is_finalizing():  # a `__del__` takes a lock: up to Python 3.11 start() would wait for ever
             return
-        self._thread = threading.Thread(target=self._run, name="redlock-renewal", daemon=True)
+        with self._mutex:
+            if self._thread is not None:
+                return
+            thread = self._thread = threading.Thread(target=self._run, name="redlock-renewal", daemon=True)
         try:
-            self._thread.start()
+            # Outside the mutex: if gevent came later than us, that does not keep greenlets apart, and start() switches.
+            thread.start()
         except RuntimeError:  # the interpreter is shutting down: the lease is good for its ttl, and then it ends
             self._thread = None
 
