@@ -143,13 +143,15 @@ class Holding:
     def _before_extending(self, ttl: float) -> Lease:
         """The lease as it is from here on, when it is about to be replaced by one of ``ttl`` seconds.
 
-        With another ttl it can't be handed on any more. A shorter one counts at once: the answer may get lost.
+        With another ttl it can't be handed on any more. A shorter one counts at once, and for renewals: the answer may
+        get lost, and the request come after them.
         """
         with _mutex:
             lease = self._held()
             if ttl != lease.ttl:
                 end = min(lease.valid_until, valid_until(self._store.clock(), ttl))
-                self._lease = lease = lease._replace(claim=lease.claim._replace(steady=False), valid_until=end)
+                claim, least = lease.claim._replace(steady=False), min(lease.ttl, ttl)
+                self._lease = lease = lease._replace(claim=claim, valid_until=end, ttl=least)
             self._extended = lease.claim.token
         return lease
 

@@ -6,6 +6,7 @@ from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockUnavailable
 from tests.support.proxy import Proxy
+from tests.support.service import poll
 
 BACKENDS = {
     "redis": lambda url: RedisBackend(url, ttl=60),
@@ -32,6 +33,21 @@ def test_a_shorter_lease_counts_before_its_answer(cut, way):
     with pytest.raises(LockUnavailable):
         lock.extend(30)
     assert lock.remaining <= 30
+
+
+@pytest.mark.parametrize("way", ["requests", "replies"])
+def test_a_shorter_lease_is_renewed_as_one(cut, way):
+    """What was not answered may arrive after the renewal that follows it: that relies on no more, either."""
+    client, proxy = cut
+    lock = client.lock("stock", auto_renew=True)
+    assert lock.acquire()
+    proxy.drop(way)
+    with pytest.raises(LockUnavailable):
+        lock.extend(30)
+    proxy.restore()
+    poll(lambda: lock._lease.renewals, timeout=20, what="a renewal")
+    assert lock.remaining <= 30
+    lock.release()
 
 
 def test_a_longer_lease_counts_after_its_answer(cut):
