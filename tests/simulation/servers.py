@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from django_redlock.core.keys import hash_tag
@@ -13,6 +13,11 @@ from django_redlock.core.requests import Run
 
 from .redis_model import Model
 from .world import Clock, World
+
+
+@lru_cache(maxsize=64)
+def _replid(*what: object) -> str:
+    return hashlib.sha1(repr(what).encode(), usedforsecurity=False).hexdigest()
 
 
 class Server:
@@ -38,8 +43,7 @@ class Server:
     @property
     def replid(self) -> str:
         """A new one with each start, and each promotion."""
-        text = f"{self.world.seed} {self.name} {self.life} {self.term}"
-        return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+        return _replid(self.world.seed, self.name, self.life, self.term)
 
     def _info(self, section: str) -> str:
         return f"# {section}\r\nmaster_replid:{self.replid}\r\n"
