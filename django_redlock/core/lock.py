@@ -36,17 +36,11 @@ class Lock(Holding):
         Raises ``ValueError`` and ``OverflowError`` as ``threading.Lock.acquire`` does, ``LockUnavailable`` when the
         store can't be asked, and ``RuntimeError`` when called in a coroutine.
         """
-        outcome = self._take(wait_seconds(blocking, timeout))
-        if self._entered:
-            self._taken_again(outcome)
-        return isinstance(outcome, Lease)
+        return isinstance(self._take(wait_seconds(blocking, timeout)), Lease)
 
     async def aacquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:  # noqa: ASYNC109 (as in threading)
         """`acquire` for asyncio."""
-        outcome = await self._atake(wait_seconds(blocking, timeout))
-        if self._entered:
-            self._taken_again(outcome)
-        return isinstance(outcome, Lease)
+        return isinstance(await self._atake(wait_seconds(blocking, timeout)), Lease)
 
     def release(self) -> None:
         """Give the lock back, from any thread.
@@ -162,6 +156,8 @@ class Lock(Holding):
         if isinstance(outcome, Lease):
             try:
                 self._granted(outcome)
+                if self._entered and caller() in self._entered:
+                    self._remember(outcome)  # released within its block meanwhile, as by `Condition.wait`
                 self._report("acquired", claim.owner, waited=now - start)
             except BaseException:  # interrupted, and so nobody learns that it was granted
                 self._lease = outcome
@@ -231,12 +227,6 @@ class Lock(Holding):
         holder = f" by {Owner.parse(outcome.holder)}" if outcome.holder else ""
         retry_after = None if outcome.remaining == _FOREVER else outcome.remaining
         raise LockNotAcquired(self.name, f"is held{holder}", retry_after, outcome.holder)
-
-    def _taken_again(self, outcome: Lease | Refusal) -> None:
-        """Who is in a block, and has released the lock meanwhile (`Condition.wait` does), leaves with the new lease."""
-        me = caller()
-        if isinstance(outcome, Lease) and me in self._entered:
-            self._entered[me] = outcome.mine.token
 
     def _leave(self, failure: LockError, error: BaseException | None) -> None:
         """What a failed release at the end of a block comes to. The body's own exception is never hidden."""
