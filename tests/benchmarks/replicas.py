@@ -51,12 +51,12 @@ def replica() -> Iterator[Row]:
 
 
 def quarantine() -> Iterator[Row]:
-    """What the quarantine adds to an acquire and to a release, in µs of server time."""
-    with one_core(), RedisServer() as server:
+    """What the quarantine adds to an acquire and to a release, in µs of server time, with the caches to itself."""
+    with RedisServer() as server:
         pair = [RedisBackend(server.url, quarantine=on, auto_renew=False, max_ttl=60) for on in (False, True)]
         pair[1].arm()
         yield from _cost("one node", server, pair, 6)
-    with one_core(), Replicated(1) as group:
+    with Replicated(1) as group:
         without = ReplicaBackend(group.primary.url, min_replicas=1, quarantine=False, auto_renew=False)
         yield from _cost("one replica", group.primary, [without, _armed(group, auto_renew=False)], 14)
 

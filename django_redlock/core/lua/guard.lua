@@ -8,14 +8,15 @@ do
   local identity = string.sub(info, place + 1, place + 40)
   local longest, clock = ARGV[#ARGV], redis.call('TIME')
   local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+  ARGV.clock = clock -- for the script that follows: time stands still while they run
   local mark = redis.call('GET', KEYS[#KEYS]) or ''
-  local who, ending, agreed = string.match(mark, '^(.-)|(%d+)|(%d+)|')
-  if who ~= identity then
+  local ending, agreed = string.match(mark, '^|(%d+)|(%d+)|', 41)
+  if string.find(mark, identity, 1, true) ~= 1 then
     -- What was in quarantine before may have forgotten longer leases than there are now.
     ending = tonumber(ending or 0)
     local before = ending < 9e15 and ending - now or ending - 9e15
     local length = math.max(tonumber(longest), tonumber(agreed or 0), before)
-    redis.call('SET', KEYS[#KEYS], string.format('%s|%.0f|%s|0|%d', identity, now + length, longest, who and 1 or 0))
+    redis.call('SET', KEYS[#KEYS], string.format('%s|%.0f|%s|0|%d', identity, now + length, longest, agreed and 1 or 0))
     return {2, length, clock[1] * 1000000 + clock[2]}
   end
   if agreed ~= longest then return {3, tonumber(agreed), clock[1] * 1000000 + clock[2]} end
