@@ -159,7 +159,8 @@ _READERS: dict[bytes, Callable[[Any], tuple[str, list[_Holder]]]] = {
 
 def read_held(name: str, reply: Sequence[Any], node: str = "") -> Held:
     """The reply of ``describe.lua``."""
-    kind, value, left, waiters, digest, now, renewed, *more = reply
+    kind, value, left, waiters, digest, *rest = reply
+    now, renewed, *more = rest or (0, ())
     ttl = None if left == -1 else max(0, left) / 1000
     token = split_value(value)[0] if kind == b"string" else b""
     what, holders = _READERS.get(kind, _unknown)(value)

@@ -109,8 +109,10 @@ class Model:
             self.wrote(key)
         return found
 
-    def _exists(self, key: str) -> int:
-        return int(key in self.data)
+    def _exists(self, *keys: str) -> int:
+        for key in keys[1:]:  # the first has been looked at
+            self._lapse(key)
+        return sum(key in self.data for key in keys)
 
     def _type(self, key: str) -> Any:
         kinds = {str: "string", dict: "zset", Hash: "hash", list: "list", type(None): "none"}

@@ -1,11 +1,16 @@
 -- Say what a lock's key holds, without changing anything.
 -- KEYS 1 lock  2 waiters  3 renewed (as mutex_extend's)
 -- ARGV 1 with the waiters' entries (1 or 0)
--- Returns {type, value, lease left in ms, number of waiters, digest, time in ms, renewed[, entries]}; nothing when nobody
---   holds it.
+-- Returns {type, value, lease left in ms, number of waiters, digest, time in ms, renewed[, entries]}, up to the digest
+--   where that says all; nothing when nobody holds it.
 --   digest: SHA-1 of what says who holds it, as in force_release: not counts and times, which change while it is held.
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' then return false end
+local left = redis.call('PTTL', KEYS[1])
+if kind == 'string' and redis.call('EXISTS', KEYS[2], KEYS[3]) == 0 then -- as mostly
+  local value = redis.call('GET', KEYS[1])
+  return {kind, value, left, 0, redis.sha1hex(value)}
+end
 local clock = redis.call('TIME')
 local millis = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local value, holders = '', {}
@@ -34,7 +39,7 @@ table.sort(holders)
 local digest = redis.sha1hex(table.concat(holders, '\n'))
 local waiters = redis.call('ZCOUNT', KEYS[2], millis, '+inf')
 local renewed = redis.call('HGETALL', KEYS[3])
-local answer = {kind, value, redis.call('PTTL', KEYS[1]), waiters, digest, millis, renewed}
+local answer = {kind, value, left, waiters, digest, millis, renewed}
 if ARGV[1] == '1' and waiters > 0 then
   answer[8] = redis.call('ZRANGEBYSCORE', KEYS[2], millis, '+inf')
 end
