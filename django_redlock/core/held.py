@@ -159,9 +159,12 @@ _READERS: dict[bytes, Callable[[Any], tuple[str, list[_Holder]]]] = {
 
 def read_held(name: str, reply: Sequence[Any], node: str = "") -> Held:
     """The reply of ``describe.lua``."""
-    kind, value, left, waiters, digest, *rest = reply
-    now, renewed, *more = rest or (0, ())
-    ttl = None if left == -1 else max(0, left) / 1000
+    nodes = (node,) if node else ()
+    if len(reply) == 2:
+        value, left = reply
+        return _read_mutex(name, value, left, nodes)
+    kind, value, left, waiters, digest, now, renewed, *more = reply
+    ttl = _seconds(left)
     token = split_value(value)[0] if kind == b"string" else b""
     what, holders = _READERS.get(kind, _unknown)(value)
     owners = tuple(each.owner for each in holders)
@@ -175,7 +178,7 @@ def read_held(name: str, reply: Sequence[Any], node: str = "") -> Held:
         owner=owners[0] if owners else Owner(),
         ttl=ttl,
         waiters=waiters,
-        nodes=(node,) if node else (),
+        nodes=nodes,
         digest=digest.decode(),
         queue=queue,
         token_prefix=prefix_of(token),
@@ -186,6 +189,26 @@ def read_held(name: str, reply: Sequence[Any], node: str = "") -> Held:
             for each in holders
         ),
     )
+
+
+def _read_mutex(name: str, value: bytes, left: int, nodes: tuple[str, ...]) -> Held:
+    token, text = split_value(value)
+    owner, ttl = Owner.parse(text), _seconds(left)
+    return Held(
+        name=name,
+        kind=kind_of_mutex(name, owner),
+        owner=owner,
+        ttl=ttl,
+        nodes=nodes,
+        digest=_sha1(value),
+        token_prefix=prefix_of(token),
+        holders=(owner,),
+        tenures=(Tenure.reckoned(ttl, owner.ttl),),
+    )
+
+
+def _seconds(left: int) -> float | None:
+    return None if left == -1 else max(0, left) / 1000
 
 
 def _tenure(told: bytes, left: float | None, ttl: float) -> Tenure:

@@ -1,16 +1,13 @@
 -- Say what a lock's key holds, without changing anything.
 -- KEYS 1 lock  2 waiters  3 renewed (as mutex_extend's)
 -- ARGV 1 with the waiters' entries (1 or 0)
--- Returns {type, value, lease left in ms, number of waiters, digest, time in ms, renewed[, entries]}, up to the digest
---   where that says all; nothing when nobody holds it.
+-- Returns {value, lease left in ms} of a mutex that nobody waits for and that has not been renewed, as most;
+--   else {type, value, lease left, number of waiters, digest, time in ms, renewed[, entries]}; nothing when nobody holds it.
 --   digest: SHA-1 of what says who holds it, as in force_release: not counts and times, which change while it is held.
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' then return false end
 local left = redis.call('PTTL', KEYS[1])
-if kind == 'string' and redis.call('EXISTS', KEYS[2], KEYS[3]) == 0 then -- as mostly
-  local value = redis.call('GET', KEYS[1])
-  return {kind, value, left, 0, redis.sha1hex(value)}
-end
+if kind == 'string' and redis.call('EXISTS', KEYS[2], KEYS[3]) == 0 then return {redis.call('GET', KEYS[1]), left} end
 local clock = redis.call('TIME')
 local millis = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local value, holders = '', {}
