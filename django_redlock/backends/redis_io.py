@@ -21,6 +21,7 @@ from .nodes import ClusterNode, Node, Redirection
 from .routes import Route
 from .sharing import Sharing
 from .together import Party
+from .together_async import AsyncParty
 from .wire import packed, spelled_out, words
 
 REDIRECTS = 5
@@ -38,6 +39,7 @@ class RedisIO:
     def __init__(self, nodes: Sequence[Node], timeout: float) -> None:
         self.nodes = nodes
         self.party = Party(nodes, timeout)
+        self._async_party = AsyncParty(nodes, timeout, self.party)
         self.sharing = Sharing(nodes, timeout, self._carry)
         self._plans: dict[type, Callable[[Any], Flow[Any]]] = {
             Run: self._run,
@@ -79,7 +81,7 @@ class RedisIO:
         if kind is Routes:
             return await asyncio.to_thread(self._routes, request)
         if kind is Together:
-            return await self.party.aperform(request, self.aperform)
+            return await self._async_party.perform(request, self.aperform)
         return await self.sharing.perform(request, partial(self._carry, settled=settled))
 
     async def _carry(self, request: Any, settled: asyncio.Event | None = None) -> Any:

@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from redis.asyncio.connection import Connection as AsyncTCP
 from redis.asyncio.connection import SSLConnection as AsyncTLS
@@ -215,8 +215,8 @@ class BorrowedRoute(Route):
 
 
 def socket_of(connection: Any) -> socket.socket:
-    # redis-py has no public way to the socket.
-    return cast("socket.socket", connection._sock)
+    sock: socket.socket = connection._sock  # redis-py has no public way to it
+    return sock
 
 
 _PORTABLE = {"host", "port", "path", "db", "username", "password", "client_name", "credential_provider", "protocol"}

@@ -6,12 +6,10 @@ follows for that token goes the same way, so that a release can't overtake the a
 
 from __future__ import annotations
 
-import asyncio
 import select
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -33,18 +31,14 @@ class Party:
     def __init__(self, nodes: Sequence[Node], timeout: float) -> None:
         self._nodes = nodes
         self._timeout = timeout
-        self._dialer = Dialer(nodes, timeout)
+        self.dialer = Dialer(nodes, timeout)
         self._begin()
 
     def _begin(self) -> None:
         self._mutex = threading.Lock()
-        self._arrears = Arrears(self._nodes)
+        self.arrears = Arrears(self._nodes)
         self._owing: dict[tuple[bytes, int], Line] = {}
-        self._tails: dict[tuple[bytes, int], asyncio.Task[Any]] = {}
-        self._settling: dict[bytes, asyncio.Event] = {}
         self._generation = _lease.generation
-
-    # ── blocking ─────────────────────────────────────────────────────────────────────────────
 
     def perform(self, request: Together) -> list[Any]:
         """Ask all, and wait until the outcome is certain or the time is up."""
@@ -58,6 +52,11 @@ class Party:
         coming: list[int] = []  # places of nodes to which a connection is under way
         poll = select.poll()
 
+        def await_(place: int, line: Line) -> None:
+            number = line.fileno()
+            open_[number] = place, line
+            poll.register(number, READABLE)
+
         def begin(lines: Iterable[tuple[int, Line | Fault | None]]) -> None:
             coming.clear()
             for place, line in lines:
@@ -66,8 +65,7 @@ class Party:
                     continue
                 sent = self._send(line, family, asks[place], now)
                 if isinstance(sent, Line):
-                    open_[sent.fileno()] = place, sent
-                    poll.register(sent.fileno(), READABLE)
+                    await_(place, sent)
                 else:
                     replies[place] = sent
 
@@ -86,8 +84,7 @@ class Party:
                     place, line = open_.pop(number)
                     again = self._receive(asks[place], line, replies, place)
                     if again is not None:
-                        open_[again.fileno()] = place, again
-                        poll.register(again.fileno(), READABLE)
+                        await_(place, again)
             with self._mutex:
                 for place, line in open_.values():
                     line.put_off()
@@ -108,18 +105,18 @@ class Party:
         missing: list[int] = []
         for place, ask in enumerate(asks):
             line = self._owed(family, ask.node) if family and self._owing else None
-            line = line or (None if self._dialer.failure(ask.node, now) else self._spare(ask.node))
+            line = line or (None if self.dialer.failure(ask.node, now) else self._spare(ask.node))
             if line is None:
                 missing.append(place)
             else:
                 lines.append((place, line))
         if missing:
-            wanted = self._needed(len(asks), decided) - len(lines)
+            wanted = self.needed(len(asks), decided) - len(lines)
             nodes = [asks[place].node for place in missing]
             # When a majority is there nobody waits long for the others, and those that failed lately are let be. But
             # what frees a lock must reach every node that it can: a vote that is left behind stands for a ttl.
-            dial = nodes if wanted > 0 else [node for node in nodes if not self._dialer.failure(node, now)]
-            patience = 1.0 if family and _runs(asks[0])[0].undo is None else PATIENCE
+            dial = nodes if wanted > 0 else [node for node in nodes if not self.dialer.failure(node, now)]
+            patience = 1.0 if family and runs_of(asks[0])[0].undo is None else PATIENCE
             lines += self._dialed(asks, missing, dial, wanted, now + self._timeout, patience)
         return lines
 
@@ -128,7 +125,7 @@ class Party:
         with self._mutex:
             return self._owing.pop((family, node), None)
 
-    def _needed(self, count: int, decided: Callable[[Sequence[Any]], bool]) -> int:
+    def needed(self, count: int, decided: Callable[[Sequence[Any]], bool]) -> int:
         """On how many of ``count`` nodes the outcome depends: a majority, or more. 0: nobody waits for the answers."""
         if decided([None] * count):
             return 0
@@ -147,22 +144,22 @@ class Party:
     ) -> Iterator[tuple[int, Line | Fault | None]]:
         """Dial until ``wanted`` of the missing are there: another thread may take what was dialled for both."""
         while True:
-            self._dialer.dial(dial, wanted, patience)
+            self.dialer.dial(dial, wanted, patience)
             found = {place: line for place in missing if (line := self._spare(asks[place].node))}
             yield from found.items()
             missing, wanted = [place for place in missing if place not in found], wanted - len(found)
             now = time.monotonic()
-            dial = [node for place in missing if not self._dialer.failure(node := asks[place].node, now)]
+            dial = [node for place in missing if not self.dialer.failure(node := asks[place].node, now)]
             if wanted <= 0 or not dial or now >= until:
                 break
         yield from ((place, self._arrived(asks[place].node)) for place in missing)
 
     def _arrived(self, index: int) -> Line | Fault | None:
         """What became of the attempt to connect; ``None``: it goes on, or begins anew where another took what came."""
-        if self._dialer.failure(index, time.monotonic()):
+        if self.dialer.failure(index, time.monotonic()):
             return self._absent(index)
         if (line := self._spare(index)) is None:
-            self._dialer.dial((index,), 0, 0.0)
+            self.dialer.dial((index,), 0, 0.0)
         return line
 
     def _spare(self, index: int) -> Line | None:
@@ -172,16 +169,16 @@ class Party:
         return Line(node, route, connection) if route and connection else None
 
     def _absent(self, index: int) -> Fault:
-        error = self._dialer.failure(index, time.monotonic()) or TimeoutError("not connected yet")
+        error = self.dialer.failure(index, time.monotonic()) or TimeoutError("not connected yet")
         return Fault(error, where=self._nodes[index].label)
 
     def _send(self, line: Line | Fault, family: bytes, ask: Run | Batch, now: float) -> Line | Fault:
         if isinstance(line, Fault):
-            self._arrears.absent(family, _runs(ask), ask.node)
+            self.arrears.absent(family, runs_of(ask), ask.node)
             return line
-        self._arrears.sent(family, ask.node)
+        self.arrears.sent(family, ask.node)
         try:
-            line.send(_runs(ask), now)
+            line.send(runs_of(ask), now)
         except (RedisError, OSError) as error:
             return self._again(line, ask, error)
         return line
@@ -210,18 +207,18 @@ class Party:
         try:
             route = line.node.find(b"")
             fresh = Line(line.node, route, route.connect(), failure)
-            fresh.send(_runs(ask), time.monotonic())
+            fresh.send(runs_of(ask), time.monotonic())
         except (RedisError, OSError) as second:
-            self._dialer.leave_out(ask.node, second)
-            self._arrears.missed(_runs(ask), ask.node)
+            self.dialer.leave_out(ask.node, second)
+            self.arrears.missed(runs_of(ask), ask.node)
             return fault(line.node, second)
         return fresh
 
     def _give_up(self, line: Line, index: int, error: Exception) -> Fault:
         failure = line.lost(error)
         if not failure.stale:
-            self._dialer.leave_out(index, failure.error)
-            self._arrears.missed(line.runs, index)
+            self.dialer.leave_out(index, failure.error)
+            self.arrears.missed(line.runs, index)
         return failure
 
     def _collect(self, now: float) -> None:
@@ -235,7 +232,7 @@ class Party:
                 if line.answered() or age > (LINGER if line.lasting else self._timeout):
                     due[key] = line
                 elif age > self._timeout:
-                    self._dialer.leave_out(key[1], TimeoutError("no answer in time"))
+                    self.dialer.leave_out(key[1], TimeoutError("no answer in time"))
             for key in due:
                 del self._owing[key]
         for key, line in due.items():
@@ -247,7 +244,7 @@ class Party:
                     self._give_up(line, key[1], TimeoutError("no answer in time"))
             except (RedisError, OSError) as error:
                 line.lost(error)
-                self._arrears.missed(line.runs, key[1])
+                self.arrears.missed(line.runs, key[1])
 
     def close(self) -> None:
         """Close the connections on which replies are outstanding. What was asked there is carried out all the same."""
@@ -256,79 +253,6 @@ class Party:
         for line in owing.values():
             line.drop()
 
-    # ── asyncio ──────────────────────────────────────────────────────────────────────────────
 
-    async def aperform(self, request: Together, perform: Callable[..., Awaitable[Any]]) -> list[Any]:
-        """`perform` for asyncio, with ``perform`` to ask one node."""
-        asks, decided, family = request
-        # What is still outstanding for this family comes first; a node that hangs keeps us for its timeout at most.
-        if (settled := self._settling.pop(family, None)) is not None:
-            settled.set()
-        before = [task for ask in asks if (task := self._tails.pop((family, ask.node), None)) and family]
-        if before:
-            await asyncio.wait(before)
-        settled = asyncio.Event()
-        now = time.monotonic()
-        replies: list[Any] = [None] * len(asks)
-        places: dict[asyncio.Task[Any], int] = {}
-        failed = {ask.node: error for ask in asks if (error := self._dialer.failure(ask.node, now))}
-        if failed and len(asks) - len(failed) < self._needed(len(asks), decided):
-            failed = {}
-        for place, ask in enumerate(asks):
-            if ask.node in failed:
-                replies[place] = Fault(failed[ask.node], where=self._nodes[ask.node].label)
-                self._arrears.absent(family, _runs(ask), ask.node)
-                continue
-            self._arrears.sent(family, ask.node)
-            task = asyncio.create_task(_insist(partial(perform, settled=settled), ask))
-            task.add_done_callback(partial(self._ended, family, ask))  # known before anybody is told of the reply
-            places[task] = place
-        pending = set(places)
-        try:
-            if pending and decided([None] * len(asks)):
-                # Nobody needs the answers, but the loop may end soon: see that they are sent.
-                await asyncio.wait(pending, timeout=self._timeout)
-                return replies
-            while pending and not decided(replies):
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    replies[places[task]] = task.result()
-        except BaseException:
-            for task in pending:
-                task.cancel()
-            raise
-        finally:
-            for task, place in places.items():
-                if not task.done():
-                    self._tails[family, asks[place].node] = task
-            if family and pending and decided(replies):
-                self._settle_later(family, settled)
-            else:
-                settled.set()
-        return replies
-
-    def _settle_later(self, family: bytes, settled: asyncio.Event) -> None:
-        """What is outstanding is undone by what frees the lock, and not before: it may be counted on meanwhile."""
-        self._settling[family] = settled
-        asyncio.get_running_loop().call_later(LINGER, self._settling.pop, family, None)
-
-    def _ended(self, family: bytes, ask: Run | Batch, task: asyncio.Task[Any]) -> None:
-        if self._tails.get((family, ask.node)) is task:
-            del self._tails[family, ask.node]
-        reply = None if task.cancelled() else task.result()
-        if isinstance(reply, Fault):
-            self._arrears.missed(_runs(ask), ask.node)
-            if not reply.stale:
-                self._dialer.leave_out(ask.node, reply.error)
-
-
-async def _insist(perform: Callable[[Any], Awaitable[Any]], ask: Any) -> Any:
-    reply = await perform(ask)
-    if isinstance(reply, Fault) and reply.stale:
-        again = await perform(ask)
-        return reply if again in (0, -1) else again
-    return reply
-
-
-def _runs(ask: Run | Batch) -> Sequence[Run]:
+def runs_of(ask: Run | Batch) -> Sequence[Run]:
     return (ask,) if isinstance(ask, Run) else ask.runs

@@ -57,7 +57,7 @@ def test_a_vote_that_came_late_is_kept(three):
     proxies[0].hold("replies")
     lock = backend.lock("stock", auto_renew=False)
     assert lock.acquire()
-    while not backend._io.party._dialer.failure(0, 0.0):
+    while not backend._io.party.dialer.failure(0, 0.0):
         with backend.lock("other"):
             pass
     assert holding() == [True, True, True]
@@ -75,7 +75,7 @@ async def test_a_vote_that_came_late_is_kept_in_asyncio(three):
     proxies[0].hold("replies")
     lock = backend.lock("stock", auto_renew=False)
     assert await lock.aacquire()
-    while not backend._io.party._dialer.failure(0, 0.0):
+    while not backend._io.party.dialer.failure(0, 0.0):
         async with backend.lock("other"):
             pass
     assert holding() == [True, True, True]
@@ -158,7 +158,7 @@ def test_a_missed_release_is_made_up_for(three, way):
     assert lock.acquire()
     poll(lambda: all(holding()), timeout=4, what="votes of all nodes")
     leave(servers[0], proxies[0])
-    while not backend._io.party._dialer.failure(0, time.monotonic()):
+    while not backend._io.party.dialer.failure(0, time.monotonic()):
         with backend.lock("other"):
             pass
     lock.release()
@@ -178,7 +178,7 @@ async def test_a_missed_release_is_made_up_for_in_asyncio(three, way):
     assert await lock.aacquire()
     poll(lambda: all(holding()), timeout=4, what="votes of all nodes")
     leave(servers[0], proxies[0])
-    while not backend._io.party._dialer.failure(0, time.monotonic()):
+    while not backend._io.party.dialer.failure(0, time.monotonic()):
         async with backend.lock("other"):
             pass
     await lock.arelease()

@@ -53,7 +53,7 @@ def test_plights(three, client_of, seed):
     def well():
         """All are connected, and none is left out because it failed lately."""
         return all(row["ok"] for row in client.health()) and not any(
-            party._dialer.failure(node, time.monotonic()) for node in range(3)
+            party.dialer.failure(node, time.monotonic()) for node in range(3)
         )
 
     def meet(plights):
