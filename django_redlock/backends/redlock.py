@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..core.flows.quorum import Quorum, merged, votes_needed
+from ..core.flows.merging import merged
+from ..core.flows.quorum import Quorum
+from ..core.flows.votes import votes_needed
 from ..core.held import Held
 from ..core.keys import check_name, keys_for
 from ..core.line import READERS_BEHIND_WRITERS

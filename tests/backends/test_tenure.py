@@ -12,7 +12,7 @@ from django_redlock.celery.memory import MemoryStore
 from django_redlock.celery.modes import MODES
 from django_redlock.celery.records import Running, Ticket
 from django_redlock.core.drivers import drive
-from django_redlock.core.flows.quorum import merged
+from django_redlock.core.flows.merging import merged
 from django_redlock.core.held import Held, Tenure, read_held
 from django_redlock.core.keys import keys_for
 from django_redlock.core.lease import Claim

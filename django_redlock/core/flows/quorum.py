@@ -5,14 +5,12 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...errors import LockError
 from ..guard import Guard, served
-from ..held import Held, Tenure, read_held
+from ..held import Held, read_held
 from ..keys import Keys
 from ..lease import Claim, Lease, Refusal
 from ..primitives import Primitive
@@ -20,15 +18,12 @@ from ..pulse import Moment, pulse
 from ..replies import Quarantined, misused, outcome_of, trouble, unavailable
 from ..requests import Batch, Fault, Flow, Run, Signal, Sleep, Together
 from ..scripts import script
+from .merging import merged
 from .single import LAST_TRY, confirmed, putting_back, reseeding, unlisted
+from .votes import Taken, acquire_decided, agreed, taken, votes_needed
 
 BACKOFF = 0.005, 0.05  # seconds, at random: clients that split the vote must not split it again in step
 _DESCRIBE = script("describe")
-
-
-def votes_needed(nodes: int, limit: int = 1) -> int:
-    """Votes without which nobody holds one of ``limit`` permits: ``limit`` holders at most can have as many each."""
-    return limit * nodes // (limit + 1) + 1
 
 
 def _sent(replies: Sequence[Any]) -> bool:
@@ -39,17 +34,6 @@ def _sent(replies: Sequence[Any]) -> bool:
 
 def _all(replies: Sequence[Any]) -> bool:
     return None not in replies
-
-
-class Taken(NamedTuple):
-    """A refused attempt. ``signal``: the node whose wake-up tells of the release; ``None`` after a split vote.
-
-    Not ``sure``: it may have been a split vote, or others may hold it whose releases this node doesn't hear of.
-    """
-
-    refusal: Refusal
-    signal: int | None
-    sure: bool = True
 
 
 class Quorum(NamedTuple):
@@ -85,10 +69,10 @@ class Quorum(NamedTuple):
         need = votes_needed(self.nodes, primitive.limit)
         start = self.clock()
         asks = self._everywhere(self._take(primitive, claim, wait))
-        replies = yield Together(asks, lambda got: _acquire_decided(got, need), claim.family)
+        replies = yield Together(asks, lambda got: acquire_decided(got, need), claim.family)
         outcomes = [_outcome(claim, reply, start) for reply in replies]
         self._count_quarantined(outcomes)
-        grants, strays = _agreed([(node, each) for node, each in enumerate(outcomes) if isinstance(each, Lease)])
+        grants, strays = agreed([(node, each) for node, each in enumerate(outcomes) if isinstance(each, Lease)])
         if len(grants) >= need:
             token = max(each.fencing_token for each in grants)
             answered = tuple(node for node, each in enumerate(outcomes) if isinstance(each, Lease | Refusal))
@@ -103,7 +87,7 @@ class Quorum(NamedTuple):
         if len(faults) > self.nodes - need or (len(grants) >= need and claim.fencing):
             raise _no_quorum(claim.name, faults, self.nodes)
         any_one = bool(claim.others) and not claim.every
-        return _taken(outcomes, need, any_one=any_one, several=primitive.limit > 1 or primitive.mode != "")
+        return taken(outcomes, need, any_one=any_one, several=primitive.limit > 1 or primitive.mode != "")
 
     def _count_quarantined(self, outcomes: Sequence[Any]) -> None:
         """A node that makes no grants now is no trouble, and somebody should know of it."""
@@ -125,20 +109,20 @@ class Quorum(NamedTuple):
         replies = yield Together(asks, lambda got: got.count(1) >= need or None not in got, claim.family)
         return bool(replies.count(1) >= need)
 
-    def _pause(self, primitive: Primitive, claim: Claim, taken: Taken, left: float, tries: int) -> Flow[int]:
+    def _pause(self, primitive: Primitive, claim: Claim, refused: Taken, left: float, tries: int) -> Flow[int]:
         """Wait for a holder's release, or after a split vote a random while; what to say at the next attempt.
 
         Where it may be either, a wake-up ends the wait, and without one it gets longer each time.
         """
         backoff = min(left, self.shuffle(*BACKOFF))
-        if taken.signal is None:
+        if refused.signal is None:
             yield Sleep(backoff)
             return LAST_TRY if backoff == left else -primitive.queue
-        pause = min(left, taken.refusal.remaining + 0.001, primitive.patience)
-        if not taken.sure:
+        pause = min(left, refused.refusal.remaining + 0.001, primitive.patience)
+        if not refused.sure:
             pause = min(pause, backoff * 2 ** min(tries, 5))
-        signal, *more = primitive.signals(claim, taken.refusal)
-        answer = yield Signal(signal, pause, taken.signal, more)
+        signal, *more = primitive.signals(claim, refused.refusal)
+        answer = yield Signal(signal, pause, refused.signal, more)
         if isinstance(answer, Fault):
             yield Sleep(backoff)
         return LAST_TRY if pause == left else -primitive.queue
@@ -226,87 +210,9 @@ class Quorum(NamedTuple):
         return merged(found, 1 if queue else need - len(faults))
 
 
-def merged(found: Sequence[Held], votes: int = 1) -> Held | None:
-    """One view of several nodes: the holding that most of them know, if ``votes`` of them do."""
-    if len(found) < votes:
-        return None
-    if any(each.digests for each in found):
-        return _merged_shares(found, votes)
-    digest, known = Counter(each.digest for each in found).most_common(1)[0]
-    if known < votes:
-        return None
-    same = [each for each in found if each.digest == digest]
-    nodes = tuple(node for each in same for node in each.nodes)
-    tenures = max((each.tenures for each in same), key=_length)
-    return replace(same[0], nodes=nodes, waiters=max(each.waiters for each in found), tenures=tenures)
-
-
-def _merged_shares(found: Sequence[Held], votes: int) -> Held | None:
-    """Of several holders those that half of the nodes know: which nodes have granted differs from one to the next."""
-    known = Counter(digest for each in found for digest in each.digests)
-    if max(known.values()) < votes:
-        return None
-    enough = max(votes, min(len(found) / 2, max(known.values())))
-    owners = {digest: owner for each in found for digest, owner in zip(each.digests, each.holders, strict=True)}
-    tenures: defaultdict[str, list[Tenure]] = defaultdict(list)
-    for each in found:
-        for digest, tenure in zip(each.digests, each.tenures, strict=True):
-            tenures[digest].append(tenure)
-    shares = tuple(digest for digest, nodes in known.items() if nodes >= enough)
-    holders = tuple(owners[digest] for digest in shares)
-    first = max(found, key=lambda each: len(set(each.digests) & set(shares)))
-    nodes = tuple(node for each in found for node in each.nodes)
-    waiters = max(each.waiters for each in found)
-    told = tuple(max(tenures[digest], key=lambda tenure: _length([tenure])) for digest in shares)
-    return replace(first, owner=holders[0], holders=holders, digests=shares, nodes=nodes, waiters=waiters, tenures=told)
-
-
-def _length(tenures: Sequence[Tenure]) -> float:
-    """A node that got the lock later than others, or again, knows less of it."""
-    return sum(tenure.held or 0.0 for tenure in tenures)
-
-
 def _outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal | Fault | None:
     reply = served(reply)
     return reply if reply is None or isinstance(reply, Fault) else outcome_of(claim, reply, start)
-
-
-def _acquire_decided(replies: Sequence[Any], need: int) -> bool:
-    """A majority has granted, of several locks the same one, or can't any more."""
-    granted: Counter[Any] = Counter()
-    waiting = 0
-    for reply in replies:
-        if reply is None:
-            waiting += 1
-        elif isinstance(reply, int) or (isinstance(reply, list) and reply[0] == 1):
-            granted[0 if isinstance(reply, int) or len(reply) < 4 else reply[3]] += 1
-    most = max(granted.values(), default=0)
-    return most >= need or most + waiting < need
-
-
-def _agreed(grants: Sequence[tuple[int, Lease]]) -> tuple[list[Lease], list[tuple[int, Lease]]]:
-    """The votes for that one of several locks that has most of them, and the others with their nodes."""
-    votes = Counter(lease.claim.which for _, lease in grants)
-    chosen = votes.most_common(1)[0][0] if votes else 0
-    return (
-        [lease for _, lease in grants if lease.claim.which == chosen],
-        [(node, lease) for node, lease in grants if lease.claim.which != chosen],
-    )
-
-
-def _taken(outcomes: Sequence[Any], need: int, *, any_one: bool, several: bool) -> Taken:
-    """Who is in the way: one holder with a majority, or several with some votes each, as is usual where they may."""
-    refusals = {node: each for node, each in enumerate(outcomes) if isinstance(each, Refusal)}
-    counted = Counter(each.holder for each in refusals.values()).most_common(1)
-    if any_one and refusals:
-        return Taken(min(refusals.values()), min(refusals))
-    if not counted or (counted[0][1] < need and not several):
-        return Taken(Refusal(0.0, counted[0][0] if counted else ""), None)
-    if several:
-        return Taken(min(refusals.values()), min(refusals), sure=False)
-    holder = counted[0][0]
-    nodes = [node for node, each in refusals.items() if each.holder == holder]
-    return Taken(Refusal(min(refusals[node].remaining for node in nodes), holder), nodes[0])
 
 
 def _no_quorum(name: str, faults: dict[str, Fault], nodes: int) -> LockError:

@@ -1,0 +1,63 @@
+"""How votes are counted: who has a majority, who may have one still, and who is in the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..lease import Lease, Refusal
+
+
+def votes_needed(nodes: int, limit: int = 1) -> int:
+    """Votes without which nobody holds one of ``limit`` permits: ``limit`` holders at most can have as many each."""
+    return limit * nodes // (limit + 1) + 1
+
+
+class Taken(NamedTuple):
+    """A refused attempt. ``signal``: the node whose wake-up tells of the release; ``None`` after a split vote.
+
+    Not ``sure``: it may have been a split vote, or others may hold it whose releases this node doesn't hear of.
+    """
+
+    refusal: Refusal
+    signal: int | None
+    sure: bool = True
+
+
+def acquire_decided(replies: Sequence[Any], need: int) -> bool:
+    """A majority has granted, of several locks the same one, or can't any more."""
+    granted: Counter[Any] = Counter()
+    waiting = 0
+    for reply in replies:
+        if reply is None:
+            waiting += 1
+        elif isinstance(reply, int) or (isinstance(reply, list) and reply[0] == 1):
+            granted[0 if isinstance(reply, int) or len(reply) < 4 else reply[3]] += 1
+    most = max(granted.values(), default=0)
+    return most >= need or most + waiting < need
+
+
+def agreed(grants: Sequence[tuple[int, Lease]]) -> tuple[list[Lease], list[tuple[int, Lease]]]:
+    """The votes for that one of several locks that has most of them, and the others with their nodes."""
+    votes = Counter(lease.claim.which for _, lease in grants)
+    chosen = votes.most_common(1)[0][0] if votes else 0
+    return (
+        [lease for _, lease in grants if lease.claim.which == chosen],
+        [(node, lease) for node, lease in grants if lease.claim.which != chosen],
+    )
+
+
+def taken(outcomes: Sequence[Any], need: int, *, any_one: bool, several: bool) -> Taken:
+    """Who is in the way: one holder with a majority, or several with some votes each, as is usual where they may."""
+    refusals = {node: each for node, each in enumerate(outcomes) if isinstance(each, Refusal)}
+    counted = Counter(each.holder for each in refusals.values()).most_common(1)
+    if any_one and refusals:
+        return Taken(min(refusals.values()), min(refusals))
+    if not counted or (counted[0][1] < need and not several):
+        return Taken(Refusal(0.0, counted[0][0] if counted else ""), None)
+    if several:
+        return Taken(min(refusals.values()), min(refusals), sure=False)
+    holder = counted[0][0]
+    nodes = [node for node, each in refusals.items() if each.holder == holder]
+    return Taken(Refusal(min(refusals[node].remaining for node in nodes), holder), nodes[0])
