@@ -1,5 +1,7 @@
 """Scripts run alone: this state, that call, which reply and which state then."""
 
+import contextlib
+
 import pytest
 
 from django_redlock.core.keys import keys_for
@@ -54,3 +56,18 @@ def dump(redis):
         return {key: kinds[redis.type(key)](key) for key in redis.scan_iter()}
 
     return contents
+
+
+@pytest.fixture
+def full(redis):
+    """A server that has no more memory, as in `with full(): …`."""
+
+    @contextlib.contextmanager
+    def without_memory():
+        redis.config_set("maxmemory", "1")
+        try:
+            yield
+        finally:
+            redis.config_set("maxmemory", "0")
+
+    return without_memory

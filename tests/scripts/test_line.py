@@ -342,6 +342,14 @@ def test_release(rw, release, dump, call, keys):
     assert set(dump()) == {keys.renewed}
 
 
+def test_keep_out_of_memory(rw, release, full):
+    """`keep` works on a server that is full, too."""
+    rw("r", TOKEN)
+    with full():
+        assert release("rw_release", TOKEN, 2_000) == 1
+    assert 0 < rw("w", OTHER)[1] <= 2_000
+
+
 def test_keep(redis, rw, release, woken, keys):
     """With `keep` a share stays that long, as nobody's, and in the mode that it had."""
     rw("r")

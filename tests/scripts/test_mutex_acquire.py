@@ -137,12 +137,8 @@ def test_wrong_type(redis, acquire, keys, dump, kind):
     assert redis.keys() == [keys.lock]
 
 
-def test_out_of_memory(redis, acquire, dump):
+def test_out_of_memory(acquire, dump, full):
     """A server that is full refuses before anything is written."""
-    redis.config_set("maxmemory", "1")
-    try:
-        with pytest.raises(ResponseError, match="command not allowed"):
-            acquire(fencing=1)
-    finally:
-        redis.config_set("maxmemory", "0")
+    with full(), pytest.raises(ResponseError, match="command not allowed"):
+        acquire(fencing=1)
     assert dump() == {}

@@ -125,14 +125,11 @@ def test_wrong_type(redis, request, keys, script):
     assert redis.lrange(keys.lock, 0, -1) == [b"a"]
 
 
-def test_out_of_memory(redis, extend, release, keys, dump):
+def test_out_of_memory(redis, extend, release, keys, dump, full):
     """A server that is full still extends and frees, and wakes: Redis lets a script go on that has begun to write."""
     redis.set(keys.lock, VALUE, px=10_000)
     redis.zadd(keys.waiters, {b"waits": 9e15})
-    redis.config_set("maxmemory", "1")
-    try:
+    with full():
         assert extend(20_000) == 1
         assert release() == 1
-    finally:
-        redis.config_set("maxmemory", "0")
     assert dump() == {keys.waiters: [b"waits"], keys.wake: [b"1"], keys.renewed: {TOKEN: b"1 0 0"}}

@@ -67,6 +67,14 @@ def test_tells(call, redis, keys):
     assert 9000 < redis.pttl(keys.lock) <= 10000
 
 
+def test_tells_out_of_memory(call, redis, keys, full):
+    """It is told, and the lease renewed, on a server that is full, too."""
+    redis.set(keys.lock, VALUE, px=500)
+    with full():
+        assert call("mutex_tell", (keys.lock, keys.renewed), TOKEN, b"10000", NEXT, "1 250 10000") == 1
+    assert 9000 < redis.pttl(keys.lock) <= 10000
+
+
 @pytest.mark.parametrize(("value", "answer"), [(None, 0), (OTHER + b" " + OWNER, -1)], ids=["free", "another's"])
 def test_tells_nobody(call, redis, keys, dump, value, answer):
     """Of what another holds nothing is said."""

@@ -205,6 +205,15 @@ def test_keep(redis, acquire, release, keys):
     assert acquire(OTHER)[0] == 0
 
 
+def test_out_of_memory(acquire, extend, release, full):
+    """A server that is full still extends, and frees with `keep`: it lets a script go on that has begun to write."""
+    acquire()
+    with full():
+        assert extend(20_000) == 1
+        assert release(2_000) == 1
+    assert 0 < acquire(OTHER)[1] <= 2_000
+
+
 def test_other_kinds(redis, acquire, keys, dump):
     """A lock that is held as another kind, or a key of another type, is an error that says so, and stays."""
     for value in ({VALUE: f"semaphore@{now(redis) + 9_000} me"}, {b"a": b"celery record"}):

@@ -1,4 +1,4 @@
-"""timestamp_acquire.lua: who queues. What else it does is tested with old code, in tests/backends/timestamp."""
+"""Timestamp locks: who queues, and a full server. What else they do is tested with old code, in backends/timestamp."""
 
 import pytest
 
@@ -34,3 +34,13 @@ def test_those_who_have_gone(redis, acquire, keys):
     """Who has not been heard of for too long is in nobody's way."""
     redis.zadd(keys.waiters, {b"waits": 1})
     assert acquire(wait=6_000) > 0
+
+
+def test_out_of_memory(acquire, call, keys, full):
+    """A server that is full still extends and frees, with `keep`, too."""
+    acquire()
+    holder, lock = keys.fence, keys.lock
+    with full():
+        assert call("timestamp_extend", (lock, holder), TOKEN, 20_000, 1000, 0, "1 0 0") == 1
+        assert call("timestamp_release", (lock, keys.waiters, keys.wake, holder), TOKEN, 2_000, 1000, 0) == 1
+    assert 0 < acquire(OTHER)[1] <= 3_000

@@ -5,8 +5,8 @@
 local held = redis.call('GET', KEYS[1])
 if not held then return 0 end
 if string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return -1 end
+redis.call('DEL', KEYS[2]) -- first: a server that is full lets go on what has begun to write
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[3], 'PX', ARGV[2])
-redis.call('DEL', KEYS[2])
 redis.pcall('HSET', KEYS[2], ARGV[1], ARGV[4])
 redis.call('PEXPIRE', KEYS[2], ARGV[2])
 return 1

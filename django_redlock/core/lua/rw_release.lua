@@ -16,11 +16,10 @@ for i = 1, #shares, 2 do
     if ends > now then others[how] = (others[how] or 0) + 1 end
   else
     if ends > now then freed = 1 end
+    redis.call('HDEL', KEYS[1], shares[i]) -- first: a server that is full lets go on what has begun to write
     if ends > now and keep > 0 then
       last = math.max(last, now + keep)
       redis.call('HSET', KEYS[1], shares[i], what .. '@' .. now + keep .. ' ' .. how .. ' -')
-    else
-      redis.call('HDEL', KEYS[1], shares[i])
     end
   end
 end

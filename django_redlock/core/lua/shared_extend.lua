@@ -5,19 +5,20 @@
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local shares = redis.call('HGETALL', KEYS[1])
-local last, extended, live = now, 0, {}
+local last, mine, live = now, {}, {}
 for i = 1, #shares, 2 do
   local what, ends, rest = string.match(shares[i + 1], '^(%l+)@(%d+)( .*)$')
   ends = tonumber(ends) or 0
   if ends > now and string.sub(shares[i], 1, #ARGV[1]) == ARGV[1] then
-    ends, extended = now + ARGV[2], 1
-    redis.call('HSET', KEYS[1], shares[i], what .. '@' .. ends .. rest)
+    ends = now + ARGV[2]
+    mine = {shares[i], what .. '@' .. ends .. rest}
   end
   live[string.match(shares[i], '^%S*')] = ends > now
   last = math.max(last, ends)
 end
-if extended == 0 then return 0 end
-redis.call('PEXPIRE', KEYS[1], last - now)
+if #mine == 0 then return 0 end
+redis.call('PEXPIRE', KEYS[1], last - now) -- first: a server that is full lets go on what has begun to write
+redis.call('HSET', KEYS[1], mine[1], mine[2])
 redis.call('PEXPIRE', KEYS[2], 86400000)
 if redis.pcall('HSET', KEYS[3], ARGV[1], ARGV[3]) == 1 then -- a new one: there may be some that have gone
   for _, token in ipairs(redis.call('HKEYS', KEYS[3])) do

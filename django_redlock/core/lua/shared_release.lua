@@ -14,11 +14,10 @@ for i = 1, #shares, 2 do
     last = math.max(last, ends)
   else
     if ends > now then freed, kind = 1, what end
+    redis.call('HDEL', KEYS[1], shares[i]) -- first: a server that is full lets go on what has begun to write
     if ends > now and keep > 0 then
       last = math.max(last, now + keep)
       redis.call('HSET', KEYS[1], shares[i], what .. '@' .. now + keep .. ' -')
-    else
-      redis.call('HDEL', KEYS[1], shares[i])
     end
   end
 end

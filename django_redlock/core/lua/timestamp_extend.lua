@@ -9,7 +9,7 @@ if holder[1] ~= held or holder[2] ~= ARGV[1] then return -1 end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local value = '0' .. string.format('%.0f', math.ceil((now + ARGV[2] + ARGV[4]) / ARGV[3]))
+redis.call('PEXPIRE', KEYS[2], ARGV[2]) -- first: a server that is full lets go on what has begun to write
 redis.call('SET', KEYS[1], value, 'PX', ARGV[2])
 redis.call('HSET', KEYS[2], 'value', value, 'tenure', ARGV[1] .. ' ' .. ARGV[5])
-redis.call('PEXPIRE', KEYS[2], ARGV[2])
 return 1

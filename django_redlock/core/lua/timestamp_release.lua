@@ -10,9 +10,9 @@ if tonumber(ARGV[2]) > 0 then
   local clock = redis.call('TIME')
   local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
   local value = '0' .. string.format('%.0f', math.ceil((now + ARGV[2] + ARGV[4]) / ARGV[3]))
+  redis.call('PEXPIRE', KEYS[4], ARGV[2]) -- first, as in timestamp_extend
   redis.call('SET', KEYS[1], value, 'PX', ARGV[2])
   redis.call('HSET', KEYS[4], 'value', value)
-  redis.call('PEXPIRE', KEYS[4], ARGV[2])
   return 1
 end
 redis.call('DEL', KEYS[1], KEYS[4])
