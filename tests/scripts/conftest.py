@@ -60,7 +60,7 @@ def dump(redis):
 
 @pytest.fixture
 def full(redis):
-    """A server that has no more memory, as in `with full(): …`."""
+    """Makes a context in which the server has no more memory."""
 
     @contextlib.contextmanager
     def without_memory():
