@@ -50,11 +50,8 @@ class Owner:
         return cls(**known, extra=data)
 
 
-_KINDS: dict[str, Any] = dict.fromkeys((f.name for f in fields(Owner)), str) | {
-    "pid": int,
-    "since": float,
-    "ttl": float,
-}
+_NUMBERS: dict[str, type[int | float]] = {"pid": int, "since": float, "ttl": float}
+_KINDS: dict[str, Any] = dict.fromkeys((f.name for f in fields(Owner)), str) | _NUMBERS
 del _KINDS["extra"]
 
 
@@ -80,15 +77,28 @@ def _thread_name() -> str:
     return thread.name if thread is not None else "thread"
 
 
+def _readable(owner: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As it is. What is named like a number of ours takes its place, and so has to be one."""
+    for name, kind in _NUMBERS.items():
+        if name in owner:
+            try:
+                kind(owner[name])
+            except (ValueError, TypeError, OverflowError):
+                raise ValueError(
+                    f"owner's {name!r} takes the place of ours, a number: {owner[name]!r} is none"
+                ) from None
+    return owner
+
+
 def describe_owner(owner: str | Mapping[str, Any] | None = None, ttl: float = 0.0) -> bytes:
     """This thread or asyncio task, now, as JSON. ``owner`` adds a label (a text) or fields of one's own (a mapping).
 
-    ``ttl``: the lease in seconds that it asks for.
+    ``ttl``: the lease in seconds that it asks for. Raises ``ValueError`` for an ``owner`` that nobody could read.
     """
     text = f'{_unchanging(os.getpid(), _thread_name(), ttl)},"since":{time.time():.3f}'
     if (task := running_task()) is not None:
         text += f',"task":{_quoted(task.get_name())}'
     if owner is not None:
-        added = owner if isinstance(owner, Mapping) else {"label": str(owner)}
+        added = _readable(owner) if isinstance(owner, Mapping) else {"label": str(owner)}
         text += "".join(f",{_quoted(str(key))}:{_written(value)}" for key, value in added.items())
     return (text + "}").encode(errors="replace")

@@ -2,6 +2,9 @@
 
 import _thread
 import threading
+from datetime import UTC, datetime
+
+import pytest
 
 from django_redlock.core.owner import Owner, describe_owner
 
@@ -29,3 +32,16 @@ def test_a_thread_is_named():
     thread.start()
     thread.join(10)
     assert told[0].thread == "night shift"
+
+
+def test_fields_of_ones_own():
+    """They are beside ours, or take the place of ours where they have its name and are of its kind."""
+    owner = Owner.parse(describe_owner({"user": "ada", "pid": "7", "host": "till", "since": 1}, ttl=30))
+    assert (owner.host, owner.pid, owner.since, owner.ttl, owner.extra) == ("till", 7, 1.0, 30.0, {"user": "ada"})
+
+
+@pytest.mark.parametrize("field", [{"pid": "z"}, {"ttl": None}, {"since": datetime.now(UTC)}, {"pid": float("inf")}])
+def test_a_field_that_can_not_take_the_place_of_ours(field):
+    """That is said when it is given; or whoever looks would find nothing but a text that no program can read."""
+    with pytest.raises(ValueError, match=f"owner's '{next(iter(field))}'"):
+        describe_owner({"user": "ada", **field})
