@@ -19,12 +19,14 @@ from django.urls.resolvers import URLPattern
 from ..core.owner import Owner
 from ..errors import LockError
 from ..handler import locks
+from ..looking import explained, find, health, last_hour, views
 from ..models import HeldLock, parse_pk
-from ..rows import Rows, age, explained, find, health, last_hour, tenures, views
+from ..wording import age, tenures
 from . import release
 from .columns import Columns, nodes_of
 from .filters import SCAN, AliasFilter, HostFilter, KindFilter, ScanFilter, TaskFilter
 from .plots import Plot, plots
+from .rows import Rows
 
 
 def _longest_first(waiter: tuple[Owner, float | None]) -> float:

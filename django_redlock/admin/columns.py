@@ -18,8 +18,8 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
 from ..handler import locks
-from ..rows import duration, tenure
 from ..templatetags.redlock import moment
+from ..wording import duration, tenure
 
 if TYPE_CHECKING:
     from django.utils.safestring import SafeString

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 
 from ..handler import locks
 from ..models import HeldLock
-from ..rows import task_of
+from ..wording import task_of
 
 SCAN = {"10": 10, "100": 100}  # how many times the usual bounds
 

@@ -15,8 +15,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from ..errors import LockError
 from ..handler import locks
+from ..looking import explained, find
 from ..models import HeldLock, parse_pk
-from ..rows import duration, explained, find, tenure
+from ..wording import duration, tenure
 
 if TYPE_CHECKING:
     from . import HeldLockAdmin

@@ -13,7 +13,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ..core.held import Held
 from ..handler import locks
-from ..rows import duration, tenure
+from ..wording import duration, tenure
+from .pipes import unread
 
 COLUMNS = ("STORE", "NAME", "KIND", "HOLDER", "HELD FOR", "LEFT", "RENEWALS", "WAITERS", "NODES")
 
@@ -25,6 +26,10 @@ class StoreCommand(BaseCommand):
     epilog: ClassVar[str] = ""
     formats: ClassVar[Sequence[str]] = ("table", "json")
     default_stores: ClassVar[str] = "all"
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        with unread():
+            super().run_from_argv(argv)
 
     def add_arguments(self, parser: CommandParser) -> None:
         explain(parser, self.epilog)

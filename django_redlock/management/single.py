@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from ..core.owner import Owner
 from ..errors import LockError, LockNotAcquired, LockUnavailable
 from ..handler import DEFAULT_ALIAS, lock, locks
-from ..rows import age, duration, tenure
+from ..wording import age, duration, tenure
 
 ALREADY_RUNNING, STORE_DOWN = 75, 69  # EX_TEMPFAIL and EX_UNAVAILABLE of sysexits.h, as redlock_run has them
 

@@ -11,8 +11,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from ..core.owner import Owner
-from ..rows import age, facts, what_happened
-from ..rows import duration as _duration
+from ..wording import age, facts, what_happened
+from ..wording import duration as _duration
 
 register = template.Library()
 register.filter(facts)

@@ -14,7 +14,7 @@ from django.core.management.base import CommandParser
 from ...backends.base import Backend
 from ...errors import LockError
 from ...handler import locks
-from ...rows import explained
+from ...looking import explained
 from ..base import StoreCommand
 
 Measure = Callable[[Backend, int], Iterator[float]]

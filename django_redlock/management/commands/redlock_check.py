@@ -12,7 +12,8 @@ from django.core.management.base import CommandError, CommandParser
 from ...deployment import cautions
 from ...errors import LockError
 from ...handler import locks
-from ...rows import explained, facts, health
+from ...looking import explained, health
+from ...wording import facts
 from ..base import StoreCommand, printable
 
 ASSERTION = (

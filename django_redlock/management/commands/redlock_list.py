@@ -8,7 +8,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from ...core.held import Held
-from ...rows import Seen, as_dict, look, pattern_for, task_of
+from ...looking import Seen, look, pattern_for
+from ...wording import as_dict, task_of
 from ..base import COLUMNS, StoreCommand, cells
 
 CLEAR = "\x1b[H\x1b[2J"
@@ -38,6 +39,7 @@ class Command(StoreCommand):
                 self._print(seen, options)
                 if options["watch"] is None:
                     break
+                self.stdout.flush()  # a pipe would get nothing for long
                 time.sleep(max(0.1, options["watch"]))
         except KeyboardInterrupt:
             pass

@@ -9,7 +9,8 @@ from django.core.management.base import CommandError, CommandParser
 from ...core.held import Held
 from ...errors import LockError
 from ...handler import locks
-from ...rows import as_dict, explained, task_of, tenure
+from ...looking import explained
+from ...wording import as_dict, task_of, tenure
 from ..base import COLUMNS, StoreCommand, cells
 
 GLOB = set("*?[")

@@ -1,0 +1,97 @@
+"""What the admin and the commands ask the stores.
+
+They are asked one by one: one that is down says so on its own line, and the others still answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .backends.looking import asked_one_by_one
+from .core.events import logger
+from .core.held import Held
+from .core.history import Minute
+from .core.keys import glob_escape
+from .errors import LockError
+from .handler import locks
+from .models import HeldLock, parse_pk
+
+
+class Seen(NamedTuple):
+    """What one store said. ``error`` is empty, or why it could not be asked; unless ``complete`` there is more."""
+
+    alias: str
+    locks: Sequence[Held] = ()
+    scanned: int = 0
+    complete: bool = True
+    error: str = ""
+
+
+def look(alias: str, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Seen:
+    """The live locks of one store: ``limit`` at most, among about ``max_keys`` keys. Never raises."""
+    try:
+        return Seen(alias, *locks[alias].listing(pattern, limit, max_keys))
+    except Exception as error:  # noqa: BLE001  (whatever is wrong with one store, the others are shown)
+        return Seen(alias, complete=False, error=explained(error))
+
+
+def health(alias: str) -> list[dict[str, Any]]:
+    """For each node of one store a dict: ``node``, ``ok``, ``problems`` and facts. Never raises."""
+    try:
+        return locks[alias].health()
+    except Exception as error:  # noqa: BLE001  (whatever is wrong with one store, the others are shown)
+        return [{"node": alias, "ok": False, "problems": [explained(error)]}]
+
+
+def last_hour(alias: str, name: str = "") -> tuple[list[Minute], str]:
+    """The last hour of one lock, or of one store, and why it can't be told, if so. Never raises."""
+    try:
+        return locks[alias].last_hour(name), ""
+    except Exception as error:  # noqa: BLE001  (whatever is wrong with one store, the others are shown)
+        return [], explained(error)
+
+
+class View(NamedTuple):
+    """What one node says of one lock. Times are seconds; ``held`` is ``None`` when it knows of no holder."""
+
+    node: str
+    held: Held | None
+    round_trip: float
+    error: str = ""
+
+
+def views(pk: str) -> list[View]:
+    """Each node's own view of a lock, for stores of several; ``[]`` for others."""
+    alias, name = parse_pk(pk)
+    backend = locks[alias]
+    if len(getattr(backend, "nodes", ())) < 2:
+        return []
+    seen = backend.drive(asked_one_by_one(name, backend))
+    return [View(node, held, trip, explained(error) if error else "") for node, held, trip, error in seen]
+
+
+def explained(error: Exception) -> str:
+    """What went wrong, for a person who operates the store."""
+    if isinstance(error, LockError):
+        return error.reason
+    logger.warning("a lock store could not be looked at", exc_info=error)
+    return f"{type(error).__name__}: {error}"
+
+
+def pattern_for(search: str) -> str:
+    """The glob for what somebody typed into a search box: a part of the name, or a glob already."""
+    return search if set(search) & set("*?[") else f"*{glob_escape(search)}*"
+
+
+def find(pk: str) -> HeldLock | None:
+    """The lock with this primary key, and its queue, read now; ``None`` when nobody holds it.
+
+    Raises ``LockError`` when its store can't be asked, ``ImproperlyConfigured`` when there is no such store.
+    """
+    alias, name = parse_pk(pk)
+    try:
+        held = locks[alias].describe(name)
+    except (TypeError, ValueError):  # no name that a lock can have
+        return None
+    return HeldLock.of(alias, held) if held else None
