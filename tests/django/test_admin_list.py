@@ -57,7 +57,7 @@ def test_filters(client, stores, operator):
 def test_sorting(client, stores, operator, redis_server):
     """A click on a column's head sorts by it."""
     backend, long_ago = stores["default"], {"since": 1.0}
-    terms = {"long": (900, 9000), "brief": (90, 6000), "middle": (300, 3000)}  # ttl in s, held for ms
+    terms = {"long": (240, 9000), "brief": (60, 6000), "middle": (120, 3000)}  # ttl in s, held for ms
     with contextlib.ExitStack() as held, redis_server.client() as redis:
         for name, (ttl, passed) in terms.items():
             lock = held.enter_context(backend.lock(name, ttl=ttl, owner=long_ago))
