@@ -85,7 +85,7 @@ class Arrears:
             line = Line(self._nodes[node], route, route.connect())
             try:
                 line.send(runs, time.monotonic())
-                answers = line.receive()
+                answers = line.receive(time.monotonic() + route.timeout)
             except BaseException:
                 line.drop()
                 raise

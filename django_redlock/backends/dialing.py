@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 from ..core import lease as _lease
 from .exchange import fault
 from .nodes import Node
+from .patience import reply
 
 LEFT_OUT = 1.0  # seconds for which a node that could not be reached is not tried again
 PATIENCE = 0.1  # of the node timeout: what a majority that is connected waits for the others
@@ -70,7 +71,7 @@ class Dialer:
             connection = route.connect()
             try:
                 connection.send_command("PING", check_health=False)
-                connection.read_response(disconnect_on_error=False)
+                reply(connection, time.monotonic() + self._timeout)
             except BaseException:
                 route.drop(connection)
                 raise

@@ -22,6 +22,7 @@ from ..core.pulse import Moment, pulse
 from ..core.requests import Fault, Run
 from .limits import Limit
 from .nodes import Node
+from .patience import reply, timed_out
 from .peeking import numbers, readable
 from .routes import Route, socket_of
 from .wire import spelled_out, words
@@ -59,7 +60,7 @@ def fault(node: Node, error: Exception, connected: bool = False, where: str = ""
     It is worth another try at once when the connection turned out to be closed, or when the server is a replica by now
     and the node may know a newer master.
     """
-    late = _timed_out(error)
+    late = timed_out(error)
     closed = connected and type(error) is RedisConnectionError and not late
     if late:
         error = _because(error, TimeoutError("no answer in time"))
@@ -89,14 +90,6 @@ def _because(cause: Exception, error: Exception) -> Exception:
     return error
 
 
-def _timed_out(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, TimeoutError | BlockingIOError):
-            return True
-        error = error.__context__
-    return False
-
-
 def exchange(request: Exchange) -> list[Any] | Fault:
     """Send and receive, blocking."""
     node, key, payload, count, block, undo, route, enough, blocks, woken = request
@@ -116,13 +109,14 @@ def exchange(request: Exchange) -> list[Any] | Fault:
             if found is not None:
                 whole = True
                 return [woken, *found] if woken else found
+        last = (until or time.monotonic()) + route.timeout  # for all that is to come, and not for each read
         while len(replies) < count + nudged:
             waits = block and not nudged and len(replies) >= blocks
             if waits and not connection.can_read(max(0.001, until - time.monotonic())):
                 connection.send_packed_command((NUDGE,), check_health=False)
                 nudged = 1
             try:
-                replies.append(connection.read_response(disable_decoding=True, disconnect_on_error=False))
+                replies.append(reply(connection, last))
             except ResponseError as error:
                 replies.append(error.with_traceback(None))  # its frames would hold it, and the callers their locks
             if enough and enough(replies):

@@ -12,6 +12,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from ..core.requests import Fault, Run
 from .exchange import fault
 from .nodes import Node
+from .patience import reply
 from .peeking import numbers
 from .routes import Route, socket_of
 from .wire import packed, spelled_out
@@ -23,7 +24,23 @@ _packed = lru_cache(maxsize=16)(lambda script, keys, args: packed(Run(script, ke
 class Line:
     """One connection in use by `Party`: what was asked on it, and how many replies are to come."""
 
-    __slots__ = ("connection", "due", "lasting", "node", "repeated", "route", "runs", "since", "skip", "undo")
+    answers: list[Any]  # of those that are waited for, those that have come
+    spelled: bool  # the scripts were sent in full
+    __slots__ = (
+        "answers",
+        "begun",
+        "connection",
+        "due",
+        "lasting",
+        "node",
+        "repeated",
+        "route",
+        "runs",
+        "since",
+        "skip",
+        "spelled",
+        "undo",
+    )
 
     def __init__(self, node: Node, route: Route, connection: Any, repeated: Fault | None = None) -> None:
         self.node = node
@@ -33,6 +50,7 @@ class Line:
         self.since = 0.0
         self.skip = 0  # replies to come that nobody waits for any more
         self.due = 0  # replies to come that are waited for
+        self.begun = False  # reading what is outstanding, by the parser: not all of it is in the socket any more
         self.runs: Sequence[Run] = ()
         self.undo: Run | None = None
         self.lasting = False
@@ -42,6 +60,8 @@ class Line:
         self.runs, self.since = runs, now
         self.skip, self.due = self.skip + self.due, len(runs)
         self.undo = runs[0].undo
+        if self.begun:
+            self.answers, self.spelled = [], False
         self.connection.send_packed_command((b"".join(map(self._worded, runs)),), check_health=False)
 
     def _worded(self, run: Run) -> bytes:
@@ -59,46 +79,45 @@ class Line:
         """
         self.lasting, self.undo = self.undo is not None, None
 
-    def receive(self) -> list[Any]:
-        """The replies that are waited for; those before them are thrown away. Raises redis-py's errors."""
-        if (found := numbers(socket_of(self.connection), self.skip + self.due)) is not None:
+    def receive(self, until: float = 0.0) -> list[Any]:
+        """The replies that are waited for; those before them are thrown away. Raises redis-py's errors.
+
+        `NotYet` when they aren't there by ``until``: then it can be called again.
+        """
+        if not self.begun and (found := numbers(socket_of(self.connection), self.skip + self.due)) is not None:
             answers, self.skip, self.due = found[self.skip :], 0, 0
             return answers
-        self.drain()
-        replies: list[Any] = []
-        for index in range(len(self.runs)):
-            reply = self._read()
-            self.due -= 1
-            if isinstance(reply, NoScriptError):
-                return replies + self._spell_out(self.runs[index:])
-            replies.append(self._judged(reply))
-        return replies
+        if not self.begun:
+            self.begun, self.spelled, self.answers = True, False, []
+        self._read(until)
+        unknown = [place for place, answer in enumerate(self.answers) if isinstance(answer, NoScriptError)]
+        if unknown and not self.spelled:
+            self._spell_out(unknown[0])
+            self._read(until)
+        self.begun = False
+        return [self._judged(answer) for answer in self.answers]
 
-    def drain(self) -> None:
-        """Read what nobody waits for."""
+    def _read(self, until: float) -> None:
         while self.skip:
-            self._read()
+            self._next(until)
             self.skip -= 1
-
-    def _spell_out(self, runs: Sequence[Run]) -> list[Any]:
-        # The server doesn't know the scripts yet. It says so for each that follows; then send them in full.
         while self.due:
-            self._read()
+            self.answers.append(self._next(until))
             self.due -= 1
-        self.due = len(runs)
+
+    def _spell_out(self, first: int) -> None:
+        # The server doesn't know the scripts yet. It has said so for each that follows; send them in full.
+        runs = self.runs[first:]
+        del self.answers[first:]
+        self.due, self.spelled = len(runs), True
         self.connection.send_packed_command((b"".join(map(spelled_out, runs)),), check_health=False)
-        replies = []
-        for _ in runs:
-            replies.append(self._judged(self._read()))
-            self.due -= 1
-        return replies
 
     def _judged(self, reply: Any) -> Any:
         return fault(self.node, reply, where=self.route.where) if isinstance(reply, Exception) else reply
 
-    def _read(self) -> Any:
+    def _next(self, until: float) -> Any:
         try:
-            return self.connection.read_response(disable_decoding=True, disconnect_on_error=False)
+            return reply(self.connection, until)
         except ResponseError as error:
             return error
 

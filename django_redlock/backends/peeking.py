@@ -17,9 +17,10 @@ def numbers(sock: socket.socket, count: int, prelude: bytes = b"", least: int = 
     It looks before it takes: for anything else, a connection that has ended included, the parser finds all there.
     Blocks as the socket does, and raises ``OSError`` as it does when it has waited in vain.
     """
-    if type(sock) is not socket.socket:  # TLS can't look without taking
-        return None
     try:
+        if type(sock) is not socket.socket:  # TLS can't look without taking: it sees that something is there, at most
+            socket.socket.recv(sock, 1, _LOOK)
+            return None
         text = sock.recv(least, _WAIT) if least else sock.recv(PEEK, _LOOK)
     except (BlockingIOError, TimeoutError):
         raise

@@ -26,6 +26,7 @@ from redis.connection import Connection, ConnectionPool, SSLConnection, UnixDoma
 from redis.retry import Retry
 
 from .limits import Limit
+from .patience import greeted
 
 # Up to redis-py 5.2 a pool wants to hear a command's name, and makes nothing of it; later ones warn of that.
 _named = inspect.signature(ConnectionPool.get_connection).parameters.get("command_name")
@@ -235,7 +236,7 @@ def _on_connect(timeout: float, connection: Any) -> None:
         bound = struct.pack("@ll", int(whole), int(part * 1e6))
         connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
         connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
-    connection.on_connect()
+    greeted(connection, timeout)
 
 
 def _disconnect(idle: deque[Connection]) -> None:

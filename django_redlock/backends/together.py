@@ -21,6 +21,7 @@ from .dialing import PATIENCE, Dialer
 from .exchange import LINGER, fault
 from .lines import READABLE, Line
 from .nodes import Node
+from .patience import NotYet
 
 LOOK = 0.005  # seconds between two looks whether a node is connected by now
 
@@ -77,14 +78,14 @@ class Party:
                 ready = poll.poll((min(left, LOOK) if coming else left) * 1000)
                 if coming:
                     begin([(place, self._arrived(asks[place].node)) for place in coming])
-                if not ready and not left:
-                    return replies
                 for number, _ in ready:
                     poll.unregister(number)
                     place, line = open_.pop(number)
                     again = self._receive(asks[place], line, replies, place)
                     if again is not None:
                         await_(place, again)
+                if not left and not decided(replies):
+                    return replies
             with self._mutex:
                 for place, line in open_.values():
                     line.put_off()
@@ -184,9 +185,11 @@ class Party:
         return line
 
     def _receive(self, ask: Run | Batch, line: Line, replies: list[Any], place: int) -> Line | None:
-        """Read the answer into ``replies``; or the new line on which the question was asked again."""
+        """Read the answer into ``replies``; or the line on which it is still to come, if need be a new one."""
         try:
             answers = line.receive()
+        except NotYet:
+            return line
         except (RedisError, OSError) as error:
             again = self._again(line, ask, error)
             if isinstance(again, Line):

@@ -226,3 +226,22 @@ def test_a_loop_that_ends_before_an_answer(three, released):
     asyncio.run(work())
     assert _background <= before
     backend.close()
+
+
+@pytest.mark.parametrize("drips", [1, 2])
+def test_a_vote_that_comes_byte_by_byte(three, client_of, drips):
+    """A node that answers little by little keeps nobody from the votes of the others; two of them are no majority."""
+    _, proxies, _ = three
+    client = client_of(RedlockBackend([proxy.url for proxy in proxies], ttl=30, max_ttl=30, node_timeout=2))
+    assert all(row["ok"] for row in client.health())  # and so connected
+    for proxy in proxies[:drips]:
+        proxy.drip(0.5)  # 10 s for a vote
+    for proxy in proxies[drips:]:
+        proxy.delay(0.5)  # the first byte of those is there before
+    lock = client.lock("stock")
+    if drips == 1:
+        assert lock.acquire(False)
+        assert lock.remaining > 24
+    else:
+        with pytest.raises(LockUnavailable, match="no answer in time"):
+            lock.acquire(False)

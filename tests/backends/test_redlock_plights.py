@@ -20,6 +20,7 @@ PLIGHTS = {
     "answers late": lambda proxy: proxy.hold("replies"),
     "hears late": lambda proxy: proxy.hold("requests"),
     "slow": lambda proxy: proxy.delay(0.1),
+    "byte by byte": lambda proxy: proxy.drip(0.3),
     "cut off": lambda proxy: proxy.drop(),
     "unheard": lambda proxy: proxy.drop("replies"),
     "closed": lambda proxy: proxy.cut(),

@@ -126,6 +126,20 @@ class TestCutOff(OwnRedis):
         proxy.restore()
         assert other.lock(name).acquire(timeout=SOON), "a lock that nobody owns"
 
+    @pytest.mark.parametrize("connected", [False, True], ids=["new-connection", "old-connection"])
+    def test_answers_byte_by_byte(self, proxy, client, other, name, connected):
+        """An answer of which a little comes now and then is none when the time is up."""
+        if connected:
+            client.lock(name).locked()
+        proxy.drip(0.1)  # 2 s for a grant
+        lock = client.lock(name)
+        for ask in (lock.acquire, lock.locked, client.held):
+            with unavailable("no answer in time"):
+                ask()
+        assert [row["ok"] for row in client.health()] == [False]
+        proxy.restore()
+        assert other.lock(name).acquire(timeout=SOON), "a lock that nobody owns"
+
     def test_lost_reply_on_a_new_connection(self, proxy, client, other, name):
         """When a connection breaks before the reply, the lock is had, or it is free: never in between."""
         lost = proxy.lose_next_reply(name.encode())

@@ -54,6 +54,7 @@ class Proxy:
         self._dropped: set[Way] = set()
         self._held: set[Way] = set()
         self._delay = 0.0
+        self._drip = 0.0
         self._to_lose: tuple[bytes, threading.Event] | None = None
         self._listener: socket.socket | None = None
         self._links: set[_Link] = set()
@@ -78,6 +79,11 @@ class Proxy:
         """Let everything come that much later, in each direction."""
         with self._changed:
             self._delay = seconds
+
+    def drip(self, seconds: float) -> None:
+        """Let replies come byte by byte, each that much later than the one before."""
+        with self._changed:
+            self._drip = seconds
 
     def refuse(self) -> None:
         """Refuse new connections (ECONNREFUSED); those that are open stay."""
@@ -111,7 +117,8 @@ class Proxy:
     def restore(self) -> None:
         """Back to normal: what was held is delivered, connections that lost bytes are closed, new ones are welcome."""
         with self._changed:
-            self._dropped, self._held, self._delay, self._to_lose = set(), set(), 0.0, None
+            self._dropped, self._held, self._to_lose = set(), set(), None
+            self._delay = self._drip = 0.0
             if self._listener is None:
                 self._listener = socket.create_server(("127.0.0.1", self.port), backlog=128)
                 threading.Thread(target=self._accept, args=[self._listener], daemon=True).start()
@@ -178,20 +185,25 @@ class Proxy:
         """Everything that comes from one side; its end is passed on as well, when it is not dropped."""
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                if self._may_pass(link, way, data):
-                    sink.sendall(data)
+                pieces = [data[place : place + 1] for place in range(len(data))] if self._drips(way) else [data]
+                for piece in pieces:
+                    if self._may_pass(link, way, piece):
+                        sink.sendall(piece)
         self._may_pass(link, way, b"")
         with self._changed:
             self._changed.wait_for(lambda: link.over or way not in link.lossy)
             link.hang_up()
             self._changed.notify_all()
 
+    def _drips(self, way: Way) -> bool:
+        return bool(self._drip) and way is Way.REPLIES
+
     def _may_pass(self, link: _Link, way: Way, data: bytes) -> bool:
         """Waits as long as it must; then whether these bytes (none: the end) go on."""
         with self._changed:
             self.bytes[way] += len(data)
-            if self._delay:
-                self._changed.wait_for(lambda: link.over, self._delay)
+            if pause := self._delay + (self._drip if self._drips(way) else 0):
+                self._changed.wait_for(lambda: link.over or not (self._delay or self._drip), pause)
             self._changed.wait_for(lambda: link.over or way not in self._held)
             if way in self._dropped:
                 link.lossy.add(way)
