@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 
+from django_redlock.management.pipes import unread
 from tests.benchmarks.crowd import crowd, tasks
 from tests.benchmarks.handover import handover, handover_busy
 from tests.benchmarks.history import history
@@ -72,4 +73,5 @@ def _line(name: str, row: Row) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with unread():
+        sys.exit(main())

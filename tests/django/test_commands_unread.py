@@ -1,0 +1,41 @@
+"""`redlock_list | head -1`: what reads a command's output goes away."""
+
+import contextlib
+import subprocess
+import sys
+
+import pytest
+
+from tests.django.test_commands_run import ROOT
+
+COMMANDS = [
+    ("redlock_list", "--watch", "0.1"),
+    ("redlock_list", "--format", "json"),
+    ("redlock_check",),
+    ("redlock_bench", "--format", "json"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_command_ends_quietly(redis_url, tmp_path, monkeypatch, command):
+    """As other programs do: without a word, and with what a shell says of SIGPIPE."""
+    monkeypatch.setenv("TESTPROJECT_REDIS", redis_url)
+    monkeypatch.setenv("TESTPROJECT_DATABASE", str(tmp_path / "db.sqlite3"))
+    assert ended([sys.executable, ROOT / "manage.py", *command, "--using", "default"]) == (141, "")
+
+
+def test_so_do_the_benchmarks():
+    """The same where there is no Django."""
+    assert ended([sys.executable, "-m", "tests.benchmarks", "pair"]) == (141, "")
+
+
+def ended(command):
+    """Exit code and stderr of one whose reader has gone before the first line came."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
+        process.stdout.close()
+        try:
+            return process.wait(60), process.stderr.read()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
