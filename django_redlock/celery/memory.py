@@ -115,7 +115,7 @@ def _refused(entry: Entry, now: int) -> list[Any]:
 def _submit(space: Space, now: int, keys: Words, args: Words) -> Any:
     task, sending, owner, life, limit, counted, own, replace, remember = args
     entries = space.entries(keys[0], now)
-    mine = entries.get(task)
+    mine = same = entries.get(task)
     if mine and own != b"1" and mine.sending != sending:
         mine = None
     rivals = [
@@ -123,16 +123,16 @@ def _submit(space: Space, now: int, keys: Words, args: Words) -> Any:
         for other, entry in entries.items()
         if entry is not mine and entry.counts(counted, now)
     ]
-    if mine and mine.state == b"running":
-        space.put(keys[0], task, mine._replace(following=sending, life=now + int(life)))
-        return now * 1000
     if not mine and len(rivals) >= int(limit):
         idle, other, rival = min(rivals) if replace == b"1" else rivals[0]
         if replace != b"1" or idle:
             return _refused(rival, now)
         space.put(keys[0], other, None)
         space.done[keys[0] + b":done:" + rival.sending] = b"replaced", max(rival.due, now + int(remember))
-    space.put(keys[0], task, Entry(b"queued", b"-", sending, now + int(life), b"-", 0, owner))
+    record = Entry(b"queued", b"-", sending, now + int(life), b"-", 0, owner)
+    if same and same.state == b"running":
+        record = same._replace(following=sending, life=now + int(life))
+    space.put(keys[0], task, record)
     return now * 1000
 
 

@@ -172,6 +172,21 @@ def test_what_runs_and_has_a_next_sending_counts_as_queued(store):
     assert player.play("submit", "b", "1") == "queued"
 
 
+@pytest.mark.parametrize(
+    ("mode", "limit"), [("until_and_while_executing", 1), ("until_executing", 1), ("until_executed", 2)]
+)
+def test_a_submit_with_the_id_of_a_body_that_runs_leaves_it_its_lease(store, mode, limit):
+    """Where a running one is in nobody's way: the new message is what comes next, and does not run beside the first."""
+    player = Player(store, mode, limit)
+    player.play("submit", "a", "1")
+    player.play("start", "a", "1")
+    assert player.play("submit", "a", "2") == "granted"
+    assert player.play("extend", "a", "1") == 1
+    assert player.play("start", "a", "2", run=1) == "running"
+    assert player.play("end", "a", "1") == 1
+    assert player.play("start", "a", "2", run=1) == "granted"
+
+
 @pytest.mark.parametrize("mode", ["until_executing", "until_expired"])
 def test_a_redelivered_message_does_not_run_beside_itself(store, mode):
     """Where others may run beside the body, the same message may not."""

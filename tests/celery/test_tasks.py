@@ -188,6 +188,17 @@ def test_an_id_of_ones_own(tasks, workers, seen, free):
     free(f"long:{seen.name}")
 
 
+def test_an_id_of_ones_own_while_its_body_runs(tasks, workers, seen, free):
+    """Where a call that comes meanwhile is sent: with the same id it runs after the body, and not beside it."""
+    queue, call = workers("prefork"), {"task_id": f"id-{seen.name}"}
+    tasks.and_while.apply_async((seen.name, 3), queue=queue, **call)
+    seen.wait("start")
+    assert not tasks.and_while.apply_async((seen.name,), queue=queue, **call).duplicate
+    seen.wait("end", 2)
+    free(f"and_while:{seen.name}")
+    assert seen.overlap() == []
+
+
 @pytest.fixture
 def nothing_left(monkeypatch):
     """Celery's worker for tests sets up logging and the current app for the whole process: other tests have theirs."""

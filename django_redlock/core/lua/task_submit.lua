@@ -10,7 +10,7 @@ local now = redis.call('TIME')
 local millis = now[1] * 1000 + math.floor(now[2] / 1000)
 local micros = now[1] * 1000000 + now[2]
 local ends = string.format('%.0f', millis + ARGV[4])
-local last, rivals, mine, rival = tonumber(ends), 0, nil, nil
+local last, rivals, mine, rival, body = tonumber(ends), 0, nil, nil, nil
 local pattern = '^(%l+) (%S+) (%S+) (%d+) (%S+) (%d+) (.*)$'
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
@@ -24,6 +24,7 @@ for i = 1, #all, 2 do
   else
     local entry = {all[i], state, token, sending, due, owner}
     last = math.max(last, tonumber(due), tonumber(life))
+    if all[i] == ARGV[1] and state == 'running' then body = entry end
     if all[i] == ARGV[1] and (ARGV[7] == '1' or sending == ARGV[2]) then
       mine = entry
     elseif string.find(ARGV[6], state, 1, true) or pending and string.find(ARGV[6], 'queued', 1, true) then
@@ -33,11 +34,6 @@ for i = 1, #all, 2 do
   end
 end
 
-if mine and mine[2] == 'running' then -- its body still runs: what it becomes when that ends
-  redis.call('HSET', KEYS[1], ARGV[1], table.concat({'running', mine[3], mine[4], mine[5], ARGV[2], ends, mine[6]}, ' '))
-  redis.call('PEXPIREAT', KEYS[1], last)
-  return micros
-end
 if not mine and rivals >= tonumber(ARGV[5]) then
   if ARGV[8] ~= '1' or rival[2] ~= 'queued' then
     return {0, rival[5] - millis, micros, '{"state":"' .. rival[2] .. '",' .. string.sub(rival[6], 2)}
@@ -45,6 +41,8 @@ if not mine and rivals >= tonumber(ARGV[5]) then
   redis.call('HDEL', KEYS[1], rival[1])
   redis.call('SET', KEYS[1] .. ':done:' .. rival[4], 'replaced', 'PX', math.max(rival[5] - millis, tonumber(ARGV[9])))
 end
-redis.call('HSET', KEYS[1], ARGV[1], table.concat({'queued', '-', ARGV[2], ends, '-', '0', ARGV[3]}, ' '))
+local record = {'queued', '-', ARGV[2], ends, '-', '0', ARGV[3]}
+if body then record = {'running', body[3], body[4], body[5], ARGV[2], ends, body[6]} end -- what it becomes when it ends
+redis.call('HSET', KEYS[1], ARGV[1], table.concat(record, ' '))
 redis.call('PEXPIREAT', KEYS[1], last)
 return micros
