@@ -11,11 +11,13 @@ from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .events import logger
 from .owner import Owner
 from .pulse import Moment
+
+T = TypeVar("T")
 
 MINUTES = 60
 NAMES = 200  # that are counted one by one, of one store in one minute
@@ -193,8 +195,15 @@ def _line(moment: Moment) -> str:
     return _encode([round(moment.at * 1e6), moment.kind, round(seconds, 3), moment.reason[:_TEXT], _who(moment.holder)])
 
 
-def tallied(moments: Sequence[Moment]) -> dict[tuple[Any, int], dict[str, Tally]]:
-    """Moments by backend and minute, and there by name. Of one backend, names beyond its number are `OTHERS`."""
+Minutes = dict[tuple[Any, int], T]  # of each backend
+
+
+def tallied(moments: Sequence[Moment], named: Minutes[set[str]]) -> Minutes[dict[str, Tally]]:
+    """Moments by backend and minute, and there by name. Of one backend, names beyond its number are `OTHERS`.
+
+    ``named``: those that are counted one by one so far, to which it adds. Once they are as many as the store will keep,
+    no text need be made, and sent, for each of many others.
+    """
     seen: dict[tuple[Any, int, str], Tally] = {}
     for moment in moments:
         which = moment.place, int(moment.at // 60), moment.name
@@ -202,12 +211,14 @@ def tallied(moments: Sequence[Moment]) -> dict[tuple[Any, int], dict[str, Tally]
         if tally is None:
             tally = seen[which] = Tally()
         tally.see(moment)
-    found: dict[tuple[Any, int], dict[str, Tally]] = {}
+    found: Minutes[dict[str, Tally]] = {}
     for (place, minute, name), tally in seen.items():
         if place is not None and place.history:
             tallies = found.setdefault((place, minute), {WHOLE: Tally()})
             tallies[WHOLE].add(tally)
-            if len(tallies) <= place.history:
+            names = named.setdefault((place, minute), set())
+            if name in names or len(names) < place.history:
+                names.add(name)
                 tallies[name] = tally
             else:
                 tallies.setdefault(OTHERS, Tally()).add(tally)
@@ -219,13 +230,15 @@ class Recorder:
 
     def __init__(self) -> None:
         self.dropped = 0
+        self._named: Minutes[set[str]] = {}
 
     def see(self, moments: Sequence[Moment]) -> Callable[[], None] | None:
         """Watch: see `Pulse.watch`."""
-        found = tallied(moments)
+        found = tallied(moments, self._named)
+        self._named = {which: self._named[which] for which in found}  # of minutes that may not be over yet
         return partial(self._write, found) if found else None
 
-    def _write(self, found: Mapping[tuple[Any, int], Mapping[str, Tally]]) -> None:
+    def _write(self, found: Minutes[dict[str, Tally]]) -> None:
         for (place, minute), tallies in found.items():
             texts = {name: tally.text() for name, tally in tallies.items()}
             try:

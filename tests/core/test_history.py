@@ -10,6 +10,7 @@ from django_redlock.core.history import (
     EVENTS,
     OTHERS,
     WHOLE,
+    Recorder,
     bucket_of,
     names_counted,
     quantile,
@@ -72,7 +73,7 @@ def test_what_is_counted():
         moment("lost", held=5, at=AT + 1, reason="the lease ran out"),
         moment("forced", at=AT + 2, holder='{"host":"b","pid":8,"thread":"t","label":"eve"}'),
     ]
-    [((place, minute), tallies)] = tallied(seen).items()
+    [((place, minute), tallies)] = tallied(seen, {}).items()
     assert (place, minute * 60) == (PLACE, AT)
     found = read_minute(AT, [tallies["stock"].text()])
     assert (found.acquired, found.refused, found.lost, found.forced) == (1, 1, 1, 1)
@@ -87,34 +88,44 @@ def test_what_is_counted():
 
 def test_only_the_last_events_are_kept():
     """However much happens."""
-    [tallies] = tallied([moment(at=AT + number / 100) for number in range(50)]).values()
+    [tallies] = tallied([moment(at=AT + number / 100) for number in range(50)], {}).values()
     events = read_minute(AT, [tallies["stock"].text()]).events
     assert [each.at for each in events] == [AT + number / 100 for number in range(50 - EVENTS, 50)]
 
 
 def test_only_so_many_names():
     """Of more names than the backend counts, the rest is counted together."""
-    [tallies] = tallied([moment(name=f"stock:{number}") for number in range(10)]).values()
+    [tallies] = tallied([moment(name=f"stock:{number}") for number in range(10)], {}).values()
     assert list(tallies) == [WHOLE, "stock:0", "stock:1", "stock:2", OTHERS]
     assert read_minute(AT, [tallies[OTHERS].text()]).acquired == 7
     assert read_minute(AT, [tallies[WHOLE].text()]).acquired == 10
 
 
+def test_only_so_many_names_in_a_minute():
+    """Names that came first are counted one by one to its end, whatever comes meanwhile, and in the next it is anew."""
+    recorder, written = Recorder(), []
+    place = Place(2)
+    place.add_history = lambda _, texts: written.append(list(texts))
+    for at, names in ((AT, "ab"), (AT + 1, "cb"), (AT + 2, "dca"), (AT + 60, "dc")):
+        recorder.see([moment(name=name, at=at)._replace(place=place) for name in names])()
+    assert written == [[WHOLE, "a", "b"], [WHOLE, OTHERS, "b"], [WHOLE, OTHERS, "a"], [WHOLE, "d", "c"]]
+
+
 def test_texts_are_bounded():
     """What an event says is cut: owners may be long."""
-    [tallies] = tallied([moment("refused", reason="x" * 9000, holder="y" * 9000)] * 9).values()
+    [tallies] = tallied([moment("refused", reason="x" * 9000, holder="y" * 9000)] * 9, {}).values()
     assert len(tallies["stock"].text()) < 400 * EVENTS + 100
 
 
 def test_others_are_not_counted():
     """Faults, duplicates, and what happens to backends without a history, are not for it."""
     silent = Place(0)
-    assert tallied([Moment(AT, "fault", "localhost:1"), moment()._replace(place=silent)]) == {}
+    assert tallied([Moment(AT, "fault", "localhost:1"), moment()._replace(place=silent)], {}) == {}
 
 
 def test_minutes_are_told_apart():
     """What happens at twelve belongs to the minute that begins then."""
-    found = tallied([moment(at=AT - 0.001), moment(at=AT)])
+    found = tallied([moment(at=AT - 0.001), moment(at=AT)], {})
     assert [minute * 60 for _, minute in found] == [AT - 60, AT]
 
 
