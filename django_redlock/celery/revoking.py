@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache, wraps
 from typing import Any
-from weakref import WeakSet
 
 from celery.worker import state as worker
 from celery.worker.control import Panel
@@ -44,13 +43,15 @@ def _stamped(request: Any) -> bool:
 
 
 def _fetched(state: Any) -> Iterator[Any]:
-    """What the worker has in hand: what runs, is about to, or waits for its ETA.
+    """What the worker has in hand: what runs, is about to, or waits for its ETA or its rate limit.
 
     The worker's table has one request for each id, and forgets the id when one of them ends: a retry that was received
     before the run that sent it was over is not found there.
     """
     requests = list(worker.requests.values())
     yield from requests
+    for bucket in filter(None, state.consumer.task_buckets.values()):
+        yield from (request for request, _ in _copied(bucket.contents))
     if hasattr(worker, "scheduled_requests"):
         yield from set(_copied(worker.scheduled_requests)).difference(requests)
         return
@@ -59,8 +60,8 @@ def _fetched(state: Any) -> Iterator[Any]:
             yield from waiting.entry.args[:1]
 
 
-def _copied(requests: WeakSet[Any]) -> list[Any]:
-    """Of a set that a timer's thread may change meanwhile."""
+def _copied(requests: Iterable[Any]) -> list[Any]:
+    """Of what a timer's thread may change meanwhile."""
     while True:
         with suppress(RuntimeError):
             return list(requests)

@@ -141,6 +141,19 @@ def test_revoked_before_the_eta_of_a_retry_that_came_early(tasks, start_worker, 
         free(f"retries_on:{seen.name}")
 
 
+def test_revoked_while_its_rate_limit_holds_it_back(tasks, start_worker, seen, free, held):
+    """What a worker keeps until its rate limit lets it through is free when it is revoked, not an hour later."""
+    queue, other = f"q-{seen.name}", f"{seen.name}-other"
+    with start_worker("prefork", queue) as worker:
+        assert tasks.rated.apply_async((other,), queue=queue).get(timeout=10) == other
+        result, last = (tasks.rated.apply_async((name,), queue=queue) for name in (seen.name, other))
+        poll(lambda: f"{last.id}] received" in worker.log(100_000), timeout=10, what="both")
+        result.revoke()
+        free(f"rated:{seen.name}")
+        assert held(f"rated:{other}")
+    assert seen.count("start") == 0
+
+
 def test_terminated_while_it_runs(tasks, workers, seen, free):
     """Revoke with terminate: free when the child is dead."""
     result = tasks.long.apply_async((seen.name, 30), queue=workers("prefork"))
