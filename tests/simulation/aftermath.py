@@ -37,7 +37,7 @@ def at_rest(scenario: Scenario, names: list[str]) -> None:
     if any(client.alive and client.lease for client in scenario.clients):
         scenario.fail("a client does not come to an end")
     for server, name in product(primary or scenario.servers, names):
-        if server.model.live(keys_for(b"sim", name.encode()).lock.decode()):
+        if server.model.texts(keys_for(b"sim", name.encode()).lock):
             scenario.fail(f"{name} is not free on {server.name}")
     if primary:  # a quarantine begins when replicas have a copy, and is longer by what they may be behind
         _pass(scenario, SYNC + LAG + 1)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .servers import Server
@@ -28,14 +28,14 @@ class Network:
         self.again = again
         self.cuts = 0
         self.gone: set[str] = set()  # whose connections are closed
-        self.apart: Counter[tuple[str, str]] = Counter()  # who can't reach which server, though both run
+        self.apart: list[tuple[str, str]] = []  # who can't reach which server, though both run
 
     def part(self, who: str, server: str, seconds: float) -> None:
         """Lose all that passes between these two for a while; neither is told."""
         self.world.trouble(seconds)
-        self.apart[who, server] += 1
+        self.apart.append((who, server))
         self.world.say(who, f"can't reach {server} for {seconds:.2f} s")
-        self.world.after(seconds, lambda: self.apart.subtract([(who, server)]))
+        self.world.after(seconds, self.apart.remove, (who, server))
 
     def delay(self) -> float:
         """How long a message takes."""
@@ -62,40 +62,48 @@ class Connection:
         """Have the server do ``work(reply)``; then ``answer(reply)``, or ``broken()`` when the connection is cut."""
         network, world = self._network, self._network.world
         self._there = max(self._there + 1e-6, world.now + network.delay())
-
-        def reply(value: Any) -> None:
-            self._back = max(self._back + 1e-6, world.now + network.delay())
-            if world.chance(network.cut):
-                self._cut()
-            if not self._lost():
-                world.at(self._back, lambda: answer(value) if self.open else broken())
-
-        def arrive(to: Then = reply) -> None:
-            if not self.server.up or self._born != self.server.life:
-                self.open = False
-                world.after(network.delay(), broken)
-            elif self.open:
-                self.server.handle(lambda: work(to))
-
         if world.chance(network.cut):
             self._cut()
         if self._lost():
             return
-        if self.open and world.chance(network.twice):
-            # The client hears of either; whatever it hears after that is no answer to this.
-            one, other = world.random.sample((reply, _unheard), 2)
-            late = world.random.uniform(*SLOW) if network.again and world.chance(0.5) else 1e-6
-            world.trouble(self._there + late - world.now)
-            world.at(self._there, lambda: arrive(one))
-            world.at(self._there + late, lambda: arrive(other))
-        elif self.open:
-            world.at(self._there, arrive)
-        else:
+        if not self.open:
             world.after(network.delay(), broken)
+            return
+        reply = partial(self._reply, answer, broken)
+        if not world.chance(network.twice):
+            world.at(self._there, self._arrive, work, reply, broken)
+            return
+        # The client hears of either; whatever it hears after that is no answer to this.
+        one, other = world.random.sample((reply, _unheard), 2)
+        late = world.random.uniform(*SLOW) if network.again and world.chance(0.5) else 1e-6
+        world.trouble(self._there + late - world.now)
+        world.at(self._there, self._arrive, work, one, broken)
+        world.at(self._there + late, self._arrive, work, other, broken)
+
+    def _arrive(self, work: Callable[[Then], None], reply: Then, broken: Callable[[], None]) -> None:
+        if not self.server.up or self._born != self.server.life:
+            self.open = False
+            self._network.world.after(self._network.delay(), broken)
+        elif self.open:
+            self.server.handle(work, reply)
+
+    def _reply(self, answer: Then, broken: Callable[[], None], value: Any) -> None:
+        network, world = self._network, self._network.world
+        self._back = max(self._back + 1e-6, world.now + network.delay())
+        if world.chance(network.cut):
+            self._cut()
+        if not self._lost():
+            world.at(self._back, self._hear, answer, broken, value)
+
+    def _hear(self, answer: Then, broken: Callable[[], None], value: Any) -> None:
+        if self.open:
+            answer(value)
+        else:
+            broken()
 
     def _lost(self) -> bool:
         """Whether the two can't reach each other: nothing comes of what is sent now, or on this connection later."""
-        lost = self._network.apart[self.who, self.server.name] > 0
+        lost = (self.who, self.server.name) in self._network.apart
         self.open = self.open and not lost
         return lost
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from django_redlock.core.requests import Run
 
-from .redis_model import RedisError
+from .redis_model import Model, RedisError
 from .servers import Server
 from .world import World
 
@@ -29,19 +28,17 @@ class Member(Server):
         self._seen: dict[Member, tuple[int, float]] = {}  # replica -> what it acknowledged, and when
         self._waiting: list[tuple[int, int, Callable[[int], None]]] = []
         self._applied = 0.0
-        self.model.wrote = self._wrote
 
-    def _new_model(self) -> Any:
+    def _new_model(self) -> Model:
         model = super()._new_model()
-        model.wrote = self._wrote
-        return model
+        return Model(model.clock, model.info, model.pushed, self._wrote)
 
-    def _info(self, section: str) -> str:
+    def _info(self, section: bytes) -> bytes:
         lines = [super()._info(section)]
         for index, (replica, (_, when)) in enumerate(self._seen.items()):
             lag = int(self.world.now - when)
-            lines.append(f"slave{index}:ip={replica.name},state=online,offset=0,lag={lag}")
-        return "\r\n".join(lines)
+            lines.append(f"slave{index}:ip={replica.name},state=online,offset=0,lag={lag}".encode())
+        return b"\r\n".join(lines)
 
     def run(self, run: Run) -> Any:
         """The reply of a script; a replica takes no writes."""
@@ -62,7 +59,7 @@ class Member(Server):
             if not self._linked(master, term):
                 self.world.after(0.5, copied)
             else:
-                self.model.data, self.model.ends = copy.deepcopy((master.model.data, master.model.ends))
+                self.model.load(master.model.copy())
                 master._seen.setdefault(self, (-1, -LATE))  # what is written from now on comes behind the copy
                 self._acknowledge(master, term, master.offset)
                 self._ping(master, term, life)
@@ -93,24 +90,19 @@ class Member(Server):
                 self._acknowledge(master, term, master._seen.get(self, (0, 0.0))[0])
             self.world.after(PING, lambda: self._ping(master, term, life))
 
-    def _wrote(self, key: str) -> None:
-        if self.master is not None or not hasattr(self, "offset"):
+    def _wrote(self, key: bytes, value: Any, end: int | None) -> None:
+        if self.master is not None:
             return
         self.offset += 1
         offset, term = self.offset, self.term
-        value, ends = copy.deepcopy(self.model.data.get(key)), self.model.ends.get(key)
         for replica in tuple(self._seen):
-            replica._receive(self, term, offset, key, value, ends)
+            replica._receive(self, term, offset, key, value, end)
 
-    def _receive(self, master: Member, term: int, offset: int, key: str, value: Any, ends: int | None) -> None:
+    def _receive(self, master: Member, term: int, offset: int, key: bytes, value: Any, end: int | None) -> None:
         def arrive() -> None:
             if not self._linked(master, term):
                 return
-            self.model.drop(key)
-            if value is not None:
-                self.model.data[key] = value
-                if ends is not None:
-                    self.model.ends[key] = ends
+            self.model.put(key, value, end)
             self._acknowledge(master, term, offset)
 
         self._applied = max(self._applied + 1e-6, self.world.now + self.world.random.uniform(*LINK))

@@ -217,8 +217,7 @@ class Scenario:
             if self._overs[claim.family] > number or any(each.claim.family == claim.family for each in leases):
                 return
             for server, place in product(self.servers, claim.places):
-                kept = server.model.live(place.lock.decode()) or ""
-                if any(text.startswith(claim.family.decode()) for text in ([kept] if isinstance(kept, str) else kept)):
+                if any(text.startswith(claim.family) for text in server.model.texts(place.lock)):
                     self.fail(f"{claim.name} was left over on {server.name}")
 
         if self.setting.calm:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -16,8 +15,8 @@ from .world import Clock, World
 
 
 @lru_cache(maxsize=64)
-def _replid(*what: object) -> str:
-    return hashlib.sha1(repr(what).encode(), usedforsecurity=False).hexdigest()
+def _replid(*what: object) -> bytes:
+    return hashlib.sha1(repr(what).encode(), usedforsecurity=False).hexdigest().encode()
 
 
 class Server:
@@ -31,44 +30,44 @@ class Server:
         self.life = 0
         self.term = 0
         self._paused_until = 0.0
-        self._saved: tuple[dict[str, Any], dict[str, int]] = ({}, {})
-        self._blocked: dict[str, list[Callable[[], None]]] = {}
+        self._blocked: dict[bytes, list[Callable[[], None]]] = {}
         self.model = self._new_model()
+        self._saved = self.model.copy()
 
     def _new_model(self) -> Model:
-        model = Model(lambda: int(self.clock() * 1e6), self._info)
-        model.pushed = self._wake
-        return model
+        return Model(self.clock.micros, self._info, self._wake)
 
     @property
-    def replid(self) -> str:
+    def replid(self) -> bytes:
         """A new one with each start, and each promotion."""
         return _replid(self.world.seed, self.name, self.life, self.term)
 
-    def _info(self, section: str) -> str:
-        return f"# {section}\r\nmaster_replid:{self.replid}\r\n"
+    def _info(self, section: bytes) -> bytes:
+        return b"# %b\r\nmaster_replid:%b\r\n" % (section, self.replid)
 
-    def handle(self, work: Callable[[], None]) -> None:
+    def handle(self, work: Callable[..., None], *args: Any) -> None:
         """Do ``work`` now, or when the server wakes: what lies in a stopped server's socket is not lost."""
-        life = self.life
         if self.world.now < self._paused_until:
-            self.world.at(self._paused_until, lambda: self.handle(work) if self.up and self.life == life else None)
+            self.world.at(self._paused_until, self._wakes, self.life, work, *args)
         elif self.up:
-            work()
+            work(*args)
+
+    def _wakes(self, life: int, work: Callable[..., None], *args: Any) -> None:
+        if self.up and self.life == life:
+            self.handle(work, *args)
 
     def run(self, run: Run) -> Any:
         """The reply of a script."""
         return self.model.run(run.script, run.keys, run.args)
 
     def block(
-        self, keys: Sequence[bytes], seconds: float, there: Callable[[], bool], then: Callable[[str | None], None]
+        self, keys: Sequence[bytes], seconds: float, there: Callable[[], bool], then: Callable[[bytes | None], None]
     ) -> None:
         """BLPOP: ``then`` gets the element or ``None``; at once after it the connection's next command can run.
 
         It is forgotten, and that command with it, once the client is not ``there`` any more.
         """
-        lists = [key.decode("latin-1") for key in keys]
-        for each in lists:
+        for each in keys:
             value = self.model.pop(each)
             if value is not None:
                 then(value)
@@ -76,31 +75,31 @@ class Server:
         done = False
         life = self.life
 
-        def finish(value: str | None) -> None:
+        def finish(value: bytes | None) -> None:
             nonlocal done
             if not done and there():
                 done = True
                 then(value)
 
-        def woken(key: str) -> None:
+        def woken(key: bytes) -> None:
             if not done and there():
                 finish(self.model.pop(key))
 
-        for each in lists:
+        for each in keys:
             self._blocked.setdefault(each, []).append(partial(woken, each))
 
         def expire() -> None:
             if self.life == life and self.up:
-                self.handle(lambda: finish(None))
+                self.handle(finish, None)
 
         self.world.after(seconds, expire)
 
-    def _wake(self, key: str) -> None:
+    def _wake(self, key: bytes) -> None:
         # Redis serves blocked clients after the script that pushed, in the order of their arrival.
-        self.world.after(0.0, lambda: self._serve(key))
+        self.world.after(0.0, self._serve, key)
 
-    def _serve(self, key: str) -> None:
-        while self._blocked.get(key) and self.model.live(key):
+    def _serve(self, key: bytes) -> None:
+        while self._blocked.get(key) and self.model.texts(key):
             self._blocked[key].pop(0)()
 
     # ── faults ───────────────────────────────────────────────────────────────────────────────
@@ -113,13 +112,13 @@ class Server:
 
     def save(self) -> None:
         """What an old RDB would hold."""
-        self._saved = copy.deepcopy((self.model.data, self.model.ends))
+        self._saved = self.model.copy()
 
     def crash(self, downtime: float, memory: str) -> None:
         """kill -9, and a restart with ``memory``: all (AOF), old (RDB) or none."""
         if not self.up:
             return
-        kept = {"all": (self.model.data, self.model.ends), "old": self._saved, "none": ({}, {})}[memory]
+        before, saved = self.model, self._saved
         self.up = False
         self._blocked = {}
         self.world.trouble(downtime)
@@ -132,7 +131,8 @@ class Server:
             self.life += 1
             self._paused_until = 0.0
             self.model = self._new_model()
-            self.model.data, self.model.ends = copy.deepcopy(kept)
+            if memory != "none":
+                self.model.load(saved if memory == "old" else before.copy())
             self.world.say(self.name, "is back")
             self.restarted()
 
@@ -144,8 +144,7 @@ class Server:
     def flush(self) -> None:
         """FLUSHALL."""
         self.world.forget()
-        self.model.data.clear()
-        self.model.ends.clear()
+        self.model.flush()
         self.world.say(self.name, "flushed")
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any
 
 
@@ -19,17 +19,20 @@ class World:
         self.forgot = -1.0  # when a server has last forgotten something
         self.log: list[str] = []
         self.flows: list[Any] = []  # all that were begun: none may be closed by chance, when somebody forgets it
-        self._events: list[tuple[float, int, Callable[[], Any]]] = []
+        self.running: object = None  # whose flow it is that runs now
+        self._events: list[tuple[float, int, Callable[..., Any], tuple[Any, ...]]] = []
+        self._draw = self.random.random
         self._count = 0
 
-    def at(self, when: float, event: Callable[[], Any]) -> None:
+    def at(self, when: float, event: Callable[..., Any], *args: Any) -> None:
         """Have ``event`` happen at ``when``."""
         self._count += 1
-        heapq.heappush(self._events, (max(when, self.now), self._count, event))
+        soonest = when if when > self.now else self.now  # noqa: FURB136  (max() takes longer)
+        heappush(self._events, (soonest, self._count, event, args))
 
-    def after(self, delay: float, event: Callable[[], Any]) -> None:
+    def after(self, delay: float, event: Callable[..., Any], *args: Any) -> None:
         """Have ``event`` happen in ``delay`` seconds."""
-        self.at(self.now + delay, event)
+        self.at(self.now + delay, event, *args)
 
     def trouble(self, seconds: float) -> None:
         """Something is wrong from now on, for so long."""
@@ -41,15 +44,16 @@ class World:
 
     def chance(self, probability: float) -> bool:
         """Whether something of this probability happens."""
-        return self.random.random() < probability
+        return self._draw() < probability
 
     def run(self, until: float = float("inf"), most: int = 200_000) -> None:
         """Let things happen until ``until``, or until nothing is left to happen."""
+        events = self._events
         for _ in range(most):
-            if not self._events or self._events[0][0] > until:
+            if not events or events[0][0] > until:
                 break
-            self.now, _, event = heapq.heappop(self._events)
-            event()
+            self.now, _, event, args = heappop(events)
+            event(*args)
         else:
             raise AssertionError(f"seed {self.seed}: no end after {most} events")
         if until != float("inf"):
@@ -70,6 +74,10 @@ class Clock:
 
     def __call__(self) -> float:
         return self._offset + self._world.now * self._rate
+
+    def micros(self) -> int:
+        """What a server with this clock gives as its time, in µs."""
+        return int((self._offset + self._world.now * self._rate) * 1e6)
 
     def true(self, reading: float) -> float:
         """The true time at which this clock shows ``reading``."""
