@@ -10,6 +10,7 @@ from django_redlock.core.requests import Await, Batch, Confirmed, Fault, Flow, R
 from django_redlock.core.tickets import Turn
 from django_redlock.errors import LockError
 
+from .exchange import Exchange, never
 from .network import Connection, Network, Then
 from .replication import Member
 from .servers import Server, Slots
@@ -17,8 +18,6 @@ from .servers import Server, Slots
 
 class Performer:
     """A client's side of the network. ``later(event)`` lets the client handle something, when it is not paused."""
-
-    running: Performer  # whose flow it is that runs now
 
     def __init__(
         self, network: Network, servers: Sequence[Server], who: str, timeout: float, later: Callable[[Then, Any], None]
@@ -31,20 +30,21 @@ class Performer:
         self._later = later
         self._owing: dict[tuple[bytes, int], Connection] = {}
         self._passing = not isinstance(servers, list)  # a cluster, a primary with replicas: another may take over
-        self._unanswered: dict[int, Callable[[], None]] = {}  # what gives up waiting
+        self._unanswered: dict[Exchange, None] = {}  # in the order in which they were begun
 
     def drive(self, flow: Flow[Any], then: Callable[[Any, BaseException | None], None]) -> Callable[[], None]:
         """Carry ``flow``; ``then(result, error)``. The function that is returned interrupts it, as Ctrl-C does."""
         over = interrupted = False
         self._world.flows.append(flow)
+        send = flow.send
 
         def step(reply: Any) -> None:
             if not over and not interrupted:
-                advance(flow.send, reply)
+                advance(send, reply)
 
         def advance(go_on: Callable[[Any], Any], value: Any) -> None:
             nonlocal over
-            Performer.running = self
+            self._world.running = self
             try:
                 request = go_on(value)
             except StopIteration as done:
@@ -54,16 +54,17 @@ class Performer:
                 over = True
                 then(None, error)
             else:
-                self.perform(request, lambda reply: self._later(step, reply))
+                self.perform(request, resume)
 
         def interrupt() -> None:
             nonlocal interrupted
             if not over:
                 interrupted = True
-                for give_up in tuple(self._unanswered.values()):
-                    give_up()
+                for exchange in tuple(self._unanswered):
+                    exchange.give_up()
                 advance(flow.throw, KeyboardInterrupt())
 
+        resume = partial(self._later, step)
         step(None)
         return interrupt
 
@@ -76,20 +77,7 @@ class Performer:
 
     def perform(self, request: Any, then: Then) -> None:
         """Carry out one request."""
-        kinds = {
-            Run: self._run,
-            Sleep: self._sleep,
-            Together: self._together,
-            Await: self._await,
-            Signal: self._signal,
-            Confirmed: self._confirmed,
-            Turn: self._turn,
-        }
-        kind = type(request)
-        if kind is Batch:
-            self._batch(request, then)
-        else:
-            kinds[kind](request, then)
+        _KINDS[type(request)](self, request, then)
 
     def _place(self, key: bytes, node: int) -> int:
         return self._servers.place(key) if isinstance(self._servers, Slots) else node
@@ -115,10 +103,10 @@ class Performer:
 
     def _run(self, run: Run, then: Then) -> None:
         node = self._place(run.keys[0], run.node)
-        self._one(node, (run,), b"", lambda reply: then(reply if isinstance(reply, Fault) else reply[0]))
+        self._one(node, (run,), b"", partial(_only, then))
 
     def _sleep(self, request: Sleep, then: Then) -> None:
-        self._world.after(request.seconds, lambda: then(None))
+        self._world.after(request.seconds, then, None)
 
     def _turn(self, request: Turn, then: Then) -> None:
         ticket: Any = request.ticket
@@ -128,7 +116,7 @@ class Performer:
             nonlocal ended
             if not ended:
                 ended = True
-                self._world.after(0.0, lambda: then(None))
+                self._world.after(0.0, then, None)
 
         ticket.wake = end
         self._world.after(max(0.0, request.seconds), end)
@@ -151,7 +139,7 @@ class Performer:
         ended = False
 
         def work(reply: Then) -> None:
-            def unblocked(_: str | None) -> None:
+            def unblocked(_: bytes | None) -> None:
                 nonlocal ended
                 if not ended:
                     ended = True
@@ -187,7 +175,7 @@ class Performer:
             then(reply)
 
         last = runs[0].undo
-        undo = None if last is None else lambda reply: reply(server.run(last))
+        undo = None if last is None else partial(_carry_out, server, (last,))
         connection = Connection(self._network, server, self._who)
         self._ask(connection, work, self._timeout + seconds, undo, answered)
 
@@ -213,7 +201,7 @@ class Performer:
 
         for place, ask in enumerate(asks):
             runs = ask.runs if isinstance(ask, Batch) else (ask,)
-            self._one(ask.node, runs, family, lambda reply, place=place: got(place, reply), certain)
+            self._one(ask.node, runs, family, partial(got, place), certain)
         if not over and decided(replies):
             over = True
             then(list(replies))
@@ -224,7 +212,7 @@ class Performer:
         runs: Sequence[Run],
         family: bytes,
         then: Then,
-        certain: Callable[[], bool] = lambda: False,
+        certain: Callable[[], bool] = never,
         repeated: Fault | None = None,
     ) -> None:
         """Ask one node, on the connection that still owes this family an answer if there is one."""
@@ -234,64 +222,62 @@ class Performer:
             connection = Connection(self._network, server, self._who)
         if family:
             self._owing[family, node] = connection
-
-        def answered(reply: Any) -> None:
-            if isinstance(reply, Fault) and reply.stale and not repeated:
-                self._one(node, runs, family, then, certain, reply)
-                return
-            if repeated and not isinstance(reply, Fault):
-                reply = [repeated if each in (0, -1) else each for each in reply]
-            then(reply)
-
-        def work(reply: Then) -> None:
-            reply([_read(server.run(run)) for run in runs])
-
         last = runs[0].undo
-        undo = None if last is None else lambda reply: reply(server.run(last))
-        self._ask(connection, work, self._timeout, undo, answered, certain)
+        undo = None if last is None else partial(_carry_out, server, (last,))
+        answered = partial(self._answered, node, runs, family, then, certain, repeated)
+        self._ask(connection, partial(_carry_out, server, runs), self._timeout, undo, answered, certain)
+
+    def _answered(
+        self,
+        node: int,
+        runs: Sequence[Run],
+        family: bytes,
+        then: Then,
+        certain: Callable[[], bool],
+        repeated: Fault | None,
+        reply: Any,
+    ) -> None:
+        if type(reply) is not Fault:
+            then([repeated if each in (0, -1) else each for each in reply] if repeated else reply)
+        elif reply.stale and not repeated:
+            self._one(node, runs, family, then, certain, reply)
+        else:
+            then(reply)
 
     def _ask(
         self,
         connection: Connection,
-        work: Any,
+        work: Callable[[Then], None],
         limit: float,
         undo: Callable[[Then], None] | None,
         then: Then,
-        certain: Callable[[], bool] = lambda: False,
+        certain: Callable[[], bool] = never,
     ) -> None:
-        over = False
-        server = connection.server
-
-        def end(reply: Any) -> None:
-            nonlocal over
-            self._unanswered.pop(id(give_up), None)
-            if not over:
-                over = True
-                then(reply)
-
-        def give_up() -> None:
-            if not over and not certain():  # else it may be counted on, and what frees it will go the same way
-                if undo is not None:
-                    connection.send(undo, _ignored, _nothing)
-                end(Fault(TimeoutError("no answer in time"), where=server.name, passing=self._passing))
-
-        self._unanswered[id(give_up)] = give_up
-        connection.send(work, end, lambda: end(self._broken(server)))
-        self._world.after(limit, lambda: self._later(lambda _: give_up(), None))
-
-    def _broken(self, server: Server) -> Fault:
-        # Whether a connection that is found broken was a fresh one is chance here.
-        closed = ConnectionError("closed")
-        return Fault(closed, stale=self._world.chance(0.5), where=server.name, passing=self._passing)
+        exchange = Exchange(self, connection, undo, then, certain)
+        self._unanswered[exchange] = None
+        connection.send(work, exchange.end, exchange.broken)
+        self._world.after(limit, self._later, exchange.give_up, None)
 
 
 def _read(reply: Any) -> Any:
     return Fault(reply) if isinstance(reply, Exception) else reply
 
 
-def _ignored(reply: Any) -> None:
-    del reply
+def _carry_out(server: Server, runs: Sequence[Run], reply: Then) -> None:
+    reply([_read(server.run(run)) for run in runs])
 
 
-def _nothing() -> None:
-    pass
+def _only(then: Then, reply: Any) -> None:
+    then(reply if type(reply) is Fault else reply[0])
+
+
+_KINDS: dict[type, Callable[[Performer, Any, Then], None]] = {
+    Run: Performer._run,
+    Batch: Performer._batch,
+    Sleep: Performer._sleep,
+    Together: Performer._together,
+    Await: Performer._await,
+    Signal: Performer._signal,
+    Confirmed: Performer._confirmed,
+    Turn: Performer._turn,
+}
