@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.flows.single import ask
 from ..core.history import EVENTS, MINUTES, Minute, read_minute
-from ..core.replies import trouble
+from ..core.replies import trouble, understood
 from ..core.requests import Batch, Fault, Flow, Run
 from ..core.scripts import script
 
@@ -54,9 +54,10 @@ def read(prefix: str, name: str, minutes: Sequence[int], nodes: int) -> Flow[lis
             found.append(replies)
     if not found and fault is not None:
         raise trouble(name, fault)
-    return [_minute(minute, [each for each in seen if each]) for minute, *seen in zip(minutes, *found, strict=True)]
+    told = {minute: [each for each in seen if each] for minute, *seen in zip(minutes, *found, strict=True)}
+    return [understood(name, _minute, seen, minute) for minute, seen in told.items()]
 
 
-def _minute(minute: int, seen: Sequence[Sequence[Any]]) -> Minute:
+def _minute(seen: Sequence[Sequence[Any]], minute: int) -> Minute:
     texts = [text.decode(errors="replace") for text, _ in seen]
     return read_minute(minute * 60.0, texts, not any(crowded for _, crowded in seen))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from ..core.replies import nonsense
 from ..core.requests import Command, Fault, Flow
 from ..core.scripts import all_scripts
 from .redis_io import Routes
@@ -57,9 +58,13 @@ def _server(node: int, route: Route) -> Flow[dict[str, Any]]:
     asked, start = time.time(), time.perf_counter()
     clock = yield Command((b"TIME",), node, None, route)
     round_trip = time.perf_counter() - start
-    if type(clock) is Fault or type(reply) is Fault:
-        return _unreachable(route.where, reply if type(reply) is Fault else clock)
-    ahead = int(clock[0]) + int(clock[1]) / 1e6 - asked - round_trip / 2
+    for answer, kind in (reply, bytes), (clock, list):
+        if type(answer) is not kind:
+            return _unreachable(route.where, answer if type(answer) is Fault else nonsense(answer))
+    try:
+        ahead = int(clock[0]) + int(clock[1]) / 1e6 - asked - round_trip / 2
+    except (ValueError, TypeError, LookupError) as error:
+        return _unreachable(route.where, nonsense(clock, error))
     info = dict(line.split(":", 1) for line in reply.decode(errors="replace").splitlines() if ":" in line)
     shas = [each.sha for each in all_scripts()]
     loaded = yield Command((b"SCRIPT", b"EXISTS", *shas), node, None, route)

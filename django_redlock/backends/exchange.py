@@ -19,6 +19,7 @@ from redis.exceptions import (
 )
 
 from ..core.pulse import Moment, pulse
+from ..core.replies import Nonsense
 from ..core.requests import Fault, Run
 from .limits import Limit
 from .nodes import Node
@@ -75,6 +76,13 @@ def fault(node: Node, error: Exception, connected: bool = False, where: str = ""
     passing = node.fails_over and (not isinstance(error, ResponseError) or isinstance(error, ELSEWHERE))
     stale, moving = closed or isinstance(error, ReadOnlyError), isinstance(error, TryAgainError)
     return Fault(error, stale, where or node.label, passing, moving=moving)
+
+
+def judged(node: Node, run: Run, reply: Any, where: str = "") -> Any:
+    """A script's answer; a `Fault` for what none of ours says. Nothing is an answer too, but not to an acquire."""
+    if type(reply) in (int, list) or (reply is None and run.undo is None):
+        return reply
+    return fault(node, Nonsense(reply), where=where)
 
 
 def _kind_of(error: Exception, late: bool) -> str:
@@ -161,7 +169,7 @@ async def aexchange(request: Exchange, settled: asyncio.Event | None = None) -> 
                     return replies
         whole = True
         return replies[:count]
-    except (RedisError, OSError) as error:
+    except (RedisError, OSError, ValueError) as error:  # the last: a number that is none
         return fault(node, error, connection is not None, route.where if route else "")
     except asyncio.CancelledError:
         cancelled = True

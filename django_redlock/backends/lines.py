@@ -10,7 +10,7 @@ from typing import Any
 from redis.exceptions import NoScriptError, ResponseError
 
 from ..core.requests import Fault, Run
-from .exchange import fault
+from .exchange import fault, judged
 from .nodes import Node
 from .patience import reply
 from .peeking import numbers
@@ -95,7 +95,7 @@ class Line:
             self._spell_out(unknown[0])
             self._read(until)
         self.begun = False
-        return [self._judged(answer) for answer in self.answers]
+        return list(map(self._judged, self.runs, self.answers))
 
     def _read(self, until: float) -> None:
         while self.skip:
@@ -112,8 +112,10 @@ class Line:
         self.due, self.spelled = len(runs), True
         self.connection.send_packed_command((b"".join(map(spelled_out, runs)),), check_health=False)
 
-    def _judged(self, reply: Any) -> Any:
-        return fault(self.node, reply, where=self.route.where) if isinstance(reply, Exception) else reply
+    def _judged(self, run: Run, reply: Any) -> Any:
+        if isinstance(reply, Exception):
+            return fault(self.node, reply, where=self.route.where)
+        return judged(self.node, run, reply, self.route.where)
 
     def _next(self, until: float) -> Any:
         try:

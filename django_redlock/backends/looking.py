@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from ..core.held import Held, read_held
 from ..core.keys import check_name, keys_for, name_of, renewed_of, scan_pattern
-from ..core.replies import trouble
+from ..core.replies import trouble, understood
 from ..core.requests import Batch, Command, Fault, Flow, Run
 from ..core.scripts import Script, all_scripts, script
 from .base import Listing
@@ -54,10 +55,15 @@ def find(
             reply = yield Command(words, node, None, route)
             if type(reply) is Fault:
                 raise trouble(pattern, reply)
-            cursor, found = reply
+            cursor, found = understood(pattern, _step, reply)
             keys.update(dict.fromkeys(found))
             scanned += SCAN_COUNT
     return list(keys), scanned, limit is None or len(keys) <= limit
+
+
+def _step(reply: Any) -> tuple[bytes, list[bytes]]:
+    cursor, found = reply
+    return b"%d" % int(cursor), list(found)
 
 
 def _describe(page: list[tuple[bytes, str]], node: int) -> Flow[list[Held]]:
@@ -68,7 +74,7 @@ def _describe(page: list[tuple[bytes, str]], node: int) -> Flow[list[Held]]:
         if type(reply) is Fault:
             raise trouble(name, reply)
         if reply:  # else it was released meanwhile
-            held.append(read_held(name, reply))
+            held.append(understood(name, partial(read_held, name), reply))
     return held
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import InvalidResponse
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 _BLOCKED = TimeoutError, RedisTimeoutError, BlockingIOError, ssl.SSLWantReadError
@@ -45,6 +46,8 @@ def _by(until: float, connection: Any, read: Callable[[], Any]) -> Any:
             sock.settimeout(0.0)
             try:
                 return read()
+            except ValueError as error:
+                raise InvalidResponse("a number that is none") from error
             except (RedisConnectionError, RedisTimeoutError) as error:
                 if not timed_out(error):
                     raise

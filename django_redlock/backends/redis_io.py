@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from redis.exceptions import NoScriptError, RedisError
 
 from ..core.drivers import adrive, drive
+from ..core.replies import Nonsense
 from ..core.requests import Await, Batch, Call, Command, Confirmed, Fault, Flow, Run, Signal, Sleep, Together
 from ..core.tickets import Turn
-from .exchange import Exchange, aexchange, exchange, fault
+from .exchange import Exchange, aexchange, exchange, fault, judged
 from .nodes import ClusterNode, Node, Redirection
 from .routes import Route
 from .sharing import Sharing
@@ -25,6 +26,7 @@ from .together_async import AsyncParty
 from .wire import packed, spelled_out, words
 
 REDIRECTS = 5
+_OURS = int, list  # nearly all that scripts answer
 
 
 class Routes(NamedTuple):
@@ -55,7 +57,7 @@ class RedisIO:
         kind = type(request)
         if kind is Run:  # nearly always, and nearly always the first answer is the last
             replies = exchange(self._asking(request))
-            good = type(replies) is list and not isinstance(replies[0], Exception)
+            good = type(replies) is list and type(replies[0]) in _OURS
             return replies[0] if good else drive(self._answered(request, replies), exchange)
         if (plan := self._plans.get(kind)) is not None:
             return drive(plan(request), exchange)
@@ -99,8 +101,12 @@ class RedisIO:
     def _answered(self, run: Run, replies: list[Any] | Fault) -> Flow[Any]:
         if isinstance(replies, Fault):
             return replies
-        reply = replies[-1]
-        return reply if not isinstance(reply, Exception) else (yield from self._insist(run, reply))
+        return (yield from self._read(run, replies[-1]))
+
+    def _read(self, run: Run, reply: Any) -> Flow[Any]:
+        if isinstance(reply, Exception):
+            return (yield from self._insist(run, reply))
+        return judged(self.nodes[run.node], run, reply)
 
     def _await(self, request: Await) -> Flow[Any]:
         run, signal, pause, more = request
@@ -128,7 +134,11 @@ class RedisIO:
                 break
         if errors:
             return fault(node, errors[0])
-        return (replies, 0) if len(replies) <= count else (replies[:-1], replies[-1])
+        *told, confirmed = replies if len(replies) > count else (*replies, 0)
+        if type(confirmed) is not int:
+            return fault(node, Nonsense(confirmed))
+        told = list(map(partial(judged, node), runs, told))
+        return next((each for each in told if isinstance(each, Fault)), (told, confirmed))
 
     def _insist(self, run: Run, error: Exception) -> Flow[Any]:
         """An error came back: load the script, follow the redirection, or say what is wrong."""
@@ -146,7 +156,7 @@ class RedisIO:
             if isinstance(replies, Fault):
                 return replies
             if not isinstance(replies[-1], Exception):
-                return replies[-1]
+                return judged(node, run, replies[-1])
             error = replies[-1]
         return fault(node, error)
 
@@ -163,7 +173,7 @@ class RedisIO:
             if isinstance(replies, Fault):
                 replies = [replies] * len(runs)
             for index, run, reply in zip(indexes, runs, replies, strict=True):
-                answers[index] = reply if not isinstance(reply, Exception) else (yield from self._insist(run, reply))
+                answers[index] = reply if isinstance(reply, Fault) else (yield from self._read(run, reply))
         return answers
 
     def _command(self, command: Command) -> Flow[Any]:
@@ -196,4 +206,4 @@ def _twice(request: Exchange) -> Flow[list[Any] | Fault]:
 
 def _not_serving(replies: list[Any]) -> bool:
     """The guard let nothing through: there is nothing that replicas could confirm."""
-    return isinstance(replies[0], list) and replies[0][0] >= 2
+    return isinstance(replies[0], list) and replies[0][:1] not in ([0], [1])

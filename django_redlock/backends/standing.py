@@ -6,6 +6,7 @@ from typing import Any
 
 from ..core.flows.single import ask
 from ..core.guard import WITHOUT_END
+from ..core.replies import understood
 from ..core.requests import Fault, Flow, Run
 from ..core.scripts import script
 
@@ -17,7 +18,7 @@ def standing(row: dict[str, Any], marker: bytes, max_ttl: float, node: int = 0) 
     reply = yield from ask(Run(script("standing"), (marker,), (), node))
     if isinstance(reply, Fault):
         return {**row, "ok": False, "problems": [*row["problems"], f"its marker can't be read: {reply.error}"]}
-    named, left, agreed = reply
+    named, left, agreed = understood("", _three, reply)
     problems, warnings = list(row["problems"]), list(row["warnings"])
     if not named:
         warnings.append(f"makes no new grants for {max_ttl:g} s from the first request on: {_NEW}")
@@ -34,6 +35,11 @@ def standing(row: dict[str, Any], marker: bytes, max_ttl: float, node: int = 0) 
         "armed": bool(named) and not left,
         "quarantine": max_ttl if not named else None if left > WITHOUT_END else left / 1000,
     }
+
+
+def _three(reply: Any) -> tuple[int, int, int]:
+    named, left, agreed = map(int, reply)
+    return named, left, agreed
 
 
 _NEW = "it may have forgotten a lock that is held (if it is new: redlock_check --arm)"

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from .lease import millis
-from .replies import NotServing, Quarantined
+from .replies import NotServing, Quarantined, nonsense
 from .requests import Fault, Run
 from .scripts import Script, all_scripts, script
 
@@ -58,10 +58,13 @@ def replica_quarantine(key_prefix: str, max_ttl: float, lag: int, waits: int, ru
 
 def served(reply: Any) -> Any:
     """The reply of a guarded script; a `Fault` where the guard did not let it through."""
-    if not isinstance(reply, list) or reply[0] < 2:
+    if not isinstance(reply, list) or reply[:1] in ([0], [1]):
         return reply
-    error = (Quarantined if reply[0] == 2 else NotServing)(_SAYS[reply[0]](reply))
-    ends = reply[0] == 2 and reply[1] < WITHOUT_END
+    try:
+        error = (Quarantined if reply[0] == 2 else NotServing)(_SAYS[reply[0]](reply))
+        ends = reply[0] == 2 and reply[1] < WITHOUT_END
+    except (TypeError, LookupError) as strange:
+        return nonsense(reply, strange)
     return Fault(error, passing=reply[0] in (2, 4), left=reply[1] / 1000 if ends else 0.0)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import LockError, LockUnavailable
 from .lease import Claim, Lease, Refusal
 from .requests import Fault
 
+T = TypeVar("T")
 HINT = "if the servers are new and no lock is held on them: manage.py redlock_check --arm, or backend.arm()"
 
 
@@ -21,6 +22,31 @@ class Quarantined(NotServing):
     """It may have forgotten a lock that is held."""
 
 
+class Nonsense(Exception):
+    """An answer that no script of ours gives: something that is no Redis, or that stands before one, has spoken."""
+
+    def __init__(self, reply: Any) -> None:
+        super().__init__(reply)
+
+    def __str__(self) -> str:
+        return f"it is no Redis, or something speaks in its place: it answers {self.args[0]!r:.100}"
+
+
+def understood(name: str, read: Callable[..., T], reply: Any, *more: Any) -> T:
+    """What ``read`` makes of ``reply``. Raises ``LockUnavailable`` where that is none of our scripts'."""
+    try:
+        return read(reply, *more)
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        raise trouble(name, nonsense(reply, error)) from error
+
+
+def nonsense(reply: Any, error: Exception | None = None) -> Fault:
+    """In place of an answer that nobody can read."""
+    strange = Nonsense(reply)
+    strange.__cause__ = error
+    return Fault(strange)
+
+
 def reason_of(error: LockError) -> str:
     """Why an acquire failed, in one word, for those who count."""
     if not isinstance(error, LockUnavailable):
@@ -29,9 +55,14 @@ def reason_of(error: LockError) -> str:
 
 
 def server_time(reply: Any) -> int:
-    """The node's clock in µs when it answered an acquire."""
-    time: int = reply if type(reply) is int else reply[2]
-    return time
+    """The node's clock in µs when it answered an acquire; 0 where it doesn't tell."""
+    time = reply[2] if type(reply) is list and len(reply) > 2 else reply
+    return time if type(time) is int else 0
+
+
+def grants(reply: Any) -> bool:
+    """Whether a reply to an acquire says yes."""
+    return reply > 1 if type(reply) is int else type(reply) is list and reply[:1] == [1]
 
 
 def outcome_of(claim: Claim, reply: Any, start: float) -> Lease | Refusal:
@@ -39,14 +70,21 @@ def outcome_of(claim: Claim, reply: Any, start: float) -> Lease | Refusal:
 
     The server's time in µs, or ``{1, fencing token, time}``: granted. ``{0, lease left in ms, time, owner}``: taken; a
     lease without an end counts as infinite. Of several locks one more number says which was granted, or is in the way.
+    Raises ``LockUnavailable`` for anything else: no clock stands at 1, which is what others say for "yes".
     """
-    if type(reply) is int:
+    if type(reply) is int and reply > 1:
         return Lease.granted(claim, start, reply)
-    if reply[0] == 1:
-        return Lease.granted(claim.chosen(reply[3]) if len(reply) > 3 else claim, start, reply[1])
-    left = reply[1]
-    remaining = math.inf if left == -1 else max(0, left) / 1000
-    return Refusal(remaining, reply[3].decode(errors="replace"), start, reply[2], *reply[4:5])
+    return understood(claim.name, _outcome, reply, claim, start)
+
+
+def _outcome(reply: list[Any], claim: Claim, start: float) -> Lease | Refusal:
+    said, number, time, *_ = reply
+    if said not in (0, 1) or type(number) is not int or type(time) is not int:
+        raise ValueError(reply)
+    if said == 1:
+        return Lease.granted(claim.chosen(reply[3]) if len(reply) > 3 else claim, start, number)
+    remaining = math.inf if number == -1 else max(0, number) / 1000
+    return Refusal(remaining, reply[3].decode(errors="replace"), start, time, *reply[4:5])
 
 
 def trouble(name: str, fault: Fault) -> LockError:

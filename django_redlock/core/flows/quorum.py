@@ -6,16 +6,17 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from ...errors import LockError
+from ...errors import LockError, LockUnavailable
 from ..guard import Guard, served
 from ..held import Held, read_held
 from ..keys import Keys
 from ..lease import Claim, Lease, Refusal
 from ..primitives import Primitive
 from ..pulse import Moment, pulse
-from ..replies import Quarantined, misused, outcome_of, trouble, unavailable
+from ..replies import Quarantined, misused, nonsense, outcome_of, trouble, unavailable, understood
 from ..requests import Batch, Fault, Flow, Run, Signal, Sleep, Together
 from ..scripts import script
 from .merging import merged
@@ -203,7 +204,7 @@ class Quorum(NamedTuple):
         if len(faults) > self.nodes - (need := votes_needed(self.nodes)):
             raise _no_quorum(name, faults, self.nodes)
         found = [
-            read_held(name, reply, self.labels[node] if self.labels else f"node {node}")
+            understood(name, partial(read_held, name), reply, self.labels[node] if self.labels else f"node {node}")
             for node, reply in enumerate(replies)
             if reply and not isinstance(reply, Fault)
         ]
@@ -212,7 +213,10 @@ class Quorum(NamedTuple):
 
 def _outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal | Fault | None:
     reply = served(reply)
-    return reply if reply is None or isinstance(reply, Fault) else outcome_of(claim, reply, start)
+    try:
+        return reply if reply is None or isinstance(reply, Fault) else outcome_of(claim, reply, start)
+    except LockUnavailable:
+        return nonsense(reply)
 
 
 def _no_quorum(name: str, faults: dict[str, Fault], nodes: int) -> LockError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...errors import LockUnavailable
@@ -12,7 +13,7 @@ from ..held import Held, read_held
 from ..keys import Keys
 from ..lease import DRIFT, Claim, Lease, Refusal, millis
 from ..primitives import Primitive
-from ..replies import outcome_of, server_time, trouble
+from ..replies import outcome_of, server_time, trouble, understood
 from ..requests import Await, Batch, Confirmed, Fault, Flow, Run, Signal, Sleep
 from ..scripts import Script, script
 
@@ -71,7 +72,7 @@ def prolonging(primitive: Primitive, lease: Lease, ttl: float, start: float) -> 
 
 def confirmed(reply: Any) -> bool:
     """Whether an extension, or the re-seeding in its place, was granted."""
-    return reply == 1 or (isinstance(reply, list) and reply[0] == 1) or (isinstance(reply, int) and reply > 1)
+    return reply == 1 or (isinstance(reply, list) and reply[:1] == [1]) or (isinstance(reply, int) and reply > 1)
 
 
 def outlasting(clock: Callable[[], float], deadline: float, reply: Any, again: Callable[[], Flow[Any]]) -> Flow[Any]:
@@ -213,7 +214,7 @@ class SingleNode(NamedTuple):
         reply = yield from ask(Run(_DESCRIBE, (keys.lock, keys.waiters, keys.renewed), (b"1" if queue else b"0",)))
         if isinstance(reply, Fault):
             raise trouble(name, reply)
-        return read_held(name, reply) if reply else None
+        return understood(name, partial(read_held, name), reply) if reply else None
 
     def withdraw(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
         """`release` for one that may have waited: whatever attempt got it, and out of the queue."""

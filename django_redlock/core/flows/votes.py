@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..lease import Lease, Refusal
+from ..replies import grants
 
 
 def votes_needed(nodes: int, limit: int = 1) -> int:
@@ -32,7 +33,7 @@ def acquire_decided(replies: Sequence[Any], need: int) -> bool:
     for reply in replies:
         if reply is None:
             waiting += 1
-        elif isinstance(reply, int) or (isinstance(reply, list) and reply[0] == 1):
+        elif grants(reply):
             granted[0 if isinstance(reply, int) or len(reply) < 4 else reply[3]] += 1
     most = max(granted.values(), default=0)
     return most >= need or most + waiting < need
