@@ -8,7 +8,8 @@ from functools import cache
 from ..core.requests import Run
 from ..core.scripts import Script
 
-_LENGTHS = [b"\r\n$%d\r\n" % length for length in range(1024)]  # nearly all that there are
+_LONG = 1024  # nearly all words are shorter
+_LENGTHS = [b"\r\n$%d\r\n" % length for length in range(_LONG)]
 
 
 def words(*parts: bytes) -> bytes:
@@ -21,7 +22,7 @@ def _joined(head: bytes, parts: Iterable[bytes]) -> bytes:
     pieces = [head]
     for part in parts:
         length = len(part)
-        pieces.append(_LENGTHS[length] if length < len(_LENGTHS) else b"\r\n$%d\r\n" % length)
+        pieces.append(_LENGTHS[length] if length < _LONG else b"\r\n$%d\r\n" % length)
         pieces.append(part)
     pieces.append(b"\r\n")
     return b"".join(pieces)

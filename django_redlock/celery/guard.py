@@ -85,7 +85,7 @@ class Guard:
             self._remember = max(VISIBILITY, float(transport.get("visibility_timeout") or 0))
         return Ticket(
             message.name,
-            keys_for(backend.key_prefix.encode(), message.name.encode()),
+            keys_for(backend._prefix, message.name.encode()),
             task.name,
             task_id,
             message.sending,

@@ -9,6 +9,7 @@ from celery import Task
 from celery.result import AsyncResult
 from kombu.utils.uuid import uuid
 
+from ..core.drivers import drive
 from ..core.events import logger
 from ..core.lease import Lease, Refusal
 from ..errors import LockUnavailable
@@ -61,13 +62,13 @@ class Fence(_Task):
         fenced = bool(guard.options.mode.at_submit)
         if fenced and self.app.conf.task_always_eager:
             return send()  # which comes to `apply`
+        current = self.request_stack.top if task_id else None  # what retries itself says which it is
         task_id = task_id or uuid()
         message = Message(self._name_of(args, kwargs, options.get("serializer")), new_sending())
         headers = {"headers": {**(options.get("headers") or {}), HEADER: list(message)}}
         if not fenced:
             return send(**headers)
         ticket = guard.ticket(self, task_id, message, delay_of(self, options), expiry_of(self, options))
-        current = self.request_stack.top
         own = (current is not None and current.id == task_id) or bool(options.get("retries"))
         canvas = any(options.get(name) is not None for name in _CANVAS)
         try:
@@ -103,12 +104,12 @@ class Fence(_Task):
 
     def _queue(self, ticket: Ticket, own: bool, must_send: bool) -> Lease | Conflict | None:
         """The queued record; ``None`` to send without one: the worker will decide; or the conflict that forbids it."""
-        guard = self.redlock
+        guard, store = self.redlock, self.redlock.store
         action = guard.options.at_submit
         deadline = time.monotonic() + guard.options.wait
         word: Any = action
         while True:
-            outcome = guard.drive(submit(ticket, own, word == "replace", guard.store.clock))
+            outcome = drive(submit(ticket, own, word == "replace", store.clock), store.perform)
             if isinstance(outcome, Lease):
                 return outcome
             if must_send:

@@ -63,7 +63,7 @@ def check_prefix(prefix: str) -> str:
 
 def keys_for(prefix: bytes, name: bytes) -> Keys:
     """The keys of the lock ``name`` under ``prefix``."""
-    lock = b"%b:{%b}" % (prefix, name)
+    lock = prefix + b":{" + name + b"}"
     return Keys(lock, lock + b":waiters", lock + b":wake", lock + b":fence")
 
 

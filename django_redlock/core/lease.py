@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from datetime import timedelta
+from functools import lru_cache
 from typing import NamedTuple
 
 from .keys import Keys
@@ -136,6 +137,7 @@ def valid_until(start: float, ttl: float) -> float:
     return start + ttl - ttl * DRIFT - PRECISION
 
 
+@lru_cache(maxsize=256)  # of times that are nearly always those of the settings
 def millis(seconds: float) -> bytes:
     """``seconds`` in whole milliseconds, 1 at least, as a script's argument."""
     return b"%d" % max(1, round(seconds * 1000))

@@ -100,5 +100,6 @@ def describe_owner(owner: str | Mapping[str, Any] | None = None, ttl: float = 0.
         text += f',"task":{_quoted(task.get_name())}'
     if owner is not None:
         added = _readable(owner) if isinstance(owner, Mapping) else {"label": str(owner)}
-        text += "".join(f",{_quoted(str(key))}:{_written(value)}" for key, value in added.items())
+        for key, value in added.items():
+            text += f",{_quoted(str(key))}:{_written(value)}"
     return (text + "}").encode(errors="replace")
