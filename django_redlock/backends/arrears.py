@@ -27,7 +27,7 @@ class Arrears:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # reentrant: a signal's handler may use a lock too
         self._missed: dict[int, deque[tuple[float, Run]]] = {}  # by node, while there is a thread for it
         self._unasked: dict[tuple[bytes, int], None] = {}  # claims and nodes that were never asked for a vote
 
@@ -55,10 +55,10 @@ class Arrears:
         if not _frees(runs):
             return
         with self._mutex:
-            idle = node not in self._missed
-            until = time.monotonic() + LASTING
-            self._missed.setdefault(node, deque(maxlen=MOST)).extend((until, run) for run in runs)
-        if idle:
+            until, fresh = time.monotonic() + LASTING, deque[tuple[float, Run]](maxlen=MOST)
+            missed = self._missed.setdefault(node, fresh)
+            missed.extend([(until, run) for run in runs])
+        if missed is fresh:
             thread = threading.Thread(target=self._tell, args=(node,), name="redlock-arrears", daemon=True)
             try:
                 thread.start()

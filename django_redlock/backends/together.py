@@ -36,7 +36,7 @@ class Party:
         self._begin()
 
     def _begin(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # reentrant: a signal's handler may use a lock too
         self.arrears = Arrears(self._nodes)
         self._owing: dict[tuple[bytes, int], Line] = {}
         self._generation = _lease.generation
@@ -230,14 +230,15 @@ class Party:
             return
         due: dict[tuple[bytes, int], Line] = {}
         with self._mutex:  # the others stay where a release that comes now looks for them
-            for key, line in self._owing.items():
+            for key, line in tuple(self._owing.items()):
+                if self._owing.get(key) is not line:
+                    continue  # a signal's handler has been here
                 age = now - line.since
                 if line.answered() or age > (LINGER if line.lasting else self._timeout):
-                    due[key] = line
+                    if self._owing.pop(key, None) is line:
+                        due[key] = line
                 elif age > self._timeout:
                     self.dialer.leave_out(key[1], TimeoutError("no answer in time"))
-            for key in due:
-                del self._owing[key]
         for key, line in due.items():
             try:
                 if line.answered():
