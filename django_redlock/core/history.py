@@ -204,24 +204,30 @@ def tallied(moments: Sequence[Moment], named: Minutes[set[str]]) -> Minutes[dict
     ``named``: those that are counted one by one so far, to which it adds. Once they are as many as the store will keep,
     no text need be made, and sent, for each of many others.
     """
-    seen: dict[tuple[Any, int, str], Tally] = {}
-    for moment in moments:
-        which = moment.place, int(moment.at // 60), moment.name
-        tally = seen.get(which)
-        if tally is None:
-            tally = seen[which] = Tally()
-        tally.see(moment)
     found: Minutes[dict[str, Tally]] = {}
-    for (place, minute, name), tally in seen.items():
-        if place is not None and place.history:
-            tallies = found.setdefault((place, minute), {WHOLE: Tally()})
-            tallies[WHOLE].add(tally)
-            names = named.setdefault((place, minute), set())
-            if name in names or len(names) < place.history:
+    for moment in moments:
+        place, name = moment.place, moment.name
+        if place is None or not place.history:
+            continue
+        which = place, int(moment.at // 60)
+        tallies = found.get(which)
+        if tallies is None:
+            tallies = found[which] = {WHOLE: Tally()}
+        tally = tallies.get(name)
+        if tally is None:
+            names = named.setdefault(which, set())
+            if len(names) < place.history:
                 names.add(name)
-                tallies[name] = tally
-            else:
-                tallies.setdefault(OTHERS, Tally()).add(tally)
+            if name not in names:
+                name = OTHERS
+            tally = tallies.get(name) or tallies.setdefault(name, Tally())
+        tally.see(moment)
+    for tallies in found.values():
+        whole, *parts = tallies.values()
+        for each in parts:
+            whole.add(each)
+        if OTHERS in tallies:
+            tallies[OTHERS].events.clear()  # they don't say of which name they are
     return found
 
 
