@@ -37,15 +37,18 @@ PROBLEMS = (
 )
 
 
-def health(label: str, node: int = 0) -> Flow[list[dict[str, Any]]]:
-    """One row for each server of a node: ``node``, ``ok``, ``problems``, ``warnings`` and facts. Times are seconds."""
+def health(label: str, node: int, more: Callable[..., Flow[dict[str, Any]]]) -> Flow[list[dict[str, Any]]]:
+    """One row for each server of a node: ``node``, ``ok``, ``problems``, ``warnings`` and facts. Times are seconds.
+
+    ``more`` adds to a row what else there is to say of a server.
+    """
     routes = yield Routes(node)
     if type(routes) is Fault:
         return [_unreachable(label, routes)]
     rows = []
     for route in routes:
         row = yield from _server(node, route)
-        rows.append(row)
+        rows.append((yield from more(row, node, route)))
     return rows
 
 

@@ -10,7 +10,6 @@ from ..core.line import FAIR
 from ..core.primitives import Primitive
 from ..core.requests import Flow
 from .base import Listing
-from .checkup import health
 from .looking import force_release, listing
 from .nodes import ClusterNode
 from .server import ServerBackend
@@ -44,5 +43,4 @@ class RedisBackend(ServerBackend):
         return force_release(name, self._keys(name), digest)
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
-        rows = yield from health(self.nodes[0].label)
-        return (yield from self._with_standing(rows))
+        return (yield from self._node_health())

@@ -16,7 +16,6 @@ from ..core.line import READERS_BEHIND_WRITERS
 from ..core.requests import Flow
 from ..errors import LockUnavailable
 from .base import Listing
-from .checkup import health
 from .looking import force_release, listing
 from .nodes import ClusterNode
 from .server import ServerBackend
@@ -77,9 +76,8 @@ class RedlockBackend(ServerBackend):
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
         rows = []
-        for index, node in enumerate(self.nodes):
-            part = yield from health(node.label, index)
-            rows += yield from self._with_standing(part, index)
+        for index in range(len(self.nodes)):
+            rows += yield from self._node_health(index)
         seen: dict[str, str] = {}
         for row in rows:
             run_id = row.get("run_id")

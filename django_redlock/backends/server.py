@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..core.flows.single import ask
@@ -16,9 +17,11 @@ from ..core.turnstile import QUEUES, Turnstile
 from ..errors import LockUnavailable
 from . import annals
 from .base import Backend
+from .checkup import health
 from .locations import node_for
 from .looking import load_scripts
 from .nodes import ClusterNode
+from .probing import probed
 from .redis_io import RedisIO, Routes
 from .standing import standing
 
@@ -104,7 +107,11 @@ class ServerBackend(Backend):
     def _marker(self) -> bytes:
         return f"{self.key_prefix}:marker".encode()
 
-    def _with_standing(self, rows: list[dict[str, Any]], node: int = 0) -> Flow[list[dict[str, Any]]]:
+    def _node_health(self, node: int = 0) -> Flow[list[dict[str, Any]]]:
+        rows = yield from health(self.nodes[node].label, node, partial(probed, self))
+        return (yield from self._with_standing(rows, node))
+
+    def _with_standing(self, rows: list[dict[str, Any]], node: int) -> Flow[list[dict[str, Any]]]:
         if not self.quarantine:
             return rows
         told = []

@@ -1,0 +1,73 @@
+"""health() takes a lock, and says it when that can't be done: what INFO tells is no proof."""
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.backends.timestamp import TimestampBackend
+from tests.support.cluster import Cluster
+
+USERS = {
+    "no scripts": "~redlock:* +@all -@scripting",
+    "other keys": "~locks:* +@all",
+    "no writes": "~redlock:* +@all -@write",
+}
+
+
+def as_user(server, rights):
+    with server.client() as admin:
+        admin.execute_command("ACL", "SETUSER", "somebody", "on", ">secret", "resetkeys", *rights.split())
+    return server.url.replace("://", "://somebody:secret@")
+
+
+@pytest.mark.parametrize("backend", [RedisBackend, TimestampBackend])
+@pytest.mark.parametrize("rights", USERS.values(), ids=USERS)
+def test_a_user_who_may_not(own_redis, client_of, backend, rights):
+    """One who may ask how the server is, and may not take locks there."""
+    client = client_of(backend(as_user(own_redis(), rights), node_timeout=1))
+    (row,) = client.health()
+    assert not row["ok"]
+    assert "takes no locks: " in row["problems"][0]
+
+
+def test_memory_that_has_run_out(own_redis, client_of):
+    """A full server, that is to forget nothing, writes nothing more."""
+    server = own_redis()
+    client = client_of(RedisBackend(server.url, node_timeout=1))
+    assert [row["ok"] for row in client.health()] == [True]
+    with server.client() as admin:
+        admin.config_set("maxmemory", 1)
+    (row,) = client.health()
+    assert not row["ok"]
+    assert "takes no locks" in row["problems"][0]
+    assert "memory" in row["problems"][0]
+
+
+def test_one_of_several_nodes(own_redis, client_of):
+    """Each node is asked by itself: locks can be had, and it is said which node has no part in it."""
+    servers = [own_redis() for _ in range(3)]
+    urls = [servers[0].url, as_user(servers[1], USERS["other keys"]), servers[2].url]
+    client = client_of(RedlockBackend(urls, node_timeout=1, quarantine=False))
+    assert [row["ok"] for row in client.health()] == [True, False, True]
+    assert client.lock("x").acquire()
+
+
+def test_nothing_is_left(own_redis, client_of):
+    """No key, and no quarantine that somebody's look has begun."""
+    server = own_redis()
+    for quarantine in False, True:
+        (row,) = client_of(RedisBackend(server.url, node_timeout=1, quarantine=quarantine)).health()
+        assert row["ok"]
+    with server.client() as admin:
+        assert admin.keys() == []
+        assert admin.info("commandstats")["cmdstat_set"]["calls"] == 2, "nothing was tried"
+
+
+def test_each_server_of_a_cluster(start, client_of):
+    """By a name in a slot of its own."""
+    cluster = start(Cluster())
+    assert all(row["ok"] for row in client_of(RedisBackend(cluster.url, node_timeout=1)).health())
+    with cluster.servers[1].client() as admin:
+        admin.config_set("maxmemory", 1)
+    rows = client_of(RedisBackend(cluster.url, node_timeout=1)).health()
+    assert sorted(row["ok"] for row in rows) == [False, True, True]
