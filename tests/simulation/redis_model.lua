@@ -4,13 +4,15 @@ local data, ends, replicated -- of the server on which something happens: key ->
 local micros, millis -- its time, which stands still while a script runs
 local hooks = {} -- what else a server does: info(section), pushed(key), wrote(key, value, end)
 local commands = {}
+local OK = {ok = 'OK'}
 
 local function text(value)
   return type(value) == 'number' and string.format('%.17g', value) or value
 end
 
 local function whole(value)
-  return assert(tonumber(value) % 1 == 0 and tonumber(value), 'not an integer')
+  local number = tonumber(value)
+  return number % 1 == 0 and number or error('not an integer: ' .. value)
 end
 
 local function copy(value)
@@ -105,7 +107,7 @@ function commands.SET(key, value, option, ms)
   assert(option == 'PX' or not option, option)
   data[key], ends[key] = text(value), option and millis + whole(ms)
   wrote(key)
-  return {ok = 'OK'}
+  return OK
 end
 
 -- ── sorted sets ─────────────────────────────────────────────────────────────────────────────────
