@@ -81,7 +81,7 @@ def test_it_finds_half_of_the_votes_for_readers(monkeypatch: pytest.MonkeyPatch)
 
 def test_it_finds_votes_for_different_stripes(monkeypatch: pytest.MonkeyPatch) -> None:
     """With votes for different stripes counted together there is a holder whom a minority has granted its stripe."""
-    monkeypatch.setattr(quorum, "_agreed", lambda grants: ([lease for _, lease in grants], []))
+    monkeypatch.setattr(quorum, "agreed", lambda grants: ([lease for _, lease in grants], []))
     assert "both hold" in found(Setting(primitive=STRIPED), 100)
 
 
