@@ -132,10 +132,12 @@ class RedisIO:
             errors = [reply for reply in replies if isinstance(reply, Exception)]
             if not errors or not any(isinstance(error, NoScriptError) for error in errors):
                 break
-        if errors:
-            return fault(node, errors[0])
         *told, confirmed = replies if len(replies) > count else (*replies, 0)
-        if type(confirmed) is not int:
+        if errors and errors[0] is not confirmed:
+            return fault(node, errors[0])
+        if errors:  # WAIT failed, and what went before it was carried out
+            confirmed = fault(node, errors[0])
+        elif type(confirmed) is not int:
             return fault(node, Nonsense(confirmed))
         told = list(map(partial(judged, node), runs, told))
         return next((each for each in told if isinstance(each, Fault)), (told, confirmed))

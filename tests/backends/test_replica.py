@@ -84,6 +84,18 @@ def test_an_unconfirmed_grant_is_given_back(two, client_of):
     assert lock.remaining == 0
 
 
+def test_a_grant_whose_confirmation_fails_is_given_back(two, client_of):
+    """So is one where WAIT is an error, as it is for a user who must not; the error is said each time."""
+    with two.primary.client() as direct:
+        direct.execute_command("ACL", "SETUSER", "hasty", "on", ">secret", "~*", "&*", "+@all", "-wait")
+    url = two.primary.url.replace("://", "://hasty:secret@")
+    lock = client_of(ReplicaBackend(url, **OPTIONS)).lock("stock")
+    for _ in range(2):
+        with pytest.raises(LockUnavailable, match="wait"):
+            lock.acquire()
+        assert not has(two.primary)
+
+
 def test_undone_by_token_only(two, client_of):
     """What is undone is one's own grant: another's lock stays."""
     client = client_of(store(two))

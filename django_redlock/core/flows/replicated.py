@@ -107,6 +107,8 @@ class Replicated:
         if isinstance(answer, Fault):
             return answer
         replies, count = answer
+        if isinstance(count, Fault):
+            return replies, trouble(name, count)
         if count >= expected:
             return replies, None
         return replies, LockUnavailable(name, f"{count} of {expected} replicas confirmed within {self._wait:g} s")
