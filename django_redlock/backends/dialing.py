@@ -54,9 +54,13 @@ class Dialer:
         start = time.monotonic()
         with self._mutex:
             for index in indexes:
-                if index not in self._dialing:
+                if index in self._dialing:
+                    continue
+                try:
                     threading.Thread(target=self._dial, args=(index,), name="redlock-dial", daemon=True).start()
                     self._dialing.add(index)
+                except RuntimeError as error:  # there may be no more threads
+                    self.leave_out(index, error)
             while open_ := self._dialing.intersection(indexes):
                 waited = time.monotonic() - start
                 met = len(indexes) - len(open_) >= enough

@@ -193,7 +193,10 @@ class Holding:
         # Some nodes may still have it.
         renewal.free(self._store, self._primitive, lease.claim)
         # A receiver may take its time, or take locks: it must not hold up the renewal of the others.
-        threading.Thread(target=self._tell, args=(reason, lease), name="redlock-lost", daemon=True).start()
+        try:
+            threading.Thread(target=self._tell, args=(reason, lease), name="redlock-lost", daemon=True).start()
+        except RuntimeError:  # there may be no more threads: then all the same
+            self._tell(reason, lease)
 
     def _at_fork_reinit(self) -> None:
         """Hold nothing from here on, as a `threading.Lock` that `os.register_at_fork` resets in the child.
