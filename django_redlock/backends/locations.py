@@ -26,8 +26,17 @@ def _hosts(netloc: str, default_port: int) -> tuple[list[tuple[str, int]], dict[
         host, _, port = place.strip().rpartition(":") if re.search(r":\d+$", place.strip()) else (place.strip(), "", "")
         if not host or "?" in host:
             raise ValueError(f"expected host:port, not {place!r}")
-        hosts.append((host.strip("[]"), int(port or default_port)))
+        hosts.append((_host(host.strip("[]")), int(port or default_port)))
     return hosts, settings
+
+
+def _host(name: str) -> str:
+    """``name``, if it can be looked up. Else that would fail with a ``UnicodeError`` when the first lock is wanted."""
+    try:
+        name.encode("idna")
+    except UnicodeError as error:
+        raise ValueError(f"{name!r} is no name of a host") from error
+    return name
 
 
 def split_url(url: str) -> tuple[str, str, str]:
@@ -52,6 +61,7 @@ def _cluster(url: str, timeout: float) -> Node:
 
 def _direct(url: str, timeout: float) -> Node:
     settings = parse_url(url)
+    _host(settings.get("host", ""))
     if "max_connections" in settings:
         return DirectNode(BorrowedRoute(ConnectionPool.from_url(url), timeout))
     kind = settings.pop("connection_class", Connection)

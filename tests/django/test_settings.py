@@ -37,6 +37,11 @@ def redlock(settings):
         ({"BACKEND": REDIS, "LOCATION": "http://x"}, "LOCATION begins with one of redis://.*got 'http://x'"),
         ({"BACKEND": REDIS, "LOCATION": [URL]}, "LOCATION of RedisBackend is one URL"),
         ({"BACKEND": REDIS, "LOCATION": "redis://u:secret@h:x/0"}, "LOCATION"),
+        (
+            {"BACKEND": REDIS, "LOCATION": "redis://a..b:6379/0"},
+            r"'redis://a..b:6379/0': 'a\.\.b' is no name of a host",
+        ),
+        ({"BACKEND": REDIS, "LOCATION": "redis+cluster://" + 64 * "a"}, "is no name of a host"),
         ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"tll": 3}}, "unexpected keyword argument 'tll'"),
         ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": 0}}, "ttl is a positive number of seconds, not 0"),
         ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": -1}}, "ttl is a positive number of seconds, not -1"),
