@@ -168,11 +168,17 @@ class Lock(Holding):
         return outcome
 
     def _releasing(self, token: bytes | None = None) -> Flow[None]:
-        lease, lost = self._give_up(token)
-        held = self._store.clock() - lease.since
-        if crossing := self._extended == lease.claim.token:
-            # Whoever gets it next has a token of its own.
-            lease = lease._replace(claim=lease.claim._replace(steady=False))
+        before = self._lease
+        try:
+            lease, lost = self._give_up(token)
+            held = self._store.clock() - lease.since
+            if crossing := self._extended == lease.claim.token:
+                # Whoever gets it next has a token of its own.
+                lease = lease._replace(claim=lease.claim._replace(steady=False))
+        except BaseException as error:
+            if before is not None and self._lease is None and not isinstance(error, LockError):  # interrupted
+                renewal.free(self._store, self._primitive, before.claim)
+            raise
         try:
             store, keep = self._store, self._terms.min_hold - held
             if not lost and (turnstile := store.turnstile_for(self._primitive)) is not None:

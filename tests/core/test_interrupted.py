@@ -1,6 +1,7 @@
 """A signal's handler that raises wherever it strikes, as Ctrl-C and Celery's soft time limit do."""
 
 import gc
+import inspect
 import itertools
 import sys
 import threading
@@ -13,8 +14,10 @@ def interrupted(function, step):
     """Whether ``function()`` was interrupted; that is at the ``step``-th begin or end of a function within it."""
     steps = itertools.count()
 
-    def strike(frame, *_):
+    def strike(frame, event, _):
         frame.f_trace_lines = False  # handlers of signals are not run between any two lines
+        if event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR:
+            return strike  # nor at a `yield`
         if next(steps) == step:
             raise KeyboardInterrupt
         return strike
@@ -30,6 +33,20 @@ def interrupted(function, step):
         sys.settrace(before)
         gc.enable()
     return False
+
+
+def test_anywhere_in_release(unique):
+    """Wherever release() is interrupted, the handle holds the lock as before, or it is free soon: others get it."""
+    backend = LocMemBackend(unique)
+    for step in itertools.count():
+        lock = backend.lock(f"mine:{step}")
+        lock.acquire()
+        if not interrupted(lock.release, step):
+            break
+        if lock.token is not None:
+            lock.release()
+        assert backend.lock(lock.name).acquire(timeout=PATIENCE), f"at step {step}"
+    assert step > 20
 
 
 def test_anywhere_in_acquire(unique):
