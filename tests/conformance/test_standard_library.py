@@ -8,6 +8,9 @@ import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
 
 try:
     from test import lock_tests
@@ -92,3 +95,39 @@ class TestConditionRedis(lock_tests.ConditionTests):
         self.condtype = functools.partial(new_condition, backend)
         yield
         backend.close()
+
+
+@pytest.fixture(scope="module")
+def redlock(running):
+    """Three nodes, connected."""
+    running(RedisServer)  # skips where none is installed
+    with Group(RedisServer() for _ in range(3)) as group:
+        backend = RedlockBackend([server.url for server in group.servers], node_timeout=2, quarantine=False)
+        with new_lock(backend):
+            pass
+        yield backend
+        backend.close()
+
+
+class TestRedlock(lock_tests.LockTests):
+    """Their tests on locks of a majority."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, redlock):
+        self.locktype = functools.partial(new_lock, redlock)
+
+
+class TestReentrantRedlock(lock_tests.RLockTests):
+    """Their tests of reentrant locks on locks of a majority."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, redlock):
+        self.locktype = functools.partial(new_rlock, redlock)
+
+
+class TestConditionRedlock(lock_tests.ConditionTests):
+    """Their tests of conditions on locks of a majority."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, redlock):
+        self.condtype = functools.partial(new_condition, redlock)
