@@ -50,6 +50,11 @@ class Ticket(NamedTuple):
         return {"label": self.task, "task_id": self.task_id}
 
     @property
+    def keep(self) -> float:
+        """How long its record counts as queued when its message is delivered again: 0 where nothing is queued."""
+        return self.life if self.mode.at_submit else 0.0
+
+    @property
     def done(self) -> bytes:
         """The key that says that this sending has ended."""
         return self.keys.lock + b":done:" + self.sending.encode()
@@ -70,7 +75,7 @@ class Running(Primitive):
         """The lease of ``ticket``."""
         running = cls("task", START, EXTEND, END)
         running.ticket = ticket
-        running.keep = ticket.life if ticket.mode.at_submit else 0.0
+        running.keep = ticket.keep
         return running
 
     def take(self, claim: Claim, wait: int = 0, node: int = 0) -> Run:
@@ -161,12 +166,12 @@ def cancel(ticket: Ticket, sending: bool = True) -> Flow[bool]:
 
 
 def bury(ticket: Ticket, pid: int) -> Flow[bool]:
-    """The process ``pid`` of this host is dead: whether the task was running there. It is queued now.
+    """The process ``pid`` of this host is dead: whether the task was running there. What was queued is so again.
 
     Raises ``LockUnavailable``.
     """
     keys = ticket.keys
-    args = (ticket.task_id.encode(), process(pid), millis(ticket.life))
+    args = (ticket.task_id.encode(), process(pid), millis(ticket.keep) if ticket.keep else b"0")
     return (yield from _tell(ticket, Run(BURY, (keys.lock, keys.waiters, keys.wake, ticket.done), args)))
 
 

@@ -121,7 +121,7 @@ def leave(lock: Lock, ended: bool, again: bool = False) -> None:
     primitive = lock._primitive
     if isinstance(primitive, Running):
         primitive.ended = ended
-        primitive.keep = primitive.ticket.life if again else 0.0
+        primitive.keep = primitive.ticket.keep if again else 0.0
     try:
         drive(lock._releasing(), lock._store.perform)
     except LockError as error:

@@ -10,7 +10,10 @@ import subprocess
 import celery
 import pytest
 
+from django_redlock.celery.guard import Message, new_sending
 from django_redlock.celery.requests import _ended, _gone
+from django_redlock.celery.worker import leave
+from django_redlock.core.drivers import drive
 from testproject.redis_server import RedisServer
 from tests.support.service import poll
 
@@ -133,6 +136,16 @@ def test_reject_with_requeue_keeps_the_lock_for_the_owner(tasks, workers, seen, 
     assert result.get(timeout=10) == seen.name
     assert seen.count("start") == 2
     free(f"requeues:{seen.name}")
+
+
+@pytest.mark.parametrize("kind", ["late", "late_running"])
+def test_what_comes_back_is_kept_only_where_tasks_are_queued(tasks, seen, held, kind):
+    """Else nobody would remove the record, should the message be refused as a duplicate of another when it comes."""
+    task, name = getattr(tasks, kind), f"{kind}:{seen.name}"
+    lock = task.redlock.lock(task.redlock.ticket(task, seen.name, Message(name, new_sending())))
+    drive(lock._acquiring(0.0), lock._store.perform)
+    leave(lock, ended=False, again=True)
+    assert (held(name) is not None) == (kind == "late")
 
 
 @pytest.mark.parametrize("ended", [_ended, _gone])

@@ -197,6 +197,15 @@ def test_a_redelivered_message_does_not_run_beside_itself(store, mode):
     assert player.play("submit", "b", "1") == ("granted" if mode == "until_executing" else "running")
 
 
+@pytest.mark.parametrize(("mode", "left"), [("while_executing", 0), ("until_executed", 1)])
+def test_a_dead_process_leaves_a_queued_record_only_where_tasks_are_queued(store, mode, left):
+    """Else nobody would remove it, should the message that comes back be refused as a duplicate of another."""
+    player = Player(store, mode)
+    player.play("start", "a", "1")
+    assert player.play("bury", "a", "1") == 1
+    assert player.play("cancel", "a", "1") == left
+
+
 def test_a_replaced_task_is_known_as_replaced_when_it_comes(store):
     """However late its message comes: until its record would have lapsed, and not for a visibility timeout only."""
     player = Player(store, "until_executed", remember=0.05)
