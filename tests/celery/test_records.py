@@ -97,6 +97,29 @@ def test_the_twins_in_memory_answer_as_the_scripts_do(redis_store, moves, mode, 
         assert answers[0] == answers[1], move
 
 
+@pytest.mark.parametrize(
+    ("move", "options"),
+    [("extend", {}), ("end", {}), ("end", {"again": True}), ("cancel", {}), ("bury", {}), ("bury", {"again": True})],
+)
+def test_a_full_server_lets_bodies_go_on_and_end(redis_store, redis_server, move, options):
+    """Redis denies what needs memory, unless the script has begun to write: renewals and ends are carried out."""
+    answers = []
+    for memory in ("0", "1"):
+        player = Player(redis_store, "until_and_while_executing")
+        for before in ("submit", "start"):
+            player.play(before, "a", "1")
+        player.play("submit", "a", "2", own=True)
+        with redis_server.client() as client:
+            client.config_set("maxmemory", memory)
+            try:
+                answer = player.play(move, "a", "2", **options)
+            finally:
+                client.config_set("maxmemory", "0")
+            kept = [record.split()[0] for record in client.hvals(player.keys.lock)]
+            answers.append((answer, kept, 0 < client.pttl(player.keys.lock) <= 600_000))
+    assert answers[0] == answers[1]
+
+
 @pytest.mark.parametrize("move", ["submit", "start", "extend", "end"])
 def test_scripts_are_idempotent(redis_store, move):
     """A request whose reply was lost may be sent again: same answer, same record."""

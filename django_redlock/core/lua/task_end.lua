@@ -5,7 +5,10 @@
 -- Returns 1 freed or queued again, 0 it was not this token's any more.
 local now = redis.call('TIME')
 local millis = now[1] * 1000 + math.floor(now[2] / 1000)
-if ARGV[4] ~= '0' then redis.call('SET', KEYS[4], 'ended', 'PX', ARGV[4]) end
+if ARGV[4] ~= '0' then
+  redis.call('DEL', KEYS[4]) -- first: a server that is full lets go on what has begun to write
+  redis.call('SET', KEYS[4], 'ended', 'PX', ARGV[4])
+end
 local value = redis.call('HGET', KEYS[1], ARGV[2])
 local pattern = '^(%l+) (%S+) (%S+) (%d+) (%S+) (%d+) (.*)$'
 local _, token, sending, due, following, life, owner = string.match(value or '', pattern)
@@ -14,11 +17,11 @@ if tonumber(life) <= millis then following = '-' end
 if following == '-' and tonumber(ARGV[5]) > 0 then
   following, life = sending, string.format('%.0f', millis + ARGV[5])
 end
+local ends = redis.call('PTTL', KEYS[1]) + millis
+redis.call('HDEL', KEYS[1], ARGV[2])
 if following ~= '-' then
   redis.call('HSET', KEYS[1], ARGV[2], table.concat({'queued', '-', following, life, '-', '0', owner}, ' '))
-  redis.call('PEXPIREAT', KEYS[1], math.max(redis.call('PTTL', KEYS[1]) + millis, tonumber(life)))
-else
-  redis.call('HDEL', KEYS[1], ARGV[2])
+  redis.call('PEXPIREAT', KEYS[1], math.max(ends, tonumber(life)))
 end
 if redis.call('EXISTS', KEYS[2]) == 1 and redis.call('EXISTS', KEYS[3]) == 0 then
   redis.pcall('RPUSH', KEYS[3], '1')

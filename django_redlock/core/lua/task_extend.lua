@@ -5,20 +5,20 @@
 local now = redis.call('TIME')
 local millis = now[1] * 1000 + math.floor(now[2] / 1000)
 local all = redis.call('HGETALL', KEYS[1])
-local answer, last, live = 0, 0, {}
+local mine, last, live = {}, 0, {}
 for i = 1, #all, 2 do
   local state, token, sending, due, rest, life = string.match(all[i + 1], '^(%l+) (%S+) (%S+) (%d+) (%S+ (%d+) .*)$')
   due = tonumber(due)
   if token == ARGV[1] and due > millis then
     due = millis + ARGV[2]
-    redis.call('HSET', KEYS[1], all[i], table.concat({state, token, sending, string.format('%.0f', due), rest}, ' '))
-    answer = 1
+    mine = {all[i], table.concat({state, token, sending, string.format('%.0f', due), rest}, ' ')}
   end
   live[token] = due > millis
   last = math.max(last, due, tonumber(life))
 end
-if answer == 0 then return 0 end
-redis.call('PEXPIREAT', KEYS[1], last)
+if #mine == 0 then return 0 end
+redis.call('PEXPIREAT', KEYS[1], last) -- first: a server that is full lets go on what has begun to write
+redis.call('HSET', KEYS[1], unpack(mine))
 if redis.pcall('HSET', KEYS[2], ARGV[1], ARGV[3]) == 1 then -- a new one: there may be some that have gone
   for _, each in ipairs(redis.call('HKEYS', KEYS[2])) do
     if not live[each] then redis.call('HDEL', KEYS[2], each) end
