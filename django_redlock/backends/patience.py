@@ -72,10 +72,11 @@ def _more(sock: socket.socket, seconds: float) -> bool:
 
 
 def greeted(connection: Any, seconds: float) -> None:
-    """What a new connection is asked first (password, database) is answered within ``seconds``."""
-    until, read = time.monotonic() + seconds, connection.read_response
+    """Each thing that a new connection is asked first (password, database) is answered within ``seconds``."""
+    read = connection.read_response
 
     def bounded(*args: Any, **options: Any) -> Any:
+        until = time.monotonic() + seconds
         return _by(until, connection, partial(read, *args, **{**options, "disconnect_on_error": False}))
 
     connection.read_response = bounded

@@ -140,6 +140,13 @@ class TestCutOff(OwnRedis):
         proxy.restore()
         assert other.lock(name).acquire(timeout=SOON), "a lock that nobody owns"
 
+    def test_far_away(self, proxy, new_client, name):
+        """What a new connection is asked first has the node timeout for each answer, not for all of them."""
+        client = new_client(node_timeout=1)
+        proxy.delay(0.3)
+        with client.lock(name, ttl=20) as lock:
+            assert lock.remaining > 10
+
     def test_lost_reply_on_a_new_connection(self, proxy, client, other, name):
         """When a connection breaks before the reply, the lock is had, or it is free: never in between."""
         lost = proxy.lose_next_reply(name.encode())

@@ -24,11 +24,6 @@ def test_a_command_ends_quietly(redis_url, tmp_path, monkeypatch, command):
     assert ended([sys.executable, ROOT / "manage.py", *command, "--using", "default"]) == (141, "")
 
 
-def test_so_do_the_benchmarks():
-    """The same where there is no Django."""
-    assert ended([sys.executable, "-m", "tests.benchmarks", "pair"]) == (141, "")
-
-
 def ended(command):
     """Exit code and stderr of one whose reader has gone before the first line came."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
