@@ -23,7 +23,7 @@ from ..core.replies import Nonsense
 from ..core.requests import Fault, Run
 from .limits import Limit
 from .nodes import Node
-from .patience import reply, timed_out
+from .patience import answers, timed_out
 from .peeking import numbers, readable
 from .routes import Route, socket_of
 from .wire import spelled_out, words
@@ -118,15 +118,15 @@ def exchange(request: Exchange) -> list[Any] | Fault:
                 whole = True
                 return [woken, *found] if woken else found
         last = (until or time.monotonic()) + route.timeout  # for all that is to come, and not for each read
+        if not (block or enough):
+            replies, whole = answers(connection, count, last), True
+            return replies
         while len(replies) < count + nudged:
             waits = block and not nudged and len(replies) >= blocks
             if waits and not connection.can_read(max(0.001, until - time.monotonic())):
                 connection.send_packed_command((NUDGE,), check_health=False)
                 nudged = 1
-            try:
-                replies.append(reply(connection, last))
-            except ResponseError as error:
-                replies.append(error.with_traceback(None))  # its frames would hold it, and the callers their locks
+            replies += answers(connection, 1, last)
             if enough and enough(replies):
                 return replies
         whole = True

@@ -10,12 +10,13 @@ import ssl
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse
+from redis.exceptions import InvalidResponse, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+T = TypeVar("T")
 _BLOCKED = TimeoutError, RedisTimeoutError, BlockingIOError, ssl.SSLWantReadError
 
 
@@ -37,7 +38,22 @@ def reply(connection: Any, until: float = 0.0) -> Any:
     return _by(until, connection, partial(connection.read_response, disable_decoding=True, disconnect_on_error=False))
 
 
-def _by(until: float, connection: Any, read: Callable[[], Any]) -> Any:
+def answers(connection: Any, count: int, until: float) -> list[Any]:
+    """The next ``count`` replies, errors among them. Raises as `reply`."""
+    found: list[Any] = []
+
+    def read() -> list[Any]:
+        while len(found) < count:
+            try:
+                found.append(connection.read_response(disable_decoding=True, disconnect_on_error=False))
+            except ResponseError as error:
+                found.append(error.with_traceback(None))  # its frames would hold it, and the callers their locks
+        return found
+
+    return _by(until, connection, read)
+
+
+def _by(until: float, connection: Any, read: Callable[[], T]) -> T:
     """What ``read`` comes to. redis-py's parsers keep what they have of a reply, and go on from there the next time."""
     sock: socket.socket = connection._sock
     limit = sock.gettimeout()
