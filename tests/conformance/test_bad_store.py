@@ -1,7 +1,6 @@
 """A Redis that can't be asked, or holds something else: a clear error in a bounded time, and never "taken"."""
 
 import contextlib
-import functools
 import socket
 import threading
 import time
@@ -9,7 +8,6 @@ import time
 import pytest
 from redis.exceptions import ResponseError
 
-from django_redlock.backends.redis import RedisBackend
 from django_redlock.errors import LockError, LockUnavailable
 from django_redlock.testing.faces import PATIENCE
 from django_redlock.testing.fixtures import eventually, until_someone_waits
@@ -373,35 +371,3 @@ class TestNobodyKnows(OwnRedis):
             with unavailable():
                 ask()
         assert [row["ok"] for row in client.health()] == [False]
-
-
-LOCATIONS = [
-    "",
-    "127.0.0.1:6379",
-    "http://there",
-    "redis+sentinel://h:26379",
-    "redis+cluster://",
-    "redis+cluster://h:7000?socket_keepalive=yes",
-    "redis://h:port",
-    "redis://h/0?socket_timeuot=5",
-    None,
-    17,
-]
-LOCATIONS += [["redis://a", "redis://b"], "redis://user:secret@h:port/0", "rediss+sentinel://user:secret@h/x"]
-
-
-@pytest.mark.parametrize("location", LOCATIONS, ids=repr)
-def test_location(location):
-    """A LOCATION that is none is a ValueError when the backend is made, which shows no password."""
-    with pytest.raises(ValueError, match="LOCATION") as caught:
-        RedisBackend(location)
-    assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("option", ["ttl", "max_ttl", "node_timeout"])
-@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
-def test_times(option, value):
-    """Times of the backend are positive and finite."""
-    make = functools.partial(RedisBackend, "redis://127.0.0.1:1/0", **{option: value})
-    with pytest.raises(ValueError, match=option):
-        make()
