@@ -24,7 +24,7 @@ from tests.support.service import poll, revive
 
 CLIENTS = 3  # processes
 SHORT = {"ttl": 0.5, "max_ttl": 0.6, "node_timeout": 0.15}  # seconds
-RECOVERY = 60  # seconds within which there must be grants again: a machine may stand still for half of them
+RECOVERY = 20  # seconds within which there must be grants again
 
 
 class Outcome(NamedTuple):

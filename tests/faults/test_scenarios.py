@@ -20,7 +20,7 @@ from tests.faults.scenarios import CONTROLS, SCENARIOS, Scenario
 RUNS = int(os.environ.get("REDLOCK_FAULT_RUNS", "1"))
 TRIES = 25  # fights in which a control must show an overlap: it needs one that holds at the right moment
 AT_ONCE = 5
-PATIENCE = 240 + 60 * RUNS  # seconds
+PATIENCE = 110 + 60 * RUNS  # seconds
 
 Fought = Callable[[str], tuple[int, list[Outcome]]]
 pytestmark = pytest.mark.timeout(PATIENCE + 10)
