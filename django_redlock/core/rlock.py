@@ -15,6 +15,9 @@ from .lease import Claim, Lease, Refusal
 from .lock import Lock
 from .requests import Flow
 
+# What `threading.Condition` wants of a lock that may be taken more than once, if it has it.
+FOR_CONDITIONS = {"_is_owned", "_release_save", "_acquire_restore", "_at_fork_reinit"}
+
 # Numbers that are never used twice: idents of threads and tasks are.
 _numbers = itertools.count(1)
 _process = os.urandom(8).hex()
@@ -84,7 +87,7 @@ class RLock(Lock):
         if self.lost:
             raise LockLost(self.name)
 
-    # ── what `threading.Condition` uses ──────────────────────────────────────────────────────
+    # ── for conditions ───────────────────────────────────────────────────────────────────────
 
     def _recursion_count(self) -> int:
         return self._level if self._is_owned() else 0

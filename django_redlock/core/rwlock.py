@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 from .callers import running_task
-from .rlock import RLock
+from .rlock import FOR_CONDITIONS, RLock
 
 if TYPE_CHECKING:
     _Members = RLock
@@ -82,7 +82,7 @@ def _forwarded(name: str, member: Any) -> Any:
 
 
 for _name in dir(RLock):
-    if not _name.startswith("_"):
+    if not _name.startswith("_") or _name in FOR_CONDITIONS:
         setattr(Side, _name, _forwarded(_name, getattr(RLock, _name)))
 
 

@@ -131,3 +131,16 @@ class TestConditionRedlock(lock_tests.ConditionTests):
     @pytest.fixture(autouse=True)
     def backend(self, redlock):
         self.condtype = functools.partial(new_condition, redlock)
+
+
+class TestConditionOfAWriter(lock_tests.ConditionTests):
+    """Their tests of conditions on the side of a lock that writes."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, unique):
+        backend = LocMemBackend(unique)
+
+        def new_writer():
+            return backend.rwlock(secrets.token_hex(6)).write
+
+        self.condtype = lambda lock=None: threading.Condition(new_writer() if lock is None else lock)
