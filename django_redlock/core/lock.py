@@ -236,11 +236,10 @@ class Lock(Holding):
 
     def _leave(self, failure: LockError, error: BaseException | None) -> None:
         """What a failed release at the end of a block comes to. The body's own exception is never hidden."""
-        on_lost = self._terms.on_lost
-        if error is None and (
-            isinstance(failure, LockNotHeld) or (isinstance(failure, LockLost) and on_lost == "raise")
-        ):
+        lost = isinstance(failure, LockLost)
+        raised = isinstance(failure, LockNotHeld) or (lost and self._terms.on_lost == "raise")
+        if error is None and raised:
             raise failure
-        if not (isinstance(failure, LockLost) and callable(on_lost)):
+        if not (lost and self._told):
             # A store that can't be reached here harms nobody: the work was done under a valid lease.
             logger.warning("%s", failure)
