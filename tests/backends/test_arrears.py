@@ -8,17 +8,23 @@ from django_redlock.backends.locations import node_for
 from django_redlock.core.keys import keys_for
 from django_redlock.core.lease import Claim, new_token
 from django_redlock.core.primitives import MUTEX
-from testproject.redis_server import free_port
+from testproject.redis_server import RedisServer
 from tests.support.service import poll
 
 KEYS = keys_for(b"redlock", b"stock")
 
 
 @pytest.fixture
-def missing(monkeypatch):
+def nobody():
+    """A server that is not started."""
+    return RedisServer()
+
+
+@pytest.fixture
+def missing(monkeypatch, nobody):
     """The arrears of a node at an address where nobody is, which are soon forgotten."""
     monkeypatch.setattr(arrears, "LASTING", 0.5)
-    return Arrears([node_for(f"redis://127.0.0.1:{free_port()}/0", 0.1)])
+    return Arrears([node_for(nobody.url, 0.1)])
 
 
 def claim():

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -56,6 +57,14 @@ def test_comes_back_on_the_same_port_after_kill(server):
     server.start()
     assert server.url == url
     assert server.client().ping()
+
+
+def test_its_port_is_nobody_elses_while_it_is_down(server):
+    """The port of a killed server is not given to another, whose start would be in the way of its return."""
+    server.kill()
+    for port in (server.port, server.port + 10_000):
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
 
 
 def test_pause_and_resume(server):

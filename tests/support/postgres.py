@@ -43,7 +43,7 @@ class Postgres(Service):
 
     def __init__(self) -> None:
         super().__init__()
-        self.port = free_port()
+        self.port = free_port(self)
         self.data = self.dir / "data"
 
     def command(self) -> Sequence[str]:

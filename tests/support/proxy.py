@@ -46,7 +46,7 @@ class Proxy:
     """
 
     def __init__(self, url: str) -> None:
-        self.port = free_port()
+        self.port = free_port(self)
         self.url = re.sub(r"(?<=127\.0\.0\.1:)\d+", str(self.port), url)
         self.target = _port(url)
         self.accepted = 0  # connections so far

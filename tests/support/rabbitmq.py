@@ -28,7 +28,7 @@ class Epmd(Service):
 
     def __init__(self) -> None:
         super().__init__()
-        self.port = free_port()
+        self.port = free_port(self)
 
     def command(self) -> Sequence[str]:
         return [find("epmd", package="rabbitmq-server"), "-port", str(self.port), "-address", "127.0.0.1"]
@@ -42,7 +42,7 @@ class RabbitMQ(Service):
 
     def __init__(self) -> None:
         super().__init__()
-        self.port = free_port()
+        self.port = free_port(self)
         self.epmd = Epmd()
 
     @property

@@ -36,7 +36,7 @@ class SentinelProcess(Service):
 
     def __init__(self) -> None:
         super().__init__()
-        self.port = free_port()
+        self.port = free_port(self)
         self.id = secrets.token_hex(20)
         self.config = self.dir / "sentinel.conf"
         self.client = redis.Redis("127.0.0.1", self.port, decode_responses=True, socket_timeout=2, retry=None)

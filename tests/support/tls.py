@@ -15,7 +15,7 @@ class TlsRedis(RedisServer):
 
     def __init__(self, *extra_args: str) -> None:
         super().__init__(*extra_args, port=0)
-        self.tls_port = free_port()
+        self.tls_port = free_port(self)
         self.certificate = self.dir / "certificate.pem"
 
     @property

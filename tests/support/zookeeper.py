@@ -45,7 +45,7 @@ class ZooKeeper(Service):
 
     def __init__(self) -> None:
         super().__init__()
-        self.port = free_port()
+        self.port = free_port(self)
         data = self.dir / "data"
         self.config = self.dir / "zoo.cfg"
         self.config.write_text(CONFIG.format(tick=TICK, longest=300 * TICK, data=data, port=self.port))
@@ -87,7 +87,7 @@ class Member(ZooKeeper):
 
     def __init__(self) -> None:
         super().__init__()
-        self.peers = free_port(), free_port()
+        self.peers = free_port(self), free_port(self)
 
     def join(self, number: int, members: Sequence[Member]) -> None:
         """Learn of the others, before the start."""
