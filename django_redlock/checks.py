@@ -12,6 +12,7 @@ from django.core.checks import Warning as Caution
 from django.core.exceptions import ImproperlyConfigured
 
 from .backends.base import Backend
+from .backends.discretion import without_password
 from .deployment import cautions
 from .errors import LockError
 from .handler import DEFAULT_ALIAS, WHAT_TO_WRITE, backend_class, build, configuration
@@ -101,7 +102,7 @@ def _shared(entries: Any) -> Iterator[CheckMessage]:
         if isinstance(entry, dict) and "dummy" not in str(entry.get("BACKEND")):
             options = entry.get("OPTIONS")
             prefix = options.get("key_prefix", "redlock") if isinstance(options, dict) else "redlock"
-            location = entry.get("LOCATION") or f"of {entry.get('BACKEND')}"
+            location = without_password(entry.get("LOCATION")) or f"of {entry.get('BACKEND')}"
             places[str(location), str(entry.get("KEY_PREFIX", prefix))].append(alias)
     for (location, prefix), aliases in places.items():
         if len(aliases) > 1:

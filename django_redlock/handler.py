@@ -14,12 +14,14 @@ from django.db import DEFAULT_DB_ALIAS
 from django.utils.module_loading import import_string
 
 from .backends.base import Backend
+from .backends.discretion import without_password
 from .core.events import Event
 from .core.history import recorder
 from .core.lease import Seconds
 from .core.lock import Lock
 from .core.pulse import Moment, pulse
 from .core.terms import OnLost
+from .errors import LockUnavailable
 from .signals import announce, task_duplicate
 from .transactions import CommitLock, warn_of_early_release
 
@@ -65,7 +67,9 @@ def configuration() -> Mapping[str, Any]:
         on_cache = str(cache.get("BACKEND", "")).startswith("django_redis.")
         return {DEFAULT_ALIAS: {"BACKEND": REDIS_BACKEND, "LOCATION": "cache:default"}} if on_cache else {}
     if not isinstance(configured, Mapping):
-        raise ImproperlyConfigured(f"REDLOCK is a dict of aliases, not {configured!r}. {WHAT_TO_WRITE}")
+        raise ImproperlyConfigured(
+            f"REDLOCK is a dict of aliases, not {without_password(configured)!r}. {WHAT_TO_WRITE}"
+        )
     return configured
 
 
@@ -73,7 +77,9 @@ def backend_class(alias: str, entry: Any) -> Callable[..., Backend]:
     """What the BACKEND of one entry of the setting names. Raises ``ImproperlyConfigured`` with what is wrong in it."""
     where = f"REDLOCK[{alias!r}]"
     if not isinstance(entry, Mapping) or "BACKEND" not in entry:
-        raise ImproperlyConfigured(f"{where} is a dict with a BACKEND, not {entry!r}. {WHAT_TO_WRITE}")
+        raise ImproperlyConfigured(
+            f"{where} is a dict with a BACKEND, not {without_password(entry)!r}. {WHAT_TO_WRITE}"
+        )
     if unknown := [str(key) for key in entry if key not in _KEYS]:
         raise ImproperlyConfigured(f"{where} has unknown keys: {', '.join(unknown)} (known: {', '.join(_KEYS)})")
     try:
@@ -88,7 +94,7 @@ def backend_class(alias: str, entry: Any) -> Callable[..., Backend]:
 def build(alias: str, entry: Any) -> Backend:
     """The backend that one entry of the setting describes. Raises ``ImproperlyConfigured`` with what is wrong in it.
 
-    Connects nowhere.
+    Connects nowhere. ``LockUnavailable`` where the process can open no more files.
     """
     make = backend_class(alias, entry)
     where = f"REDLOCK[{alias!r}]"
@@ -98,6 +104,8 @@ def build(alias: str, entry: Any) -> Backend:
     prefix = {"key_prefix": entry["KEY_PREFIX"]} if "KEY_PREFIX" in entry else {}
     try:
         backend = make(entry.get("LOCATION", ""), **{**options, **prefix})
+    except LockUnavailable:  # that is no fault of the settings
+        raise
     # Of the many things that a bad value can raise, an ImproperlyConfigured (a cache alias that doesn't exist) is one.
     except Exception as error:
         raise ImproperlyConfigured(f"{where}: {error}") from error

@@ -68,6 +68,9 @@ def fault(node: Node, error: Exception, connected: bool = False, where: str = ""
     if "unauthenticated" in str(error) or "NOAUTH" in str(error):
         # Redis takes a request as long as ours for an attack before it knows us: that tells nobody what is missing.
         error = _because(error, AuthenticationError("it wants a password, and LOCATION has none"))
+    if not connected and isinstance(error.__cause__, ConnectionResetError | BrokenPipeError):
+        # It said why before it hung up; that is lost where we had written by then, as asyncio does.
+        error = _because(error, RedisConnectionError("it hung up at once, as one does that has reached its maxclients"))
     if "-READONLY" in str(error):  # said within a script, by servers before 7: redis-py does not know it
         error = _because(error, ReadOnlyError(str(error)))
     if not isinstance(error, ResponseError) or isinstance(error, ReadOnlyError):

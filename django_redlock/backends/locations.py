@@ -10,6 +10,8 @@ from urllib.parse import unquote
 from redis.connection import Connection, ConnectionPool, parse_url
 from redis.sentinel import SentinelConnectionPool
 
+from ..core.replies import unavailable
+from .discretion import without_password
 from .nodes import ClusterNode, DirectNode, Node, SentinelNode
 from .routes import BorrowedRoute, Route, portable
 
@@ -99,20 +101,16 @@ _SCHEMES: dict[str, Callable[[str, float], Node]] = {
 def node_for(location: str, timeout: float) -> Node:
     """The node at ``location``; each question to it may take ``timeout`` seconds. Connects nowhere yet.
 
-    Raises ``ValueError`` for a location that is no URL of a kind we know, with what it could be.
+    Raises ``ValueError`` for a location that is no URL of a kind we know, with what it could be, and
+    ``LockUnavailable`` where the machine has run out of what it takes.
     """
     scheme = location.partition(":")[0] if isinstance(location, str) else ""
     if scheme not in _SCHEMES:
         known = ", ".join(f"{name}:" if name == "cache" else f"{name}://" for name in _SCHEMES)
-        raise ValueError(f"LOCATION begins with one of {known}; got {_without_password(location)!r}")
+        raise ValueError(f"LOCATION begins with one of {known}; got {without_password(location)!r}")
     try:
         return _SCHEMES[scheme](location, timeout)
     except ValueError as error:
-        raise ValueError(f"LOCATION {_without_password(location)!r}: {error}") from error
-
-
-def _without_password(location: Any) -> Any:
-    if not isinstance(location, str) or "@" not in location:
-        return location
-    head, _, tail = location.rpartition("@")
-    return f"{head.partition('://')[0]}://…@{tail}"
+        raise ValueError(f"LOCATION {without_password(location)!r}: {error}") from error
+    except OSError as error:  # redis-py looks up its own version in a file, and there may be no more files to be had
+        raise unavailable("", "the store can't be asked", {without_password(location): error}) from error

@@ -10,6 +10,7 @@ from ..core.line import FAIR
 from ..core.primitives import Primitive
 from ..core.requests import Flow
 from .base import Listing
+from .discretion import without_password
 from .looking import force_release, listing
 from .nodes import ClusterNode
 from .server import ServerBackend
@@ -30,7 +31,7 @@ class RedisBackend(ServerBackend):
 
     def __init__(self, location: str, **options: Any) -> None:
         if not isinstance(location, str):
-            raise ValueError(f"LOCATION of {type(self).__name__} is one URL, not {location!r}")
+            raise ValueError(f"LOCATION of {type(self).__name__} is one URL, not {without_password(location)!r}")
         super().__init__([location], **options)
         self.location = location
         rule = Scattered if isinstance(self.nodes[0], ClusterNode) else SingleNode

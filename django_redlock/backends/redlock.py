@@ -16,6 +16,7 @@ from ..core.line import READERS_BEHIND_WRITERS
 from ..core.requests import Flow
 from ..errors import LockUnavailable
 from .base import Listing
+from .discretion import without_password
 from .looking import force_release, listing
 from .nodes import ClusterNode
 from .server import ServerBackend
@@ -36,7 +37,8 @@ class RedlockBackend(ServerBackend):
 
     def __init__(self, location: Sequence[str], **options: Any) -> None:
         if isinstance(location, str) or not location:
-            raise ValueError(f"LOCATION of {type(self).__name__} is a list of URLs, one for each node: {location!r}")
+            shown = without_password(location)
+            raise ValueError(f"LOCATION of {type(self).__name__} is a list of URLs, one for each node, not {shown!r}")
         super().__init__(list(location), **options)
         if any(isinstance(node, ClusterNode) for node in self.nodes):
             raise ValueError("a Redis Cluster is no node of a quorum: its masters fail over by themselves")

@@ -5,6 +5,7 @@ import functools
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
 
 LOCATIONS = [
     "",
@@ -19,6 +20,7 @@ LOCATIONS = [
     17,
 ]
 LOCATIONS += [["redis://a", "redis://b"], "redis://user:secret@h:port/0", "rediss+sentinel://user:secret@h/x"]
+LOCATIONS += ["user:secret@h:6379", "redis://h:port/0?password=secret&db=1", ["redis://user:secret@h"]]
 
 
 @pytest.mark.parametrize("location", LOCATIONS, ids=repr)
@@ -27,6 +29,12 @@ def test_location(location):
     with pytest.raises(ValueError, match="LOCATION") as caught:
         RedisBackend(location)
     assert "secret" not in str(caught.value)
+
+
+def test_location_of_several():
+    """Nor does that of several nodes, where one is given."""
+    with pytest.raises(ValueError, match="is a list of URLs, one for each node, not 'redis://…@h'"):
+        RedlockBackend("redis://user:secret@h")
 
 
 @pytest.mark.parametrize("option", ["ttl", "max_ttl", "node_timeout"])

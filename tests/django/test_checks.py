@@ -23,6 +23,7 @@ REDIS = "django_redlock.backends.redis.RedisBackend"
 LOCMEM = "django_redlock.backends.locmem.LocMemBackend"
 DUMMY = "django_redlock.backends.dummy.DummyBackend"
 DOWN = "redis://127.0.0.1:1/0"
+SECRET = "redis://user:secret@127.0.0.1:1/0"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -86,6 +87,11 @@ def test_all_is_well(found):
             {"default": {"BACKEND": REDIS, "LOCATION": DOWN}, "b": {"BACKEND": REDIS, "LOCATION": DOWN}},
             "redlock.W004",
             "'default' and 'b' share LOCATION redis://127.0.0.1:1/0 and KEY_PREFIX redlock",
+        ),
+        (
+            {"default": {"BACKEND": REDIS, "LOCATION": SECRET}, "b": {"BACKEND": REDIS, "LOCATION": SECRET}},
+            "redlock.W004",
+            "share LOCATION redis://…@127.0.0.1:1/0 and",
         ),
         (
             {

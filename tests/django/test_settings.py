@@ -59,6 +59,7 @@ def redlock(settings):
         ({"BACKEND": "json.loads"}, "'json.loads' is no lock backend"),
         ({"LOCATION": URL}, "is a dict with a BACKEND"),
         ("redis://localhost", "is a dict with a BACKEND, not 'redis://localhost'"),
+        ({"LOCATION": "redis://:secret@h", "OPTIONS": {"ttl": 5}}, "is a dict with a BACKEND, not .*…@h"),
         ({"BACKEND": REDIS, "LOCATION": "cache:nowhere"}, "nowhere"),
         ({"BACKEND": REDIS, "LOCATION": "cache:plain"}, "does not support this feature"),
     ],
@@ -93,8 +94,8 @@ def test_missing_setting(settings, value):
 
 def test_not_a_dict(settings):
     """REDLOCK = "redis://…" is refused with what to write."""
-    settings.REDLOCK = "redis://localhost"
-    with pytest.raises(ImproperlyConfigured, match="REDLOCK is a dict of aliases, not 'redis://localhost'"):
+    settings.REDLOCK = "redis://:secret@localhost"
+    with pytest.raises(ImproperlyConfigured, match="REDLOCK is a dict of aliases, not 'redis://…@localhost'"):
         lock("x")
 
 
