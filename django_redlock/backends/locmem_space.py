@@ -6,6 +6,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -14,7 +15,7 @@ from ..core.lease import Claim, Lease, Refusal
 from ..core.owner import Owner
 from ..core.primitives import MUTEX, Primitive
 from ..core.replies import no_upgrade
-from ..errors import LockError
+from ..errors import LockError, LockUnavailable
 from .locmem_line import GONE, Lines
 
 
@@ -55,13 +56,23 @@ class Space:
     """The locks of one LOCATION."""
 
     def __init__(self) -> None:
-        self.mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self.held: dict[str, list[Entry]] = {}
         self.queues: defaultdict[str, deque[tuple[Claim, Callable[[], Any]]]] = defaultdict(deque)
         self.lines = Lines()
         self.fence = 0
         self.annex: Any = None  # an `Annex`
         self.minutes: dict[int, dict[str, str]] = {}  # see `core.history`
+
+    @property
+    def mutex(self) -> AbstractContextManager[bool]:
+        """Keeps threads apart. ``LockUnavailable`` to a signal's handler that has struck in here, or a ``__del__``.
+
+        It would wait for itself, or see what is half done.
+        """
+        if self._mutex._is_owned():  # type: ignore[attr-defined]
+            raise LockUnavailable("", "the store can't be asked by a handler of a signal that has struck in there: ask again")
+        return self._mutex
 
     def live(self, name: str, now: float) -> list[Entry]:
         """Who holds ``name`` now; the others are forgotten."""

@@ -16,7 +16,10 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import islice
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from ..core.held import Held
@@ -176,14 +179,16 @@ class PlainBackend(Backend):
             return time.sleep(request.seconds)
         if type(request) is Turn:
             return request.ticket.wait(request.seconds)
-        woken = threading.Event()
-        cancel = self._woken_by(request.claim, woken.set)
+        woken: SimpleQueue[None] = SimpleQueue()  # unlike an Event it may be told by a handler that strikes in here
+        cancel = self._woken_by(request.claim, partial(woken.put, None))
         if cancel is None:
             return time.sleep(min(request.seconds, random.uniform(*POLL)))
         try:
-            return woken.wait(min(request.seconds, threading.TIMEOUT_MAX))
+            with suppress(Empty):
+                woken.get(timeout=min(request.seconds, threading.TIMEOUT_MAX))
         finally:
             cancel()
+        return None
 
     def _woken_by(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None] | None:
         """`subscribe`, also to a clock that can be put forward, as the one for tests can."""

@@ -1,26 +1,31 @@
 """A signal's handler may use locks wherever it strikes, also in the midst of taking or releasing one."""
 
+import contextlib
 import itertools
+import re
 import sys
 import threading
 from functools import partial
 
 import pytest
 
+from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.errors import LockNotHeld, LockUnavailable
 from django_redlock.testing.faces import PATIENCE
+from django_redlock.testing.fixtures import until_someone_waits
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 
 
-def struck(function, step, handler):
+def struck(function, step, handler, within="/django_redlock/"):
     """Whether ``handler()`` was called in the midst of ``function()``: at the ``step``-th call of one of ours."""
     steps, called = itertools.count(), False
 
     def strike(frame, *_):
         nonlocal called
-        if "/django_redlock/" in frame.f_code.co_filename and next(steps) == step:
+        if re.search(within, frame.f_code.co_filename) and next(steps) == step:
             sys.settrace(None)
             called = True
             handler()
@@ -52,18 +57,69 @@ def backend(request, start):
     backend.close()
 
 
-def test_anywhere(backend):
-    """Wherever it strikes, both are done: nobody waits for oneself."""
+def everywhere(strike):
+    """Call ``strike(step)`` in a thread of its own, for one step after the other, until it hits nothing any more."""
     done = []
-
-    def strike(step):
-        done.append(struck(partial(taken, backend, "mine"), step, partial(taken, backend, "the handler's")))
-
     for step in itertools.count():
-        thread = threading.Thread(target=strike, args=(step,), daemon=True)
+        thread = threading.Thread(target=lambda step=step: done.append(strike(step)), daemon=True)
         thread.start()
         thread.join(PATIENCE)
         assert len(done) == step + 1, "it waits for itself, or has failed"
         if not done[-1]:
             break
     assert step > 20
+
+
+def test_anywhere(backend):
+    """Wherever it strikes, both are done: nobody waits for oneself."""
+    everywhere(lambda step: struck(partial(taken, backend, "mine"), step, partial(taken, backend, "the handler's")))
+
+
+class TestInMemory:
+    """There it may be told to come again."""
+
+    def test_one_of_both(self, unique):
+        """Wherever it strikes, of it and what it has struck in one gets the lock, or the handler is told."""
+        backend = LocMemBackend(unique)
+
+        def strike(step):
+            mine, other = backend.lock(f"{step}"), backend.lock(f"{step}")
+            told = []
+
+            def handler():
+                try:
+                    told.append(other.acquire(False))
+                except LockUnavailable:
+                    told.append(False)
+
+            hit = struck(lambda: told.append(mine.acquire(False)), step, handler)
+            assert told.count(True) == 1
+            return hit
+
+        everywhere(strike)
+
+    @pytest.mark.parametrize("fair", [False, True], ids=["unfair", "fair"])
+    def test_frees_what_is_waited_for(self, unique, fair):
+        """Wherever it strikes in one who waits, also in Python's own waiting, what it frees is got."""
+        backend = LocMemBackend(unique)
+
+        def strike(step):
+            name = f"{step}"
+            held, mine = backend.lock(name, fair=fair), backend.lock(name, fair=fair)
+            assert held.acquire(False)
+
+            def free():
+                with contextlib.suppress(LockUnavailable, LockNotHeld):
+                    held.release()
+
+            def free_at_last():
+                until_someone_waits(backend, name)
+                free()
+
+            threading.Thread(target=free_at_last, daemon=True).start()
+            got = []
+            hit = struck(lambda: got.append(mine.acquire(timeout=PATIENCE)), step, free, "/django_redlock/|/threading")
+            assert got == [True]
+            return hit
+
+        everywhere(strike)
