@@ -71,7 +71,7 @@ class Space:
         It would wait for itself, or see what is half done.
         """
         if self._mutex._is_owned():  # type: ignore[attr-defined]
-            raise LockUnavailable("", "the store can't be asked by a handler of a signal that has struck in there: ask again")
+            raise LockUnavailable("", "the store can't be asked by a signal's handler that struck in there: ask again")
         return self._mutex
 
     def live(self, name: str, now: float) -> list[Entry]:

@@ -85,7 +85,7 @@ class ZooKeeperBackend(PlainBackend):
         _backends.add(self)
 
     def _begin(self) -> None:
-        self._opening = threading.Lock()
+        self._opening = threading.RLock()
         self._session: Session | None = None
         self._line = Line(self._remove, self.clock)
         self._recipe = Recipe(self._root, self._connect, self._line, self.clock)
@@ -94,6 +94,11 @@ class ZooKeeperBackend(PlainBackend):
         self._recipe.remove(contender, self.clock() + self.node_timeout)
 
     def _connect(self) -> Session:
+        session = self._session
+        if session is not None and not session.broken:
+            return session
+        if self._opening._is_owned():  # type: ignore[attr-defined]  # in a signal's handler, that would wait for itself
+            raise self._unavailable("", Unanswered("it has struck where the session is being opened: ask again"))
         with self._opening:
             if self._session is not None and self._session.broken:
                 self._session.stop(0)

@@ -29,7 +29,7 @@ class Contender:
         self.written: float | None = None
         self.ends: float | None = None
         self.watches: str | None = None
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # reentrant: a signal's handler may use a lock too
         self._changed = False
         self._wake: Callable[[], Any] | None = None
 
@@ -60,7 +60,8 @@ class Line:
     def __init__(self, remove: Callable[[Contender], None], clock: Callable[[], float]) -> None:
         self._remove = remove
         self._clock = clock
-        self._changed = threading.Condition(threading.Lock())
+        self._mutex = threading.RLock()  # reentrant, and entered as it is: see `core.renewal`
+        self._changed = threading.Condition(self._mutex)
         self._here: dict[bytes, Contender] = {}
         self._leaving: dict[bytes, Contender] = {}
         self._freed: deque[bytes] = deque(maxlen=256)
@@ -74,7 +75,7 @@ class Line:
 
     def join(self, contender: Contender) -> bool:
         """Whether it stands in line now: not if it has been freed already, while its thread was on its way here."""
-        with self._changed:
+        with self._mutex:
             if contender.claim.token in self._freed:
                 return False
             self._here[contender.claim.token] = contender
@@ -82,13 +83,13 @@ class Line:
 
     def until(self, contender: Contender, ends: float) -> None:
         """Discard it at ``ends``."""
-        with self._changed:
+        with self._mutex:
             contender.ends = ends
             self._see_to_it()
 
     def leave(self, token: bytes) -> Contender | None:
         """Out of line; whoever asks for this sees to the znode. ``None`` when it isn't here."""
-        with self._changed:
+        with self._mutex:
             contender = self._here.pop(token, None)
             if contender is None:
                 self._freed.append(token)
@@ -96,14 +97,14 @@ class Line:
 
     def discard(self, contender: Contender) -> None:
         """Out of line; its znode, if there is one or one comes yet, is removed in the background."""
-        with self._changed:
+        with self._mutex:
             self._here.pop(contender.claim.token, None)
             self._leaving[contender.claim.token] = contender
             self._see_to_it()
 
     def clear(self) -> list[Contender]:
         """The session has ended, and took all znodes with it. Those who were in line."""
-        with self._changed:
+        with self._mutex:
             gone = list(self._here.values())
             self._here.clear()
             self._leaving.clear()
@@ -119,7 +120,7 @@ class Line:
     def _run(self) -> None:
         pause = 0.0
         while True:
-            with self._changed:
+            with self._mutex:
                 if pause > 0 and not self._changed.wait(pause) and not (self._here or self._leaving):
                     self._thread = None
                     return
@@ -135,6 +136,6 @@ class Line:
                     logger.debug("the znode of lock %r can't be removed yet: %s", each.claim.name, error)
                 else:
                     self._leaving.pop(token, None)
-            with self._changed:
+            with self._mutex:
                 due = [each.ends - self._clock() for each in self._here.values() if each.ends is not None]
                 pause = min([RETRY if self._leaving else LINGER, *(max(0.001, left) for left in due)])

@@ -126,7 +126,7 @@ class Session:
 
     def wait(self, until: float) -> bool:
         """Wait for the connection; whether it is there."""
-        return self._live.wait(max(0.0, until - self._clock()))
+        return self.connected or self._live.wait(max(0.0, until - self._clock()))
 
     def ask(self, method: str, *args: Any, until: float, **options: Any) -> Any:
         """The answer to ``<method>_async``; waits for the connection. Raises `Trouble`, and `Gone`.
