@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .core.held import Held, Tenure
@@ -43,6 +43,16 @@ def facts(node: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a row of `health` says beside the node's name and its problems, label and value."""
     known = {name: value for name, value in node.items() if name not in _HEAD and value not in ("", None)}
     return [(name.replace("_", " "), _SAID.get(name, str)(value)) for name, value in known.items()]
+
+
+def owners(held: Held) -> Sequence[Owner]:
+    """All who hold it."""
+    return held.holders or (held.owner,)
+
+
+def others(held: Held) -> str:
+    """How many hold it beside the first, where any do: ``and 2 more``."""
+    return f"and {more} more" if (more := len(owners(held)) - 1) else ""
 
 
 def age(owner: Owner) -> float | None:
@@ -96,6 +106,7 @@ def as_dict(alias: str, held: Held) -> dict[str, Any]:
         **({"extra": dict(owner.extra)} if owner.extra else {}),
         "since": None if since.held is None else time.time() - since.held,
         "held": since.held,
+        "holders": list(map(str, owners(held))),
         "ttl": held.ttl,
         "renewals": since.renewals,
         "renewed": since.renewed,

@@ -19,7 +19,7 @@ from django.utils.html import format_html, format_html_join
 
 from ..handler import locks
 from ..templatetags.redlock import moment
-from ..wording import duration, tenure
+from ..wording import duration, others, tenure
 
 if TYPE_CHECKING:
     from django.utils.safestring import SafeString
@@ -74,7 +74,7 @@ class Columns:
         if not owner.host:
             return format_html("<span>{}</span>", owner.label or UNKNOWN)
         parts = [owner.task or owner.thread, owner.label, *(f"{key}={value}" for key, value in owner.extra.items())]
-        rest = " · ".join(part for part in parts if part)
+        rest = " · ".join(part for part in (*parts, others(row.held)) if part)
         return format_html(
             '<span>{} <span class="quiet">pid</span> {}</span><small>{}</small>', owner.host, owner.pid, rest
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from django.contrib.admin import SimpleListFilter
@@ -11,7 +12,7 @@ from django.http import HttpRequest
 
 from ..handler import locks
 from ..models import HeldLock
-from ..wording import task_of
+from ..wording import owners, task_of
 
 SCAN = {"10": 10, "100": 100}  # how many times the usual bounds
 
@@ -49,34 +50,34 @@ class ScanFilter(SimpleListFilter):
 
 
 class ValueFilter(SimpleListFilter):
-    """Rows that have one value in common."""
+    """Rows that have one value in common. A row has several where several hold the lock."""
 
-    value_of: Callable[[HeldLock], str]
+    values_of: Callable[[HeldLock], set[str]]
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        counted = Counter(map(type(self).value_of, model_admin.get_queryset(request)))
+        counted = Counter(chain.from_iterable(map(type(self).values_of, model_admin.get_queryset(request))))
         if chosen := self.value():
             counted[chosen] += 0
         return [(value, f"{value} ({number})") for value, number in sorted(counted.items()) if value]
 
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
-        chosen, value_of = self.value(), type(self).value_of
-        return queryset.where(lambda row: value_of(row) == chosen) if chosen else queryset
+        chosen, values_of = self.value(), type(self).values_of
+        return queryset.where(lambda row: chosen in values_of(row)) if chosen else queryset
 
 
 class KindFilter(ValueFilter):
     title = "kind"
     parameter_name = "kind"
-    value_of = staticmethod(lambda row: row.held.kind)
+    values_of = staticmethod(lambda row: {row.held.kind})
 
 
 class TaskFilter(ValueFilter):
     title = "task"
     parameter_name = "task"
-    value_of = staticmethod(lambda row: task_of(row.held.owner))
+    values_of = staticmethod(lambda row: set(map(task_of, owners(row.held))))
 
 
 class HostFilter(ValueFilter):
     title = "host"
     parameter_name = "host"
-    value_of = staticmethod(lambda row: row.held.owner.host)
+    values_of = staticmethod(lambda row: {owner.host for owner in owners(row.held)})

@@ -17,7 +17,7 @@ from ..errors import LockError
 from ..handler import locks
 from ..looking import explained, find
 from ..models import HeldLock, parse_pk
-from ..wording import duration, tenure
+from ..wording import duration, others, tenure
 
 if TYPE_CHECKING:
     from . import HeldLockAdmin
@@ -77,7 +77,8 @@ def _release(request: HttpRequest, pk: str, digest: str) -> Outcome:
     except (LockError, ImproperlyConfigured) as error:
         return Outcome(messages.ERROR, f"Lock {name} may not have been released: {explained(error)}")
     _log(request, row)
-    return Outcome(messages.SUCCESS, f"Lock {name} was released. It was held by {row.held.owner}.")
+    holders = f"{row.held.owner} {others(row.held)}".rstrip()
+    return Outcome(messages.SUCCESS, f"Lock {name} was released. It was held by {holders}.")
 
 
 def _log(request: HttpRequest, row: HeldLock) -> None:

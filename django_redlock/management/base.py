@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ..core.held import Held
 from ..handler import locks
-from ..wording import duration, tenure
+from ..wording import duration, others, tenure
 from .pipes import unread
 
 COLUMNS = ("STORE", "NAME", "KIND", "HOLDER", "HELD FOR", "LEFT", "RENEWALS", "WAITERS", "NODES")
@@ -89,4 +89,5 @@ def cells(alias: str, held: Held) -> list[Any]:
     left = "no end" if held.ttl is None else f"{held.ttl:.1f} s"
     for_long = "unknown" if known.held is None else duration(known.held)
     renewals = "unknown" if known.renewals is None else known.renewals
-    return [alias, held.name, held.kind, held.owner, for_long, left, renewals, held.waiters, len(held.nodes) or 1]
+    holder = f"{held.owner} {others(held)}".rstrip()
+    return [alias, held.name, held.kind, holder, for_long, left, renewals, held.waiters, len(held.nodes) or 1]

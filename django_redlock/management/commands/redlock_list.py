@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 
 from ...core.held import Held
 from ...looking import Seen, look, pattern_for
-from ...wording import as_dict, task_of
+from ...wording import as_dict, owners, task_of
 from ..base import COLUMNS, StoreCommand, cells
 
 CLEAR = "\x1b[H\x1b[2J"
@@ -65,5 +65,7 @@ class Command(StoreCommand):
 
 
 def _wanted(held: Held, options: dict[str, Any]) -> bool:
-    values = {"kind": held.kind, "host": held.owner.host, "task": task_of(held.owner)}
-    return all(options[option] in (None, value) for option, value in values.items())
+    """Any of those who hold it will do."""
+    hosts, tasks = ({of(owner) for owner in owners(held)} for of in (lambda owner: owner.host, task_of))
+    values = {"kind": {held.kind}, "host": hosts, "task": tasks}
+    return all(options[option] is None or options[option] in found for option, found in values.items())

@@ -10,7 +10,7 @@ from ...core.held import Held
 from ...errors import LockError
 from ...handler import locks
 from ...looking import explained
-from ...wording import as_dict, task_of, tenure
+from ...wording import as_dict, task_of, tenure, tenures
 from ..base import COLUMNS, StoreCommand, cells
 
 GLOB = set("*?[")
@@ -102,8 +102,10 @@ class Command(StoreCommand):
 
 
 def _wanted(held: Held, options: dict[str, Any]) -> bool:
+    """Of several who hold it each has to have held it that long: it is taken from all of them."""
     task, oldest = options["task"], options["older_than"]
-    return task in (None, task_of(held.owner)) and (oldest is None or (tenure(held).held or 0.0) > oldest)
+    shortest = min(((each.held or 0.0) for _, each in tenures(held)), default=tenure(held).held or 0.0)
+    return task in (None, task_of(held.owner)) and (oldest is None or shortest > oldest)
 
 
 def _number(found: list[Any]) -> str:

@@ -1,0 +1,55 @@
+"""Locks that several hold: all of them count where the stores are listed, and where one is released by force."""
+
+import re
+
+import pytest
+
+from tests.django.test_admin_list import LIST, names_in
+from tests.django.test_admin_release import asked, holdings, said
+from tests.django.test_commands import Done
+
+
+@pytest.fixture
+def permits(stores):
+    """Three permits of a semaphore, of two hosts."""
+    hosts = ["here", "here", "elsewhere"]
+    held = [stores["default"].semaphore("permits", limit=4, owner={"host": host, "since": 1.0}) for host in hosts]
+    assert all(permit.acquire(False) for permit in held)
+    return held
+
+
+def test_list(permits):
+    """The table names one and counts the others; JSON has them all."""
+    assert " and 2 more " in Done("redlock_list").out
+    [row] = Done("redlock_list", format="json").json
+    assert sorted(each.partition(":")[0] for each in row["holders"]) == ["elsewhere", "here", "here"]
+
+
+@pytest.mark.parametrize("host", ["here", "elsewhere"])
+def test_list_filters(permits, host):
+    """A host is that of any who hold it."""
+    assert [row["name"] for row in Done("redlock_list", "--host", host, "--format", "json").json] == ["permits"]
+
+
+def test_release_older_than(permits, redis_server):
+    """What is to be released by its age has been held that long by each of them: it is taken from all."""
+
+    def found():
+        return [row["name"] for row in Done("redlock_release", "*", older_than=3600, dry_run=True, format="json").json]
+
+    with redis_server.client() as redis:
+        for permit in permits:
+            assert found() == []
+            redis.hset("redlock:{permits}:renewed", permit.token, "240 7200000 30000")
+    assert found() == ["permits"]
+
+
+def test_admin(client, stores, operator, permits):
+    """Its list counts them, and filters by each of them; who releases hears how many it was taken from."""
+    for host in "here", "elsewhere":
+        assert names_in(client.get(LIST, {"host": host})) == ["permits"]
+    page = client.get(LIST).content.decode()
+    assert re.search(r" · and 2 more</small>", page)
+    assert "elsewhere (1)" in page
+    done = client.post(f"{LIST}release/", {"holding": holdings(asked(client, "default:permits"))}, follow=True)
+    assert re.search(r"It was held by .* and 2 more\.$", *said(done))
