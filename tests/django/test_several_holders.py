@@ -37,10 +37,13 @@ def test_release_older_than(permits, redis_server):
     def found():
         return [row["name"] for row in Done("redlock_release", "*", older_than=3600, dry_run=True, format="json").json]
 
+    key, tokens = "redlock:{permits}:renewed", [permit.token for permit in permits]
     with redis_server.client() as redis:
-        for permit in permits:
+        for token in tokens:
+            redis.hset(key, token, "240 7200000 30000")
             assert found() == []
-            redis.hset("redlock:{permits}:renewed", permit.token, "240 7200000 30000")
+            redis.delete(key)
+        redis.hset(key, mapping=dict.fromkeys(tokens, "240 7200000 30000"))
     assert found() == ["permits"]
 
 
