@@ -22,7 +22,7 @@ from redis.asyncio.connection import SSLConnection as AsyncTLS
 from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnix
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
-from redis.connection import Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
+from redis.connection import AbstractConnection, Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
 from redis.retry import Retry
 
 from .limits import Limit
@@ -31,6 +31,9 @@ from .patience import greeted
 # Up to redis-py 5.2 a pool wants to hear a command's name, and makes nothing of it; later ones warn of that.
 _named = inspect.signature(ConnectionPool.get_connection).parameters.get("command_name")
 _NAME = ("_",) if _named is not None and _named.default is inspect.Parameter.empty else ()
+# redis-py tells a server its name and version: two round trips, and most of the time that connecting takes it.
+_told = inspect.signature(AbstractConnection.__init__).parameters
+_UNTOLD = dict.fromkeys({"driver_info"} & _told.keys() or {"lib_name", "lib_version"})
 IDLE = 64  # connections that a route keeps open while nobody uses them
 _Idle = tuple[deque[Any], AsyncGenerator[None, None]]  # a loop's connections, and what closes them when the loop ends
 _ASYNC = {  # the special ones first
@@ -49,6 +52,7 @@ class Route:
         self._kind = kind
         self._settings = {
             "protocol": 2,
+            **_UNTOLD,
             **settings,
             "socket_connect_timeout": timeout,
             "decode_responses": False,

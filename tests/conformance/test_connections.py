@@ -38,6 +38,22 @@ def again_and_again(action):
         thread.join(PATIENCE)
 
 
+class TestNew(OwnRedis):
+    """Connections that are made."""
+
+    def test_no_round_trips_before_the_first_request(self, server, client, name):
+        """A new connection asks nothing first where there is no password and no database to be chosen."""
+        server.restart()  # closes what there is
+        with contextlib.closing(server.client()) as admin:
+            admin.config_resetstat()
+            with client.lock(name):
+                pass
+            asked = {command.partition("_")[2] for command in admin.info("commandstats")}
+            unknown = admin.info("errorstats").get("errorstat_ERR")  # what it was told of before Redis 7.2
+        assert not {command for command in asked if command.startswith(("client", "hello", "select", "ping"))}
+        assert not unknown
+
+
 class TestStale(OwnRedis):
     """Idle connections that were closed behind one's back."""
 
