@@ -11,7 +11,7 @@ local function text(value)
 end
 
 local function whole(value)
-  local number = tonumber(value)
+  local number = value + 0
   return number % 1 == 0 and number or error('not an integer: ' .. value)
 end
 
@@ -36,13 +36,13 @@ local function live(key)
   return data[key]
 end
 
-local function kind_of(value)
-  return type(value) == 'table' and value.kind or value and 'string' or 'none'
+local function kind_of(value) -- a string has all that the string library has, and no kind
+  return value and (value.kind or 'string') or 'none'
 end
 
 local function typed(key, kind)
   local value = live(key)
-  if value and kind_of(value) ~= kind then
+  if value and (value.kind or 'string') ~= kind then
     error({err = 'WRONGTYPE Operation against a key holding the wrong kind of value'})
   end
   return value
@@ -60,19 +60,16 @@ end
 
 -- ── keys ────────────────────────────────────────────────────────────────────────────────────────
 
-function commands.EXISTS(...)
-  local found = 0
-  for _, key in ipairs({...}) do found = found + (live(key) and 1 or 0) end
-  return found
+function commands.EXISTS(key, ...)
+  local found = live(key) and 1 or 0
+  return ... and found + commands.EXISTS(...) or found
 end
 
-function commands.DEL(...)
-  local found = commands.EXISTS(...)
-  for _, key in ipairs({...}) do
-    drop(key)
-    wrote(key)
-  end
-  return found
+function commands.DEL(key, ...)
+  local found = live(key) and 1 or 0
+  drop(key)
+  wrote(key)
+  return ... and found + commands.DEL(...) or found
 end
 
 function commands.TYPE(key)
@@ -246,10 +243,13 @@ local function on(state, now)
   data, ends, replicated, micros, millis = state.data, state.ends, state.replicated, now, math.floor(now / 1000)
 end
 
-function server.run(state, now, script, keys, ...) -- the first `keys` words are KEYS
+function server.words(...) -- a table of KEYS that is made once
+  return {...}
+end
+
+function server.run(state, now, script, keys, ...) -- with ARGV
   on(state, now)
-  local words = {...}
-  local done, reply = pcall(script, {unpack(words, 1, keys)}, {unpack(words, keys + 1)})
+  local done, reply = pcall(script, keys, {...})
   if not done and type(reply) ~= 'table' then error(reply, 0) end
   if type(reply) == 'table' and #reply > 1 then return unpack(reply) end -- faster than a table
   return reply

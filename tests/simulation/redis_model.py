@@ -20,6 +20,7 @@ _server: Any = _lua.execute(Path(__file__).with_suffix(".lua").read_bytes())
 _lua.globals().redis.sha1hex = lambda text: hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
 _run = _server.run
 _compiled: dict[bytes, Any] = {}
+_words: dict[Sequence[bytes], Any] = {}  # KEYS as Lua has them: there are few, and they come again and again
 _on: list[Model] = [None]  # type: ignore[list-item]  # where something happens now
 
 
@@ -60,7 +61,10 @@ class Model:
         if function is None:
             function = _compiled[script.sha] = _lua.execute(b"return function(KEYS, ARGV)\n%b\nend" % script.source)
         _on[0] = self
-        return _reply(_run(self._state, self.clock(), function, len(keys), *keys, *args))
+        words = _words.get(keys)
+        if words is None:
+            words = _words[keys] = _server.words(*keys)
+        return _reply(_run(self._state, self.clock(), function, words, *args))
 
     def texts(self, key: bytes) -> list[bytes]:
         """A key's string, items or names; nothing, when there is no such key or it has expired."""
