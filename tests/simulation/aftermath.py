@@ -53,12 +53,15 @@ def at_rest(scenario: Scenario, names: list[str]) -> None:
 
 
 def _pass(scenario: Scenario, seconds: float) -> None:
-    """Let time go by. Servers are touched, as by new connections, which begins a quarantine that is due."""
-    guard = quarantine("sim", MAX_TTL)
+    """Let time go by. Servers are touched, as by new connections, which begins a quarantine that is due.
+
+    One that stands alone begins it at once; with replicas it begins when they follow, which takes them a while.
+    """
+    guard, pause = quarantine("sim", MAX_TTL), seconds
     if scenario.replicas:
-        guard = replica_quarantine("sim", MAX_TTL, LAG, 9, "majority")
+        guard, pause = replica_quarantine("sim", MAX_TTL, LAG, 9, "majority"), 0.5
     end = scenario.world.now + seconds
     while scenario.world.now < end:
         for server in scenario.servers:
             server.run(guard.touch())
-        scenario.world.run(min(end, scenario.world.now + 0.5))
+        scenario.world.run(min(end, scenario.world.now + pause))
