@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Exchange:
     """One request, until it is answered or given up: then it is undone if it can be."""
 
-    __slots__ = "_certain", "_connection", "_over", "_performer", "_then", "_undo"
+    __slots__ = "_certain", "_connection", "_over", "_performer", "_then", "_undo", "until"
 
     def __init__(
         self,
@@ -24,12 +24,14 @@ class Exchange:
         connection: Connection,
         undo: Callable[[Then], None] | None,
         then: Then,
+        until: float,
         certain: Callable[[], bool],
     ) -> None:
         self._performer = performer
         self._connection = connection
         self._undo = undo
         self._then = then
+        self.until = until
         self._certain = certain  # it may be counted on, and what frees it will go the same way
         self._over = False
 

@@ -10,7 +10,8 @@ from .servers import Server
 from .world import World
 
 Then = Callable[[Any], None]
-SLOW, NORMAL = (0.05, 2.5), (0.0002, 0.004)
+SLOW = 0.05, 2.5
+QUICK, VARIES = 0.0002, 0.004 - 0.0002
 
 
 class Network:
@@ -26,9 +27,9 @@ class Network:
         self.cut = cut
         self.twice = twice
         self.again = again
-        self.cuts = 0
         self.gone: set[str] = set()  # whose connections are closed
         self.apart: list[tuple[str, str]] = []  # who can't reach which server, though both run
+        self.draw = world.random.random
 
     def part(self, who: str, server: str, seconds: float) -> None:
         """Lose all that passes between these two for a while; neither is told."""
@@ -39,8 +40,8 @@ class Network:
 
     def delay(self) -> float:
         """How long a message takes."""
-        if not self.world.chance(self.slow):
-            return self.world.random.uniform(*NORMAL)
+        if self.draw() >= self.slow:
+            return QUICK + VARIES * self.draw()
         seconds = self.world.random.uniform(*SLOW)
         self.world.trouble(seconds)
         return seconds
@@ -62,15 +63,13 @@ class Connection:
         """Have the server do ``work(reply)``; then ``answer(reply)``, or ``broken()`` when the connection is cut."""
         network, world = self._network, self._network.world
         self._there = max(self._there + 1e-6, world.now + network.delay())
-        if world.chance(network.cut):
-            self._cut()
         if self._lost():
             return
         if not self.open:
             world.after(network.delay(), broken)
             return
         reply = partial(self._reply, answer, broken)
-        if not world.chance(network.twice):
+        if network.draw() >= network.twice:
             world.at(self._there, self._arrive, work, reply, broken)
             return
         # The client hears of either; whatever it hears after that is no answer to this.
@@ -90,8 +89,6 @@ class Connection:
     def _reply(self, answer: Then, broken: Callable[[], None], value: Any) -> None:
         network, world = self._network, self._network.world
         self._back = max(self._back + 1e-6, world.now + network.delay())
-        if world.chance(network.cut):
-            self._cut()
         if not self._lost():
             world.at(self._back, self._hear, answer, broken, value)
 
@@ -103,14 +100,11 @@ class Connection:
 
     def _lost(self) -> bool:
         """Whether the two can't reach each other: nothing comes of what is sent now, or on this connection later."""
-        lost = (self.who, self.server.name) in self._network.apart
-        self.open = self.open and not lost
-        return lost
-
-    def _cut(self) -> None:
-        if self.open:
+        network = self._network
+        lost = bool(network.apart) and (self.who, self.server.name) in network.apart
+        if network.draw() < network.cut or lost:
             self.open = False
-            self._network.cuts += 1
+        return lost
 
 
 def _unheard(value: Any) -> None:

@@ -15,6 +15,8 @@ from .network import Connection, Network, Then
 from .replication import Member
 from .servers import Server, Slots
 
+NEVER = float("inf")
+
 
 class Performer:
     """A client's side of the network. ``later(event)`` lets the client handle something, when it is not paused."""
@@ -31,6 +33,7 @@ class Performer:
         self._owing: dict[tuple[bytes, int], Connection] = {}
         self._passing = not isinstance(servers, list)  # a cluster, a primary with replicas: another may take over
         self._unanswered: dict[Exchange, None] = {}  # in the order in which they were begun
+        self._alarm = NEVER  # when the next of them may have to be given up
 
     def drive(self, flow: Flow[Any], then: Callable[[Any, BaseException | None], None]) -> Callable[[], None]:
         """Carry ``flow``; ``then(result, error)``. The function that is returned interrupts it, as Ctrl-C does."""
@@ -253,10 +256,29 @@ class Performer:
         then: Then,
         certain: Callable[[], bool] = never,
     ) -> None:
-        exchange = Exchange(self, connection, undo, then, certain)
+        exchange = Exchange(self, connection, undo, then, self._world.now + limit, certain)
         self._unanswered[exchange] = None
         connection.send(work, exchange.end, exchange.broken)
-        self._world.after(limit, self._later, exchange.give_up, None)
+        if exchange.until < self._alarm:
+            self._set_alarm(exchange.until)
+
+    def _set_alarm(self, when: float) -> None:
+        self._alarm = when
+        self._world.at(when, self._look)
+
+    def _look(self) -> None:
+        """Give up what is due. Nearly all has been answered by then: an event for each would be one for nothing."""
+        now = self._world.now
+        if now < self._alarm:  # an earlier one has been set since
+            return
+        for exchange in tuple(self._unanswered):
+            if exchange.until <= now:
+                exchange.until = NEVER
+                self._later(exchange.give_up, None)
+        self._alarm = NEVER
+        upcoming = min([exchange.until for exchange in self._unanswered], default=NEVER)
+        if upcoming < NEVER:
+            self._set_alarm(upcoming)
 
 
 def _read(reply: Any) -> Any:

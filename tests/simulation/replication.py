@@ -88,7 +88,7 @@ class Member(Server):
         if self.master is master and self.life == life:
             if self._linked(master, term):
                 self._acknowledge(master, term, master._seen.get(self, (0, 0.0))[0])
-            self.world.after(PING, lambda: self._ping(master, term, life))
+            self.world.after(PING, self._ping, master, term, life)
 
     def _wrote(self, key: bytes, value: Any, end: int | None) -> None:
         if self.master is not None:
@@ -99,22 +99,21 @@ class Member(Server):
             replica._receive(self, term, offset, key, value, end)
 
     def _receive(self, master: Member, term: int, offset: int, key: bytes, value: Any, end: int | None) -> None:
-        def arrive() -> None:
-            if not self._linked(master, term):
-                return
+        self._applied = max(self._applied + 1e-6, self.world.now + self.world.random.uniform(*LINK))
+        self.world.at(self._applied, self.handle, self._apply, master, term, offset, key, value, end)
+
+    def _apply(self, master: Member, term: int, offset: int, key: bytes, value: Any, end: int | None) -> None:
+        if self._linked(master, term):
             self.model.put(key, value, end)
             self._acknowledge(master, term, offset)
 
-        self._applied = max(self._applied + 1e-6, self.world.now + self.world.random.uniform(*LINK))
-        self.world.at(self._applied, lambda: self.handle(arrive))
-
     def _acknowledge(self, master: Member, term: int, offset: int) -> None:
-        def arrive() -> None:
-            if self._linked(master, term):
-                master._seen[self] = max(offset, master._seen.get(self, (0, 0.0))[0]), self.world.now
-                master._settle()
+        self.world.after(self.world.random.uniform(*LINK), master.handle, self._confirm, master, term, offset)
 
-        self.world.after(self.world.random.uniform(*LINK), lambda: master.handle(arrive))
+    def _confirm(self, master: Member, term: int, offset: int) -> None:
+        if self._linked(master, term):
+            master._seen[self] = max(offset, master._seen.get(self, (0, 0.0))[0]), self.world.now
+            master._settle()
 
     def wait(self, count: int, seconds: float, then: Callable[[int], None]) -> None:
         """WAIT: ``then`` gets how many replicas have acknowledged what was written until now."""
@@ -126,7 +125,7 @@ class Member(Server):
                 self._waiting.remove(entry)
                 then(self._acknowledged(entry[0]))
 
-        self.world.after(seconds, lambda: self.handle(expire))
+        self.world.after(seconds, self.handle, expire)
         self._settle()
 
     def _acknowledged(self, offset: int) -> int:

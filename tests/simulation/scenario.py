@@ -51,7 +51,7 @@ class Setting(NamedTuple):
     slow: float | None = None  # how many messages are slow
     apart: int = 4  # it happens less often that a client can't reach a server
     make: Callable[..., Rule] | None = None
-    handles: bool = False  # mutexes by way of `Lock` itself, in processes with several threads
+    handles: bool = False  # mutexes or stripes by way of `Lock` itself, in processes with several threads
     onlookers: bool = False  # somebody asks who holds what
     performer: type[Performer] = Performer
 
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
     """The outcome of a run."""
 
     grants: int
-    log: list[str]
+    log: list[tuple[float, str, str]]
 
 
 class Scenario:
@@ -122,7 +122,7 @@ class Scenario:
         clock = Clock(self.world, self._rate(), self.world.random.uniform(0, 1e5))
         process = Process(self.world, name, clock, self._rule(clock), self._performer)
         threads = range(self.world.random.choice((1, 3, 5) if self.setting.rule == "single" else (1, 2)))
-        each = [Thread(process, f"{name}.{index}", self, self.ttl, self.setting.primitive) for index in threads]
+        each = [Thread(process, f"{name}.{index}", self, self.ttl, self._side(name)) for index in threads]
         return cast("list[Client]", each)
 
     def _performer(self, name: str, later: Callable[..., None]) -> Performer:
@@ -163,8 +163,8 @@ class Scenario:
 
     def fail(self, what: str) -> NoReturn:
         """Say what happened, and all that led to it."""
-        timeline = "\n".join(self.world.log)
-        raise Violation(f"seed {self.world.seed} ({self.setting.rule}), at {self.world.now:.4f} s: {what}\n{timeline}")
+        where = f"seed {self.world.seed} ({self.setting.rule}), at {self.world.now:.4f} s"
+        raise Violation(f"{where}: {what}\n{self.world.timeline()}")
 
     def asks(self, claim: Claim) -> None:
         """What it gets must be above what anybody has got before."""
@@ -207,13 +207,15 @@ class Scenario:
     def over(self, claim: Claim) -> None:
         """Once every message has arrived, nothing of a claim that was refused or freed is left on any server.
 
-        Unless it went from hand to hand: then when the last has freed it.
+        Unless it went from hand to hand: then when the last has freed it, if it lives.
         """
         self._overs[claim.family] += 1
         number = self._overs[claim.family]
 
         def look() -> None:
             leases = [client.lease for client in self.clients if client.lease is not None]
+            if self.killed and self.setting.handles:
+                return
             if self._overs[claim.family] > number or any(each.claim.family == claim.family for each in leases):
                 return
             for server, place in product(self.servers, claim.places):

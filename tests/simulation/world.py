@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -17,18 +18,17 @@ class World:
         self.now = 0.0
         self.troubled = 0.0  # until when what has gone wrong so far lasts
         self.forgot = -1.0  # when a server has last forgotten something
-        self.log: list[str] = []
+        self.log: list[tuple[float, str, str]] = []
         self.flows: list[Any] = []  # all that were begun: none may be closed by chance, when somebody forgets it
         self.running: object = None  # whose flow it is that runs now
         self._events: list[tuple[float, int, Callable[..., Any], tuple[Any, ...]]] = []
         self._draw = self.random.random
-        self._count = 0
+        self._numbers = itertools.count()  # what is to happen at the same time happens in the order of its planning
 
     def at(self, when: float, event: Callable[..., Any], *args: Any) -> None:
         """Have ``event`` happen at ``when``."""
-        self._count += 1
         soonest = when if when > self.now else self.now  # noqa: FURB136  (max() takes longer)
-        heappush(self._events, (soonest, self._count, event, args))
+        heappush(self._events, (soonest, next(self._numbers), event, args))
 
     def after(self, delay: float, event: Callable[..., Any], *args: Any) -> None:
         """Have ``event`` happen in ``delay`` seconds."""
@@ -61,7 +61,11 @@ class World:
 
     def say(self, who: str, what: str) -> None:
         """Write a line of the timeline."""
-        self.log.append(f"{self.now:10.4f}  {who:<10} {what}")
+        self.log.append((self.now, who, what))
+
+    def timeline(self) -> str:
+        """All that was said."""
+        return "\n".join(f"{when:10.4f}  {who:<10} {what}" for when, who, what in self.log)
 
 
 class Clock:
