@@ -19,7 +19,7 @@ from .events import Event, logger
 
 INTERVAL = 1.0  # seconds between two beats
 MOST = 100_000  # moments that may wait for the next beat
-RESTING = 30  # beats without anything, after which the thread ends
+RESTING = 10  # beats without anything, after which the thread ends: before whoever looks for leaked threads gives up
 
 
 class Moment(NamedTuple):
