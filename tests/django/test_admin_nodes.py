@@ -32,11 +32,15 @@ def column(page, name):
     return [re.sub("<[^>]*>", "", cell) for cell in cells]
 
 
+def all_know(client):
+    """A majority is enough to hold a lock: the third node may come to it a moment later."""
+    poll(lambda: column(client.get(LIST), "nodes") == ["3/3"], timeout=20, what="all nodes to know the lock")
+
+
 def test_list_counts_nodes(client, nodes, operator):
     """How many of the nodes know a holding; marked where some do not."""
     with locks["default"].lock("stock"):
-        # A majority is enough to hold it: the third node may come to it a moment later.
-        poll(lambda: column(client.get(LIST), "nodes") == ["3/3"], timeout=20, what="all nodes to know the lock")
+        all_know(client)
         assert "redlock-bad" not in client.get(LIST).content.decode()
         with nodes[0].client() as redis:
             redis.set("redlock:{stock}", f'{TOKEN} {{"host":"stranger"}}', px=20_000)
@@ -48,6 +52,7 @@ def test_list_counts_nodes(client, nodes, operator):
 def test_detail_shows_each_nodes_view(client, nodes, operator):
     """Who holds it in each node's own words, and which node can't be asked."""
     with locks["default"].lock("stock", ttl=60, auto_renew=False, owner={"host": "web1"}):
+        all_know(client)
         with nodes[0].client() as redis:
             redis.set("redlock:{stock}", f'{TOKEN} {{"host":"stranger"}}', px=20_000)
         nodes[1].kill()
