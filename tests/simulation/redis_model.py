@@ -1,31 +1,64 @@
 """A Redis in memory that runs the real scripts in a real Lua: just the commands that the scripts use.
 
 They are in Lua as well, in ``redis_model.lua``, since going from one language to the other takes more time than most of
-them. `test_redis_model` compares it with a real Redis.
+them. `test_redis_model` compares it with a real Redis, and its Lua with that of Redis.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from lupa.lua51 import LuaRuntime
-
 from django_redlock.core.scripts import Script
 
-_lua = LuaRuntime(encoding=None)
-_server: Any = _lua.execute(Path(__file__).with_suffix(".lua").read_bytes())
-_lua.globals().redis.sha1hex = lambda text: hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
-_run = _server.run
-_compiled: dict[bytes, Any] = {}
-_words: dict[Sequence[bytes], Any] = {}  # KEYS as Lua has them: there are few, and they come again and again
-_on: list[Model] = [None]  # type: ignore[list-item]  # where something happens now
+PLAIN, FAST = "lua51", "luajit21"  # what Redis has, and the same language in half the time: not on every machine
 
 
 def _nothing(key: bytes) -> None:
     del key
+
+
+class Lua:
+    """A Lua that has the commands, and where models live."""
+
+    def __init__(self, kind: str) -> None:
+        self._runtime = importlib.import_module(f"lupa.{kind}").LuaRuntime(encoding=None)
+        self.server: Any = self._runtime.execute(Path(__file__).with_suffix(".lua").read_bytes())
+        self.run = self.server.run
+        self.on: Any = None  # the model where something happens now
+        self._compiled: dict[bytes, Any] = {}
+        self._keys: dict[Sequence[bytes], Any] = {}
+        # Python and Lua don't see each other's cycles: what Lua kept of a server would stay for ever.
+        hooks: Any = self.server.hooks
+        hooks.info = lambda section: self.on.info(section)  # noqa: PLW0108  (another model each time)
+        hooks.pushed = lambda key: self.on.pushed(key)  # noqa: PLW0108
+        hooks.wrote = lambda *what: self.on.wrote(*what)  # noqa: PLW0108
+        sha1 = lambda text: hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()  # noqa: E731
+        self._runtime.globals().redis.sha1hex = sha1
+
+    def compiled(self, script: Script) -> Any:
+        """The script as a function of KEYS and ARGV."""
+        function = self._compiled.get(script.sha)
+        if function is None:
+            source = b"return function(KEYS, ARGV)\n%b\nend" % script.source
+            function = self._compiled[script.sha] = self._runtime.execute(source)
+        return function
+
+    def keys(self, keys: Sequence[bytes]) -> Any:
+        """KEYS: there are few, and they come again and again."""
+        table = self._keys.get(keys)
+        if table is None:
+            table = self._keys[keys] = self.server.words(*keys)
+        return table
+
+
+try:
+    lua = Lua(FAST)
+except ImportError:
+    lua = Lua(PLAIN)
 
 
 class RedisError(Exception):
@@ -49,26 +82,22 @@ class Model:
         self.info = info
         self.pushed = pushed
         self.wrote = wrote
+        self._lua = lua
         self.flush()
 
     def flush(self) -> None:
         """FLUSHALL."""
-        self._state = _server.new(self.wrote is not None)
+        self._state = self._lua.server.new(self.wrote is not None)
 
     def run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
         """The reply of a script, as a client gets it."""
-        function = _compiled.get(script.sha)
-        if function is None:
-            function = _compiled[script.sha] = _lua.execute(b"return function(KEYS, ARGV)\n%b\nend" % script.source)
-        _on[0] = self
-        words = _words.get(keys)
-        if words is None:
-            words = _words[keys] = _server.words(*keys)
-        return _reply(_run(self._state, self.clock(), function, words, *args))
+        lua = self._lua
+        lua.on = self
+        return _reply(lua.run(self._state, self.clock(), lua.compiled(script), lua.keys(keys), *args))
 
     def texts(self, key: bytes) -> list[bytes]:
         """A key's string, items or names; nothing, when there is no such key or it has expired."""
-        return list(_server.texts(self._state, self.clock(), key).values())
+        return list(self._lua.server.texts(self._state, self.clock(), key).values())
 
     def keys(self) -> set[bytes]:
         """All of them, also those that have expired and that nobody has looked at since."""
@@ -76,20 +105,20 @@ class Model:
 
     def pop(self, key: bytes) -> bytes | None:
         """LPOP."""
-        _on[0] = self
-        return cast("bytes | None", _server.pop(self._state, self.clock(), key))
+        self._lua.on = self
+        return cast("bytes | None", self._lua.server.pop(self._state, self.clock(), key))
 
     def put(self, key: bytes, value: Any, end: int | None) -> None:
         """What another model ``wrote``."""
-        _server.put(self._state, key, value, end)
+        self._lua.server.put(self._state, key, value, end)
 
     def copy(self) -> Any:
         """All its data, for `load`."""
-        return _server.copy(self._state)
+        return self._lua.server.copy(self._state)
 
     def load(self, copied: Any) -> None:
         """Have this data instead."""
-        _server.load(self._state, copied)
+        self._lua.server.load(self._state, copied)
 
 
 def _reply(value: Any) -> Any:
@@ -103,9 +132,3 @@ def _reply(value: Any) -> Any:
     if isinstance(value, int | float):
         return int(value)
     return RedisError(value.err.decode()) if value.err else [_reply(each) for each in value.values()]
-
-
-# Python and Lua don't see each other's cycles: what Lua kept of a server would stay for ever.
-_server.hooks.info = lambda section: _on[0].info(section)  # noqa: PLW0108  (another model each time)
-_server.hooks.pushed = lambda key: _on[0].pushed(key)  # noqa: PLW0108
-_server.hooks.wrote = lambda *what: _on[0].wrote(*what)  # noqa: PLW0108

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import redis
 
 from django_redlock.core.guard import quarantine
@@ -18,7 +19,12 @@ from django_redlock.core.requests import Run
 from django_redlock.core.scripts import script
 from django_redlock.core.several import MULTILOCK, STRIPED
 
-from .redis_model import Model, RedisError
+from . import redis_model
+from .__main__ import KINDS as PLAYED
+from .__main__ import RULES
+from .__main__ import runs as has
+from .redis_model import FAST, PLAIN, Lua, Model, RedisError
+from .scenario import Setting, play
 
 KINDS = (
     MUTEX,
@@ -92,8 +98,11 @@ def near(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def test_replies_and_state_agree(redis_server: Any) -> None:
+@pytest.mark.parametrize("kind", [PLAIN, FAST])
+def test_replies_and_state_agree(redis_server: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random sequences of the scripts' requests leave the same replies and the same keys behind."""
+    pytest.importorskip(f"lupa.{kind}")
+    monkeypatch.setattr(redis_model, "lua", Lua(kind))
     client: redis.Redis = redis_server.client()
     replid = client.info("replication")["master_replid"]
 
@@ -112,3 +121,16 @@ def test_replies_and_state_agree(redis_server: Any) -> None:
             ours = str(ours) if isinstance(ours, RedisError) else ours
             assert near(theirs, ours), (seed, step, run.script.name, run.args, theirs, ours)
             assert set(client.scan_iter()) == model.keys(), (seed, step, run.script.name)
+
+
+@pytest.mark.parametrize("rule", sorted(set(RULES)))
+def test_timelines_are_those_of_the_lua_that_redis_has(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing depends on which Lua runs the scripts."""
+    pytest.importorskip(f"lupa.{FAST}")
+    for seed, primitive in enumerate(each for each in 3 * PLAYED if has(rule, each)):
+        setting = Setting(rule, primitive, onlookers=seed % 2 == 0, handles=primitive is MUTEX and seed % 3 == 0)
+        logs = []
+        for kind in (PLAIN, FAST):
+            monkeypatch.setattr(redis_model, "lua", Lua(kind))
+            logs.append(play(seed, setting).log)
+        assert logs[0] == logs[1], (seed, primitive)
