@@ -28,13 +28,14 @@ class Taken(NamedTuple):
 
 def acquire_decided(replies: Sequence[Any], need: int) -> bool:
     """A majority has granted, of several locks the same one, or can't any more."""
-    granted: Counter[Any] = Counter()
+    granted: dict[Any, int] = {}
     waiting = 0
     for reply in replies:
         if reply is None:
             waiting += 1
         elif grants(reply):
-            granted[0 if isinstance(reply, int) or len(reply) < 4 else reply[3]] += 1
+            which = 0 if isinstance(reply, int) or len(reply) < 4 else reply[3]
+            granted[which] = granted.get(which, 0) + 1
     most = max(granted.values(), default=0)
     return most >= need or most + waiting < need
 
