@@ -48,7 +48,7 @@ class Exchange(NamedTuple):
     payload: bytes
     replies: int = 1
     block: float = 0.0
-    undo: Run | None = None
+    undoing: Callable[[], Run] | None = None
     route: Route | None = None
     enough: Callable[[list[Any]], bool] | None = None
     blocks: int = 0
@@ -83,7 +83,7 @@ def fault(node: Node, error: Exception, connected: bool = False, where: str = ""
 
 def judged(node: Node, run: Run, reply: Any, where: str = "") -> Any:
     """A script's answer; a `Fault` for what none of ours says. Nothing is an answer too, but not to an acquire."""
-    if type(reply) in (int, list) or (reply is None and run.undo is None):
+    if type(reply) in (int, list) or (reply is None and run.undoing is None):
         return reply
     return fault(node, Nonsense(reply), where=where)
 
@@ -103,7 +103,7 @@ def _because(cause: Exception, error: Exception) -> Exception:
 
 def exchange(request: Exchange) -> list[Any] | Fault:
     """Send and receive, blocking."""
-    node, key, payload, count, block, undo, route, enough, blocks, woken = request
+    node, key, payload, count, block, undoing, route, enough, blocks, woken = request
     connection, nudged, whole = None, 0, False
     try:
         route = route or node.known(key) or node.find(key)
@@ -114,7 +114,7 @@ def exchange(request: Exchange) -> list[Any] | Fault:
         until = time.monotonic() + block + GRACE if block else 0.0
         replies: list[Any] = []
         sock = socket_of(connection)
-        confirmed = blocks and undo and block >= route.timeout  # an acquire: its time and then WAIT's number
+        confirmed = blocks and undoing and block >= route.timeout  # an acquire: its time and then WAIT's number
         if not block or confirmed or (woken and readable(sock, block + GRACE)):
             found = numbers(sock, count - bool(woken), woken, CONFIRMED if confirmed else 0)
             if found is not None:
@@ -141,7 +141,7 @@ def exchange(request: Exchange) -> list[Any] | Fault:
             if whole:
                 route.give(connection)
             else:
-                route.drop(connection, undo and spelled_out(undo))
+                route.drop(connection, undoing and spelled_out(undoing()))
 
 
 def _nudge(connection: Any, sent: list[bytes]) -> None:
@@ -151,7 +151,7 @@ def _nudge(connection: Any, sent: list[bytes]) -> None:
 
 async def aexchange(request: Exchange, settled: asyncio.Event | None = None) -> list[Any] | Fault:
     """Send and receive on the running event loop. What got no answer is undone once that is ``settled``."""
-    node, key, payload, count, block, undo, route, enough, *_ = request
+    node, key, payload, count, block, undoing, route, enough, *_ = request
     connection, whole, timer, cancelled = None, False, None, False
     nudges: list[bytes] = []
     try:
@@ -184,7 +184,7 @@ async def aexchange(request: Exchange, settled: asyncio.Event | None = None) -> 
             if whole:
                 await route.agive(connection)
             else:
-                last_words = undo and spelled_out(undo)
+                last_words = undoing and spelled_out(undoing())
                 if settled is None or settled.is_set():
                     await route.adrop(connection, last_words)
                 elif cancelled or not last_words:  # by a loop that ends: nobody would wait any more

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -39,7 +39,7 @@ class Line:
         "since",
         "skip",
         "spelled",
-        "undo",
+        "undoing",
     )
 
     def __init__(self, node: Node, route: Route, connection: Any, repeated: Fault | None = None) -> None:
@@ -52,14 +52,14 @@ class Line:
         self.due = 0  # replies to come that are waited for
         self.begun = False  # reading what is outstanding, by the parser: not all of it is in the socket any more
         self.runs: Sequence[Run] = ()
-        self.undo: Run | None = None
+        self.undoing: Callable[[], Run] | None = None
         self.lasting = False
 
     def send(self, runs: Sequence[Run], now: float) -> None:
         """Ask. Raises redis-py's errors."""
         self.runs, self.since = runs, now
         self.skip, self.due = self.skip + self.due, len(runs)
-        self.undo = runs[0].undo
+        self.undoing = runs[0].undoing
         if self.begun:
             self.answers, self.spelled = [], False
         self.connection.send_packed_command((b"".join(map(self._worded, runs)),), check_health=False)
@@ -77,7 +77,7 @@ class Line:
 
         But what frees it has to go the same way: the connection lasts as long as that may come.
         """
-        self.lasting, self.undo = self.undo is not None, None
+        self.lasting, self.undoing = self.undoing is not None, None
 
     def receive(self, until: float = 0.0) -> list[Any]:
         """The replies that are waited for; those before them are thrown away. Raises redis-py's errors.
@@ -139,7 +139,7 @@ class Line:
 
     def drop(self) -> None:
         """Close the connection. What was asked last is undone behind it."""
-        self.route.drop(self.connection, spelled_out(self.undo) if self.undo else None)
+        self.route.drop(self.connection, spelled_out(self.undoing()) if self.undoing else None)
 
     def lost(self, error: Exception) -> Fault:
         """Close after ``error``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import socket
 
-PEEK = 4096
+LONGEST = 32  # bytes: more than any number that Redis answers has
 _LOOK, _WAIT = int(socket.MSG_PEEK), int(socket.MSG_PEEK | socket.MSG_WAITALL)  # as enums they cost as much as the call
 
 
@@ -21,18 +21,19 @@ def numbers(sock: socket.socket, count: int, prelude: bytes = b"", least: int = 
         if type(sock) is not socket.socket:  # TLS can't look without taking: it sees that something is there, at most
             socket.socket.recv(sock, 1, _LOOK)
             return None
-        text = sock.recv(least, _WAIT) if least else sock.recv(PEEK, _LOOK)
+        text = sock.recv(least, _WAIT) if least else sock.recv(len(prelude) + LONGEST * count, _LOOK)
     except (BlockingIOError, TimeoutError):
         raise
     except OSError:
         return None
-    start = len(prelude)
-    parts = text[start + 1 : -2].split(b"\r\n:")
-    if text[start : start + 1] != b":" or text[-2:] != b"\r\n" or len(parts) != count or text[:start] != prelude:
+    if not (text.startswith(prelude + b":") and text.endswith(b"\r\n")):
         return None
+    said = text[len(prelude) + 1 : -2]
     try:
-        found = [int(part) for part in parts]
+        found = [int(said)] if count == 1 else [int(each) for each in said.split(b"\r\n:")]
     except ValueError:
+        return None
+    if len(found) != count:
         return None
     sock.recv(len(text))
     return found

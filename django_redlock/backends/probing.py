@@ -43,7 +43,7 @@ def _said(backend: ServerBackend, name: str, node: int) -> Flow[Exception | None
         if isinstance(reply, Fault):
             return reply.error
         try:
-            taken = run.undo is None or isinstance(outcome_of(claim, reply, start), Lease)
+            taken = run.undoing is None or isinstance(outcome_of(claim, reply, start), Lease)
         except LockError as error:
             return error
         if not taken:

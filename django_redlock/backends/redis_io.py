@@ -92,7 +92,7 @@ class RedisIO:
     # ── the plans ────────────────────────────────────────────────────────────────────────────
 
     def _asking(self, run: Run) -> Exchange:
-        return Exchange(self.nodes[run.node], run.keys[0], packed(run), undo=run.undo)
+        return Exchange(self.nodes[run.node], run.keys[0], packed(run), 1, 0.0, run.undoing)
 
     def _run(self, run: Run) -> Flow[Any]:
         replies = yield self._asking(run)
@@ -112,7 +112,7 @@ class RedisIO:
         run, signal, pause, more = request
         block = words(b"BLPOP", signal, *more, b"%.3f" % max(0.001, pause))
         woken = b"*2\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (len(signal), signal)
-        replies = yield Exchange(self.nodes[run.node], signal, block + packed(run), 2, pause, run.undo, woken=woken)
+        replies = yield Exchange(self.nodes[run.node], signal, block + packed(run), 2, pause, run.undoing, woken=woken)
         return (yield from self._answered(run, replies))
 
     def _signal(self, request: Signal) -> Flow[Any]:
@@ -123,10 +123,10 @@ class RedisIO:
 
     def _confirmed(self, request: Confirmed) -> Flow[Any]:
         runs, replicas, limit = request
-        node, key, undo, count = self.nodes[runs[0].node], runs[0].keys[0], runs[0].undo, len(runs)
+        node, key, undoing, count = self.nodes[runs[0].node], runs[0].keys[0], runs[0].undoing, len(runs)
         for spell in (packed, spelled_out):
             payload = b"".join([*map(spell, runs), _wait(replicas, limit)])
-            replies = yield Exchange(node, key, payload, count + 1, limit, undo, None, _not_serving, count)
+            replies = yield Exchange(node, key, payload, count + 1, limit, undoing, None, _not_serving, count)
             if isinstance(replies, Fault):
                 return replies
             errors = [reply for reply in replies if isinstance(reply, Exception)]
@@ -154,7 +154,7 @@ class RedisIO:
             elif not isinstance(error, NoScriptError):
                 break
             payload = prefix + spelled_out(run)
-            replies = yield Exchange(node, run.keys[0], payload, 1 + bool(prefix), undo=run.undo, route=route)
+            replies = yield Exchange(node, run.keys[0], payload, 1 + bool(prefix), undoing=run.undoing, route=route)
             if isinstance(replies, Fault):
                 return replies
             if not isinstance(replies[-1], Exception):

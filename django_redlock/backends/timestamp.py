@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from string import Formatter
 from typing import Any
 
@@ -43,7 +44,7 @@ class Timestamp(Primitive):
             (keys.lock, keys.waiters, keys.fence),
             (claim.token, claim.owner, millis(claim.ttl), b"%d" % wait, unit, skew),
             node,
-            self.free(claim, node=node),
+            partial(self.free, claim, node=node),
         )
 
     def prolong(self, claim: Claim, ttl: float, tenure: bytes = b"", node: int = 0) -> Run:

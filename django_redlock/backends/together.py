@@ -117,7 +117,7 @@ class Party:
             # When a majority is there nobody waits long for the others, and those that failed lately are let be. But
             # what frees a lock must reach every node that it can: a vote that is left behind stands for a ttl.
             dial = nodes if wanted > 0 else [node for node in nodes if not self.dialer.failure(node, now)]
-            patience = 1.0 if family and runs_of(asks[0])[0].undo is None else PATIENCE
+            patience = 1.0 if family and runs_of(asks[0])[0].undoing is None else PATIENCE
             lines += self._dialed(asks, missing, dial, wanted, now + self._timeout, patience)
         return lines
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from celery import states
@@ -24,6 +25,21 @@ if TYPE_CHECKING:
 _WORDS = ("skip", "log", "raise", "wait", "replace", "retry")
 # Locks and ids of the tasks that run eagerly further up: Celery runs an eager retry inside the call that it retries.
 _running: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("redlock_eager", default=())
+
+
+def always(conf: Any) -> bool:
+    """The setting ``task_always_eager``. To look it up costs as much as all else that a submit does here, since Celery
+    tries every spelling in every place, with an exception for each: it is asked where anybody has set it at all.
+    """
+    *places, _defaults = conf.maps
+    unset = places and not any(name in place for place in places for name in _spellings(conf.prefix))
+    return not unset and bool(conf.task_always_eager)
+
+
+@cache
+def _spellings(prefix: str | None) -> set[str]:
+    name = f"{prefix or ''}task_always_eager"
+    return {"task_always_eager", "CELERY_ALWAYS_EAGER", name.lower(), name.upper()}
 
 
 def apply(task: SingleInstance, run: Callable[..., Any], args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:

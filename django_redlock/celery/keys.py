@@ -62,7 +62,7 @@ class Key:
         else:
             arguments = self._bound(this, args, kwargs)
             if self._key is not None:
-                name = self._key.format(**arguments)
+                name = self._key.format_map(arguments)
             else:
                 chosen = {name: arguments[name] for name in (arguments if self._unique_on is None else self._unique_on)}
                 name = f"{task}({','.join(self._written(*each, serializer) for each in chosen.items())})"
@@ -112,8 +112,7 @@ def _arrived(value: Any, serializer: str) -> str:
 
 
 def _shortened(name: str) -> str:
-    encoded = name.encode(errors="surrogatepass")
-    if len(encoded) > LONGEST:
+    if 4 * len(name) > LONGEST and len(encoded := name.encode(errors="surrogatepass")) > LONGEST:
         digest = sha256(encoded).hexdigest()[:32]
         name = encoded[: LONGEST - 40].decode(errors="ignore") + "~" + digest
     check_name(name)

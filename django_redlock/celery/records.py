@@ -7,12 +7,13 @@ queued again for a retry, gone) is one atomic script, idempotent because the sen
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..core.flows.single import ask
 from ..core.keys import Keys
 from ..core.lease import Claim, Lease, Refusal, millis
-from ..core.owner import describe_owner
+from ..core.owner import Fields, describe_owner
 from ..core.primitives import Primitive
 from ..core.replies import outcome_of, trouble
 from ..core.requests import Fault, Flow, Run
@@ -45,9 +46,9 @@ class Ticket(NamedTuple):
     remember: float
 
     @property
-    def owner(self) -> dict[str, Any]:
+    def owner(self) -> Fields:
         """What the record says of the task, beside host, pid and thread."""
-        return {"label": self.task, "task_id": self.task_id}
+        return Fields.of(self.task, "task_id", self.task_id)
 
     @property
     def keep(self) -> float:
@@ -92,7 +93,7 @@ class Running(Primitive):
             millis(ticket.life) if ticket.mode.stays else b"0",
             b"%d" % wait,
         )
-        return Run(START, (keys.lock, keys.waiters, ticket.done), args, node, self.free(claim, node=node))
+        return Run(START, (keys.lock, keys.waiters, ticket.done), args, node, partial(self.free, claim, node=node))
 
     def prolong(self, claim: Claim, ttl: float, tenure: bytes = b"", node: int = 0) -> Run:
         """Replace the rest of the lease by ``ttl``."""
@@ -147,7 +148,7 @@ def submit(ticket: Ticket, own: bool, replace: bool, clock: Any) -> Flow[Lease |
         millis(ticket.remember),
     )
     start = clock()
-    reply = yield from ask(Run(SUBMIT, (ticket.keys.lock,), args, undo=cancel_run(ticket)))
+    reply = yield from ask(Run(SUBMIT, (ticket.keys.lock,), args, undoing=partial(cancel_run, ticket)))
     if isinstance(reply, Fault):
         raise trouble(ticket.name, reply)
     return outcome_of(claim, reply, start)

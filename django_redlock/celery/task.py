@@ -20,7 +20,7 @@ from .records import Ticket, submit
 from .requests import request_class
 
 # Options that only canvas gives to apply_async: somebody waits for exactly this message.
-_CANVAS = ("chain", "chord", "group_id", "parent_id", "root_id")
+_CANVAS = {"chain", "chord", "group_id", "parent_id", "root_id"}
 _POLL = 0.05
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Fence(_Task):
 
         guard = self.redlock
         fenced = bool(guard.options.mode.at_submit)
-        if fenced and self.app.conf.task_always_eager:
+        if fenced and eager.always(self.app.conf):
             return send()  # which comes to `apply`
         current = self.request_stack.top if task_id else None  # what retries itself says which it is
         task_id = task_id or uuid()
@@ -70,7 +70,7 @@ class Fence(_Task):
             return send(**headers)
         ticket = guard.ticket(self, task_id, message, delay_of(self, options), expiry_of(self, options))
         own = (current is not None and current.id == task_id) or bool(options.get("retries"))
-        canvas = any(options.get(name) is not None for name in _CANVAS)
+        canvas = any(options[name] is not None for name in _CANVAS.intersection(options))
         try:
             outcome = self._queue(ticket, own, own or canvas)
         except LockUnavailable as error:

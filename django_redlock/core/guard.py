@@ -27,7 +27,7 @@ class Guard(NamedTuple):
         """``run``, guarded."""
         args = self.args[:1] if prefix else self.args
         combined = _combined(prefix or self.prefix, run.script, len(args))
-        return Run(combined, (*run.keys, self.marker), (*run.args, *args), run.node, run.undo)
+        return Run(combined, (*run.keys, self.marker), (*run.args, *args), run.node, run.undoing)
 
     def scripts(self) -> list[Script]:
         """Every acquire script with the guard before it."""

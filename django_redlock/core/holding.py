@@ -21,6 +21,7 @@ from .requests import Fault
 from .store import Store
 from .terms import Terms
 
+_new = tuple.__new__  # without the call of a function in between
 TELL = 0.25  # seconds after which the store is told of a lease that was handed on, if it is still held
 
 # Guards the leases of all handles, for a few instructions at a time: one for all can be made anew after fork(), when a
@@ -256,7 +257,7 @@ class Holding:
         if store.hook is not None:
             holder = holder or owner.decode(errors="replace")
             name, alias, primitive = self.name, store.alias, self._primitive.kind
-            report(store.hook, Event(kind, self, name, alias, waited, held, reason, holder, primitive))
+            report(store.hook, _new(Event, (kind, self, name, alias, waited, held, reason, holder, primitive)))
 
     def _tell(self, reason: str, lease: Lease) -> None:
         """Say once that the lease was lost: to the log, the hook, and ``on_lost``."""

@@ -90,6 +90,17 @@ def _readable(owner: Mapping[str, Any]) -> Mapping[str, Any]:
     return owner
 
 
+class Fields(str):
+    """Fields to add to an owner, as JSON already, a comma before each."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, label: str, name: str, value: str) -> Fields:
+        """The label, the same for many, and one more field."""
+        return cls(f',"label":{_quoted(label)},"{name}":{encode_basestring_ascii(value)}')
+
+
 def describe_owner(owner: str | Mapping[str, Any] | None = None, ttl: float = 0.0) -> bytes:
     """This thread or asyncio task, now, as JSON. ``owner`` adds a label (a text) or fields of one's own (a mapping).
 
@@ -98,7 +109,9 @@ def describe_owner(owner: str | Mapping[str, Any] | None = None, ttl: float = 0.
     text = f'{_unchanging(os.getpid(), _thread_name(), ttl)},"since":{time.time():.3f}'
     if (task := running_task()) is not None:
         text += f',"task":{_quoted(task.get_name())}'
-    if owner is not None:
+    if type(owner) is Fields:
+        text += owner
+    elif owner is not None:
         added = _readable(owner) if isinstance(owner, Mapping) else {"label": str(owner)}
         for key, value in added.items():
             text += f",{_quoted(str(key))}:{_written(value)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from .lease import Claim, Refusal, millis
@@ -48,7 +49,7 @@ class Primitive(NamedTuple):
             (keys.lock, keys.waiters, keys.fence),
             (claim.token, claim.owner, millis(claim.ttl), _YES_NO[claim.fencing], b"%d" % wait),
             node,
-            self.free(claim, node=node),
+            partial(self.free, claim, node=node),
         )
 
     def prolong(self, claim: Claim, ttl: float, tenure: bytes = b"", node: int = 0) -> Run:

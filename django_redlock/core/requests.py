@@ -16,18 +16,22 @@ class Run(NamedTuple):
     """Run a script on a node; answered by its reply or a `Fault`.
 
     ``undo`` is sent behind it on the same connection when nobody will read the reply (time out, cancellation), so that
-    a grant that comes late doesn't stay as a lock that nobody owns.
+    a grant that comes late doesn't stay as a lock that nobody owns. It is rarely wanted: ``undoing`` makes it.
     """
 
     script: Script
     keys: Sequence[bytes]
     args: Sequence[bytes]
     node: int = 0
-    undo: Run | None = None
+    undoing: Callable[[], Run] | None = None
+
+    @property
+    def undo(self) -> Run | None:
+        return self.undoing and self.undoing()
 
     def at(self, node: int) -> Run:
         """The same on another node."""
-        return Run(self.script, self.keys, self.args, node, self.undo)
+        return Run(self.script, self.keys, self.args, node, self.undoing)
 
 
 class Await(NamedTuple):

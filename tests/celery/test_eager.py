@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from celery import Celery
 
 from django_redlock import locks
 from django_redlock.celery import is_duplicate, single_instance_task
+from django_redlock.celery.eager import always
 from django_redlock.errors import LockNotAcquired
 
 REDIS, LOCMEM = "redis", "locmem"
@@ -25,6 +27,56 @@ def eager(tasks):
     tasks.app.conf.task_always_eager = True
     yield
     tasks.app.conf.task_always_eager = False
+
+
+def plainly(app):
+    app.conf.task_always_eager = True
+
+
+def by_its_old_name(app):
+    app.config_from_object({"CELERY_ALWAYS_EAGER": True})
+
+
+def by_a_namespace(app):
+    app.config_from_object(type("Settings", (), {"CELERY_TASK_ALWAYS_EAGER": True}), namespace="CELERY")
+
+
+def by_a_default(app):
+    app.add_defaults({"task_always_eager": True})
+
+
+@pytest.mark.parametrize(
+    ("declare", "read"),
+    [
+        (plainly, False),
+        (plainly, True),
+        (by_a_default, False),
+        (by_a_default, True),
+        (by_its_old_name, False),
+        (by_a_namespace, False),
+    ],
+)
+def test_whoever_switches_it_on(declare, read):
+    """Eager mode is seen however it was set, before Celery has ``read`` its settings, and always after."""
+    app = Celery("settings", set_as_current=False)
+    if read:
+        assert app.conf.task_serializer
+        assert not always(app.conf)
+    declare(app)
+    assert always(app.conf)
+    assert app.conf.task_always_eager
+    assert always(app.conf)
+
+
+def test_it_is_switched_in_the_settings_object():
+    """An object that settings are read from is looked at each time, as Celery does."""
+    settings = type("Settings", (), {"CELERY_TASK_SERIALIZER": "json"})
+    app = Celery("settings", set_as_current=False)
+    app.config_from_object(settings, namespace="CELERY")
+    told = []
+    for settings.CELERY_TASK_ALWAYS_EAGER in (False, True, False):
+        told.append((always(app.conf), app.conf.task_always_eager))
+    assert told == [(False, False), (True, True), (False, False)]
 
 
 def test_direct_call_takes_no_lock(tasks, seen, store):

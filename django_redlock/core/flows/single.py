@@ -58,7 +58,7 @@ def reseeding(primitive: Primitive, claim: Claim, ttl: float, guard: Guard, node
 
 def putting_back(primitive: Primitive, claim: Claim, ttl: float, node: int) -> Run:
     """Take a lock that is held already on a node that hasn't got it; nothing that comes late may undo that."""
-    return primitive._replace(order=0).take(claim._replace(ttl=ttl), 0, node)._replace(undo=None)
+    return primitive._replace(order=0).take(claim._replace(ttl=ttl), 0, node)._replace(undoing=None)
 
 
 def prolonging(primitive: Primitive, lease: Lease, ttl: float, start: float) -> Run:

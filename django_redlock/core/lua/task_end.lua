@@ -17,7 +17,7 @@ if tonumber(life) <= millis then following = '-' end
 if following == '-' and tonumber(ARGV[5]) > 0 then
   following, life = sending, string.format('%.0f', millis + ARGV[5])
 end
-local ends = redis.call('PTTL', KEYS[1]) + millis
+local ends = following ~= '-' and redis.call('PTTL', KEYS[1]) + millis -- before it may go
 redis.call('HDEL', KEYS[1], ARGV[2])
 if following ~= '-' then
   redis.call('HSET', KEYS[1], ARGV[2], table.concat({'queued', '-', following, life, '-', '0', owner}, ' '))
