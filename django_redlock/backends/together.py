@@ -87,10 +87,10 @@ class Party:
                 if not left and not decided(replies):
                     return replies
             with self._mutex:
-                for place, line in open_.values():
+                while open_:  # one by one: what is closed below, if we are interrupted here, must not be among them
+                    place, line = open_.popitem()[1]
                     line.put_off()
                     self._owing[family or id(line).to_bytes(8, "big"), asks[place].node] = line
-            open_ = {}
             return replies
         finally:
             for place in coming:

@@ -14,7 +14,7 @@ from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockNotHeld, LockUnavailable
 from django_redlock.testing.faces import PATIENCE
-from django_redlock.testing.fixtures import until_someone_waits
+from django_redlock.testing.fixtures import eventually, until_someone_waits
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 
@@ -25,7 +25,8 @@ def struck(function, step, handler, within="/django_redlock/"):
 
     def strike(frame, *_):
         nonlocal called
-        if re.search(within, frame.f_code.co_filename) and next(steps) == step:
+        code = frame.f_code
+        if re.search(within, f"{code.co_filename}:{code.co_name}") and next(steps) == step:
             sys.settrace(None)
             called = True
             handler()
@@ -73,6 +74,32 @@ def everywhere(strike):
 def test_anywhere(backend):
     """Wherever it strikes, both are done: nobody waits for oneself."""
     everywhere(lambda step: struck(partial(taken, backend, "mine"), step, partial(taken, backend, "the handler's")))
+
+
+class Interrupted(BaseException):
+    """What a handler raises, as that of Ctrl-C does, or of a task's time limit."""
+
+
+def interrupt():
+    raise Interrupted
+
+
+def test_raises_where_late_answers_are_put_off(start):
+    """A connection that is given up for it is none on which an answer is awaited: that broke whatever came after."""
+    servers = start(Group(RedisServer() for _ in range(5))).servers
+    backend = RedlockBackend([server.url for server in servers], node_timeout=5, quarantine=False)
+    # Each has a connection on which nothing is awaited.
+    assert eventually(lambda: taken(backend, "first") or all(node.known(b"")._idle for node in backend.nodes))
+    lock = backend.lock("mine")
+    for server in servers[3:]:
+        server.pause()
+    with pytest.raises(Interrupted):  # when it has put off the one, and comes to the other
+        struck(partial(lock.acquire, blocking=False), 1, interrupt, "/lines.py:put_off")
+    for server in servers[3:]:
+        server.resume()
+    taken(backend, "another")
+    assert backend.lock("mine").acquire(timeout=PATIENCE)
+    backend.close()
 
 
 class TestInMemory:
