@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
-from ..core.keys import Keys, stripe_name
+from ..core.keys import Keys, stripe_keys
 from ..core.line import AS_THEY_CAME, READ, WRITE
 from ..core.lock import Lock
 from ..core.multilock import MultiLock
@@ -28,6 +28,7 @@ class Relatives:
 
     lock: Callable[..., Lock]
     _keys: Callable[[str], Keys]
+    _prefix: bytes
 
     def rlock(self, name: str, **options: Any) -> RLock:
         """A reentrant lock: the thread or asyncio task that holds it may take it again, through any handle.
@@ -69,11 +70,12 @@ class Relatives:
         of them is left.
         """
         check_stripes(stripes)
-        if not set(range(stripes)) - (left_out := frozenset(without)):
+        if (left_out := frozenset(without)) and left_out.issuperset(range(stripes)):
             raise ValueError(f"without leaves none of the {stripes} stripes")
         lock = self._related(Striped, STRIPED, name, options)
-        lock._stripes = [self._keys(stripe_name(name, index)) for index in range(stripes)]
-        lock._without = left_out
+        lock._stripes = stripe_keys(self._prefix, name, stripes)
+        if left_out:
+            lock._indexes = tuple(index for index in range(stripes) if index not in left_out)
         return lock
 
     def multilock(self, names: Iterable[str], **options: Any) -> MultiLock:

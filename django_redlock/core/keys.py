@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 MAX_NAME_BYTES = 512
@@ -80,6 +81,12 @@ def hash_tag(key: bytes) -> bytes:
 def stripe_name(name: str, index: int) -> str:
     """The name of one stripe of ``name``: all of them have the same hash tag."""
     return f"{{{name}}}#{index}"
+
+
+@lru_cache(maxsize=64)  # of names that are hot
+def stripe_keys(prefix: bytes, name: str, stripes: int) -> tuple[Keys, ...]:
+    """The keys of each stripe of ``name``. Raises what `check_name` does."""
+    return tuple(keys_for(prefix, check_name(stripe_name(name, index))) for index in range(stripes))
 
 
 def is_stripe(name: str) -> bool:

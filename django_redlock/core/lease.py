@@ -51,6 +51,7 @@ class Claim(NamedTuple):
     every: bool = False  # all of these are wanted; else any one
     which: int = 0  # of one that may be any: the one that was granted, counted from 1
     steady: bool = False  # renewed by its ttl for as long as it is held, and nothing else: another may go on with it
+    lane: object = None  # who asks with the same one wants just the same; else who gives the same name does
 
     @property
     def family(self) -> bytes:
@@ -65,6 +66,10 @@ class Claim(NamedTuple):
     def chosen(self, which: int) -> Claim:
         """The claim to just one of these locks, the one that was granted, counted from 1."""
         return self._replace(keys=self.places[which - 1], others=(), which=which)
+
+    def at(self, keys: Keys) -> Claim:
+        """The claim to the one of these locks that has such ``keys``."""
+        return self.chosen(self.places.index(keys) + 1) if self.others else self
 
     def beside(self, whole: Claim) -> Claim:
         """The claim to that one, which knows the others of the ``whole``: freeing it frees whatever it got of those."""

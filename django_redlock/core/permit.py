@@ -43,8 +43,9 @@ class Permit(Lock):
         with holding._mutex:
             if self._generation != _lease.generation:  # a fork's child: those who wait are the parent's
                 self._line, self._generation = {}, _lease.generation
-            bell = self._line[me] = Bell()
-            return bell if self.remaining or next(iter(self._line)) is not me else None
+            turn = next(iter(self._line), me) is me and not self.remaining
+            bell = self._line[me] = None if turn else Bell()
+            return bell
 
     def _step_out(self, me: object) -> None:
         with holding._mutex:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from operator import itemgetter
 
 from .keys import Keys
 from .lease import Claim, Refusal
@@ -16,14 +18,26 @@ _RELEASE = script("several_release")
 
 def _run(run: Run, places: Sequence[Keys], pick: Callable[[Keys], Iterable[bytes]], *more: int) -> Run:
     """``run`` on all places, of each the keys that the script wants."""
-    keys = tuple(key for place in places for key in pick(place))
+    keys = _flat(places, pick)
     args = (*run.args, b"%d" % len(places), *(b"%d" % each for each in more))
     return run._replace(script=run.script._replace(keys=len(keys)), keys=keys, args=args)
 
 
+@lru_cache(maxsize=256)
+def _flat(places: Sequence[Keys], pick: Callable[[Keys], Iterable[bytes]]) -> tuple[bytes, ...]:
+    return tuple(key for place in places for key in pick(place))
+
+
 def _free(run: Run, claim: Claim) -> Run:
     need = len(claim.places) if claim.every else 1
-    return _run(run._replace(script=_RELEASE), claim.places, lambda keys: keys[:3], need)
+    return _run(run._replace(script=_RELEASE), claim.places, _freed, need)
+
+
+_freed = itemgetter(slice(3))
+
+
+def _extended(keys: Keys) -> Iterable[bytes]:
+    return keys.lock, keys.fence, keys.renewed
 
 
 class Stripes(Primitive):
@@ -49,7 +63,7 @@ class Together(Primitive):
 
     def prolong(self, claim: Claim, ttl: float, tenure: bytes = b"", node: int = 0) -> Run:
         run = super().prolong(claim, ttl, tenure, node)
-        return _run(run, claim.places, lambda keys: (keys.lock, keys.fence, keys.renewed))
+        return _run(run, claim.places, _extended)
 
     def free(self, claim: Claim, keep: float = 0.0, node: int = 0) -> Run:
         return _free(super().free(claim, keep, node), claim)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from math import inf
 from typing import Any
 
@@ -50,13 +50,13 @@ class Striped(Permit):
     force. ``locked()`` says whether a call of ``acquire()`` would have to wait.
     """
 
-    _stripes: Sequence[Keys] = ()
-    _without: frozenset[int] = frozenset()
+    _stripes: tuple[Keys, ...] = ()
+    _indexes: tuple[int, ...] = ()  # of the stripes that are of use; empty: of all
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._seen: frozenset[int] = frozenset()  # by `switch` since the last acquire
-        self._among: dict[int, list[int]] = {}  # thread or task -> to which stripes it wants to switch
+        self._among: dict[int, tuple[int, ...]] = {}  # thread or task -> to which stripes it wants to switch
 
     @property
     def stripe(self) -> int | None:
@@ -81,13 +81,13 @@ class Striped(Permit):
 
     def _switching(self, without: frozenset[int]) -> Flow[bool]:
         self.check()
-        claim, me = self._held().claim, caller()
-        seen = self._seen | without | {self._stripes.index(claim.keys)}
-        among = [index for index in self._indexes() if index not in seen]
+        lease, me = self._held(), caller()
+        held, seen = lease.mine.token, self._seen | without | {self._stripes.index(lease.claim.keys)}
+        among = tuple(index for index in self._indexes or range(len(self._stripes)) if index not in seen)
         if not among:
             return False
-        yield from self._releasing(claim.token)
-        inside = [who for who, token in self._entered.items() if token == claim.token]
+        yield from self._releasing(held)
+        inside = [who for who, token in self._entered.items() if token == held]
         self._among[me], token = among, _NOTHING
         try:
             outcome = yield from self._acquiring(self._patience())
@@ -103,14 +103,18 @@ class Striped(Permit):
         self._seen = seen
         return True
 
-    def _indexes(self) -> list[int]:
-        return [index for index in range(len(self._stripes)) if index not in self._without]
+    def _wanted(self) -> tuple[int, ...]:
+        return self._among.get(caller(), self._indexes)
+
+    def _places(self, wanted: tuple[int, ...]) -> tuple[Keys, ...]:
+        return tuple(self._stripes[index] for index in wanted) if wanted else self._stripes
 
     def _claim(self) -> Claim:
-        indexes = self._among.get(caller()) or self._indexes()
-        first = next(_turns) % len(indexes)
-        keys, *others = [self._stripes[index] for index in indexes[first:] + indexes[:first]]
-        return super()._claim()._replace(keys=keys, others=tuple(others))
+        wanted = self._wanted()
+        places = self._places(wanted)
+        first = next(_turns) % len(places)
+        keys, *others = places[first:] + places[:first]
+        return super()._claim()._replace(keys=keys, others=tuple(others), lane=(self.name, len(self._stripes), *wanted))
 
     def _granted(self, lease: Lease) -> None:
         self._seen = frozenset()
@@ -123,7 +127,7 @@ class Striped(Permit):
     def _describing(self) -> Flow[Held | None]:
         """The holding of this handle's stripe; else the last that was looked at, unless one of them is free."""
         lease = self._current()
-        places = [lease.claim.keys] if lease else [self._stripes[index] for index in self._indexes()]
+        places = (lease.claim.keys,) if lease else self._places(self._indexes)
         held = None
         for keys in places:
             held = yield from self._store.rule.describe(stripe_name(self.name, self._stripes.index(keys)), keys)

@@ -1,5 +1,7 @@
 """One waiter for each process and name: those who want the same lock queue here, and one of them waits in the store.
 
+So do those who want any one of the same stripes.
+
 A lock that is released while others queue may go straight to the next of them (Dice, Marathe and Shavit, "Lock
 Cohorting", 2012). That takes one request, which ends one holding and begins the other; or none, if the store has just
 said that it is held, and both renew alike: then the next goes on with the same lease, and tells the store soon if that
@@ -30,8 +32,8 @@ FRESH = 0.005  # seconds for which what the store has said is good enough for th
 SPAN = 0.01  # seconds after which a lock that goes from hand to hand is freed all the same
 LOOK = 5.0  # seconds after which one who queues looks whether anybody still waits in the store
 # Others don't queue: who holds an rlock may take it again before those who wait for it.
-QUEUES = {"mutex_acquire", "timestamp_acquire"}
-HANDS_OVER = {"mutex_acquire": script("mutex_hand_over")}
+QUEUES = {"mutex_acquire", "timestamp_acquire", "any_acquire"}
+HANDS_OVER = dict.fromkeys(("mutex_acquire", "any_acquire"), script("mutex_hand_over"))
 
 
 class Post:
@@ -94,7 +96,7 @@ class Turnstile:
                     lease, ticket.lease = ticket.lease, None
                     return lease
             outcome = yield from self._store.rule.acquire(primitive, claim, deadline)
-            if isinstance(outcome, Lease):
+            if isinstance(outcome, Lease) and not claim.others:  # what goes on with other stripes counts as before
                 lane.hands = 0
             return outcome
         except LockError:
@@ -166,7 +168,8 @@ class Turnstile:
             return True
         outcome, unsure = None, False
         try:
-            outcome = yield from hand_over(HANDS_OVER[primitive.acquire.name], lease.claim, ticket.claim)
+            following = ticket.claim.at(lease.claim.keys)
+            outcome = yield from hand_over(HANDS_OVER[primitive.acquire.name], lease.claim, following)
         except LockError:
             unsure = True
         finally:
@@ -213,8 +216,8 @@ def _is_fresh(lease: Lease, now: float) -> bool:
 
 
 def _key(claim: Claim) -> Any:
-    loop = running_loop()
-    return claim.name if loop is None else (claim.name, loop)
+    loop, lane = running_loop(), claim.lane or claim.name
+    return lane if loop is None else (lane, loop)
 
 
 def _ended(claim: Claim) -> Lease:

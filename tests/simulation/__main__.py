@@ -17,7 +17,7 @@ from .scenario import Setting, Violation, play
 
 # Of so many seeds that many of each rule, and of each kind of lock.
 RULES = *4 * ("quorum",), *3 * ("single",), "cluster", *3 * ("replicas",)
-HANDLES = 2  # of the mutexes: by way of `Lock` itself
+HANDLES = MUTEX, STRIPED  # every other one by way of `Lock` itself
 WATCHED = 4  # one of so many with somebody who looks on: they take a third more time
 KINDS = (
     *4 * (MUTEX,),
@@ -26,7 +26,7 @@ KINDS = (
     RLOCK,
     SEMAPHORE._replace(limit=2),
     SEMAPHORE._replace(limit=3),
-    STRIPED,
+    *2 * (STRIPED,),
     MULTILOCK,
 )
 
@@ -41,7 +41,7 @@ def attempt(seed: int, rule: str, kind: str) -> tuple[int, str]:
     rule = rule or RULES[seed % len(RULES)]
     kinds = [each for each in KINDS if kind in ("", each.kind) and runs(rule, each)] or [MULTILOCK]
     place = seed // len(RULES) % len(kinds)
-    handles = kinds[place] is MUTEX and place < HANDLES
+    handles = kinds[place] in HANDLES and place % 2 == 0
     try:
         watched = seed % WATCHED == 0
         setting = Setting(rule, kinds[place], calm=seed % 9 == 0, handles=handles, onlookers=watched)

@@ -13,15 +13,15 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from django_redlock.core import holding, lock, renewal, turnstile
-from django_redlock.core.keys import keys_for
+from django_redlock.core import holding, lock, renewal, striped, turnstile
+from django_redlock.core.keys import Keys, keys_for
 from django_redlock.core.lease import Claim, Lease
 from django_redlock.core.primitives import Primitive
 from django_redlock.core.store import Rule
 from django_redlock.core.terms import Terms
 from django_redlock.core.tickets import Ticket
 
-from .clients import Watcher
+from .clients import AND, Watcher
 from .performer import Performer, Then
 from .world import Clock, World
 
@@ -82,9 +82,11 @@ class Handle(lock.Lock):
 
     thread: Thread
     claim: Claim
+    _stripes: tuple[Keys, ...]
 
     def _claim(self) -> Claim:
         self.claim = super()._claim()
+        self.thread.asks(self.claim)
         return self.claim
 
     def _granted(self, lease: Lease) -> None:
@@ -94,6 +96,10 @@ class Handle(lock.Lock):
     def _replaced(self, basis: Lease, outcome: Any) -> None:
         super()._replaced(basis, outcome)
         self.thread.believe(self)
+
+
+class AnyOf(Handle, striped.Striped):
+    """One of several."""
 
 
 class Thread:
@@ -135,6 +141,10 @@ class Thread:
         self.process.alive = False
         self._world.say(self.host, "crashed")
 
+    def asks(self, claim: Claim) -> None:
+        """Have it noted."""
+        self._watcher.asks(claim)
+
     def believe(self, handle: Handle) -> None:
         """Have it checked."""
         if self._lock is handle and self.lease is not None:
@@ -150,14 +160,19 @@ class Thread:
             def then() -> None:
                 self.process.after(rest, lambda: self.live(names, until))
 
-            self.take(chance.choice(names), wait, then)
+            some = [chance.choice(names)]
+            if self.primitive.kind == "striped":
+                some = sorted(chance.sample(names, chance.choice((2, len(names)))))
+            self.take(some, wait, then)
 
-    def take(self, name: str, wait: float, then: Callable[[], None]) -> None:
-        """Acquire, hold for a while, release."""
-        chance = self._world.random
+    def take(self, names: list[str], wait: float, then: Callable[[], None]) -> None:
+        """Acquire any of them, hold for a while, release."""
+        chance, name = self._world.random, AND.join(names)
         terms = Terms(self._ttl, fencing=chance.random() < 0.3, auto_renew=chance.random() < 0.8)
-        handle = self._lock = Handle(self.process, self.primitive, name, keys_for(b"sim", name.encode()), terms)
-        handle.thread = self
+        places = tuple(keys_for(b"sim", each.encode()) for each in names)
+        kind = AnyOf if self.primitive.kind == "striped" else Handle
+        handle = self._lock = kind(self.process, self.primitive, name, places[0], terms)
+        handle.thread, handle._stripes = self, places
         deadline = self.clock() + wait
 
         def got(outcome: Any, error: BaseException | None) -> None:
@@ -285,8 +300,10 @@ def virtual(world: World) -> Iterator[None]:
         ends.enter_context(mock.patch.object(holding, "threading", SimpleNamespace(Thread=begin)))
         ends.enter_context(mock.patch.object(holding, "logger", mock.Mock()))
         ends.enter_context(mock.patch.object(turnstile, "Ticket", VirtualTicket))
+        ends.enter_context(mock.patch.object(striped, "_turns", itertools.count()))
         for module, name, function in (
             (turnstile, "caller", lambda: id(world.running)),
+            (striped, "caller", lambda: id(world.running)),
             (lock, "describe_owner", lambda *_: b'{"label":"sim"}'),
             (lock, "new_token", lambda: b"%08x" % next(numbers) + b"0" * 24),
         ):
