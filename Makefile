@@ -12,7 +12,7 @@ demo: .venv/demo ## a flash sale with the lock and without it; on a terminal it 
 	@scripts/redis
 	@$(PY) -m testproject.demo $(ARGS)
 
-test: .venv/dev .venv/system lint types layers pytest docs ## everything that .ci/run checks, servers installed where it may
+test: .venv/dev .venv/system lint types layers docs simulate pytest ## everything that .ci/run checks, servers installed where it may
 
 lint: .venv/dev ## style and format
 	$(PY) -m ruff check

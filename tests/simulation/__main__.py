@@ -6,6 +6,7 @@ import argparse
 import gc
 import os
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 
@@ -65,7 +66,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=sorted({primitive.kind for primitive in KINDS}), default="")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.seeds)
-    granted = done = 0
+    start, granted, done = time.monotonic(), 0, 0
     with ProcessPoolExecutor(os.cpu_count(), initializer=prepare) as pool:
         for grants, violation in pool.map(attempt, seeds, repeat(options.rule), repeat(options.kind), chunksize=20):
             if violation:
@@ -75,7 +76,8 @@ def main() -> int:
             granted, done = granted + grants, done + 1
             if sys.stderr.isatty() and done % 100 == 0:
                 sys.stderr.write(f"\r{done} of {options.seeds} seeds, {granted} locks granted")
-    sys.stdout.write(f"{done} seeds, {granted} locks granted, nothing that must not happen\n")
+    took = time.monotonic() - start
+    sys.stdout.write(f"{done} seeds, {granted} locks granted, nothing that must not happen; {took:.0f} s\n")
     return 0
 
 

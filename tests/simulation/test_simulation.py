@@ -25,13 +25,16 @@ from .performer import Performer, Then
 from .scenario import Setting, Violation, play
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(300)
 def test_nothing_happens_that_must_not() -> None:
-    """10,000 seeds over all rules and kinds: never a holder too many, growing tokens, everything free in the end."""
-    # It takes every core that there is: after those who measure time beside it.
-    command = ["nice", sys.executable, "-m", "tests.simulation", "--seeds", "10000"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=850, check=False)
+    """500 seeds over all rules and kinds: never a holder too many, growing tokens, everything free in the end.
+
+    `make test` plays 10,000 by themselves, since they take every processor that there is.
+    """
+    command = ["nice", sys.executable, "-m", "tests.simulation", "--seeds", "500"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr
+    assert "500 seeds" in done.stdout
 
 
 HANDLES = Setting("single", handles=True)
