@@ -8,7 +8,7 @@ do
   local identity = string.sub(info, place + 1, place + 40)
   local longest, clock = ARGV[#ARGV], redis.call('TIME')
   local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-  ARGV.clock = clock -- for the script that follows: time stands still while they run
+  ARGV[#ARGV] = clock -- for the script that follows, behind its own: time stands still while they run
   local mark = redis.call('GET', KEYS[#KEYS]) or ''
   local ending, agreed = string.match(mark, '^|(%d+)|(%d+)|', 41)
   if string.find(mark, identity, 1, true) ~= 1 then
