@@ -19,7 +19,7 @@ from tests.faults.scenarios import CONTROLS, SCENARIOS, Scenario
 
 RUNS = int(os.environ.get("REDLOCK_FAULT_RUNS", "1"))
 TRIES = 25  # fights in which a control must show an overlap: it needs one that holds at the right moment
-AT_ONCE = 2  # they want half a processor, and have a third of this machine beside other tests
+AT_ONCE = 2  # who gets half of what a fight takes of a processor has no answer in time, again and again
 PATIENCE = 240 + 60 * RUNS  # seconds
 
 Fought = Callable[[str], tuple[int, list[Outcome]]]
@@ -48,12 +48,8 @@ def _kind(name: str, table: dict[str, Scenario]) -> tuple[str, bool, str]:
 
 
 def _fight_all(scenarios: dict[str, Scenario], futures: dict[str, Future[tuple[int, list[Outcome]]]]) -> None:
-    """Scenarios on one kind of store, one after another.
-
-    What was broken off is fought once more on new servers, as in `series`: who gets half of what a fight takes of a
-    processor has no answer in time, again and again.
-    """
-    waiting, again = dict(scenarios), set[str]()
+    """Scenarios on one kind of store, one after another; after an error a new one is built."""
+    waiting = dict(scenarios)
     while waiting:
         name, first = next(iter(waiting.items()))
         try:
@@ -69,10 +65,8 @@ def _fight_all(scenarios: dict[str, Scenario], futures: dict[str, Future[tuple[i
                     del waiting[name]
                     futures[name].set_result((seed, outcomes))
         except Exception as error:  # noqa: BLE001  (told to the test)
-            if name in again:
-                del waiting[name]
-                futures[name].set_exception(error)
-            again.add(name)
+            del waiting[name]
+            futures[name].set_exception(error)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, id=f"guarded-{name}") for name in SCENARIOS])
