@@ -8,7 +8,7 @@ do
   local waits, rule = tonumber(ARGV[#ARGV - 1]), ARGV[#ARGV]
   local info, clock = redis.call('INFO', 'replication'), redis.call('TIME')
   local micros = clock[1] * 1000000 + clock[2]
-  ARGV[#ARGV - 3] = clock
+  ARGV[#ARGV - 3] = clock -- as guard
   local now = math.floor(micros / 1000)
   -- Plain finds: a pattern would be tried at each character of a long text.
   local _, place = string.find(info, 'master_replid:', 1, true)
