@@ -4,7 +4,7 @@
 -- Returns the server's time in µs, which is the fencing token too; with fencing {1, fencing token, time}, one token for
 --   all; refused, as mutex_acquire, {0, lease left in ms, time, owner, which}. Who waits is listed with that one lock.
 local token, wait, number = ARGV[1], tonumber(ARGV[5]), tonumber(ARGV[6])
-local clock = ARGV[7] or redis.call('TIME') -- from a guard
+local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
 local now = math.floor(micros / 1000)
 local queued = wait < 0

@@ -4,7 +4,7 @@
 -- Returns {1, fencing token, server time in µs, which}; refused, as mutex_acquire, {0, lease left in ms, time, owner},
 --   those of the lease that ends first. Who is refused and waits is listed with each of the locks.
 local token, wait, last = ARGV[1], tonumber(ARGV[5]), 4 * ARGV[6]
-local clock = ARGV[7] or redis.call('TIME') -- from a guard
+local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
 local now = math.floor(micros / 1000)
 local queued = wait < 0

@@ -5,7 +5,7 @@
 --   order: 2 nobody passes those who stand in line, 0 its holder puts it back
 -- Returns as mutex_acquire; refused too while somebody stands in line before: until that one counts as gone.
 local held = redis.call('GET', KEYS[1])
-local clock = ARGV[7] or redis.call('TIME') -- from a guard
+local clock = redis.call('TIME')
 local micros, wait = clock[1] * 1000000 + clock[2], tonumber(ARGV[5])
 local place = 'w ' .. string.sub(ARGV[1], 1, -9) .. ' ' .. ARGV[2] -- the same for all attempts of one acquire
 

@@ -1,24 +1,29 @@
 -- Stands before an acquire script: no new grant by a server that may have forgotten one (restarted, flushed, replaced).
--- KEYS last marker (string: master_replid, new with each start and each promotion|end of quarantine in ms|max_ttl in ms|replicas ever seen|1 if it named another server)
+-- KEYS last marker (string: 'master_replid:' and 40 digits, as in INFO, new with each start and each promotion|max_ttl in ms
+--   |replicas ever seen, if it has any; and while a quarantine lasts: space, its end in ms|1 if it named another server)
 -- ARGV last max_ttl in ms
 -- Returns {2, ms of quarantine left, server time in µs} or {3, max_ttl in the marker, server time in µs}; or goes on.
 do
-  local info = redis.call('INFO', 'replication') -- a plain find: a pattern would be tried at each of its characters
-  local _, place = string.find(info, 'master_replid:', 1, true)
-  local identity = string.sub(info, place + 1, place + 40)
-  local longest, clock = ARGV[#ARGV], redis.call('TIME')
-  local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-  ARGV[#ARGV] = clock -- for the script that follows, behind its own: time stands still while they run
-  local mark = redis.call('GET', KEYS[#KEYS]) or ''
-  local ending, agreed = string.match(mark, '^|(%d+)|(%d+)|', 41)
-  if string.find(mark, identity, 1, true) ~= 1 then
-    -- What was in quarantine before may have forgotten longer leases than there are now.
-    ending = tonumber(ending or 0)
-    local before = ending < 9e15 and ending - now or ending - 9e15
-    local length = math.max(tonumber(longest), tonumber(agreed or 0), before)
-    redis.call('SET', KEYS[#KEYS], string.format('%s|%.0f|%s|0|%d', identity, now + length, longest, agreed and 1 or 0))
-    return {2, length, clock[1] * 1000000 + clock[2]}
+  local info, mark, longest = redis.call('INFO', 'replication'), redis.call('GET', KEYS[#KEYS]) or '', ARGV[#ARGV]
+  -- Plain finds: a pattern would be tried at each character of a long text.
+  local same = string.find(info, string.sub(mark, 1, 54), 1, true)
+  if not same or string.sub(mark, 56) ~= longest then -- mostly it is in service, and that is all
+    local agreed, seen, ending, another = string.match(mark, '^|(%d+)(|?%d*) ?(%d*)|?(%d?)$', 55)
+    local clock = redis.call('TIME')
+    local now, micros = clock[1] * 1000 + math.floor(clock[2] / 1000), clock[1] * 1000000 + clock[2]
+    same = same and agreed
+    if same and agreed ~= longest then return {3, tonumber(agreed), micros} end
+    ending = tonumber(ending or '')
+    if not same then
+      -- What was in quarantine before may have forgotten longer leases than there are now.
+      local before = not ending and 0 or ending < 9e15 and ending - now or ending - 9e15
+      ending = now + math.max(tonumber(longest), tonumber(agreed or 0), before)
+      seen, another = '', mark == '' and 0 or 1
+    end
+    local left = (ending or 0) - now
+    local text = string.match(info, 'master_replid:%x+') .. '|' .. longest .. seen
+    if left > 0 then text = text .. string.format(' %.0f|%d', ending, another) end
+    if text ~= mark then redis.call('SET', KEYS[#KEYS], text) end
+    if left > 0 then return {2, left, micros} end
   end
-  if agreed ~= longest then return {3, tonumber(agreed), clock[1] * 1000000 + clock[2]} end
-  if now < tonumber(ending) then return {2, tonumber(ending) - now, clock[1] * 1000000 + clock[2]} end
 end

@@ -6,7 +6,7 @@
 --   refused {0, lease left in ms, time, owner in the way}, a free lock too while others queue for it: one of them has
 --   been woken, and would otherwise be overtaken by whoever asks at that moment; if not, it is free for us in 100 ms.
 local held = redis.call('GET', KEYS[1])
-local now = ARGV[6] or redis.call('TIME') -- from a guard
+local now = redis.call('TIME')
 local micros = now[1] * 1000000 + now[2]
 local wait = tonumber(ARGV[5])
 local queued = wait < 0

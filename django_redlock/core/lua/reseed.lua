@@ -1,14 +1,13 @@
 -- Stands before an acquire script: while a quarantine lasts nobody else can be granted the lock, so its holder, whose
 -- lease is still valid, may put it back.
--- KEYS last marker
+-- KEYS last marker (as guard's)
 -- ARGV last max_ttl in ms
 -- Returns 0 when there is no quarantine; or goes on.
 do
-  local who, ending = string.match(redis.call('GET', KEYS[#KEYS]) or '', '^(.-)|(%d+)|')
-  local clock = redis.call('TIME')
-  if not string.find(redis.call('INFO', 'replication'), 'master_replid:' .. (who or '-'), 1, true)
-    or clock[1] * 1000 + math.floor(clock[2] / 1000) >= tonumber(ending) then
+  local mark, now = redis.call('GET', KEYS[#KEYS]) or '', redis.call('TIME')
+  local ending = string.match(mark, ' (%d+)|%d$')
+  if not ending or now[1] * 1000 + math.floor(now[2] / 1000) >= tonumber(ending)
+    or not string.find(redis.call('INFO', 'replication'), string.sub(mark, 1, 54), 1, true) then
     return 0
   end
-  ARGV[#ARGV] = clock -- as guard
 end

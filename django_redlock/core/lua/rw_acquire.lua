@@ -7,7 +7,7 @@
 --   holder: who reads may read again, who writes may read and write, and neither stands in line for that
 -- Returns as fair_acquire; an error that begins with UPGRADE to a holder that reads and asks to write.
 local token, wait, order, mode, holder = ARGV[1], tonumber(ARGV[5]), ARGV[6], ARGV[7], ARGV[8]
-local clock = ARGV[9] or redis.call('TIME') -- from a guard
+local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
 local now = math.floor(micros / 1000)
 local place = mode .. ' ' .. string.sub(token, 1, -9) .. ' ' .. ARGV[2] -- the same for all attempts of one acquire

@@ -4,7 +4,7 @@
 --   rlock: any number of shares, all of one holder. semaphore: `limit` shares, whoever holds them.
 -- Returns as mutex_acquire; a newcomer that can wait is refused, too, while others queue for all that is free.
 local token, wait, kind, limit, holder = ARGV[1], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]), ARGV[8]
-local clock = ARGV[9] or redis.call('TIME') -- from a guard
+local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
 local now = math.floor(micros / 1000)
 local queued = wait < 0

@@ -2,5 +2,5 @@
 -- KEYS 1 marker (as the guard's)
 -- ARGV 1 max_ttl in ms
 -- Returns {1, 0, server time in µs}: in service.
-local clock = ARGV[2] or redis.call('TIME') -- from a guard
+local clock = redis.call('TIME')
 return {1, 0, clock[1] * 1000000 + clock[2]}
