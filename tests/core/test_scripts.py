@@ -8,7 +8,6 @@ from django_redlock.core.scripts import all_scripts, script
 
 NAMES = [each.name for each in all_scripts()]
 STANDS_BEFORE_ANOTHER = {"guard", "guard_replicas", "reseed"}
-FROM_A_GUARD = r"ARGV\[(\d+)\] or redis\.call\('TIME'\)"
 
 
 def test_all_are_found():
@@ -35,16 +34,10 @@ def test_header(name):
 @pytest.mark.parametrize(("word", "field"), [("KEYS", "keys"), ("ARGV", "args")])
 def test_numbers(name, word, field):
     """The header names as many keys and arguments as the script uses; of several locks, those of one."""
-    body = re.sub(FROM_A_GUARD, "", script(name).source.decode())
+    body = script(name).source.decode()
     used = {int(number) for number in re.findall(rf"{word}\[(\d+)\]", body)}
     assert max(used, default=0) <= getattr(script(name), field)
     assert used or getattr(script(name), field) <= 1 or (f"-- {word} 1 lock" in body and "of each other lock" in body)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("_acquire") and "timestamp" not in name])
-def test_time_from_a_guard(name):
-    """A guard leaves its clock behind what is the script's own."""
-    assert re.findall(FROM_A_GUARD, script(name).source.decode()) == [str(script(name).args + 1)]
 
 
 @pytest.mark.parametrize("name", NAMES)
