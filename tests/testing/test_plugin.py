@@ -45,7 +45,7 @@ def run(pytester, monkeypatch):
     def go(tests, *arguments, django=True):
         if django:
             monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "project_settings")
-            pytester.makepyfile(project_settings=SETTINGS, code=CODE)
+            pytester.makepyfile(project_settings=SETTINGS, reports=CODE)
         pytester.makepyfile(test_it=tests)
         return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
 
@@ -63,7 +63,7 @@ def test_fixtures(run):
     """Locks in memory, isolated by test; what happens to them; asserts that say who holds; a clock."""
     done = run("""
         import pytest
-        from code import report
+        from reports import report
         from django_redlock import lock
         from django_redlock.errors import LockLost, LockUnavailable
         from django_redlock.testing import assert_locked, assert_not_locked
@@ -205,7 +205,7 @@ def test_conformance_suite_is_rewritten(run):
 
 def test_unittest(run, pytester):
     """`manage.py test`'s kind of tests need no pytest: the standard library's runner, on Django's test cases."""
-    pytester.makepyfile(project_settings=SETTINGS, code=CODE)
+    pytester.makepyfile(project_settings=SETTINGS, reports=CODE)
     pytester.makepyfile(
         test_case="""
         import os, sys
@@ -213,7 +213,7 @@ def test_unittest(run, pytester):
         import django
         django.setup()
         from django.test import SimpleTestCase
-        from code import report
+        from reports import report
         from django_redlock.testing import assert_not_locked, override_locks
 
         @override_locks(attr_name="redlock")
