@@ -60,9 +60,12 @@ def test_server_loads_the_scripts(own_redis, run):
     server = own_redis()
     assert not any(loaded(server))
     program = """
-import threading
+import functools, threading
 import django
+from django_redlock import apps
 from testproject import settings
+apps.prepare = functools.partial(apps.prepare, patience=20)  # the machine may be busy
+settings.REDLOCK["default"]["OPTIONS"]["node_timeout"] = 10
 del settings.REDLOCK["cache"]  # it uses the cache's own connections, which redis-py keeps apart after a fork
 django.setup()
 import redis
