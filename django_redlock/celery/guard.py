@@ -31,7 +31,7 @@ from ..handler import locks
 from .keys import Key
 from .memory import MemoryStore
 from .modes import Options
-from .records import Forgotten, Running, Ticket, cancel
+from .records import Forgotten, Running, RunningLock, Ticket, cancel
 
 HEADER = "redlock"  # of the message: [lock's name, sending, how often it was put off]
 TRYING = 3600.0  # seconds for which a record that could not be forgotten is tried again
@@ -116,7 +116,7 @@ class Guard:
         options, store = self.options, self._find()
         terms = Terms(options.lease, owner=ticket.owner, on_lost="warn")
         if store is not None:
-            return Lock(store, Running.of(ticket), ticket.name, ticket.keys, terms)
+            return RunningLock(store, Running.of(ticket), ticket.name, ticket.keys, terms)
         if options.name != "while_executing" or options.limit > 1:
             return Lock(self.store, MUTEX, ticket.name, ticket.keys, terms)  # raises
         return Lock(self.backend, MUTEX, ticket.name, ticket.keys, terms)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
-from ..core.flows.single import ask
+from ..core.flows.single import SingleNode, ask
+from ..core.guard import served
 from ..core.keys import Keys
 from ..core.lease import Claim, Lease, Refusal, millis
+from ..core.lock import Lock
 from ..core.owner import Fields, describe_owner
 from ..core.primitives import Primitive
 from ..core.replies import outcome_of, trouble
@@ -80,8 +82,8 @@ class Running(Primitive):
         return running
 
     def take(self, claim: Claim, wait: int = 0, node: int = 0) -> Run:
-        """Ask to run."""
-        ticket, keys = self.ticket, claim.keys
+        """Ask to run. One that is put back after the server forgot it has no rivals, whatever that still knows."""
+        ticket, keys = cast("Ticket", claim.lane), claim.keys
         args = (
             claim.token,
             claim.owner,
@@ -89,7 +91,7 @@ class Running(Primitive):
             ticket.task_id.encode(),
             ticket.sending.encode(),
             b"%d" % ticket.limit,
-            ticket.mode.at_start.encode(),
+            ticket.mode.at_start.encode() if self.order else b"",
             millis(ticket.life) if ticket.mode.stays else b"0",
             b"%d" % wait,
         )
@@ -112,6 +114,13 @@ class Running(Primitive):
         return Run(END, (keys.lock, keys.waiters, keys.wake, ticket.done), args, node)
 
 
+class RunningLock(Lock):
+    """The handle of one. Leases are renewed together, by the primitive of any of them: each brings its own ticket."""
+
+    def _claim(self) -> Claim:
+        return super()._claim()._replace(lane=cast("Running", self._primitive).ticket)
+
+
 class Forgotten(Primitive):
     """A queued record that is to go: "giving the lock back" cancels it."""
 
@@ -129,7 +138,7 @@ class Forgotten(Primitive):
         return cancel_run(self.ticket)
 
 
-def submit(ticket: Ticket, own: bool, replace: bool, clock: Any) -> Flow[Lease | Refusal]:
+def submit(ticket: Ticket, own: bool, replace: bool, rule: SingleNode) -> Flow[Lease | Refusal]:
     """Queue the task. ``own``: as a retry of the one who has the record; ``replace``: in place of a queued one.
 
     Raises ``LockUnavailable``.
@@ -147,8 +156,9 @@ def submit(ticket: Ticket, own: bool, replace: bool, clock: Any) -> Flow[Lease |
         b"1" if replace else b"0",
         millis(ticket.remember),
     )
-    start = clock()
-    reply = yield from ask(Run(SUBMIT, (ticket.keys.lock,), args, undoing=partial(cancel_run, ticket)))
+    run = Run(SUBMIT, (ticket.keys.lock,), args, undoing=partial(cancel_run, ticket))
+    start = rule.clock()
+    reply = served((yield from ask(rule.guard.over(run) if rule.guard else run)))
     if isinstance(reply, Fault):
         raise trouble(ticket.name, reply)
     return outcome_of(claim, reply, start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from celery import Task
 from celery.result import AsyncResult
@@ -24,6 +24,8 @@ _CANVAS = {"chain", "chord", "group_id", "parent_id", "root_id"}
 _POLL = 0.05
 
 if TYPE_CHECKING:
+    from ..core.flows.single import SingleNode
+
     _Task = Task[Any, Any]
 else:
     _Task = Task
@@ -105,11 +107,11 @@ class Fence(_Task):
     def _queue(self, ticket: Ticket, own: bool, must_send: bool) -> Lease | Conflict | None:
         """The queued record; ``None`` to send without one: the worker will decide; or the conflict that forbids it."""
         guard, store = self.redlock, self.redlock.store
-        action = guard.options.at_submit
+        rule, action = cast("SingleNode", store.rule), guard.options.at_submit
         deadline = time.monotonic() + guard.options.wait
         word: Any = action
         while True:
-            outcome = drive(submit(ticket, own, word == "replace", store.clock), store.perform)
+            outcome = drive(submit(ticket, own, word == "replace", rule), store.perform)
             if isinstance(outcome, Lease):
                 return outcome
             if must_send:

@@ -90,8 +90,9 @@ def test_tasks(store):
     store, backend = store
     keys = keys_for(b"redlock", b"settle")
     for run in range(2):
-        running = Running.of(Ticket("settle", keys, "t", f"task {run}", "s", MODES["until_executed"], 2, 600.0, 60.0))
-        claim = Claim("settle", keys, b"token-%d" % run, describe_owner({"task_id": str(run)}, 60.0), 60.0)
+        ticket = Ticket("settle", keys, "t", f"task {run}", "s", MODES["until_executed"], 2, 600.0, 60.0)
+        owner, running = describe_owner({"task_id": str(run)}, 60.0), Running.of(ticket)
+        claim = Claim("settle", keys, b"token-%d" % run, owner, 60.0, lane=ticket)
         lease = drive(store.rule.acquire(running, claim, 0.0), store.perform)
         for _ in range(run + 1):
             lease = drive(store.rule.extend(running, lease, 50.0), store.perform)

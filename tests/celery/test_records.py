@@ -44,9 +44,10 @@ class Player:
         ticket, store = self.ticket(task, f"{task}-{sending}"), self.store
         running = Running.of(ticket)
         if move == "submit":
-            return self.outcome(drive(submit(ticket, own, replace, store.clock), store.perform))
+            return self.outcome(drive(submit(ticket, own, replace, store.rule), store.perform))
         if move == "start":
-            return self.outcome(drive(store.rule.acquire(running, self.claim(task, run), 0.0), store.perform))
+            claim = self.claim(task, run)._replace(lane=ticket)
+            return self.outcome(drive(store.rule.acquire(running, claim, 0.0), store.perform))
         if move == "extend":
             return store.perform(running.prolong(self.claim(task, run), 60.0))
         if move == "end":

@@ -1,0 +1,80 @@
+"""A server that may have forgotten a task: with ``quarantine=True`` what runs is put back, and nothing new begins."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_redlock import locks
+from django_redlock.celery.guard import Message, new_sending
+from django_redlock.celery.worker import leave
+from django_redlock.core.drivers import drive
+from django_redlock.errors import LockUnavailable
+
+
+@pytest.fixture
+def store(own_redis, settings):
+    """A lock store with quarantine, in service."""
+    server = own_redis()
+    settings.REDLOCK = {
+        "default": {
+            "BACKEND": "django_redlock.backends.redis.RedisBackend",
+            "LOCATION": server.url,
+            "OPTIONS": {"quarantine": True},
+        }
+    }
+    locks["default"].arm()
+    return server
+
+
+@pytest.fixture
+def begun(tasks, store):
+    """`begun(task, name)`: the lock of a body that has begun."""
+
+    def begin(task, name):
+        guard, task_id = task.redlock, f"id-{name}"
+        lock = guard.lock(guard.ticket(task, task_id, Message(guard.name(task, (name,), {}), new_sending())))
+        drive(lock._acquiring(0), lock._store.perform)
+        return lock
+
+    return begin
+
+
+def test_bodies_that_run_are_put_back(tasks, begun, store, seen, held):
+    """Each with its own task, though they are renewed together; and they end as if nothing had been."""
+    bodies = [begun(tasks.long, seen.name + suffix) for suffix in ("-a", "-b")]
+    with store.client() as client:
+        client.flushall()
+    leases = [(body._lease, 60.0) for body in bodies]
+    outcomes = drive(bodies[0]._store.rule.extend_many(bodies[0]._primitive, leases), bodies[0]._store.perform)
+    assert [outcome.mine.token for outcome in outcomes] == [body.token.encode() for body in bodies]
+    for body in bodies:
+        (owner,) = held(body.name).holders
+        assert owner.extra == {"state": "running", "task_id": body._primitive.ticket.task_id}
+        leave(body, ended=True)
+        with store.client() as client:
+            assert client.get(body._primitive.ticket.done) == b"ended"
+
+
+def test_nothing_is_submitted(tasks, begun, store, seen, held):
+    """It would run beside the one that is put back: what is queued was let in, and passes."""
+    body = begun(tasks.long, seen.name)
+    with store.client() as client:
+        client.flushall()
+    with pytest.raises(LockUnavailable, match="in quarantine"):
+        tasks.long.apply_async((seen.name,), queue="nobody")
+    assert held(body.name) is None
+    body.extend()
+    assert held(body.name).owner.extra["state"] == "running"
+
+
+def test_what_an_old_server_knows_is_no_rival(tasks, begun, store, seen, held):
+    """It came back with older data: the task that was queued then is over, and the one that runs is not."""
+    old = tasks.long.apply_async((seen.name,), queue="nobody")
+    with store.client() as client:
+        record = client.dump(f"redlock:{{long:{seen.name}}}")
+        client.delete(f"redlock:{{long:{seen.name}}}")
+        body = begun(tasks.long, seen.name)
+        client.flushall()
+        client.restore(f"redlock:{{long:{seen.name}}}", 60_000, record)
+    body.extend()
+    assert {owner.extra["task_id"] for owner in held(body.name).holders} == {old.id, f"id-{seen.name}"}
