@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 BATCH = 256  # renewals in one pipeline: about 2 ms of a server's time
 SLACK = 0.05  # seconds that a renewal may come early, to travel with others
-LEAVE = 0.15  # seconds after which one who was interrupted leaves the queues: what it had asked has arrived by then
+LEAVE = 0.15  # seconds after which one who was interrupted leaves the queues again: what it asked has arrived by then
 
 
 class Orphan(NamedTuple):
@@ -91,11 +91,11 @@ class Renewal:
         self, store: Store, primitive: Primitive, claim: Claim, *, waited: bool = False, after: float = 0.0
     ) -> None:
         """Free ``claim`` soon, from the thread; repeat while the store can't be asked and the lease may last."""
-        orphan = Orphan(store, primitive, claim, store.clock() + claim.ttl)
+        orphan = Orphan(store, primitive, claim, store.clock() + claim.ttl, waited)
         self.watch(claim.token, orphan, after)
         if waited:
             later = claim.all_attempts()
-            self.watch(later.token, orphan._replace(claim=later, waited=True), LEAVE)
+            self.watch(later.token, orphan._replace(claim=later), LEAVE)
 
     def _start(self) -> None:
         if sys.is_finalizing():  # a `__del__` takes a lock: up to Python 3.11 start() would wait for ever

@@ -6,6 +6,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.core import renewal
 from django_redlock.core.keys import glob_escape
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
@@ -54,12 +55,8 @@ def listed(servers, name):
     return found
 
 
-@pytest.mark.parametrize("kind", sorted(MAKE))
-async def test_cancelled(place, unique, kind):
-    """It is listed as a waiter no more, whatever it waited for."""
-    backend, servers = place
-    if kind == "fair" and backend.fair is None:
-        pytest.skip("no order here")
+async def cancelled(backend, servers, unique, kind):
+    """One has waited, was cancelled, and is listed as a waiter no more."""
     held = backend.rwlock(unique).write if kind == "read" else MAKE[kind](backend, unique)
     more = [MAKE[kind](backend, unique)] if kind == "striped" else []
     async with asyncio.timeout(20):
@@ -76,3 +73,20 @@ async def test_cancelled(place, unique, kind):
     for each in (held, *more):
         await each.arelease()
     await backend.aclose()
+
+
+@pytest.mark.parametrize("kind", sorted(MAKE))
+async def test_cancelled(place, unique, kind):
+    """It leaves, whatever it waited for."""
+    backend, servers = place
+    if kind == "fair" and backend.fair is None:
+        pytest.skip("no order here")
+    await cancelled(backend, servers, unique, kind)
+
+
+@pytest.mark.parametrize("kind", ["fair", "read", "write"])
+async def test_leaves_at_once(running, unique, monkeypatch, kind):
+    """Who stands in line leaves before what it asked last has surely arrived: all behind it would wait for that."""
+    monkeypatch.setattr(renewal, "LEAVE", 60)
+    server = running(RedisServer)
+    await cancelled(RedisBackend(server.url), [server], unique, kind)

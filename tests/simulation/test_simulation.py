@@ -199,7 +199,7 @@ def test_it_finds_a_number_that_does_not_grow(monkeypatch: pytest.MonkeyPatch) -
 def test_it_finds_a_shorter_lease_that_counts_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks for a shorter lease, and is not answered, must not rely on the longer one."""
     monkeypatch.setattr(Holding, "_before_extending", lambda handle, _: handle._held())
-    assert "both hold" in found(HANDLES, 1000)
+    assert "both hold" in found(HANDLES._replace(apart=2, slow=0.2), 1500)
 
 
 def test_it_finds_what_nobody_frees_after_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,8 +218,10 @@ class SingleNode(NamedTuple):
 
     def withdraw(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
         """`release` for one that may have waited: whatever attempt got it, and out of the queue."""
-        yield from ask(primitive.leave(claim))
-        return (yield from self.release(primitive, claim.all_attempts()))
+        _, reply = yield Batch([primitive.leave(claim), primitive.free(claim.all_attempts())])
+        if isinstance(reply, Fault):
+            raise trouble(claim.name, reply)
+        return bool(reply == 1)
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Whether the claim still held the lock that it gives back. Raises ``LockUnavailable``."""
