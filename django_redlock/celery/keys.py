@@ -112,7 +112,9 @@ def _arrived(value: Any, serializer: str) -> str:
 
 
 def _shortened(name: str) -> str:
-    if 4 * len(name) > LONGEST and len(encoded := name.encode(errors="surrogatepass")) > LONGEST:
+    if not name.isascii():  # half a surrogate pair, as in the name of a file that is no UTF-8: JSON carries that
+        name = name.encode(errors="backslashreplace").decode()
+    if 4 * len(name) > LONGEST and len(encoded := name.encode()) > LONGEST:
         digest = sha256(encoded).hexdigest()[:32]
         name = encoded[: LONGEST - 40].decode(errors="ignore") + "~" + digest
     check_name(name)

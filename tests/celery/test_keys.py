@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import os
 import pickle
 import uuid
 from dataclasses import dataclass
@@ -100,6 +101,15 @@ def test_the_worker_reckons_the_same_key(value):
     import json as library
 
     assert canonical(value) == canonical(library.loads(library.dumps(value)))
+
+
+@pytest.mark.parametrize("key", [None, "file:{a}"])
+def test_the_name_of_a_file_that_is_no_utf_8(key):
+    """`os.fsdecode` makes half a surrogate pair of such a byte, and Celery's JSON carries that."""
+    one, other = (os.fsdecode(b"/data/\xc3\xbc" + byte) for byte in (b"\xfe", b"\xff"))
+    assert name(key, None, one) != name(key, None, other)
+    assert name(key, None, one * 50) != name(key, None, other * 50)
+    assert "/data/ü" in name(key, None, one)
 
 
 def test_long_names_are_hashed():
