@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -108,10 +109,20 @@ def build(alias: str, entry: Any) -> Backend:
         raise
     # Of the many things that a bad value can raise, an ImproperlyConfigured (a cache alias that doesn't exist) is one.
     except Exception as error:
-        raise ImproperlyConfigured(f"{where}: {error}") from error
+        raise ImproperlyConfigured(f"{where}: {error}{_known_options(make, error)}") from error
     backend.alias = alias
     backend.hook = partial(_tell, backend)
     return backend
+
+
+def _known_options(make: Any, error: Exception) -> str:
+    """What a backend's class has instead of an option that it hasn't; ``""`` where the error is another."""
+    if not (isinstance(error, TypeError) and "unexpected keyword argument" in str(error)):
+        return ""
+    makers = [vars(each)["__init__"] for each in make.__mro__[:-1] if "__init__" in vars(each)]
+    parameters = [each for maker in makers for each in inspect.signature(maker).parameters.values()]
+    known = dict.fromkeys(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
+    return f" (options of {make.__name__}: {', '.join(known)})"
 
 
 def _tell(backend: Backend, event: Event) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from django.core.exceptions import ImproperlyConfigured
+
 from .backends.looking import asked_one_by_one
 from .core.events import logger
 from .core.held import Held
@@ -75,6 +77,8 @@ def explained(error: Exception) -> str:
     """What went wrong, for a person who operates the store."""
     if isinstance(error, LockError):
         return error.reason
+    if isinstance(error, ImproperlyConfigured):
+        return str(error)
     logger.warning("a lock store could not be looked at", exc_info=error)
     return f"{type(error).__name__}: {error}"
 

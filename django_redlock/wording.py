@@ -103,7 +103,7 @@ def as_dict(alias: str, held: Held) -> dict[str, Any]:
         "thread": owner.thread,
         "task": owner.task,
         "label": owner.label,
-        **({"extra": dict(owner.extra)} if owner.extra else {}),
+        "extra": dict(owner.extra),
         "since": None if since.held is None else time.time() - since.held,
         "held": since.held,
         "holders": list(map(str, owners(held))),

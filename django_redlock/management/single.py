@@ -6,6 +6,7 @@ import contextlib
 import sys
 from typing import Any, ClassVar
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
 from ..core.owner import Owner
@@ -37,7 +38,10 @@ class SingleInstanceCommand(BaseCommand):
         """Run under the lock. Raises ``CommandError`` when it can't be had, ``LockLost`` when it was lost."""
         owner = {"command": " ".join(sys.argv)[:200]}
         terms = {"blocking_timeout": 0, "owner": owner, **self.lock_options}
-        self.lock = lock(self.get_lock_name(**options), using=self.lock_using, **terms)
+        try:
+            self.lock = lock(self.get_lock_name(**options), using=self.lock_using, **terms)
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from error
         with contextlib.ExitStack() as holding:
             try:
                 holding.enter_context(self.lock)

@@ -61,6 +61,17 @@ def test_list_formats(stores):
     assert Done("redlock_list", format="json").json == []
 
 
+def test_list_csv_has_all_fields(stores):
+    """The columns are the same whatever is held, and hold what only some of the locks have; lists are JSON."""
+    head = Done("redlock_list", format="csv").out
+    with stores["default"].lock("a"), stores["default"].lock("b", owner={"user": "ada"}):
+        done = Done("redlock_list", format="csv")
+    assert done.out.startswith(head)
+    plain, told = csv.DictReader(io.StringIO(done.out))
+    assert [json.loads(row["extra"]) for row in (plain, told)] == [{}, {"user": "ada"}]
+    assert len(json.loads(told["holders"])) == 1
+
+
 @pytest.mark.parametrize(
     ("args", "names"),
     [

@@ -123,6 +123,16 @@ def test_waits(start, backend):
     assert process.communicate(timeout=30)[0] == "ran\n"
 
 
+def test_interrupted_while_it_waits(start, backend):
+    """Ctrl-C before its turn ends it as it ends other programs, without a traceback, and nothing runs."""
+    with backend.lock("job"):
+        process = start("job", "--", "echo", "ran")
+        poll(lambda: backend.describe("job").waiters == 1, timeout=30, what="a waiter")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "")
+
+
 def test_store_down(run, redis_server):
     """No store: 69, soon, and nothing runs."""
     redis_server.stop()

@@ -42,7 +42,10 @@ def redlock(settings):
             r"'redis://a..b:6379/0': 'a\.\.b' is no name of a host",
         ),
         ({"BACKEND": REDIS, "LOCATION": "redis+cluster://" + 64 * "a"}, "is no name of a host"),
-        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"tll": 3}}, "unexpected keyword argument 'tll'"),
+        (
+            {"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"tll": 3}},
+            r"unexpected keyword argument 'tll' \(options of RedisBackend: node_timeout, .*, ttl, ",
+        ),
         ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": 0}}, "ttl is a positive number of seconds, not 0"),
         ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": -1}}, "ttl is a positive number of seconds, not -1"),
         ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": float("nan")}}, "ttl is a positive number .* not nan"),

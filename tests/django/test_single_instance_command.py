@@ -77,6 +77,15 @@ def test_store_down(one_down):
     assert ran == []
 
 
+def test_store_with_wrong_settings(settings):
+    """A sentence instead of a traceback, and nothing runs."""
+    settings.REDLOCK = {}
+    ran = []
+    with pytest.raises(CommandError, match="there is no lock backend 'default'"):
+        call_command(Nightly(ran.append))
+    assert ran == []
+
+
 def test_name_by_default():
     """The lock is called after the command's module."""
     assert SingleInstanceCommand().get_lock_name() == "command:single"

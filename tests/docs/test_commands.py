@@ -67,6 +67,14 @@ def test_examples_can_be_typed(page, words):
 def test_exit_codes_of_redlock_run():
     """The codes in the table are those of the command."""
     module = import_module("django_redlock.management.commands.redlock_run")
-    codes = {module.NOT_GOT, module.STORE_DOWN, module.LOST, module.NOT_EXECUTABLE, module.NOT_FOUND}
+    codes = {module.NOT_GOT, module.STORE_DOWN, module.LOST, module.NOT_EXECUTABLE, module.NOT_FOUND, module.MISUSED}
     rows = re.findall(r"^   \* - ([\d, ]+)$", PAGE.read_text(), re.MULTILINE)
     assert {int(code) for row in rows for code in row.split(",")} == codes
+
+
+def test_fields_of_a_lock():
+    """The page names the fields of a lock in JSON and CSV, in their order."""
+    fields = PAGE.read_text().partition("have the same fields:")[2].partition(". Times")[0]
+    assert re.findall(r"``(\w+)``", fields) == list(
+        import_module("django_redlock.management.commands.redlock_list").FIELDS
+    )

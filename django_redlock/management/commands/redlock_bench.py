@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandParser
 
 from ...backends.base import Backend
 from ...errors import LockError
 from ...handler import locks
 from ...looking import explained
-from ..base import StoreCommand
+from ..base import StoreCommand, at_least
 
 Measure = Callable[[Backend, int], Iterator[float]]
 PATIENCE = 10.0  # seconds for what should take milliseconds
@@ -67,7 +68,9 @@ class Command(StoreCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--rounds", type=int, default=500, metavar="N", help="of each measurement (default: 500)")
+        parser.add_argument(
+            "--rounds", type=at_least(1, int), default=500, metavar="N", help="of each measurement (default: 500)"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         rows, failed = [], False
@@ -76,7 +79,7 @@ class Command(StoreCommand):
                 rounds = max(2, options["rounds"] // (1 if measure is pairs else 5))
                 try:
                     taken = list(self._watched(f"{alias} {what}", measure(locks[alias], rounds), rounds))
-                except LockError as error:
+                except (LockError, ImproperlyConfigured) as error:
                     failed = True
                     self.stderr.write(self.style.ERROR(f"{alias}: {explained(error)}"))
                     break

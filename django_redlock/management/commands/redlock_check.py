@@ -72,7 +72,7 @@ class Command(StoreCommand):
         for alias in aliases:
             try:
                 told = locks[alias].arm()
-            except LockError as error:
+            except (LockError, ImproperlyConfigured) as error:
                 told = {alias: explained(error)}
             for node, outcome in told.items():
                 self.stderr.write(f"{alias} {node}: {outcome}")

@@ -8,11 +8,13 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from ...core.held import Held
+from ...core.owner import Owner
 from ...looking import Seen, look, pattern_for
 from ...wording import as_dict, owners, task_of
-from ..base import COLUMNS, StoreCommand, cells
+from ..base import COLUMNS, StoreCommand, at_least, cells
 
 CLEAR = "\x1b[H\x1b[2J"
+FIELDS = tuple(as_dict("", Held("", "", Owner(), None)))
 
 
 class Command(StoreCommand):
@@ -26,8 +28,12 @@ class Command(StoreCommand):
         parser.add_argument("--kind", help="mutex, semaphore, task …")
         parser.add_argument("--host")
         parser.add_argument("--task", help="name of a task")
-        parser.add_argument("--limit", type=int, default=1000, metavar="N", help="locks of one store (default: 1000)")
-        parser.add_argument("--watch", nargs="?", type=float, const=2.0, metavar="SECONDS", help="again and again (2)")
+        parser.add_argument(
+            "--limit", type=at_least(1, int), default=1000, metavar="N", help="locks of one store (default: 1000)"
+        )
+        parser.add_argument(
+            "--watch", nargs="?", type=at_least(0), const=2.0, metavar="SECONDS", help="again and again (2)"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         aliases = self.aliases(options["using"])
@@ -54,7 +60,7 @@ class Command(StoreCommand):
         if options["format"] == "json":
             self.print_json([as_dict(alias, held) for alias, held in found])
         elif options["format"] == "csv":
-            self.print_csv([as_dict(alias, held) for alias, held in found])
+            self.print_csv(FIELDS, [as_dict(alias, held) for alias, held in found])
         else:
             self.print_table(COLUMNS, (cells(alias, held) for alias, held in found))
         for each in seen:

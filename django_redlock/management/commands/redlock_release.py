@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 
 from ...core.held import Held
@@ -11,7 +12,7 @@ from ...errors import LockError
 from ...handler import locks
 from ...looking import explained
 from ...wording import as_dict, task_of, tenure, tenures
-from ..base import COLUMNS, StoreCommand, cells
+from ..base import COLUMNS, StoreCommand, at_least, cells, misused
 
 GLOB = set("*?[")
 
@@ -39,15 +40,17 @@ class Command(StoreCommand):
         parser.add_argument("names", nargs="*", metavar="NAME", help="a lock's name, or a glob")
         parser.add_argument("--task", help="only this task's; without a NAME all of them")
         parser.add_argument("--exact", action="store_true", help="names are names: * ? [ mean themselves")
-        parser.add_argument("--older-than", type=float, metavar="SECONDS", help="only what has been held that long")
+        parser.add_argument(
+            "--older-than", type=at_least(0), metavar="SECONDS", help="only what has been held that long"
+        )
         parser.add_argument("--dry-run", action="store_true", help="only show what would be released")
         parser.add_argument("--yes", action="store_true", help="don't ask")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["format"] == "json" and not (options["yes"] or options["dry_run"]):
-            raise CommandError("--format json can't ask: it needs --yes or --dry-run")
+            raise misused("--format json can't ask: it needs --yes or --dry-run")
         if not (options["names"] or options["task"]):
-            raise CommandError("which locks? Give a NAME or --task")
+            raise misused("which locks? Give a NAME or --task")
         self.failed = False
         found = self._find(self.aliases(options["using"]), options)
         results = [(each, "") for each in found]
@@ -70,7 +73,9 @@ class Command(StoreCommand):
                         rows = [held] if (held := locks[alias].describe(name)) else []
                     else:
                         rows = locks[alias].held(name)
-                except (LockError, ValueError) as error:
+                except ValueError as error:  # no name that a lock can have
+                    raise misused(error) from error
+                except (LockError, ImproperlyConfigured) as error:
                     self.failed = True
                     self.stderr.write(self.style.ERROR(f"{alias}: {name}: {explained(error)}"))
                     continue
@@ -92,7 +97,8 @@ class Command(StoreCommand):
         if options["format"] == "json":
             self.print_json([{**as_dict(*each), "result": result or None} for each, result in results])
         elif not results:
-            self.stdout.write("Nothing to release.")
+            if not self.failed:  # why nothing was found has been said
+                self.stdout.write("Nothing to release.")
         elif options["dry_run"]:
             self.stdout.write(f"Would release {_number(results)}.")
         else:

@@ -10,26 +10,26 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandParser
 
 from ...errors import LockError, LockLost, LockUnavailable
 from ...handler import lock
-from ..base import explain
+from ..base import MISUSED, LockCommand, at_least, misused
 
 NOT_GOT, STORE_DOWN, LOST, NOT_EXECUTABLE, NOT_FOUND = 75, 69, 70, 126, 127  # 69, 70, 75: as in sysexits.h
 FORWARDED = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 FROM_THE_TERMINAL = {signal.SIGINT, signal.SIGQUIT}
 
 
-class Command(BaseCommand):
+class Command(LockCommand):
     help = "Runs a command while holding a lock: redlock_run NAME -- COMMAND [ARGUMENT …]"
     epilog = f"""The command finds the lock's name in REDLOCK_NAME and its fencing token in REDLOCK_FENCING_TOKEN.
 Signals are passed on to it.
 
 Exit code: the command's; 128 + n when signal n ended it; {NOT_GOT} the lock is held by another (0 with
 --skip-if-locked); {STORE_DOWN} the store can't be asked; {LOST} the lock was lost while the command ran;
-{NOT_EXECUTABLE}, {NOT_FOUND} the command can't be executed, is not found."""
-    requires_system_checks = []
+{NOT_EXECUTABLE}, {NOT_FOUND} the command can't be executed, is not found; {MISUSED} a wrong option or name, or wrong
+settings: it was not run."""
     behind: Sequence[str] = ()  # what stood behind the first --
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -40,20 +40,24 @@ Exit code: the command's; 128 + n when signal n ended it; {NOT_GOT} the lock is 
         super().run_from_argv(argv)
 
     def add_arguments(self, parser: CommandParser) -> None:
-        explain(parser, self.epilog)
+        super().add_arguments(parser)
         parser.add_argument("name", metavar="NAME")
         parser.add_argument("command", nargs="*", metavar="COMMAND", help="behind --, with its arguments")
         parser.add_argument("--using", default="default", metavar="ALIAS", help="store (default: 'default')")
-        parser.add_argument("--timeout", type=float, metavar="SECONDS", help="wait that long (default: without an end)")
+        parser.add_argument(
+            "--timeout", type=at_least(0), metavar="SECONDS", help="wait that long (default: without an end)"
+        )
         parser.add_argument("--skip-if-locked", action="store_true", help="don't wait; held by another is no failure")
         parser.add_argument("--ttl", type=float, metavar="SECONDS", help="lease, renewed while the command runs")
         parser.add_argument("--on-lost", choices=("kill", "warn"), default="kill", help="when the lock is lost (kill)")
-        parser.add_argument("--grace", type=float, default=10, metavar="SECONDS", help="from SIGTERM to SIGKILL (10)")
+        parser.add_argument(
+            "--grace", type=at_least(0), default=10, metavar="SECONDS", help="from SIGTERM to SIGKILL (10)"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         options["command"] = [*options["command"], *self.behind]
         if not options["command"]:
-            raise CommandError("no command: redlock_run NAME -- COMMAND", returncode=2)
+            raise misused("no command: redlock_run NAME -- COMMAND")
         raise SystemExit(self._run(**options))
 
     def _run(self, *, name: str, command: list[str], using: str, skip_if_locked: bool, **options: Any) -> int:
@@ -62,15 +66,18 @@ Exit code: the command's; 128 + n when signal n ended it; {NOT_GOT} the lock is 
             "kill": child.stop,
             "warn": lambda _: self._complain(f"lock {name!r} was lost; {command[0]} runs on"),
         }
-        held = lock(
-            name,
-            using=using,
-            ttl=options["ttl"],
-            auto_renew=True,
-            fencing=True,
-            owner={"command": " ".join(command)[:200]},
-            on_lost=on_lost[options["on_lost"]],
-        )
+        try:
+            held = lock(
+                name,
+                using=using,
+                ttl=options["ttl"],
+                auto_renew=True,
+                fencing=True,
+                owner={"command": " ".join(command)[:200]},
+                on_lost=on_lost[options["on_lost"]],
+            )
+        except (ValueError, LockError) as error:
+            raise misused(error) from error
         timeout = options["timeout"]
         wait = {"timeout": -1 if timeout is None else timeout} if timeout != 0 else {"blocking": False}
         try:

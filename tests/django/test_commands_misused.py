@@ -1,0 +1,79 @@
+"""Commands that are called wrongly, or with wrong settings: one sentence and exit code 2, no traceback."""
+
+import logging
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from tests.django.conftest import REDIS
+from tests.django.test_commands import Done
+
+LOCMEM = "django_redlock.backends.locmem.LocMemBackend"
+COMMANDS = {
+    "redlock_list": [],
+    "redlock_check": [],
+    "redlock_bench": [],
+    "redlock_release": ["x"],
+    "redlock_run": ["x", "true"],
+}
+
+
+def refusal(*args):
+    """What a command says that does nothing, for the exit code that it ends with."""
+    with pytest.raises(CommandError) as refused:
+        call_command(*args)
+    assert refused.value.returncode in (1, 2)  # 1: argparse, which ends a real command with 2
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("setting", "sentence"), [({}, "Add to your settings"), ([], "REDLOCK is a dict")])
+def test_no_stores(settings, command, setting, sentence):
+    """Nothing that is configured, or no dict: what to write into the settings, never "all is well"."""
+    settings.REDLOCK = setting
+    with pytest.raises(CommandError, match=sentence) as refused:
+        call_command(command, *COMMANDS[command])
+    assert refused.value.returncode == 2
+
+
+@pytest.mark.parametrize("command", ["redlock_list", "redlock_check", "redlock_bench", "redlock_release"])
+def test_a_store_with_wrong_settings(settings, caplog, command):
+    """Its own sentence on a line, without a traceback, and not "all is well"."""
+    settings.REDLOCK = {
+        "default": {"BACKEND": REDIS, "LOCATION": "redi://somewhere"},
+        "memory": {"BACKEND": LOCMEM},
+    }
+    with caplog.at_level(logging.WARNING):
+        done = Done(command, *COMMANDS[command])
+    assert done.code == (2 if command == "redlock_check" else 1)
+    told = done.out + done.err
+    assert "LOCATION begins with one of redis://" in told
+    assert "ImproperlyConfigured" not in told
+    assert "Nothing to release" not in told
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["redlock_list", "--using", "nowhere"], "no such store: nowhere"),
+        (["redlock_list", "--limit", "-5"], "-5 is not a number from 1 on"),
+        (["redlock_list", "--limit", "many"], "invalid int value: 'many'"),
+        (["redlock_list", "--watch", "nan"], "nan is not a number from 0 on"),
+        (["redlock_bench", "--rounds", "0"], "0 is not a number from 1 on"),
+        (["redlock_release", "x", "--older-than", "-1"], "-1 is not a number from 0 on"),
+        (["redlock_release", ""], "a lock's name has 1 to 512 bytes"),
+        (["redlock_release"], "which locks"),
+        (["redlock_run", "--using", "nowhere", "x", "true"], "there is no lock backend 'nowhere'"),
+        (["redlock_run", "--ttl", "0", "x", "true"], "ttl is a positive number of seconds"),
+        (["redlock_run", "--ttl", "1000", "x", "true"], "ttl is 300 s at most"),
+        (["redlock_run", "--timeout", "1e300", "x", "true"], "1e300 is not a number from 0 on"),
+        (["redlock_run", "x" * 600, "true"], "a lock's name has 1 to 512 bytes"),
+        (["redlock_run", "x"], "no command"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if type(value) is list else "",
+)
+def test_what_can_not_be_meant(settings, args, sentence):
+    """A value that makes no sense is refused before anything is done."""
+    settings.REDLOCK = {"default": {"BACKEND": LOCMEM}}
+    assert sentence in refusal(*args)
