@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 from redis.exceptions import RedisError
 
@@ -30,7 +32,7 @@ class Dialer:
 
     def _begin(self) -> None:
         self._mutex = threading.RLock()  # entered as it is: see `core.renewal`
-        self._changed = threading.Condition(self._mutex)
+        self._waiting: set[queue.SimpleQueue[None]] = set()  # no Condition: in there an interrupt becomes another error
         self._dialing: set[int] = set()
         self._failed: dict[int, tuple[float, Exception]] = {}  # node -> when to try again, and what was wrong
         self._generation = _lease.generation
@@ -51,7 +53,7 @@ class Dialer:
         """
         if self._generation != _lease.generation:
             self._begin()  # a fork's child: the threads and who waits for them are the parent's
-        start = time.monotonic()
+        start, told = time.monotonic(), queue.SimpleQueue[None]()
         with self._mutex:
             for index in indexes:
                 if index in self._dialing:
@@ -61,13 +63,18 @@ class Dialer:
                     self._dialing.add(index)
                 except RuntimeError as error:  # there may be no more threads
                     self.leave_out(index, error)
+        try:
+            self._waiting.add(told)
             while open_ := self._dialing.intersection(indexes):
                 waited = time.monotonic() - start
                 met = len(indexes) - len(open_) >= enough
                 limit = self._timeout * (patience if met else 1)
                 if waited >= limit or (met and self._failed.keys() >= open_):
                     return
-                self._changed.wait(limit - waited)
+                with suppress(queue.Empty):
+                    told.get(timeout=limit - waited)
+        finally:
+            self._waiting.discard(told)
 
     def _dial(self, index: int) -> None:
         try:
@@ -86,4 +93,5 @@ class Dialer:
         finally:
             with self._mutex:
                 self._dialing.discard(index)
-                self._changed.notify_all()
+            for told in list(self._waiting):
+                told.put(None)

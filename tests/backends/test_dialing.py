@@ -1,28 +1,45 @@
 """Connecting to nodes, and one who is interrupted meanwhile."""
 
 import itertools
+import sys
 import threading
 from functools import partial
 
+import pytest
+
+from django_redlock.backends import dialing
 from django_redlock.backends.dialing import Dialer
 from django_redlock.backends.locations import node_for
 from django_redlock.testing.faces import PATIENCE
 from tests.core.test_interrupted import interrupted
 
 
-def dialling(dialer):
+def interrupted_after_a_call(function, step):
+    """The same after the ``step``-th call of a function in C, by the dialer or by what it calls."""
+    steps = itertools.count()
+
+    def strike(frame, event, _):
+        ours = dialing.__file__ in (frame.f_code.co_filename, frame.f_back.f_code.co_filename)
+        if event == "c_return" and ours and next(steps) == step:
+            raise KeyboardInterrupt
+
+    sys.setprofile(strike)
     try:
-        dialer.dial([0], 1)
-    except RuntimeError as error:  # what a Condition makes of it that has let go of its lock at that moment
-        raise KeyboardInterrupt from error
+        function()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
 
 
-def test_interrupted_anywhere(redis_server):
+@pytest.mark.parametrize("strike", [interrupted, interrupted_after_a_call])
+def test_interrupted_anywhere(redis_server, strike):
     """Wherever dial() is interrupted, others connect to the node as before: nothing stays locked, and it is dialled."""
     for step in itertools.count():
         node = node_for(redis_server.url, 10)
         dialer = Dialer([node], 10)
-        if not interrupted(partial(dialling, dialer), step):
+        if not strike(partial(dialer.dial, [0], 1), step):
             break
         another = threading.Thread(target=dialer.dial, args=([0], 1), daemon=True)
         another.start()
