@@ -175,12 +175,11 @@ class RedisServer:
 
 
 def _answers(client: redis.Redis, pid: int) -> bool:
-    """Whether it is *our* process that answers: a stranger on the same port would have another process id."""
+    """Whether it is *our* process that answers, with its data read: a stranger on the port has another process id."""
     try:
-        return bool(client.info("server")["process_id"] == pid)
+        info = client.info()
+        return bool(info["process_id"] == pid and not info["loading"])
     except redis.AuthenticationError:
         return True  # it runs, and wants a password
-    except redis.BusyLoadingError:
-        return False  # still reading its data
     except (redis.ConnectionError, redis.TimeoutError):
         return False

@@ -48,6 +48,17 @@ def test_keeps_its_data_when_told_to():
         assert server.client().get("key") == b"value"
 
 
+def test_a_start_ends_with_all_data_read():
+    """A server that answers and is still reading its data has not started yet."""
+    with RedisServer("--appendonly", "yes", "--key-load-delay", "1") as server:
+        with server.client() as client, client.pipeline(transaction=False) as pipe:
+            for number in range(20_000):
+                pipe.set(f"key {number}", "value")
+            pipe.execute()
+        server.restart()
+        assert server.client(retry=None).dbsize() == 20_000
+
+
 def test_comes_back_on_the_same_port_after_kill(server):
     """A killed server is gone at once, and comes back where it was."""
     url = server.url
