@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -106,6 +108,7 @@ class SentinelNode:
         self._timeout = timeout
         self._route: Route | None = None
         self.label = service
+        _changing.add(self)
 
     def known(self, key: bytes | None) -> Route | None:
         return self._route
@@ -142,6 +145,7 @@ class ClusterNode:
         self._by_place: dict[tuple[str, int], Route] = {}
         self._slots: dict[int, Route] = {}
         self.label = "cluster"
+        _changing.add(self)
 
     def known(self, key: bytes | None) -> Route | None:
         if key is None:
@@ -207,3 +211,16 @@ class ClusterNode:
 
     def used(self) -> list[Route]:
         return list(self._by_place.values())
+
+
+_changing: weakref.WeakSet[SentinelNode | ClusterNode] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    # The parent may have asked long ago. Here nothing would show that: the child has no connection that is closed.
+    for node in _changing:
+        node.rethink(OSError("forked"))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,24 @@
+"""What a child process knows of its parent's stores."""
+
+from __future__ import annotations
+
+import os
+
+from django_redlock.backends.redis import RedisBackend
+
+
+def test_a_child_asks_the_sentinels_itself(sentinel, unique):
+    """The master that its parent knew may have died long before: the child's first lock is no error."""
+    backend = RedisBackend(sentinel.url, node_timeout=2)
+    with backend.lock(unique):
+        pass
+    former = sentinel.master
+    former.kill()
+    sentinel.wait_for_new_master(former)
+    if (child := os.fork()) == 0:  # pragma: no cover
+        try:
+            os._exit(not backend.lock(unique).acquire(blocking=False))
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    backend.close()
