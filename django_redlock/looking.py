@@ -83,9 +83,9 @@ def explained(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def pattern_for(search: str) -> str:
-    """The glob for what somebody typed into a search box: a part of the name, or a glob already."""
-    return search if set(search) & set("*?[") else f"*{glob_escape(search)}*"
+def pattern_for(search: str, special: str = "*?[") -> str:
+    """The glob for what somebody looks for: a part of the name, or a glob already, if it has a ``special`` character."""
+    return search if set(search) & set(special) else f"*{glob_escape(search)}*"
 
 
 def find(pk: str) -> HeldLock | None:

@@ -41,7 +41,8 @@ class Rows:
     @classmethod
     def read(cls, aliases: Iterable[str], search: str, limit: int, max_keys: int) -> Rows:
         """The locks that live now. One with just the name that is searched for is found wherever it is."""
-        seen = [_with(search, look(alias, pattern_for(search), limit, max_keys)) for alias in aliases]
+        pattern = pattern_for(search, special="*?")  # as the help beside the search says
+        seen = [_with(search, look(alias, pattern, limit, max_keys)) for alias in aliases]
         return cls((HeldLock.of(each.alias, held) for each in seen for held in each.locks), seen)
 
     def __iter__(self) -> Iterator[HeldLock]:

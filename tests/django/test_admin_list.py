@@ -38,10 +38,11 @@ def test_search(client, stores, operator, search):
         assert names_in(client.get(LIST, {"q": search})) == ["stock:42"]
 
 
-def test_search_for_brackets_is_a_glob_and_text_is_literal(client, stores, operator):
-    """A backslash in a search is a backslash."""
-    with stores["default"].lock(r"a\b"), stores["default"].lock("ab"):
-        assert names_in(client.get(LIST, {"q": "\\"})) == [r"a\b"]
+@pytest.mark.parametrize(("search", "found"), [("\\", r"a\b"), ("[b", "a[b]"), ("a[b]", "a[b]")])
+def test_search_is_literal(client, stores, operator, search, found):
+    """Only * and ? stand for something else, as the help beside the search says."""
+    with stores["default"].lock(r"a\b"), stores["default"].lock("ab"), stores["default"].lock("a[b]"):
+        assert names_in(client.get(LIST, {"q": search})) == [found]
 
 
 def test_filters(client, stores, operator):
@@ -93,6 +94,8 @@ def test_bounded_and_says_so(client, stores, operator, monkeypatch):
     assert len(names_in(page)) == 3
     assert "3 locks found among the first" in page.content.decode()
     assert "?scan=10" in page.content.decode()
+    monkeypatch.setattr(admin.site.get_model_admin(HeldLock), "max_locks", 1)
+    assert "1 lock found among the first" in client.get(LIST).content.decode()
     further = client.get(LIST, {"scan": "10"})
     assert len(names_in(further)) == 5
     assert "There may be more" not in further.content.decode()
