@@ -84,7 +84,7 @@ def explained(error: Exception) -> str:
 
 
 def pattern_for(search: str, special: str = "*?[") -> str:
-    """The glob for what somebody looks for: a part of the name, or a glob already, if it has a ``special`` character."""
+    """The glob for what is looked for: a part of the name, or a glob already, if it has a ``special`` character."""
     return search if set(search) & set(special) else f"*{glob_escape(search)}*"
 
 
