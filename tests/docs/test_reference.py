@@ -171,3 +171,11 @@ def test_layout_names_every_room():
     told = re.findall(r"(\w+)(?:/|\.py)", (DOCS / "concepts" / "layout.rst").read_text())
     rooms = {module.name for module in pkgutil.iter_modules(django_redlock.__path__)}
     assert not rooms - set(told)
+
+
+def test_names_of_opentelemetry():
+    """Every instrument, span and attribute is on the page about monitoring."""
+    source = (Path(django_redlock.__file__).parent / "metrics" / "opentelemetry.py").read_text()
+    page = (DOCS / "howto" / "monitoring.rst").read_text()
+    names = re.findall(r'"(redlock\.[\w.]+|error\.type)"', source)
+    assert [name for name in names if f"``{name}``" not in page] == []
