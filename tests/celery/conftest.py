@@ -136,6 +136,7 @@ def locks_of_the_broker(broker, records, settings):
         "default": {
             "BACKEND": "django_redlock.backends.redis.RedisBackend",
             "LOCATION": os.environ["CELERY_LOCKS"],
+            "OPTIONS": {"node_timeout": 5},  # the machine may be busy
         }
     }
 
