@@ -28,7 +28,7 @@ from ..core.lease import Claim, Lease, Refusal
 from ..core.primitives import Primitive
 from ..core.renewal import renewal
 from ..core.requests import Call, Fault, Flow, Sleep, WakeUp
-from ..core.tickets import Turn
+from ..core.tickets import Bell, Turn
 from ..errors import LockError, LockNotSupported
 from .base import Backend, Listing
 
@@ -209,15 +209,12 @@ class PlainBackend(Backend):
             return await asyncio.sleep(request.seconds)
         if type(request) is Turn:
             return await request.ticket.await_(request.seconds)
-        loop, woken = asyncio.get_running_loop(), asyncio.Event()
-        cancel = self._woken_by(request.claim, lambda: loop.call_soon_threadsafe(woken.set))
+        bell = Bell()  # whose loop may have ended by the time that it is rung
+        cancel = self._woken_by(request.claim, bell.ring)
         if cancel is None:
             return await asyncio.sleep(min(request.seconds, random.uniform(*POLL)))
         try:
-            async with asyncio.timeout(None if request.seconds == float("inf") else request.seconds):
-                await woken.wait()
-        except TimeoutError:
-            pass
+            return await bell.await_(request.seconds)
         finally:
             cancel()
 

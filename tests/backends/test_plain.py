@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
@@ -66,3 +68,18 @@ def test_an_attempt_without_an_answer(backend):
     with pytest.raises(LockUnavailable):
         backend.lock("a").acquire(False)
     poll(lambda: backend.describe("a") is None, timeout=20, what="a free lock")
+
+
+def test_a_loop_has_ended_meanwhile(unique):
+    """Who frees what a task waited for need not know that its loop was closed without a word to it."""
+    backend = LocMemBackend(unique)
+    held = backend.lock(unique)
+    held.acquire()
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(backend.lock(unique).aacquire())
+    loop.run_until_complete(asyncio.sleep(0))
+    assert backend.describe(unique).waiters == 1
+    loop.close()
+    held.release()
+    assert backend.lock(unique).acquire(blocking=False)
+    waiting._log_destroy_pending = False
