@@ -11,7 +11,8 @@ from .lease import Claim, Lease, Refusal
 from .requests import Fault
 
 T = TypeVar("T")
-HINT = "if the servers are new and no lock is held on them: manage.py redlock_check --arm, or backend.arm()"
+ARM = "if the servers are new and no lock is held on them: manage.py redlock_check --arm, or backend.arm()"
+ALLOW = "the docs list what a user of Redis' ACL needs; INFO is for the quarantine only: quarantine=False does without it"
 
 
 class NotServing(Exception):
@@ -118,7 +119,16 @@ _MISUSE: Mapping[str, Callable[[str, Exception], LockError]] = {"WRONGTYPE": _ot
 def unavailable(name: str, reason: str, errors: Mapping[str, Exception]) -> LockUnavailable:
     """The error for a store that did not serve, with what each node said, and what to do if the servers are new."""
     told = "; ".join(f"{where}: {error}" if where else str(error) for where, error in errors.items())
-    hint = f" ({HINT})" if any(isinstance(error, Quarantined) for error in errors.values()) else ""
+    hint = next((f" ({hint})" for error in errors.values() if (hint := _hint(error))), "")
     result = LockUnavailable(name, f"{reason}: {told}{hint}" if told else reason, errors)
     result.__cause__ = next(iter(errors.values()), None)
     return result
+
+
+def _hint(error: Exception) -> str:
+    if isinstance(error, Quarantined):
+        return ARM
+    return ALLOW if any(words in str(error) for words in _DENIED) else ""
+
+
+_DENIED = "executing the script can't run this command", "ACL failure in script"  # up to Redis 7.0, and since

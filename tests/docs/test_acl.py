@@ -57,6 +57,15 @@ def test_a_right_that_is_missing_is_noticed(own_redis):
         backend.lock("x").acquire()
 
 
+def test_quarantine_without_info(own_redis):
+    """Whoever is refused for that is told what would need no INFO, and it doesn't."""
+    words = [word for word in rules() if word != "+info"]
+    backend = backend_of_user(own_redis(), words, quarantine=True)
+    with pytest.raises(LockError, match="quarantine=False does without it"):
+        backend.lock("x").acquire()
+    assert backend_of_user(own_redis(), words).lock("x").acquire()
+
+
 @pytest.mark.parametrize("script", all_scripts(), ids=lambda script: script.name)
 def test_commands_of_every_script(redis_server, script):
     """What a script calls is allowed by the page, by name or by category."""
