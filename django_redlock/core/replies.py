@@ -12,7 +12,9 @@ from .requests import Fault
 
 T = TypeVar("T")
 ARM = "if the servers are new and no lock is held on them: manage.py redlock_check --arm, or backend.arm()"
-ALLOW = "the docs list what a user of Redis' ACL needs; INFO is for the quarantine only: quarantine=False does without it"
+ALLOW = (
+    "the docs list what a user of Redis' ACL needs; INFO is for the quarantine only: quarantine=False does without it"
+)
 
 
 class NotServing(Exception):
