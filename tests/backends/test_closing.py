@@ -51,14 +51,14 @@ def test_replies_are_outstanding(proxies, backend, released):
     all_closed(proxies)
 
 
-def test_in_use(proxy):
+def test_in_use(proxy, redis_server):
     """A connection that is in use while the backend is closed is closed when its user is through with it."""
     backend, other = RedisBackend(proxy.url, node_timeout=2), RedisBackend(proxy.url, node_timeout=2)
     held, waiting = other.lock("stock"), backend.lock("stock")
-    with ThreadPoolExecutor(1) as pool:
+    with redis_server.client() as client, ThreadPoolExecutor(1) as pool:
         held.acquire()
         acquired = pool.submit(waiting.acquire, timeout=20)
-        poll(lambda: other.describe("stock").waiters == 1, timeout=10, what="a waiter")
+        poll(lambda: client.info("clients")["blocked_clients"] == 1, timeout=10, what="a waiter")
         backend.close()
         held.release()
         other.close()
