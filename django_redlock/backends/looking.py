@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from ..core.held import Held, read_held
 from ..core.keys import check_name, keys_for, name_of, renewed_of, scan_pattern
 from ..core.replies import trouble, understood
 from ..core.requests import Batch, Command, Fault, Flow, Run
 from ..core.scripts import Script, all_scripts, script
+from ..errors import LockUnavailable
 from .base import Listing
 from .redis_io import Routes
 from .routes import Route
@@ -26,10 +27,7 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
 
     Costs one request for every 1,000 keys of the database, and one for every 100 locks.
     """
-    routes = yield Routes(node)
-    if type(routes) is Fault:
-        raise trouble(pattern, routes)
-    keys, scanned, complete = yield from find(scan_pattern(prefix, pattern), limit, max_keys, node, routes, pattern)
+    keys, scanned, complete = yield from find(scan_pattern(prefix, pattern), limit, max_keys, pattern, node)
     named = [(key, name) for key in keys[:limit] if (name := name_of(prefix.encode(), key)) is not None]
     locks: list[Held] = []
     for first in range(0, len(named), PAGE):
@@ -38,12 +36,32 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
 
 
 def find(
-    keys_like: str, limit: int | None, max_keys: int | None, node: int, routes: list[Route], pattern: str
+    keys_like: str, limit: int | None, max_keys: int | None, pattern: str, node: int = 0
 ) -> Flow[tuple[list[bytes], int, bool]]:
     """Keys, about how many were looked at, and whether that is all: one more than ``limit`` shows that it is not.
 
-    ``pattern`` is what the names were asked for by: errors carry it.
+    ``pattern`` is what the names were asked for by: errors carry it. Raises ``LockUnavailable``.
     """
+    routes = yield from _routes(node, pattern)
+    try:
+        return (yield from _scan(routes, keys_like, limit, max_keys, pattern, node))
+    except LockUnavailable:
+        now = yield from _routes(node, pattern)
+        if [route.where for route in now] == [route.where for route in routes]:
+            raise
+        return (yield from _scan(now, keys_like, limit, max_keys, pattern, node))  # others serve since
+
+
+def _routes(node: int, pattern: str) -> Flow[list[Route]]:
+    routes = yield Routes(node)
+    if type(routes) is Fault:
+        raise trouble(pattern, routes)
+    return cast("list[Route]", routes)
+
+
+def _scan(
+    routes: list[Route], keys_like: str, limit: int | None, max_keys: int | None, pattern: str, node: int
+) -> Flow[tuple[list[bytes], int, bool]]:
     keys: dict[bytes, None] = {}  # SCAN may name a key twice
     scanned = 0
     for route in routes:

@@ -25,7 +25,6 @@ from ..errors import LockNotSupported
 from .base import Listing
 from .looking import PAGE, find
 from .redis import RedisBackend
-from .redis_io import Routes
 
 POLL = 0.05, 0.2  # seconds between two looks at a lock of old code, which wakes nobody when it frees it
 UNITS = {"s": b"1000", "ms": b"1"}
@@ -135,10 +134,7 @@ class TimestampBackend(RedisBackend):
         return super()._make(self._primitive, name, keys, terms)
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
-        routes = yield Routes()
-        if isinstance(routes, Fault):
-            raise trouble(pattern, routes)
-        keys, scanned, complete = yield from find(self._key(pattern, glob_escape), None, max_keys, 0, routes, pattern)
+        keys, scanned, complete = yield from find(self._key(pattern, glob_escape), None, max_keys, pattern)
         named = [(name, self._keys(name)) for key in keys if (name := self._name_of(key))]
         locks: list[Held] = []
         for first in range(0, len(named), PAGE):
