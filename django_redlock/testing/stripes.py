@@ -171,7 +171,8 @@ class StripedCases(Fixtures):
         late = striper.striped(name, 2)
         assert late.acquire(timeout=PATIENCE)
         assert lasting.owned()
-        assert lasting.extend(20) > 10
+        assert lasting.extend(20) > 0  # should that cross a renewal, the next one brings the rest
+        assert eventually(lambda: lasting.remaining > 10)
         with pytest.raises(LockLost):
             dying.release()
 
