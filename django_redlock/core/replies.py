@@ -119,7 +119,7 @@ _MISUSE: Mapping[str, Callable[[str, Exception], LockError]] = {"WRONGTYPE": _ot
 
 
 def unavailable(name: str, reason: str, errors: Mapping[str, Exception]) -> LockUnavailable:
-    """The error for a store that did not serve, with what each node said, and what to do if the servers are new."""
+    """The error for a store that did not serve, with what each node said, and what to do about it."""
     told = "; ".join(f"{where}: {error}" if where else str(error) for where, error in errors.items())
     hint = next((f" ({hint})" for error in errors.values() if (hint := _hint(error))), "")
     result = LockUnavailable(name, f"{reason}: {told}{hint}" if told else reason, errors)
