@@ -14,7 +14,7 @@ from typing import Any
 from ..core.flows.single import SingleNode, ask
 from ..core.held import Held, read_held
 from ..core.keys import Keys, check_name, glob_escape, keys_for
-from ..core.lease import Claim, Refusal, Seconds, millis, seconds
+from ..core.lease import PRECISION, Claim, Refusal, Seconds, millis, seconds
 from ..core.lock import Lock
 from ..core.primitives import Primitive, scripts
 from ..core.replies import trouble
@@ -52,7 +52,7 @@ class Timestamp(Primitive):
 
     def free(self, claim: Claim, keep: float = 0.0, node: int = 0) -> Run:
         lock, waiters, wake, holder = claim.keys
-        kept = millis(keep) if keep > 0 else b"0"
+        kept = millis(keep + PRECISION) if keep > 0 else b"0"
         return Run(self.release, (lock, waiters, wake, holder), (claim.token, kept, *self.form), node)
 
     def describe(self, keys: Keys, queue: bool = False) -> Run:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from .lease import Claim, Refusal, millis
+from .lease import PRECISION, Claim, Refusal, millis
 from .requests import Run
 from .scripts import Script, script
 
@@ -60,7 +60,7 @@ class Primitive(NamedTuple):
     def free(self, claim: Claim, keep: float = 0.0, node: int = 0) -> Run:
         """Give the lock back, ``keep`` seconds from now."""
         keys = claim.keys
-        kept = millis(keep) if keep > 0 else b"0"
+        kept = millis(keep + PRECISION) if keep > 0 else b"0"
         return Run(self.release, (keys.lock, keys.waiters, keys.wake), (claim.token, kept), node)
 
     def leave(self, claim: Claim, node: int = 0) -> Run:

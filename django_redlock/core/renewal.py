@@ -90,9 +90,12 @@ class Renewal:
     def free(
         self, store: Store, primitive: Primitive, claim: Claim, *, waited: bool = False, after: float = 0.0
     ) -> None:
-        """Free ``claim`` soon, from the thread; repeat while the store can't be asked and the lease may last."""
+        """Free ``claim`` soon, from the thread, and not before ``after`` seconds are over.
+
+        It is repeated while the store can't be asked and the lease may last.
+        """
         orphan = Orphan(store, primitive, claim, store.clock() + claim.ttl, waited)
-        self.watch(claim.token, orphan, after)
+        self.watch(claim.token, orphan, after and after + SLACK)
         if waited:
             later = claim.all_attempts()
             self.watch(later.token, orphan._replace(claim=later), LEAVE)

@@ -9,6 +9,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.core.renewal import renewal
 from django_redlock.core.requests import Batch, Together
 from django_redlock.errors import LockLost
 from django_redlock.testing.faces import PATIENCE
@@ -118,3 +119,16 @@ def test_a_lock_that_is_kept(servers, client_of):
         assert direct.pttl("redlock:{stock}") > 20_000
         poll(lambda: not direct.exists("redlock:{stock}"), timeout=10, what="the end of the time that it is kept")
     assert time.monotonic() - began >= 3
+
+
+def test_none_is_freed_too_soon(servers):
+    """What is to be freed in the background at a certain time does not travel with what is due just before it."""
+    backend = RedisBackend(servers[0].url, **OPTIONS)
+    began = time.monotonic()
+    for name, after in (("a", 0.5), ("b", 0.53)):
+        lock = backend.lock(name, auto_renew=False)
+        assert lock.acquire()
+        renewal.free(backend, lock._primitive, lock._held().claim, after=after)
+    with servers[0].client() as direct:
+        poll(lambda: not direct.exists("redlock:{b}"), timeout=10, what="the end of the time that it is kept")
+    assert time.monotonic() - began >= 0.53
