@@ -7,36 +7,39 @@ from typing import TYPE_CHECKING, Any
 
 from django_redlock.core.requests import Fault
 
-from .network import Connection, Then
+from .network import Connection, Message, Then
 
 if TYPE_CHECKING:
     from .performer import Performer
 
 
-class Exchange:
+class Exchange(Message):
     """One request, until it is answered or given up: then it is undone if it can be."""
 
-    __slots__ = "_certain", "_connection", "_over", "_performer", "_then", "_undo", "until"
+    __slots__ = "_again", "_certain", "_over", "_performer", "_then", "_undo", "until"
 
     def __init__(
         self,
         performer: Performer,
         connection: Connection,
+        work: Callable[[Then], None],
         undo: Callable[[Then], None] | None,
         then: Then,
         until: float,
         certain: Callable[[], bool],
+        again: Then | None,
     ) -> None:
+        self.connection = connection
+        self.work = work
         self._performer = performer
-        self._connection = connection
         self._undo = undo
         self._then = then
         self.until = until
         self._certain = certain  # it may be counted on, and what frees it will go the same way
+        self._again = again  # a fresh connection may be tried
         self._over = False
 
-    def end(self, reply: Any) -> None:
-        """Hand on what came of it, the first time."""
+    def answered(self, reply: Any) -> None:
         self._performer._unanswered.pop(self, None)
         if not self._over:
             self._over = True
@@ -46,25 +49,20 @@ class Exchange:
         """No answer came in time, or nobody waits for it."""
         if not self._over and not self._certain():
             if self._undo is not None:
-                self._connection.send(self._undo, _ignored, _nothing)
-            self._fail(TimeoutError("no answer in time"), stale=False)
+                self.connection.send(Message(self.connection, self._undo))
+            self.answered(self._fault(TimeoutError("no answer in time")))
 
     def broken(self) -> None:
         """Whether a connection that is found broken was a fresh one is chance here."""
-        self._fail(ConnectionError("closed"), stale=self._performer._world.chance(0.5))
+        stale = self._performer._world.chance(0.5)
+        if stale and self._again is not None:
+            self._then = self._again
+        self.answered(self._fault(ConnectionError("closed"), stale=stale))
 
-    def _fail(self, error: OSError, *, stale: bool) -> None:
-        self.end(Fault(error, stale, self._connection.server.name, self._performer._passing))
+    def _fault(self, error: OSError, *, stale: bool = False) -> Fault:
+        return Fault(error, stale, self.connection.server.name, self._performer._passing)
 
 
 def never() -> bool:
     """Of what is not certain before there is an answer."""
     return False
-
-
-def _ignored(reply: Any) -> None:
-    del reply
-
-
-def _nothing() -> None:
-    pass

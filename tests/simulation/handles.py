@@ -298,7 +298,7 @@ def virtual(world: World) -> Iterator[None]:
         for module in (holding, lock, turnstile):
             ends.enter_context(mock.patch.object(module, "renewal", background))
         ends.enter_context(mock.patch.object(holding, "threading", SimpleNamespace(Thread=begin)))
-        ends.enter_context(mock.patch.object(holding, "logger", mock.Mock()))
+        ends.enter_context(mock.patch.object(holding, "logger", SimpleNamespace(warning=_nothing)))
         ends.enter_context(mock.patch.object(turnstile, "Ticket", VirtualTicket))
         ends.enter_context(mock.patch.object(striped, "_turns", itertools.count()))
         for module, name, function in (
@@ -315,5 +315,5 @@ def virtual(world: World) -> Iterator[None]:
                 flow.close()
 
 
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     pass

@@ -23,88 +23,125 @@ class Network:
 
     def __init__(self, world: World, slow: float, cut: float, twice: float, *, again: bool) -> None:
         self.world = world
+        self.again = again
+        self.gone: set[str] = set()  # whose connections are closed
+        self._apart: list[tuple[str, str]] = []  # who can't reach which server, though both run
+        self.draw = world.draw
+        self.set(slow, cut, twice)
+
+    def set(self, slow: float, cut: float, twice: float) -> None:
+        """From now on so many of the messages, of the connections with each message, and of the requests."""
         self.slow = slow
         self.cut = cut
         self.twice = twice
-        self.again = again
-        self.gone: set[str] = set()  # whose connections are closed
-        self.apart: list[tuple[str, str]] = []  # who can't reach which server, though both run
-        self.draw = world.random.random
+        self._know()
+
+    def _know(self) -> None:
+        self.usual = self.cut + self.slow if not self._apart else 1.0  # a message of a higher number is as most are
 
     def part(self, who: str, server: str, seconds: float) -> None:
         """Lose all that passes between these two for a while; neither is told."""
         self.world.trouble(seconds)
-        self.apart.append((who, server))
+        self._apart.append((who, server))
+        self._know()
         self.world.say(who, f"can't reach {server} for {seconds:.2f} s")
-        self.world.after(seconds, self.apart.remove, (who, server))
+        self.world.after(seconds, self._join, (who, server))
 
-    def delay(self) -> float:
-        """How long a message takes."""
-        if self.draw() >= self.slow:
-            return QUICK + VARIES * self.draw()
+    def _join(self, pair: tuple[str, str]) -> None:
+        self._apart.remove(pair)
+        self._know()
+
+    def delay(self, number: float, who: str, server: str) -> float | None:
+        """How long a message takes whose number this is, between 0 and 1; ``None``: it is lost."""
+        if number < self.cut or (who, server) in self._apart:
+            return None
+        if number >= self.cut + self.slow:
+            return QUICK + VARIES * number
         seconds = self.world.random.uniform(*SLOW)
         self.world.trouble(seconds)
         return seconds
 
 
+class Message:
+    """A request on its way, and the reply on its way back; for this one nobody waits."""
+
+    __slots__ = "connection", "work"
+
+    def __init__(self, connection: Connection, work: Callable[[Then], None]) -> None:
+        self.connection = connection
+        self.work = work
+
+    def answered(self, reply: Any) -> None:
+        """The reply has come."""
+
+    def broken(self) -> None:
+        """The connection was cut: none will come."""
+
+
 class Connection:
     """One TCP connection: what is sent arrives in order or, once it is cut, not at all."""
+
+    __slots__ = "_back", "_born", "_network", "_there", "_who", "open", "server"
 
     def __init__(self, network: Network, server: Server, who: str) -> None:
         self._network = network
         self.server = server
-        self.who = who
+        self._who = who
         self.open = True
-        self._there = 0.0
-        self._back = 0.0
+        self._there = self._back = 0.0
         self._born = server.life  # a restart closes the connections
 
-    def send(self, work: Callable[[Then], None], answer: Then, broken: Callable[[], None]) -> None:
-        """Have the server do ``work(reply)``; then ``answer(reply)``, or ``broken()`` when the connection is cut."""
+    def send(self, message: Message) -> None:
+        """Have the server do ``message.work(reply)``."""
         network, world = self._network, self._network.world
-        self._there = max(self._there + 1e-6, world.now + network.delay())
-        if self._lost():
+        number = network.draw()
+        delay = QUICK + VARIES * number if number >= network.usual else self._delay(number)
+        if delay is None:
             return
+        there = world.now + delay
+        self._there = there = there if there > self._there else self._there + 1e-6
         if not self.open:
-            world.after(network.delay(), broken)
+            world.at(there, message.broken)
             return
-        reply = partial(self._reply, answer, broken)
-        if network.draw() >= network.twice:
-            world.at(self._there, self._arrive, work, reply, broken)
+        reply = partial(self._reply, message)
+        if not network.twice or network.draw() >= network.twice:
+            world.at(there, self._arrive, message, reply)
             return
         # The client hears of either; whatever it hears after that is no answer to this.
         one, other = world.random.sample((reply, _unheard), 2)
         late = world.random.uniform(*SLOW) if network.again and world.chance(0.5) else 1e-6
-        world.trouble(self._there + late - world.now)
-        world.at(self._there, self._arrive, work, one, broken)
-        world.at(self._there + late, self._arrive, work, other, broken)
+        world.trouble(there + late - world.now)
+        world.at(there, self._arrive, message, one)
+        world.at(there + late, self._arrive, message, other)
 
-    def _arrive(self, work: Callable[[Then], None], reply: Then, broken: Callable[[], None]) -> None:
-        if not self.server.up or self._born != self.server.life:
+    def _arrive(self, message: Message, reply: Then) -> None:
+        server = self.server
+        if not server.up or self._born != server.life:
             self.open = False
-            self._network.world.after(self._network.delay(), broken)
+            self._network.world.after(QUICK, message.broken)
         elif self.open:
-            self.server.handle(work, reply)
+            server.handle(message.work, reply)
 
-    def _reply(self, answer: Then, broken: Callable[[], None], value: Any) -> None:
+    def _reply(self, message: Message, value: Any) -> None:
         network, world = self._network, self._network.world
-        self._back = max(self._back + 1e-6, world.now + network.delay())
-        if not self._lost():
-            world.at(self._back, self._hear, answer, broken, value)
+        number = network.draw()
+        delay = QUICK + VARIES * number if number >= network.usual else self._delay(number)
+        if delay is not None:
+            back = world.now + delay
+            self._back = back = back if back > self._back else self._back + 1e-6
+            world.at(back, self._hear, message, value)
 
-    def _hear(self, answer: Then, broken: Callable[[], None], value: Any) -> None:
+    def _hear(self, message: Message, value: Any) -> None:
         if self.open:
-            answer(value)
+            message.answered(value)
         else:
-            broken()
+            message.broken()
 
-    def _lost(self) -> bool:
-        """Whether the two can't reach each other: nothing comes of what is sent now, or on this connection later."""
-        network = self._network
-        lost = bool(network.apart) and (self.who, self.server.name) in network.apart
-        if network.draw() < network.cut or lost:
-            self.open = False
-        return lost
+    def _delay(self, number: float) -> float | None:
+        """Where it is lost, nothing comes of what is sent now, or on this connection later."""
+        delay = self._network.delay(number, self._who, self.server.name)
+        self.open = self.open and delay is not None
+        return delay
 
 
 def _unheard(value: Any) -> None:

@@ -177,8 +177,7 @@ class Performer:
                 reply = Fault(reply[0][0])
             then(reply)
 
-        last = runs[0].undo
-        undo = None if last is None else partial(_carry_out, server, (last,))
+        undo = partial(_undo, server, runs[0]) if runs[0].undoing is not None else None
         connection = Connection(self._network, server, self._who)
         self._ask(connection, work, self._timeout + seconds, undo, answered)
 
@@ -225,27 +224,19 @@ class Performer:
             connection = Connection(self._network, server, self._who)
         if family:
             self._owing[family, node] = connection
-        last = runs[0].undo
-        undo = None if last is None else partial(_carry_out, server, (last,))
-        answered = partial(self._answered, node, runs, family, then, certain, repeated)
-        self._ask(connection, partial(_carry_out, server, runs), self._timeout, undo, answered, certain)
-
-    def _answered(
-        self,
-        node: int,
-        runs: Sequence[Run],
-        family: bytes,
-        then: Then,
-        certain: Callable[[], bool],
-        repeated: Fault | None,
-        reply: Any,
-    ) -> None:
-        if type(reply) is not Fault:
-            then([repeated if each in (0, -1) else each for each in reply] if repeated else reply)
-        elif reply.stale and not repeated:
-            self._one(node, runs, family, then, certain, reply)
+        undo = partial(_undo, server, runs[0]) if runs[0].undoing is not None else None
+        if repeated:
+            self._ask(
+                connection,
+                partial(_carry_out, server, runs),
+                self._timeout,
+                undo,
+                partial(_doubt, then, repeated),
+                certain,
+            )
         else:
-            then(reply)
+            again = partial(self._one, node, runs, family, then, certain)
+            self._ask(connection, partial(_carry_out, server, runs), self._timeout, undo, then, certain, again)
 
     def _ask(
         self,
@@ -255,10 +246,11 @@ class Performer:
         undo: Callable[[Then], None] | None,
         then: Then,
         certain: Callable[[], bool] = never,
+        again: Then | None = None,
     ) -> None:
-        exchange = Exchange(self, connection, undo, then, self._world.now + limit, certain)
+        exchange = Exchange(self, connection, work, undo, then, self._world.now + limit, certain, again)
         self._unanswered[exchange] = None
-        connection.send(work, exchange.end, exchange.broken)
+        connection.send(exchange)
         if exchange.until < self._alarm:
             self._set_alarm(exchange.until)
 
@@ -271,22 +263,27 @@ class Performer:
         now = self._world.now
         if now < self._alarm:  # an earlier one has been set since
             return
-        for exchange in tuple(self._unanswered):
-            if exchange.until <= now:
-                exchange.until = NEVER
-                self._later(exchange.give_up, None)
+        for exchange in [exchange for exchange in self._unanswered if exchange.until <= now]:
+            exchange.until = NEVER
+            self._later(exchange.give_up, None)
         self._alarm = NEVER
         upcoming = min([exchange.until for exchange in self._unanswered], default=NEVER)
         if upcoming < NEVER:
             self._set_alarm(upcoming)
 
 
-def _read(reply: Any) -> Any:
-    return Fault(reply) if isinstance(reply, Exception) else reply
-
-
 def _carry_out(server: Server, runs: Sequence[Run], reply: Then) -> None:
-    reply([_read(server.run(run)) for run in runs])
+    reply([Fault(each) if isinstance(each, Exception) else each for each in map(server.run, runs)])
+
+
+def _undo(server: Server, run: Run, reply: Then) -> None:
+    if (undo := run.undo) is not None:
+        reply(server.run(undo))
+
+
+def _doubt(then: Then, repeated: Fault, reply: Any) -> None:
+    """A request that was repeated may have been carried out before: what says that it was not is no answer."""
+    then(reply if type(reply) is Fault else [repeated if each in (0, -1) else each for each in reply])
 
 
 def _only(then: Then, reply: Any) -> None:

@@ -17,6 +17,9 @@ from django_redlock.core.scripts import Script
 PLAIN, FAST = "lua51", "luajit21"  # what Redis has, and the same language in half the time: not on every machine
 
 
+PLAIN_KINDS = {int, bytes}  # of replies: the same for both
+
+
 def _nothing(key: bytes) -> None:
     del key
 
@@ -29,8 +32,8 @@ class Lua:
         self.server: Any = self._runtime.execute(Path(__file__).with_suffix(".lua").read_bytes())
         self.run = self.server.run
         self.on: Any = None  # the model where something happens now
-        self._compiled: dict[bytes, Any] = {}
-        self._keys: dict[Sequence[bytes], Any] = {}
+        self.functions: dict[bytes, Any] = {}  # sha -> what the script is
+        self.tables: dict[Sequence[bytes], Any] = {}  # KEYS: there are few, and they come again and again
         # Python and Lua don't see each other's cycles: what Lua kept of a server would stay for ever.
         hooks: Any = self.server.hooks
         hooks.info = lambda section: self.on.info(section)  # noqa: PLW0108  (another model each time)
@@ -41,17 +44,13 @@ class Lua:
 
     def compiled(self, script: Script) -> Any:
         """The script as a function of KEYS and ARGV."""
-        function = self._compiled.get(script.sha)
-        if function is None:
-            source = b"return function(KEYS, ARGV)\n%b\nend" % script.source
-            function = self._compiled[script.sha] = self._runtime.execute(source)
+        source = b"return function(KEYS, ARGV)\n%b\nend" % script.source
+        function = self.functions[script.sha] = self._runtime.execute(source)
         return function
 
-    def keys(self, keys: Sequence[bytes]) -> Any:
-        """KEYS: there are few, and they come again and again."""
-        table = self._keys.get(keys)
-        if table is None:
-            table = self._keys[keys] = self.server.words(*keys)
+    def words(self, keys: Sequence[bytes]) -> Any:
+        """KEYS."""
+        table = self.tables[keys] = self.server.words(*keys)
         return table
 
 
@@ -93,7 +92,12 @@ class Model:
         """The reply of a script, as a client gets it."""
         lua = self._lua
         lua.on = self
-        return _reply(lua.run(self._state, self.clock(), lua.compiled(script), lua.keys(keys), *args))
+        function, table = lua.functions.get(script.sha), lua.tables.get(keys)
+        if function is None:
+            function = lua.compiled(script)
+        if table is None:
+            table = lua.words(keys)
+        return _reply(lua.run(self._state, self.clock(), function, table, *args))
 
     def texts(self, key: bytes) -> list[bytes]:
         """A key's string, items or names; nothing, when there is no such key or it has expired."""
@@ -126,7 +130,7 @@ def _reply(value: Any) -> Any:
     if kind is int or kind is bytes:
         return value
     if kind is tuple:
-        return [each if type(each) is int else _reply(each) for each in value]
+        return list(value) if PLAIN_KINDS.issuperset(map(type, value)) else [_reply(each) for each in value]
     if value is None or value is False:
         return None
     if isinstance(value, int | float):

@@ -11,7 +11,7 @@ from .redis_model import Model, RedisError
 from .servers import Server
 from .world import World
 
-LINK = 0.0002, 0.01  # seconds that a write takes to a replica, or its acknowledgement back
+SHORTEST, VARIES = 0.0002, 0.01 - 0.0002  # seconds that a write takes to a replica, or its acknowledgement back
 LATE = 3600.0  # seconds since the acknowledgement of one who has sent none
 SYNC = 2.0  # seconds after which a replica has a copy and has said so, when both are up and can reach each other
 PING = 1.0  # a replica acknowledges once a second, asked or not
@@ -78,6 +78,7 @@ class Member(Server):
         """Become the primary, with what has arrived so far."""
         self.master, self._seen, self._waiting = None, {}, []
         self.term += 1
+        self.identify()
         self.world.say(self.name, "is promoted")
 
     def _linked(self, master: Member, term: int) -> bool:
@@ -99,7 +100,7 @@ class Member(Server):
             replica._receive(self, term, offset, key, value, end)
 
     def _receive(self, master: Member, term: int, offset: int, key: bytes, value: Any, end: int | None) -> None:
-        self._applied = max(self._applied + 1e-6, self.world.now + self.world.random.uniform(*LINK))
+        self._applied = max(self._applied + 1e-6, self.world.now + SHORTEST + VARIES * self.world.draw())
         self.world.at(self._applied, self.handle, self._apply, master, term, offset, key, value, end)
 
     def _apply(self, master: Member, term: int, offset: int, key: bytes, value: Any, end: int | None) -> None:
@@ -108,7 +109,7 @@ class Member(Server):
             self._acknowledge(master, term, offset)
 
     def _acknowledge(self, master: Member, term: int, offset: int) -> None:
-        self.world.after(self.world.random.uniform(*LINK), master.handle, self._confirm, master, term, offset)
+        self.world.after(SHORTEST + VARIES * self.world.draw(), master.handle, self._confirm, master, term, offset)
 
     def _confirm(self, master: Member, term: int, offset: int) -> None:
         if self._linked(master, term):

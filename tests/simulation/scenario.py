@@ -81,11 +81,11 @@ class Scenario:
         self.ttl = chance.uniform(0.8, MAX_TTL)
         self.duration = DURATION.get(setting.rule, 7.0)
         slow, cut, twice = (chance.choice(some) for some in ((0.0, 0.02, 0.1), (0.0, 0.02), (0.0, 0.02, 0.1)))
-        self.network = Network(self.world, slow, cut, twice, again=not setting.calm)
         if setting.slow is not None:
-            self.network.slow = setting.slow
+            slow = setting.slow
         if setting.calm:
-            self.ttl, self.network.slow, self.network.cut = MAX_TTL, 0.1, 0.0
+            self.ttl, slow, cut = MAX_TTL, 0.1, 0.0
+        self.network = Network(self.world, slow, cut, twice, again=not setting.calm)
         kind = Member if setting.rule == "replicas" else Server
         # Where a majority has forgotten the last fencing token, or a promoted replica never had it, the next is above
         # it because nothing is granted for longer than the servers' clocks differ.
@@ -286,7 +286,7 @@ class Scenario:
         if self.setting.onlookers:
             self.world.after(0.0, partial(Onlooker(self).look, names, self.duration))
         self.world.run(self.duration)
-        self.network.slow = self.network.cut = self.network.twice = 0.0
+        self.network.set(0.0, 0.0, 0.0)
         while self.world.now < self.world.troubled:
             self.world.run(self.world.troubled)
         self.world.say("", "── the faults stop ──")

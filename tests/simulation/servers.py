@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from django_redlock.core.keys import hash_tag
@@ -12,11 +12,6 @@ from django_redlock.core.requests import Run
 
 from .redis_model import Model
 from .world import Clock, World
-
-
-@lru_cache(maxsize=64)
-def _replid(*what: object) -> bytes:
-    return hashlib.sha1(repr(what).encode(), usedforsecurity=False).hexdigest().encode()
 
 
 class Server:
@@ -35,15 +30,16 @@ class Server:
         self._saved = self.model.copy()
 
     def _new_model(self) -> Model:
+        self.identify()
         return Model(self.clock.micros, self._info, self._wake)
 
-    @property
-    def replid(self) -> bytes:
-        """A new one with each start, and each promotion."""
-        return _replid(self.world.seed, self.name, self.life, self.term)
+    def identify(self) -> None:
+        """Get a new identity, as with each start, and each promotion."""
+        what = repr((self.world.seed, self.name, self.life, self.term))
+        self._replid = hashlib.sha1(what.encode(), usedforsecurity=False).hexdigest().encode()
 
     def _info(self, section: bytes) -> bytes:
-        return b"# %b\r\nmaster_replid:%b\r\n" % (section, self.replid)
+        return b"# %b\r\nmaster_replid:%b\r\n" % (section, self._replid)
 
     def handle(self, work: Callable[..., None], *args: Any) -> None:
         """Do ``work`` now, or when the server wakes: what lies in a stopped server's socket is not lost."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
+
+END = sys.maxsize  # the number of what comes behind all else at the same time
 
 
 class World:
@@ -21,18 +24,17 @@ class World:
         self.log: list[tuple[float, str, str]] = []
         self.flows: list[Any] = []  # all that were begun: none may be closed by chance, when somebody forgets it
         self.running: object = None  # whose flow it is that runs now
-        self._events: list[tuple[float, int, Callable[..., Any], tuple[Any, ...]]] = []
-        self._draw = self.random.random
+        self._events: list[tuple[float, int, Callable[..., Any] | None, tuple[Any, ...]]] = []
+        self.draw = self.random.random
         self._numbers = itertools.count()  # what is to happen at the same time happens in the order of its planning
 
     def at(self, when: float, event: Callable[..., Any], *args: Any) -> None:
-        """Have ``event`` happen at ``when``."""
-        soonest = when if when > self.now else self.now  # noqa: FURB136  (max() takes longer)
-        heappush(self._events, (soonest, next(self._numbers), event, args))
+        """Have ``event`` happen at ``when``, which is not over yet."""
+        heappush(self._events, (when, next(self._numbers), event, args))
 
     def after(self, delay: float, event: Callable[..., Any], *args: Any) -> None:
         """Have ``event`` happen in ``delay`` seconds."""
-        self.at(self.now + delay, event, *args)
+        heappush(self._events, (self.now + delay, next(self._numbers), event, args))
 
     def trouble(self, seconds: float) -> None:
         """Something is wrong from now on, for so long."""
@@ -44,20 +46,18 @@ class World:
 
     def chance(self, probability: float) -> bool:
         """Whether something of this probability happens."""
-        return self._draw() < probability
+        return self.draw() < probability
 
-    def run(self, until: float = float("inf"), most: int = 200_000) -> None:
-        """Let things happen until ``until``, or until nothing is left to happen."""
+    def run(self, until: float, most: int = 200_000) -> None:
+        """Let happen what is to happen until ``until``."""
         events = self._events
+        heappush(events, (until, END, None, ()))
         for _ in range(most):
-            if not events or events[0][0] > until:
-                break
             self.now, _, event, args = heappop(events)
+            if event is None:
+                return
             event(*args)
-        else:
-            raise AssertionError(f"seed {self.seed}: no end after {most} events")
-        if until != float("inf"):
-            self.now = max(self.now, until)
+        raise AssertionError(f"seed {self.seed}: no end after {most} events")
 
     def say(self, who: str, what: str) -> None:
         """Write a line of the timeline."""
