@@ -15,6 +15,7 @@ from .performer import Performer, Then
 from .world import Clock, World
 
 RENEWALS = 3  # in a ttl
+DETERRED = 1.0  # seconds at most for which one rests beside, whom no server would serve: the next try is like the last
 SEVERAL = "striped", "multilock"  # kinds that are about several names at once
 AND = " + "
 
@@ -136,7 +137,7 @@ class Client:
                 self._free(outcome.claim, then)
             else:
                 self._watcher.over(claim)
-                then()
+                self.after(0.0 if error is None else self.world.random.uniform(0, DETERRED), then)
 
         self.world.say(self.name, f"wants {name} for {wait:.2f} s")
         self.performer.drive(self.rule.acquire(self.primitive, claim, deadline), got)

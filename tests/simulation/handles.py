@@ -21,7 +21,7 @@ from django_redlock.core.store import Rule
 from django_redlock.core.terms import Terms
 from django_redlock.core.tickets import Ticket
 
-from .clients import AND, Watcher
+from .clients import AND, DETERRED, Watcher
 from .performer import Performer, Then
 from .world import Clock, World
 
@@ -184,7 +184,7 @@ class Thread:
             else:
                 self._world.say(self.holder, f"did not get {name}: {error or outcome}")
                 self._watcher.over(handle.claim)
-                self.process.after(chance.uniform(0, 0.2), then)
+                self.process.after(chance.uniform(0, 0.2 if error is None else DETERRED), then)
 
         self._world.say(self.holder, f"wants {name} for {wait:.2f} s")
         self._do(handle._acquiring(wait), got)

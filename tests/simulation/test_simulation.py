@@ -86,7 +86,8 @@ def test_it_finds_half_of_the_votes_for_readers(monkeypatch: pytest.MonkeyPatch)
 def test_it_finds_votes_for_different_stripes(monkeypatch: pytest.MonkeyPatch) -> None:
     """With votes for different stripes counted together there is a holder whom a minority has granted its stripe."""
     monkeypatch.setattr(quorum, "agreed", lambda grants: ([lease for _, lease in grants], []))
-    assert "both hold" in found(Setting(primitive=STRIPED), 100)
+    said = found(Setting(primitive=STRIPED), 100)
+    assert "both hold" in said or "is not above" in said  # the second to hear of it may hear too late to believe it
 
 
 def rewritten(name: str, line: str, wrong: str) -> Script:
@@ -117,7 +118,7 @@ def test_it_finds_leases_longer_than_they_may_be(rule: str) -> None:
     wrong = rewritten(
         "mutex_extend", "redis.call('PEXPIRE', KEYS[1], ARGV[2])", "redis.call('PEXPIRE', KEYS[1], 2 * ARGV[2])"
     )
-    assert "is not free" in found(Setting(rule, MUTEX._replace(extend=wrong)), 100)
+    assert "is not free" in found(Setting(rule, MUTEX._replace(extend=wrong)), 500)
 
 
 def test_it_finds_a_lock_that_is_said_to_be_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +177,7 @@ def test_it_finds_a_lock_that_is_handed_on_and_freed(monkeypatch: pytest.MonkeyP
         return freed
 
     monkeypatch.setattr(Turnstile, "release", twice)
-    assert "both hold" in found(HANDLES, 600)
+    assert "both hold" in found(HANDLES, 2000)
 
 
 def test_it_finds_a_hand_over_that_is_taken_for_granted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,4 +305,4 @@ def test_it_finds_a_token_that_is_used_again() -> None:
 def test_it_finds_a_lease_reckoned_from_its_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
     """A grant that came while a waiter was blocked may have lain in its socket for long."""
     monkeypatch.setattr(single, "_since", lambda *times: times[-1])
-    assert "seed" in found(Setting("single", slow=0.3), 600)
+    assert "seed" in found(Setting("single", slow=0.3), 2000)
