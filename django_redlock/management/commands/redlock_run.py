@@ -12,7 +12,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from ...errors import LockError, LockLost, LockUnavailable
+from ...errors import LockError, LockLost, LockNotAcquired, LockNotSupported, LockUnavailable
 from ...handler import lock
 from ..base import MISUSED, LockCommand, at_least, misused
 
@@ -66,25 +66,26 @@ settings: it was not run."""
             "kill": child.stop,
             "warn": lambda _: self._complain(f"lock {name!r} was lost; {command[0]} runs on"),
         }
+        patience = 0 if skip_if_locked and options["timeout"] is None else options["timeout"]
+        terms = {
+            "using": using,
+            "ttl": options["ttl"],
+            "blocking_timeout": threading.TIMEOUT_MAX if patience is None else patience,
+            "auto_renew": True,
+            "owner": {"command": " ".join(command)[:200]},
+            "on_lost": on_lost[options["on_lost"]],
+        }
         try:
-            held = lock(
-                name,
-                using=using,
-                ttl=options["ttl"],
-                auto_renew=True,
-                fencing=True,
-                owner={"command": " ".join(command)[:200]},
-                on_lost=on_lost[options["on_lost"]],
-            )
+            try:
+                held = lock(name, fencing=True, **terms)
+            except LockNotSupported:  # older code with which locks are shared knows no tokens
+                held = lock(name, **terms)
         except (ValueError, LockError) as error:
             raise misused(error) from error
-        timeout = options["timeout"]
-        wait = {"timeout": -1 if timeout is None else timeout} if timeout != 0 else {"blocking": False}
         try:
-            if not held.acquire(**({"blocking": False} if skip_if_locked and timeout is None else wait)):
-                if not skip_if_locked:
-                    self._complain(f"lock {name!r} is held by another")
-                return 0 if skip_if_locked else NOT_GOT
+            held.__enter__()
+        except LockNotAcquired as error:
+            return 0 if skip_if_locked else self._complain(str(error), NOT_GOT)
         except LockUnavailable as error:
             return self._complain(str(error), STORE_DOWN)
         except LockError as error:
