@@ -136,15 +136,16 @@ def test_one_killed_and_back(five, client_of):
 
 
 def test_a_majority_in_quarantine(five, client_of):
-    """Three nodes that came back empty grant nothing, and the error says why; the holder keeps its lock."""
+    """Three nodes that came back empty grant nothing, and the error says which and why; the holder keeps its lock."""
     holder, other = client_of(store(five)), client_of(store(five))
     lock = holder.lock("stock")
     assert lock.acquire()
     for server in five[:3]:
         server.kill()
         server.start()
-    with pytest.raises(LockUnavailable, match=r"in quarantine for another .* redlock_check --arm"):
+    with pytest.raises(LockUnavailable, match=r"in quarantine for another .* redlock_check --arm") as refused:
         other.lock("else").acquire()
+    assert set(refused.value.errors) == {f"127.0.0.1:{server.port}" for server in five[:3]}
     poll(lambda: not failing(lambda: other.lock("else").acquire(timeout=0.1)), timeout=20, what="the end of it")
     assert not other.lock("stock").acquire(blocking=False)
     assert not lock.lost

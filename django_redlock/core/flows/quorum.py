@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -84,9 +84,9 @@ class Quorum(NamedTuple):
                 return lease._replace(claim=lease.claim.beside(claim))
         # On all nodes, also those that refused or did not answer: a vote that nobody counts would stand for a ttl.
         yield Together(self._everywhere(primitive.free(claim)), _sent, claim.family)
-        faults = {f"node {node}": each for node, each in enumerate(outcomes) if isinstance(each, Fault)}
+        faults = {node: each for node, each in enumerate(outcomes) if isinstance(each, Fault)}
         if len(faults) > self.nodes - need or (len(grants) >= need and claim.fencing):
-            raise _no_quorum(claim.name, faults, self.nodes)
+            raise self._no_quorum(claim.name, faults)
         any_one = bool(claim.others) and not claim.every
         return taken(outcomes, need, any_one=any_one, several=primitive.limit > 1 or primitive.mode != "")
 
@@ -94,8 +94,7 @@ class Quorum(NamedTuple):
         """A node that makes no grants now is no trouble, and somebody should know of it."""
         for node, each in enumerate(outcomes):
             if type(each) is Fault and isinstance(each.error, Quarantined):
-                label = self.labels[node] if self.labels else f"node {node}"
-                pulse.put(Moment(time.time(), "fault", label, reason="quarantine"))
+                pulse.put(Moment(time.time(), "fault", self._label(node), reason="quarantine"))
 
     def _take(self, primitive: Primitive, claim: Claim, wait: int) -> Run:
         run = primitive.take(claim, wait)
@@ -163,9 +162,9 @@ class Quorum(NamedTuple):
             kept += yield from self._reseed(primitive, lease, ttl, self.guard, absent)
         if kept >= need:
             return lease.prolonged(start, ttl)
-        faults = {f"node {node}": reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
+        faults = {node: reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
         if kept + len(faults) >= need:
-            return Fault(_no_quorum(lease.claim.name, faults, self.nodes))
+            return Fault(self._no_quorum(lease.claim.name, faults))
         return None
 
     def _reseed(self, primitive: Primitive, lease: Lease, ttl: float, guard: Guard, absent: Sequence[int]) -> Flow[int]:
@@ -183,9 +182,9 @@ class Quorum(NamedTuple):
         need, claim = votes_needed(self.nodes, primitive.limit), claim.all_attempts()
         asks = self._everywhere(primitive.free(claim, keep))
         replies = yield Together(asks, lambda got: got.count(1) >= need or None not in got, claim.family)
-        faults = {f"node {node}": reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
+        faults = {node: reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
         if len(faults) > self.nodes - need:
-            raise _no_quorum(claim.name, faults, self.nodes)
+            raise self._no_quorum(claim.name, faults)
         return bool(replies.count(1) + len(faults) >= need)
 
     def withdraw(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
@@ -200,15 +199,25 @@ class Quorum(NamedTuple):
         """
         asks = self._everywhere(Run(_DESCRIBE, (keys.lock, keys.waiters, keys.renewed), (b"1" if queue else b"0",)))
         replies = yield Together(asks, _all, b"")
-        faults = {f"node {node}": reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
+        faults = {node: reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
         if len(faults) > self.nodes - (need := votes_needed(self.nodes)):
-            raise _no_quorum(name, faults, self.nodes)
+            raise self._no_quorum(name, faults)
         found = [
-            understood(name, partial(read_held, name), reply, self.labels[node] if self.labels else f"node {node}")
+            understood(name, partial(read_held, name), reply, self._label(node))
             for node, reply in enumerate(replies)
             if reply and not isinstance(reply, Fault)
         ]
         return merged(found, 1 if queue else need - len(faults))
+
+    def _no_quorum(self, name: str, faults: Mapping[int, Fault]) -> LockError:
+        misuse = [fault for fault in faults.values() if misused(fault)]
+        if len(misuse) > self.nodes // 2:
+            return trouble(name, misuse[0])
+        errors = {fault.where or self._label(node): fault.error for node, fault in faults.items()}
+        return unavailable(name, f"no majority of the {self.nodes} nodes can be asked", errors)
+
+    def _label(self, node: int) -> str:
+        return self.labels[node] if self.labels else f"node {node}"
 
 
 def _outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal | Fault | None:
@@ -217,11 +226,3 @@ def _outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal | Fault 
         return reply if reply is None or isinstance(reply, Fault) else outcome_of(claim, reply, start)
     except LockUnavailable:
         return nonsense(reply)
-
-
-def _no_quorum(name: str, faults: dict[str, Fault], nodes: int) -> LockError:
-    misuse = [fault for fault in faults.values() if misused(fault)]
-    if len(misuse) > nodes // 2:
-        return trouble(name, misuse[0])
-    errors = {fault.where or node: fault.error for node, fault in faults.items()}
-    return unavailable(name, f"no majority of the {nodes} nodes can be asked", errors)
