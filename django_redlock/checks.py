@@ -103,8 +103,10 @@ def _shared(entries: Any) -> Iterator[CheckMessage]:
             options = entry.get("OPTIONS")
             prefix = options.get("key_prefix", "redlock") if isinstance(options, dict) else "redlock"
             location = without_password(entry.get("LOCATION")) or f"of {entry.get('BACKEND')}"
-            places[str(location), str(entry.get("KEY_PREFIX", prefix))].append(alias)
-    for (location, prefix), aliases in places.items():
+            older = "timestamp" in str(entry.get("BACKEND"))  # under the keys of the older code
+            keys = (older, older and isinstance(options, dict) and options.get("key_format"))
+            places[str(location), str(entry.get("KEY_PREFIX", prefix)), keys].append(alias)
+    for (location, prefix, _), aliases in places.items():
         if len(aliases) > 1:
             yield Caution(
                 f"REDLOCK: {' and '.join(map(repr, aliases))} share LOCATION {location} and KEY_PREFIX {prefix}.",

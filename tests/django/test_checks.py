@@ -20,6 +20,7 @@ from django_redlock.deployment import cautions
 from django_redlock.handler import build
 
 REDIS = "django_redlock.backends.redis.RedisBackend"
+TIMESTAMP = "django_redlock.backends.timestamp.TimestampBackend"
 LOCMEM = "django_redlock.backends.locmem.LocMemBackend"
 DUMMY = "django_redlock.backends.dummy.DummyBackend"
 DOWN = "redis://127.0.0.1:1/0"
@@ -61,6 +62,8 @@ def test_all_is_well(found):
     redlock = {
         "default": {"BACKEND": REDIS, "LOCATION": DOWN},
         "payments": {"BACKEND": REDIS, "LOCATION": DOWN, "KEY_PREFIX": "payments"},
+        "php": {"BACKEND": TIMESTAMP, "LOCATION": DOWN},
+        "java": {"BACKEND": TIMESTAMP, "LOCATION": DOWN, "OPTIONS": {"key_format": "lock.{name}"}},
         "cache": {"BACKEND": REDIS, "LOCATION": "cache:redis"},
         "memory": {"BACKEND": LOCMEM},
         "dummy": {"BACKEND": DUMMY},
