@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from ..errors import LockLost, LockNotHeld
 from . import lease as _lease
+from .crossing import NOTHING, agreed
 from .events import Event, logger, report
 from .keys import Keys
 from .lease import DRIFT, PRECISION, Lease, valid_until
@@ -41,7 +42,7 @@ if hasattr(os, "register_at_fork"):
 class Holding:
     """A lease that is renewed in the background, replaced, lost or given up, by several threads at once."""
 
-    _extended = b""  # the token that was asked for last to be extended, until the answer
+    _asked = NOTHING  # what is under way to extend it
     _crossed = b""  # one of which the first of a release and an extension has ended that were under way together
 
     def __init__(self, store: Store, primitive: Primitive, name: str, keys: Keys, terms: Terms) -> None:
@@ -141,40 +142,40 @@ class Holding:
         renewal.forget(mine)
         return lease, self._lost
 
-    def _before_extending(self, ttl: float) -> Lease:
-        """The lease as it is from here on, when it is about to be replaced by one of ``ttl`` seconds.
+    def _before_extending(self, ttl: float) -> tuple[Lease, float]:
+        """The lease from here on, when one of ``ttl`` seconds is about to replace it; and that ttl within ``max_hold``.
 
         With another ttl it can't be handed on any more. A shorter one counts at once, and for renewals: the answer may
         get lost, and the request come after them.
         """
         with _mutex:
             lease = self._held()
+            ttl = self._within_max_hold(lease, ttl)
             if ttl != lease.ttl:
                 end = min(lease.valid_until, valid_until(self._store.clock(), ttl))
                 claim, least = lease.claim._replace(steady=False), min(lease.ttl, ttl)
                 self._lease = lease = lease._replace(claim=claim, valid_until=end, ttl=least)
-            self._extended = lease.claim.token
-        return lease
+            self._asked = self._asked.one_more(lease.claim.token, ttl)
+        return lease, ttl
 
     def _replaced(self, basis: Lease, outcome: Lease | Fault | None) -> None:
         """What became of the attempt to extend ``basis``."""
+        token, failed = basis.claim.token, isinstance(outcome, Fault)
         with _mutex:
-            current = self._current()
-            if self._extended == basis.claim.token:
-                self._extended = b""
+            current, asked = self._current(), self._asked
+            self._asked = asked.one_less(token, given_up=failed)
             if current is None or current.mine.token != basis.mine.token:
                 self._cross(basis)
                 return
             if isinstance(outcome, Lease):
-                # Two requests may have crossed, and the node keeps the last: only the earlier end is certain.
-                if current is not basis:
-                    outcome = outcome._replace(valid_until=min(outcome.valid_until, current.valid_until))
-                self._lease = outcome
+                self._lease = outcome = agreed(basis, current, outcome, asked.least)
+            elif failed:  # who gets it next would not know of it
+                self._lease = current._replace(claim=current.claim._replace(steady=False))
         if isinstance(outcome, Lease):
             self._watch(outcome)
-        elif isinstance(outcome, Fault):
+        elif failed:
             left = basis.valid_until - self._store.clock()
-            renewal.watch(basis.mine.token, weakref.ref(self), max(0.0, min(left, basis.ttl / 20)))
+            renewal.watch(basis.mine.token, weakref.ref(self), max(0.0, min(left, self._pace(basis) / 20)))
         else:
             self._lose(basis, "it was released by force, or the store has forgotten it")
 
@@ -214,10 +215,15 @@ class Holding:
     def _watch(self, lease: Lease) -> None:
         delay = lease.valid_until - self._store.clock()
         if self._is_renewable(lease):
-            delay -= lease.ttl * 2 / 3
+            delay -= self._pace(lease) * 2 / 3
             if lease.own is not None and lease.own.owner != lease.claim.owner:
                 delay = min(delay, TELL)
         renewal.watch(lease.mine.token, weakref.ref(self), max(0.0, delay))
+
+    def _pace(self, lease: Lease) -> float:
+        """The shortest ttl that the lease may have on the server."""
+        asked = self._asked
+        return min(lease.ttl, asked.least) if asked.token == lease.claim.token else lease.ttl
 
     def _is_renewable(self, lease: Lease) -> bool:
         terms = self._terms
@@ -245,8 +251,9 @@ class Holding:
         with _mutex:
             if self._lease is not lease:
                 return None
-            self._extended = lease.claim.token
-        return lease, self._within_max_hold(lease, lease.ttl)
+            ttl = self._within_max_hold(lease, lease.ttl)
+            self._asked = self._asked.one_more(lease.claim.token, ttl)
+        return lease, ttl
 
     # ── telling ──────────────────────────────────────────────────────────────────────────────
 

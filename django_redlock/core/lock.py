@@ -58,6 +58,7 @@ class Lock(Holding):
     def extend(self, ttl: Seconds | None = None) -> float:
         """Replace what is left of the lease by ``ttl`` seconds (default: the lock's own) and return what is left then.
 
+        That is less while a shorter renewal from before has no answer: it may reach the server after this one.
         Raises ``LockNotHeld`` when this handle holds nothing, ``LockLost`` when the lease is lost, ``LockUnavailable``
         when the store can't be asked, ``ValueError`` for a ttl that is not positive or above ``max_ttl``.
         """
@@ -172,7 +173,7 @@ class Lock(Holding):
         try:
             lease, lost = self._give_up(token)
             held = self._store.clock() - lease.since
-            if crossing := self._extended == lease.claim.token:
+            if crossing := self._asked.token == lease.claim.token and self._asked.under_way > 0:
                 # Whoever gets it next has a token of its own.
                 lease = lease._replace(claim=lease.claim._replace(steady=False))
         except BaseException as error:
@@ -203,9 +204,9 @@ class Lock(Holding):
     def _extending(self, ttl: Seconds | None) -> Flow[float]:
         wanted = self._terms.ttl if ttl is None else self._store.check_ttl(ttl)
         self.check()
-        lease = self._before_extending(wanted)
+        lease, wanted = self._before_extending(wanted)
         try:
-            longer = yield from self._store.rule.extend(self._primitive, lease, self._within_max_hold(lease, wanted))
+            longer = yield from self._store.rule.extend(self._primitive, lease, wanted)
         except BaseException:
             self._replaced(lease, _UNANSWERED)
             raise

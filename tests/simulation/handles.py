@@ -21,6 +21,7 @@ from django_redlock.core.store import Rule
 from django_redlock.core.terms import Terms
 from django_redlock.core.tickets import Ticket
 
+from .aftermath import MAX_TTL
 from .clients import AND, DETERRED, Watcher
 from .performer import Performer, Then
 from .world import Clock, World
@@ -209,7 +210,7 @@ class Thread:
             self._do(handle._releasing(), released)
 
         if end > self._world.now and chance.random() < 0.2:
-            ttl = chance.choice((None, self._ttl / 2))
+            ttl = chance.choice((None, self._ttl / 2, MAX_TTL))
             pause = chance.uniform(0, end - self._world.now)
             self.process.after(pause, lambda: self._do(handle._extending(ttl), extended))
         else:

@@ -1,0 +1,70 @@
+"""Renewals that reach the server late, after an extension that was asked for later: they end the lease earlier."""
+
+import threading
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.core.requests import Batch, Fault, Together
+from django_redlock.testing.faces import PATIENCE
+from tests.support.service import poll
+
+TTL, LONGER = 3, 40
+BACKENDS = {
+    "redis": lambda url: RedisBackend(url, ttl=TTL, max_ttl=60),
+    "quorum": lambda url: RedlockBackend([url], ttl=TTL, max_ttl=60, quarantine=False),
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request, redis_url, unique):
+    """One of which the first renewal is caught: ``caught`` has it, and goes on with the answer of ``answered()``."""
+    backend = BACKENDS[request.param](redis_url)
+    perform, backend.caught = backend.perform, []
+
+    def catch(request):
+        asks = request.asks if type(request) is Together else [request]
+        runs = [ask.runs[-1] if type(ask) is Batch else ask for ask in asks]
+        if not backend.caught and getattr(runs[0], "script", None) and runs[0].script.name.endswith("_extend"):
+            backend.caught.append(lambda: perform(request))
+            return backend.answered(request)
+        return perform(request)
+
+    backend.perform = catch
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def left(redis_server, unique):
+    """Seconds that the server gives it."""
+    with redis_server.client() as direct:
+        yield lambda: direct.pttl(f"redlock:{{{unique}}}") / 1000
+
+
+def test_given_up(backend, left, unique):
+    """One that was given up, and that nobody knows of, ends the lease at a time until which its holder relies on it."""
+    fault = Fault(TimeoutError("no answer in time"))
+    backend.answered = lambda request: [fault] * len(request.asks if type(request) is Together else request.runs)
+    with backend.lock(unique) as lock:
+        poll(lambda: backend.caught, timeout=20, what="a renewal")
+        lock.extend(LONGER)
+        assert left() > TTL
+        backend.caught[0]()
+        assert lock.remaining <= left() <= TTL
+        poll(lambda: left() > TTL, timeout=20, what="a renewal that brings back what was asked for")
+        assert 0 < lock.remaining <= TTL  # there may be more of them
+
+
+def test_crossing(backend, left, unique):
+    """One that is answered after the extension ends the lease as well; the next one brings back what was asked for."""
+    send = threading.Event()
+    backend.answered = lambda _: send.wait(PATIENCE) and backend.caught[0]()
+    with backend.lock(unique) as lock:
+        poll(lambda: backend.caught, timeout=20, what="a renewal")
+        before = lock.remaining
+        assert before < lock.extend(LONGER) <= TTL
+        send.set()
+        poll(lambda: lock.remaining > TTL, timeout=20, what="a renewal that brings back what was asked for")
+        assert lock.remaining <= left()
