@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 from django.db import IntegrityError, models, router, transaction
 
 from ..errors import LockNotHeld, StaleLock
-from .queryset import FencedManager, FencedQuerySet
+from .queryset import FencedManager, FencedQuerySet, home_of
 from .tokens import FIELD, WITHOUT, Fence, Fencing, bound, fence_of
 
 
@@ -120,20 +120,22 @@ class FencedModel(models.Model):
             with guard(using):
                 super().save(**kwargs)
 
-    def _do_update(self, base_qs: Any, using: Any, pk_val: Any, values: Any, *args: Any) -> Any:
+    def _do_update(
+        self, base_qs: Any, using: Any, pk_val: Any, values: Any, fields: Any, forced: Any, *args: Any
+    ) -> Any:
         """Django's UPDATE of one table: here the fence is looked at."""
-        ours = any(field.name == FIELD for field, *_ in values)
+        ours = base_qs.model is home_of(type(self))
         if self._fence is None:
-            if self.fence_required and not self._state.adding:
+            if self.fence_required and (forced or not self._state.adding):
                 raise self._unfenced("save")
             if self.fence_required and ours:
                 return []  # a new row, or an IntegrityError
             others = [value for value in values if value[0].name != FIELD]
-            return super()._do_update(base_qs, using, pk_val, others, *args)
+            return super()._do_update(base_qs, using, pk_val, others, fields, forced, *args)
         if not ours:
-            return super()._do_update(base_qs, using, pk_val, values, *args)
+            return super()._do_update(base_qs, using, pk_val, values, fields, forced, *args)
         older = base_qs.filter(**{f"{FIELD}__lte": self._fence.token})
-        updated = super()._do_update(older, using, pk_val, values, *args)
+        updated = super()._do_update(older, using, pk_val, values, fields, forced, *args)
         if not updated:
             found = base_qs.filter(pk=pk_val).values_list(FIELD, flat=True).first()
             if found is not None or not self._state.adding:

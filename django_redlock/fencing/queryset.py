@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -64,7 +63,10 @@ class FencedQuerySet(models.QuerySet[M]):
 
     def bulk_update(self, *args: Any, **kwargs: Any) -> int:
         """As Django's, which calls `update` for each batch: all of them or none."""
-        with transaction.atomic(using=self.db) if self._lock is not None else contextlib.nullcontext():
+        if self._lock is None:
+            return super().bulk_update(*args, **kwargs)
+        self._for_write = True
+        with transaction.atomic(using=self.db):
             return super().bulk_update(*args, **kwargs)
 
     bulk_update.alters_data = True  # type: ignore[attr-defined]
@@ -128,6 +130,7 @@ class FencedQuerySet(models.QuerySet[M]):
         """As Django's; instead of ``SELECT FOR UPDATE`` the row is claimed."""
         if self._lock is None:
             return super().update_or_create(defaults, create_defaults, **kwargs)
+        self._for_write = True
         with transaction.atomic(using=self.db):
             found, created = self.get_or_create(defaults if create_defaults is None else create_defaults, **kwargs)
             if not created:
@@ -176,19 +179,19 @@ class FencedQuerySet(models.QuerySet[M]):
     def _is_one_table(self) -> bool:
         """Whether UPDATE can have our conditions in its own WHERE.
 
-        Otherwise Django puts them into a sub-select. A database that waits for a row's lock looks at the WHERE again
-        afterwards (READ COMMITTED), but not at sub-selects: the fence must not be in one.
+        Otherwise Django puts them into a sub-select, or reads the keys first. A database that waits for a row's lock
+        looks at the WHERE again afterwards (READ COMMITTED), but not at these: the fence must not be in one.
         """
         query = self.query.chain()
         query.get_initial_alias()
-        return query.count_active_tables() == 1 and _home(self.model) is self.model._meta.concrete_model
+        return query.count_active_tables() == 1 and not any(self.model._meta.parents.values())
 
     def _raise_fences(self, fence: Fence) -> None:
         """Raise the fence of every row. They are ours then, until the transaction ends; ``StaleLock`` if one is not."""
         if self._is_one_table():
             self._older(fence).update(**{FIELD: fence.token})
         else:
-            home = _home(self.model)
+            home = home_of(self.model)
             keys: Any = self.order_by().values_list(home._meta.pk.attname, flat=True)
             if not connections[self.db].features.update_can_self_select:
                 keys = list(keys)
@@ -204,7 +207,7 @@ class FencedQuerySet(models.QuerySet[M]):
             raise fence.refusal(f"{self.model._meta.label} {found[0]!r}", found[1])
 
 
-def _home(model: type[models.Model]) -> type[models.Model]:
+def home_of(model: type[models.Model]) -> type[models.Model]:
     """The model in whose table the column is: ``model`` itself, or one that it inherits from."""
     return model._meta.get_field(FIELD).model
 

@@ -8,7 +8,8 @@ from django.db import connections, transaction
 from django.db.models import F
 
 from django_redlock.errors import LockNotHeld, StaleLock
-from tests.fencing.models import Account, Parcel, Savings, Shelf, Shop, Stock
+from tests.fencing.models import Account, Parcel, Press, Savings, Shelf, Shop, Stock
+from tests.support.databases import sqlite_file
 from tests.support.service import poll
 
 
@@ -65,6 +66,38 @@ def test_all_or_nothing(stocks, half_later, late):
         assert rows(stocks) == before
 
 
+class Router:
+    """Reads elsewhere."""
+
+    def __init__(self, using):
+        self.using = using
+
+    def db_for_read(self, model, **hints):
+        return "replica"
+
+    def db_for_write(self, model, **hints):
+        return self.using
+
+
+def test_replica(stocks, half_later, settings, tmp_path):
+    """Where a router reads from a replica, what is written under a lock is read where it is written."""
+    [_, later] = stocks
+    fenced = Stock.objects.fenced(half_later)
+    settings.DATABASE_ROUTERS = [Router(stocks.db)]
+    with sqlite_file("replica", tmp_path / "replica.sqlite3"), transaction.atomic(using=stocks.db):
+        for late in (
+            lambda: fenced.bulk_update([later], ["quantity"]),
+            lambda: fenced.update_or_create({"quantity": 0}, pk=later.pk),
+            lambda: fenced.filter(pk=later.pk).update(quantity=0),
+            lambda: fenced.filter(pk=later.pk).delete(),
+            lambda: fenced.claim(pk=later.pk),
+        ):
+            with pytest.raises(StaleLock):
+                late()
+        assert connections["replica"].connection is None
+        assert Stock.objects.using(stocks.db).get(pk=later.pk).quantity == 9
+
+
 def test_rows_that_are_not_meant(stocks, half_later):
     """A row that was written later, and is not among those to write, is in nobody's way."""
     assert stocks.filter(sku="a").fenced(half_later).update(quantity=0) == 1
@@ -81,32 +114,47 @@ def test_condition_in_its_own_where(stocks, held, django_assert_num_queries):
         assert '"fencing_stock"."fence" <= ' in first.partition("SELECT")[0]
 
 
-@pytest.mark.parametrize("db", ["postgres"], indirect=True)  # SQLite has one writer at a time
-@pytest.mark.parametrize("joined", [False, True])
-def test_waits_for_the_row_and_looks_again(stocks, held, joined):
-    """While it waits for a row that its successor is writing, the fence rises: refused, not written over."""
-    first, second = held(), held()
-    chosen = stocks.filter(shop__name="ours") if joined else stocks
+def overtaken(using, late, later):
+    """Let `late` wait for a row that `later` is writing, and say what came of it."""
 
-    def late():
+    def alone():
         try:
-            return chosen.fenced(first).update(quantity=0)
+            return late()
         finally:
-            connections[stocks.db].close()
+            connections[using].close()
 
     def waits():
-        with connections[stocks.db].cursor() as cursor:
+        with connections[using].cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
             return cursor.fetchone()[0]
 
     with ThreadPoolExecutor(1) as pool:
-        with transaction.atomic(using=stocks.db):
-            stocks.fenced(second).update(quantity=9)
-            refused = pool.submit(late)
+        with transaction.atomic(using=using):
+            later()
+            answer = pool.submit(alone)
             poll(waits, timeout=20, what="the late UPDATE to wait for the row")
-        with pytest.raises(StaleLock):
-            refused.result(20)
+        return answer.result(20)
+
+
+@pytest.mark.parametrize("db", ["postgres"], indirect=True)  # SQLite has one writer at a time
+@pytest.mark.parametrize("joined", [False, True])
+def test_waits_for_the_row_and_looks_again(stocks, held, joined):
+    """While it waits for a row that its successor is writing, the fence rises: refused, not written over."""
+    late, later = (stocks.fenced(held()) for _ in range(2))
+    chosen = late.filter(shop__name="ours") if joined else late
+    with pytest.raises(StaleLock):
+        overtaken(stocks.db, lambda: chosen.update(quantity=0), lambda: later.update(quantity=9))
     assert {quantity for quantity, _ in rows(stocks)} == {9}
+
+
+@pytest.mark.parametrize("db", ["postgres"], indirect=True)
+def test_waits_for_a_row_in_two_tables(db, held):
+    """The same where Django reads the keys first: what is updated is in the parent's table too."""
+    Press(title="old", force=1).save(using=db)
+    late, later = (Press.objects.using(db).fenced(held()) for _ in range(2))
+    with pytest.raises(StaleLock):
+        overtaken(db, lambda: late.update(title="late", force=0), lambda: later.update(force=9))
+    assert later.values_list("title", "force").get() == ("old", 9)
 
 
 def test_delete(stocks, held):
@@ -255,6 +303,8 @@ class TestRequired:
             lambda: accounts.all().delete(),
             lambda: accounts.bulk_update([account], ["balance"]),
             lambda: accounts.update_or_create({"balance": 0}, number=1),
+            lambda: Account(pk=account.pk, balance=0).save(using=db, update_fields=["balance"]),
+            lambda: Account(pk=account.pk, number=1).save(using=db, force_update=True),
         ):
             with pytest.raises(LockNotHeld, match=r"fencing\.Account.* is written under a lock"):
                 forgotten()

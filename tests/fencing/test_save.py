@@ -200,6 +200,21 @@ def test_new_object_for_a_row_that_is_there(db, held):
     assert Shelf.objects.using(db).get().quantity == 3
 
 
+def test_saved_again_by_a_receiver(stock, held):
+    """What a receiver of `post_save` writes has the lock of the `save()` that it is called from."""
+    first, second = held(), held()
+
+    def overtake(instance, **_kwargs):
+        models.signals.post_save.disconnect(overtake, sender=Stock)
+        Stock.objects.using(stock._state.db).fenced(second).update(quantity=9)
+        instance.save(update_fields=["quantity"])
+
+    models.signals.post_save.connect(overtake, sender=Stock)
+    with pytest.raises(StaleLock):
+        stock.save(lock=first)
+    assert row(stock) == (9, second.fencing_token)
+
+
 def test_other_conflicts_stay_what_they_are(stock, held):
     """A unique column that is taken is an `IntegrityError`, in a new row and in an old one."""
     using, holder = stock._state.db, held()
