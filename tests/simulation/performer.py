@@ -225,18 +225,9 @@ class Performer:
         if family:
             self._owing[family, node] = connection
         undo = partial(_undo, server, runs[0]) if runs[0].undoing is not None else None
-        if repeated:
-            self._ask(
-                connection,
-                partial(_carry_out, server, runs),
-                self._timeout,
-                undo,
-                partial(_doubt, then, repeated),
-                certain,
-            )
-        else:
-            again = partial(self._one, node, runs, family, then, certain)
-            self._ask(connection, partial(_carry_out, server, runs), self._timeout, undo, then, certain, again)
+        again = None if repeated else partial(self._one, node, runs, family, then, certain)
+        heard = partial(_doubt, then, repeated) if repeated else then
+        self._ask(connection, partial(_carry_out, server, runs), self._timeout, undo, heard, certain, again)
 
     def _ask(
         self,
