@@ -69,8 +69,9 @@ def _check_decorated(function: Any) -> None:
         raise TypeError(f"locked() decorates functions and methods, not a class ({function.__qualname__})")
     if isinstance(function, classmethod | staticmethod) or not callable(function):
         raise TypeError(f"locked() stands under @{type(function).__name__}, next to the function itself")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+    body = inspect.unwrap(function)  # as under @contextmanager
+    if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
         raise TypeError(
-            f"{function.__qualname__} is a generator function: its call ends before its body begins, and so would the "
-            "lock. Use `with lock(...)` in the body"
+            f"{getattr(body, '__qualname__', body)} is a generator function: its call ends before its body begins, and "
+            "so would the lock. Use `with lock(...)` in the body"
         )

@@ -109,10 +109,9 @@ class Guard(NamedTuple):
             return backend.lock(name, **self.options)
         return backend.striped(name, self.stripes, **self.options)
 
-    def missed(self, request: Any, lock: Lock, error: LockNotAcquired | LockUnavailable) -> bool:
-        """Whether the view has not got ``lock``, or no other stripe of it; else it is an error of another lock."""
-        switched = isinstance(lock, Striped) and lock.token is None and error.name == lock.name
-        return getattr(request, "lock", None) is not lock or switched
+    def missed(self, held: Lock | None, error: LockNotAcquired | LockUnavailable) -> bool:
+        """Whether the view has not got its lock, or no other stripe of it; else it is an error of another lock."""
+        return held is None or (isinstance(held, Striped) and held.token is None and error.name == held.name)
 
     def answer(self, request: HttpRequest, error: LockNotAcquired | LockUnavailable) -> Any:
         """The response without a lock; an awaitable, where ``on_conflict`` is a coroutine function."""
@@ -146,7 +145,7 @@ def _protected(view: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
     @wraps(view)
     def call(request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
         with ExitStack() as stack:
-            lock = guard.lock_for(request, args, kwargs, set(opted_out))
+            lock, held = guard.lock_for(request, args, kwargs, set(opted_out)), None
 
             def work() -> HttpResponseBase:
                 response: HttpResponseBase = view(request, *args, **kwargs)
@@ -154,10 +153,10 @@ def _protected(view: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
                 return response
 
             try:
-                request.lock = stack.enter_context(lock)
+                held = request.lock = stack.enter_context(lock)
                 response: HttpResponseBase = _atomic(work, opted_out)()
             except (LockNotAcquired, LockUnavailable) as error:
-                if not guard.missed(request, lock, error):
+                if not guard.missed(held, error):
                     raise
                 response = guard.answer(request, error)
             return response
@@ -165,7 +164,7 @@ def _protected(view: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
     @wraps(view)
     async def acall(request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
         async with AsyncExitStack() as stack:
-            lock = guard.lock_for(request, args, kwargs, set(opted_out))
+            lock, held = guard.lock_for(request, args, kwargs, set(opted_out)), None
 
             async def work() -> HttpResponseBase:
                 response: HttpResponseBase = await view(request, *args, **kwargs)
@@ -173,10 +172,10 @@ def _protected(view: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
                 return response
 
             try:
-                request.lock = await stack.enter_async_context(lock)
+                held = request.lock = await stack.enter_async_context(lock)
                 response: HttpResponseBase = await _atomic(work, opted_out)()
             except (LockNotAcquired, LockUnavailable) as error:
-                if not guard.missed(request, lock, error):
+                if not guard.missed(held, error):
                     raise
                 answer = guard.answer(request, error)
                 response = await answer if isawaitable(answer) else answer
@@ -209,8 +208,8 @@ def _on_class(view: Any, decorate: Callable[[Any], Any]) -> Any:
         raise TypeError(f"{view.__qualname__} has no as_view(): {_RIGHT_PLACE}")
     inherited = view.as_view.__func__
 
-    def as_view(cls: Any, /, **initkwargs: Any) -> Any:
-        return decorate(inherited(cls, **initkwargs))
+    def as_view(cls: Any, /, *args: Any, **initkwargs: Any) -> Any:
+        return decorate(inherited(cls, *args, **initkwargs))
 
     view.as_view = classonlymethod(wraps(inherited)(as_view))
     return view
@@ -226,6 +225,7 @@ def _check_view(view: Any) -> None:
 def _poses_as_method(view: Any) -> bool:
     """Whether ``view`` may have a method in ``__wrapped__``, `self` included, though it takes the request first.
 
-    So does what method_decorator() hands over, and what as_view() returns when `dispatch` is decorated.
+    So does what method_decorator() hands over, and what as_view() returns when `dispatch` is decorated, or of a
+    ViewSet of Django REST framework.
     """
-    return isinstance(view, partial) or hasattr(view, "view_class")
+    return isinstance(view, partial) or hasattr(view, "view_class") or hasattr(view, "cls")

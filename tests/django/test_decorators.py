@@ -3,6 +3,8 @@
 import asyncio
 import inspect
 import threading
+from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -162,6 +164,8 @@ async def agenerator():
     [
         (generator, "generator function"),
         (agenerator, "generator function"),
+        (contextmanager(generator), "generator function"),
+        (partial(generator), "generator function"),
         (type("Shop", (), {}), "not a class"),
         (classmethod(print), "under @classmethod"),
         (staticmethod(print), "under @staticmethod"),

@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+from functools import update_wrapper
 
 import pytest
 from asgiref.sync import iscoroutinefunction
 from django.http import HttpResponse, JsonResponse
 from django.test import AsyncRequestFactory, RequestFactory, override_settings
-from django.utils.decorators import method_decorator
+from django.utils.decorators import classonlymethod, method_decorator
 from django.views import View
 from redis import Redis
 
@@ -72,11 +73,35 @@ class AsyncOnHandler(View):
         return await asyncio.to_thread(answer, request)
 
 
+class ViewSet:
+    """As in Django REST framework: `as_view()` takes arguments, and what it returns has a method in `__wrapped__`."""
+
+    @classonlymethod
+    def as_view(cls, actions, **initkwargs):  # noqa: N805
+        def view(request, **kwargs):
+            self = cls(**initkwargs)
+            self.get = getattr(self, actions["get"])
+            return self.dispatch(request, **kwargs)
+
+        view.cls = cls
+        return update_wrapper(view, cls.dispatch, assigned=())
+
+    def dispatch(self, request, **kwargs):
+        return self.get(request, **kwargs)
+
+
+@locked_view("stock:{sku}")
+class OnViewSet(ViewSet):
+    def retrieve(self, request, sku):
+        return answer(request)
+
+
 class Inherited(OnClass):
     pass
 
 
 SYNC = [function, OnClass.as_view(), OnDispatch.as_view(), OnHandler.as_view(), Inherited.as_view()]
+SYNC += [OnViewSet.as_view({"get": "retrieve"})]
 ASYNC = [afunction, AsyncOnClass.as_view(), AsyncOnDispatch.as_view(), AsyncOnHandler.as_view()]
 
 
@@ -210,10 +235,11 @@ def test_bad_on_conflict(on_conflict):
         locked_view("stock", on_conflict=on_conflict)
 
 
+@pytest.mark.parametrize("around", ["", "cart"])
 @pytest.mark.parametrize("fail", ["raise", "lose"])
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_errors_of_the_view(fail, colour):
-    """What the view raises comes through, and the lock is free then; a lock lost in it is LockLost."""
+def test_errors_of_the_view(fail, colour, around):
+    """What the view raises comes through, several locks too, and they are free then; a lock lost in it is LockLost."""
 
     def body():
         if fail == "raise":
@@ -232,6 +258,7 @@ def test_errors_of_the_view(fail, colour):
         async def view(request, **kwargs):
             return await abody()
 
+    view = locked_view(around)(view) if around else view
     with pytest.raises(LockNotAcquired if fail == "raise" else LockLost):
         called(view)
     assert not lock("stock").locked()
