@@ -120,7 +120,7 @@ RULES = (
         "W009",
         _forgetful,
         "has no persistence on {}, and no quarantine: a restart gives away locks that are held.",
-        "Set appendonly yes on the server, or quarantine=True in OPTIONS, which a Cluster and TimestampBackend don't have.",
+        "Set appendonly yes on the server, or quarantine=True in OPTIONS (not for a Cluster or TimestampBackend).",
     ),
     Rule(
         "W010",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..models import HeldLock
 
 UNKNOWN = "unknown"
+MINUTE = 60  # seconds, which live.js counts down
 
 
 def bar(left: float | None, full: float) -> SafeString:
@@ -37,7 +38,8 @@ def bar(left: float | None, full: float) -> SafeString:
     numbers = f"{full:.3f}", f"{left:.3f}"
     progress = format_html('<progress max="{}" value="{}" aria-label="Lease left"></progress>', *numbers)
     mark = "redlock-left redlock-low" if left < full / 3 else "redlock-left"
-    return format_html('<span class="{}">{} <span>{} s</span></span>', mark, progress, math.ceil(left))
+    text = duration(left) if left > MINUTE else f"{math.ceil(left)} s"
+    return format_html('<span class="{}">{} <span>{}</span></span>', mark, progress, text)
 
 
 def nodes_of(alias: str) -> int:

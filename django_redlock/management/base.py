@@ -130,7 +130,7 @@ def printable(value: Any) -> str:
 def cells(alias: str, held: Held) -> list[Any]:
     """A lock as a line of a table with `COLUMNS`."""
     known = tenure(held)
-    left = "no end" if held.ttl is None else f"{held.ttl:.1f} s"
+    left = "no end" if held.ttl is None else f"{held.ttl:.1f} s" if held.ttl < 60 else duration(held.ttl)
     for_long = "unknown" if known.held is None else duration(known.held)
     renewals = "unknown" if known.renewals is None else known.renewals
     holder = f"{held.owner} {others(held)}".rstrip()

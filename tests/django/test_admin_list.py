@@ -26,6 +26,14 @@ def test_lists_live_locks(client, stores, operator):
     assert names_in(client.get(LIST)) == []
 
 
+def test_long_leases(client, stores, operator):
+    """A lease that ends in minutes is told in minutes."""
+    with stores["memory"].lock("brief", ttl=40), stores["memory"].lock("long", ttl=240):
+        page = client.get(LIST).content.decode()
+    assert re.search(r"</progress> <span>(3\d|40) s</span>", page)
+    assert re.search(r"</progress> <span>(3 min \d+ s|4 min)</span>", page)
+
+
 def test_empty_list_says_so(client, stores, operator):
     """No locks: a sentence, not an empty page."""
     assert "No lock to show" in client.get(LIST).content.decode()

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -47,6 +48,14 @@ def test_list(stores):
         ["default", "stock:42"],
     ]
     assert "till 7" in done.out
+
+
+def test_list_of_long_leases(stores):
+    """A lease that ends in minutes is told in minutes."""
+    with stores["memory"].lock("brief", ttl=40), stores["memory"].lock("long", ttl=240):
+        _, brief, long = Done("redlock_list").out.splitlines()
+    assert re.search(r"  (3\d|40)\.\d s  ", brief)
+    assert re.search(r"  (3 min \d+ s|4 min)  ", long)
 
 
 def test_list_formats(stores):

@@ -84,7 +84,7 @@
     live.querySelectorAll(".redlock-left").forEach((left) => {
       const bar = left.querySelector("progress");
       bar.value = Math.max(0, bar.value - 1);
-      left.querySelector("span").textContent = `${Math.ceil(bar.value)} s`;
+      if (bar.value < 60) left.querySelector("span").textContent = `${Math.ceil(bar.value)} s`;
       left.classList.toggle("redlock-low", bar.value < bar.max / 3);
     });
   }
