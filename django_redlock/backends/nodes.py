@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from redis import RedisError
 from redis.backoff import NoBackoff
-from redis.cluster import RedisCluster
 from redis.connection import Connection
 from redis.crc import key_slot
-from redis.exceptions import AskError, MovedError, RedisClusterException
+from redis.exceptions import AskError, InvalidResponse, MovedError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
+from ..core.replies import Nonsense
+from .patience import reply
 from .routes import Route
 
 _REDIRECTION = re.compile(r"(?:(MOVED|ASK) )?(\d+) (.+):(\d+)")
@@ -138,12 +140,13 @@ class ClusterNode:
     fails_over = True
 
     def __init__(self, hosts: list[tuple[str, int]], settings: Mapping[str, Any], timeout: float) -> None:
-        self._hosts = hosts
         self._settings = settings
         self._timeout = timeout
-        self._cluster: RedisCluster | None = None
         self._by_place: dict[tuple[str, int], Route] = {}
         self._slots: dict[int, Route] = {}
+        self._turn = 0
+        for host, port in hosts:
+            self._to(host, port)
         self.label = "cluster"
         _changing.add(self)
 
@@ -161,30 +164,41 @@ class ClusterNode:
         return route
 
     def _learn(self) -> None:
-        """Ask any node that answers which one serves what."""
-        error: Exception = RedisError("no node of the cluster answered")
-        for host, port in [*self._by_place, *self._hosts]:
-            try:
-                cluster = RedisCluster(host=host, port=port, require_full_coverage=False, **self._client_settings())
-            except (RedisError, OSError) as failure:
-                error = failure
-                continue
-            except RedisClusterException as failure:  # to redis-py that is no RedisError, even when nobody answers
-                error = RedisError(str(failure))
-                error.__cause__ = failure
-                continue
-            try:
-                self._slots = {
-                    slot: self._to(nodes[0].host, nodes[0].port)
-                    for slot, nodes in cluster.nodes_manager.slots_cache.items()
-                }
-            finally:
-                cluster.close()
-            return
-        raise error
+        """Ask any node which one serves what; each time another first, since one may be gone, or not have heard yet."""
+        places, turn, start = list(self._by_place.items()), self._turn, time.monotonic()
+        problem: Exception = RedisError("no node of the cluster answered")
+        try:
+            for number in range(turn, turn + len(places)):
+                self._turn = number + 1
+                (host, _), route = places[number % len(places)]
+                try:
+                    self._slots = self._told(host, route)
+                    return
+                except (RedisError, OSError) as error:
+                    problem = error
+                if time.monotonic() - start > 1.5 * self._timeout:  # two of them hang
+                    break
+            raise problem
+        finally:
+            del problem  # its frames would hold it, and the callers their locks
 
-    def _client_settings(self) -> dict[str, Any]:
-        return {**self._settings, "socket_timeout": self._timeout, "socket_connect_timeout": self._timeout}
+    def _told(self, host: str, route: Route) -> dict[int, Route]:
+        connection = route.connect()
+        try:
+            connection.send_command("CLUSTER", "SLOTS", check_health=False)
+            told = reply(connection, time.monotonic() + self._timeout)
+        finally:
+            route.drop(connection)
+        slots: dict[int, Route] = {}
+        try:
+            for first, last, (where, port, *_), *_ in told:
+                there = self._to(where.decode() if where else host, port)  # none: the same that was asked
+                slots.update(dict.fromkeys(range(first, last + 1), there))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise InvalidResponse(str(Nonsense(told))) from error
+        if not slots:
+            raise RedisError(f"{route.where} belongs to no cluster, or to one without slots")
+        return slots
 
     def _to(self, host: str, port: int) -> Route:
         if (host, port) not in self._by_place:

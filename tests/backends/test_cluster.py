@@ -1,0 +1,67 @@
+"""Who serves which slot of a Redis Cluster: learnt from nodes some of which hang, or know nothing."""
+
+import contextlib
+import gc
+import time
+import weakref
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.errors import LockUnavailable
+from testproject.redis_server import RedisServer
+from tests.support.cluster import OPTIONS
+
+NODE_TIMEOUT = 1  # seconds
+SLOW = 2  # seconds that a busy machine may take for everything else
+
+
+@pytest.fixture
+def backend(cluster, start):
+    """It has not asked anybody yet, and asks the first node first."""
+    return start(contextlib.closing(RedisBackend(cluster.url, node_timeout=NODE_TIMEOUT)))
+
+
+@pytest.fixture
+def elsewhere(cluster, unique):
+    """A name that is not on the first node."""
+    names = (f"{unique}:{number}" for number in range(100))
+    return next(name for name in names if cluster.owner(f"redlock:{{{name}}}") is not cluster.nodes[0])
+
+
+def test_one_node_hangs(cluster, backend, elsewhere):
+    """Another tells who serves. A handle that is dropped is gone at once: until garbage is collected it was renewed."""
+    cluster.nodes[0].pause()
+    lock = backend.lock(elsewhere)
+    gc.disable()
+    try:
+        assert lock.acquire(False)
+        dropped = weakref.ref(lock)
+        del lock
+        assert dropped() is None
+    finally:
+        gc.enable()
+
+
+def test_all_nodes_hang(cluster, start, unique):
+    """Nobody waits for all of them in turn, under whatever names they go."""
+    hosts = cluster.url + "," + ",".join(f"localhost:{node.port}" for node in cluster.nodes)
+    backend = start(contextlib.closing(RedisBackend(hosts, node_timeout=NODE_TIMEOUT)))
+    for node in cluster.nodes:
+        node.pause()
+    began = time.monotonic()
+    with pytest.raises(LockUnavailable, match="no answer in time"):
+        backend.lock(unique).acquire(False)
+    assert time.monotonic() - began < 2 * NODE_TIMEOUT + SLOW
+
+
+@pytest.mark.parametrize("args", [(), OPTIONS], ids=["plain", "alone"])
+def test_a_node_that_belongs_to_none(cluster, start, unique, args):
+    """One that was taken out, or replaced, is passed over; where there is no other it is named."""
+    stranger = start(RedisServer(*args))
+    outside = start(contextlib.closing(RedisBackend(f"redis+cluster://127.0.0.1:{stranger.port}")))
+    with pytest.raises(LockUnavailable, match=r"cluster support disabled|belongs to no cluster"):
+        outside.lock(unique).acquire(False)
+    hosts = cluster.url.removeprefix("redis+cluster://")
+    both = start(contextlib.closing(RedisBackend(f"redis+cluster://127.0.0.1:{stranger.port},{hosts}", ttl=30)))
+    assert both.lock(unique).acquire(False)
