@@ -67,7 +67,7 @@ def _cache(alias: str, location: Any) -> Iterator[CheckMessage]:
     try:
         from django_redis import get_redis_connection
     except ImportError:
-        yield Error(f"{where} needs django-redis.", "pip install django-redlock[django-redis]", id="redlock.E004")
+        yield Error(f"{where} needs django-redis.", 'pip install "django-redlock[django-redis]"', id="redlock.E004")
         return
     try:
         limits = get_redis_connection(cache).connection_pool.connection_kwargs

@@ -23,5 +23,5 @@ def install(names: Iterable[str]) -> None:
         try:
             module = import_module(f"{__name__}.{name}")
         except ImportError as error:
-            raise ImportError(f"{name} needs {EXPORTERS[name]}: pip install django-redlock[{name}]") from error
+            raise ImportError(f'{name} needs {EXPORTERS[name]}: pip install "django-redlock[{name}]"') from error
         module.install()

@@ -356,7 +356,7 @@ def test_not_installed(settings, monkeypatch, name):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, library, None)
     settings.REDLOCK_METRICS = name
-    with pytest.raises(ImproperlyConfigured, match=rf"pip install django-redlock\[{name}\]"):
+    with pytest.raises(ImproperlyConfigured, match=rf'pip install "django-redlock\[{name}\]"'):
         watch()
 
 
