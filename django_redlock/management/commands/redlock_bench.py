@@ -69,7 +69,11 @@ class Command(StoreCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument(
-            "--rounds", type=at_least(1, int), default=500, metavar="N", help="of each measurement (default: 500)"
+            "--rounds",
+            type=at_least(1, int),
+            default=500,
+            metavar="N",
+            help="of acquire and release (500); a fifth as many hand-overs",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
