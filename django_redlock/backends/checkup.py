@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -103,9 +104,8 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _lag(info: Info) -> int | None:
     """Seconds since the replica that is furthest behind was heard of; ``None`` without replicas."""
-    lags = [
-        int(value.rpartition("lag=")[2]) for key, value in info.items() if key.startswith("slave") and "lag=" in value
-    ]
+    slaves = [value for key, value in info.items() if key.startswith("slave")]
+    lags = [int(found[1]) for value in slaves if (found := re.search(r"\blag=(-?\d+)", value))]
     return max(lags, default=None)
 
 

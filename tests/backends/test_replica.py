@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from django_redlock.backends.checkup import _lag
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable
@@ -335,3 +336,9 @@ def test_no_cluster():
     """A Redis Cluster has several primaries."""
     with pytest.raises(ValueError, match="one primary"):
         ReplicaBackend("redis+cluster://127.0.0.1:7000", quarantine=False, min_replicas=1)
+
+
+def test_the_lag_as_valkey_tells_it():
+    """Valkey has more to say of a replica than Redis, behind its lag."""
+    told = "ip=127.0.0.1,port=19803,state=online,offset=740,lag={},type=replica"
+    assert _lag({"role": "master", "slave0": told.format(1), "slave1": told.format(0)}) == 1
