@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from ..core.history import recorder
 from ..core.pulse import Moment, pulse
@@ -20,6 +21,7 @@ from ..core.renewal import renewal
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)  # seconds
 LOCK = ("backend", "kind")
+HELD = ("redlock_held", "Locks that are held")
 
 _installed: WeakKeyDictionary[CollectorRegistry, Metrics] = WeakKeyDictionary()
 
@@ -31,27 +33,35 @@ def install(registry: CollectorRegistry = REGISTRY) -> None:
         pulse.watch(f"prometheus {id(registry)}", metrics.see)
 
 
-class Freshness:
-    """Stands first in a registry: when it is asked, what waits in the queue is counted. Has no metrics itself."""
+class Held(Collector):
+    """The gauge, reckoned once for each scrape. Stands first in a registry: what waits in the queue is counted then."""
 
-    def describe(self) -> Iterable[Any]:
-        return ()
+    def __init__(self, labels: set[tuple[str, str]]) -> None:
+        self._labels = labels
 
-    def collect(self) -> Iterable[Any]:
+    def describe(self) -> Iterable[Metric]:
+        return [GaugeMetricFamily(*HELD, labels=LOCK)]
+
+    def collect(self) -> Iterable[Metric]:
         pulse.drain()
-        return ()
+        now, family = renewal.held(), GaugeMetricFamily(*HELD, labels=LOCK)
+        for label in sorted(self._labels):
+            family.add_metric(label, now[label])
+        return [family]
 
 
 class Metrics:
     """All of them, in one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.shared = bool(os.environ.get("PROMETHEUS_MULTIPROC_DIR"))
-        if not self.shared:
-            registry.register(Freshness())
+        self._labels: set[tuple[str, str]] = set()  # of what was acquired
+        self._gauge: Gauge | None = None
+        if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+            self._gauge = Gauge(*HELD, LOCK, registry=registry, multiprocess_mode="livesum")
+        else:
+            registry.register(Held(self._labels))
         counter = partial(Counter, registry=registry)
         histogram = partial(Histogram, unit="seconds", buckets=BUCKETS, registry=registry)
-        gauge = Gauge("redlock_held", "Locks that are held", LOCK, registry=registry, multiprocess_mode="livesum")
         self.acquired = cache(counter("redlock_acquisitions", "Locks acquired", LOCK).labels)
         self.refused = cache(counter("redlock_refusals", "Locks not acquired", (*LOCK, "reason")).labels)
         self.lost = cache(counter("redlock_losses", "Locks lost while held", LOCK).labels)
@@ -61,8 +71,6 @@ class Metrics:
         self.failed = cache(counter("redlock_node_errors", "Nodes that gave no answer", ("node", "error")).labels)
         self.duplicates = cache(counter("redlock_task_duplicates", "Calls of tasks", ("task", "found_at")).labels)
         self.dropped = counter("redlock_events_dropped", "Events that were not counted, or not written down", ("by",))
-        self.holding = cache(partial(self._gauge, gauge))
-        self._shared: dict[tuple[str, str], Gauge] = {}
         self._dropped = {"queue": 0, "history": 0}
         self._told: dict[str, Callable[[Moment], None]] = {
             "acquired": self._acquired,
@@ -76,14 +84,6 @@ class Metrics:
         for by in self._dropped:
             self.dropped.labels(by)  # zero from the start
 
-    def _gauge(self, gauge: Gauge, alias: str, kind: str) -> None:
-        """Have the number of one label reckoned whenever it is asked for; where files are scraped, after each beat."""
-        child = gauge.labels(alias, kind)
-        if self.shared:
-            self._shared[alias, kind] = child
-        else:
-            child.set_function(lambda: renewal.held()[alias, kind])
-
     def see(self, moments: Sequence[Moment]) -> None:
         """Watch: see `Pulse.watch`."""
         for moment in moments:
@@ -91,14 +91,15 @@ class Metrics:
         for by, now in {"queue": pulse.dropped, "history": recorder.dropped}.items():
             self.dropped.labels(by).inc(max(0, now - self._dropped[by]))
             self._dropped[by] = now
-        now_held = renewal.held() if self._shared else {}
-        for label, child in self._shared.items():
-            child.set(now_held[label])
+        if self._gauge:
+            held = renewal.held()
+            for label in self._labels:
+                self._gauge.labels(*label).set(held[label])
 
     def _acquired(self, moment: Moment) -> None:
         self.acquired(moment.alias, moment.primitive).inc()
         self.waited(moment.alias, moment.primitive).observe(moment.waited)
-        self.holding(moment.alias, moment.primitive)
+        self._labels.add((moment.alias, moment.primitive))
 
     def _lost(self, moment: Moment) -> None:
         self.lost(moment.alias, moment.primitive).inc()

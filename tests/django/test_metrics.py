@@ -25,6 +25,7 @@ from django_redlock import lock, locks
 from django_redlock.apps import watch
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.pulse import pulse
+from django_redlock.core.renewal import renewal
 from django_redlock.errors import LockUnavailable
 from django_redlock.metrics import install, opentelemetry, prometheus
 from django_redlock.signals import lock_lost, task_duplicate
@@ -122,6 +123,17 @@ def test_gauge(registry, using):
     del second
     gc.collect()
     assert held_now(registry, using) == 0
+
+
+def test_gauge_is_reckoned_once(registry, monkeypatch):
+    """However many backends and kinds there are, a scrape looks through what is held once."""
+    looks, held = [], renewal.held
+    with lock("a"), locks["memory"].rlock("b"):
+        monkeypatch.setattr(renewal, "held", lambda: looks.append("") or held())
+        text = generate_latest(registry).decode()
+    assert 'redlock_held{backend="default",kind="mutex"} 1.0' in text
+    assert 'redlock_held{backend="memory",kind="rlock"} 1.0' in text
+    assert len(looks) == 1
 
 
 def test_gauge_goes_down_on_loss(registry, lost):
