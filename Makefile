@@ -3,7 +3,6 @@
 .PHONY: help demo test lint types layers pytest coverage docs bench faults simulate venv clean
 PY := .venv/bin/python
 SEEDS ?= 10000
-ONLY ?= *
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -36,10 +35,12 @@ coverage: .venv/dev .venv/system ## the tests, and which lines of the package th
 docs: .venv/dev ## docs/_build/html, warnings are errors
 	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
-bench: .venv/bench ## this package beside its peers, as ratios; make bench ONLY=celery
+bench: .venv/bench ## this package beside its peers, as ratios; make bench ARGS="pair handover", make bench ONLY=celery
 	@scripts/redis
-	@for file in tests/benchmarks/bench_$(ONLY).py; do \
-	    $(PY) -m tests.benchmarks.$$(basename $$file .py) $(ARGS) || exit; done
+	@failed=0; \
+	[ "$(ONLY)" = celery ] || $(PY) -m tests.benchmarks $(ARGS) || failed=1; \
+	[ "$(ARGS)" ] || $(PY) -m tests.benchmarks.bench_celery || failed=1; \
+	exit $$failed
 
 faults: .venv/dev .venv/system ## make faults ARGS="--runs 200 --jobs 8": real servers killed, paused and cut off, clients that fight
 	$(PY) -m tests.faults $(ARGS)

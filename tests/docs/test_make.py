@@ -1,0 +1,31 @@
+"""What the pages say to type after ``make`` is there."""
+
+import re
+import subprocess
+
+import pytest
+
+from tests.benchmarks.__main__ import BENCHMARKS
+from tests.docs.pages import PAGES, ROOT
+
+_NAMES = re.compile(r'make bench ARGS="?([a-z][a-z -]*)')
+NAMED = sorted({names for page in PAGES for names in _NAMES.findall(page.read_text())})
+
+
+@pytest.mark.parametrize("names", NAMED)
+def test_bench_by_name(names):
+    """`make bench ARGS=…` runs the benchmarks that it names."""
+    assert set(names.split()) <= set(BENCHMARKS)
+    assert f"-m tests.benchmarks {names} " in would_run("bench", f"ARGS={names}")
+
+
+def test_bench():
+    """`make bench` runs all of them, those of Celery too."""
+    told = would_run("bench")
+    assert "-m tests.benchmarks " in told
+    assert "-m tests.benchmarks.bench_celery " in told
+
+
+def would_run(*args):
+    command = ["make", "--dry-run", *args]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
