@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from opentelemetry import context, metrics, trace
@@ -10,7 +11,7 @@ from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 
 from .. import __version__
-from ..core.pulse import Moment, pulse
+from ..core.pulse import Moment, Work, pulse
 from ..core.renewal import renewal
 
 NAME = "django_redlock"
@@ -91,8 +92,11 @@ class Spans:
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
 
-    def see(self, moments: Sequence[Moment]) -> None:
-        """Watch: see `Pulse.watch`."""
+    def see(self, moments: Sequence[Moment]) -> Work:
+        """Watch: see `Pulse.watch`. What ends a span may send it, and so forks and scrapes don't wait for that."""
+        return partial(self._end, moments)
+
+    def _end(self, moments: Sequence[Moment]) -> None:
         for moment in moments:
             if moment.kind in ("acquired", "refused"):
                 self._span("redlock.acquire", moment, moment.waited, failed=moment.kind == "refused")

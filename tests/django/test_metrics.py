@@ -305,6 +305,31 @@ async def test_spans_of_coroutines(spans):
     await locks["default"].aclose()
 
 
+def test_exporter_that_hangs(own_thread):
+    """Where spans are sent one by one, and that hangs, no fork and no scrape waits for it."""
+    inside, go_on, drained = threading.Event(), threading.Event(), threading.Event()
+
+    class Hangs(InMemorySpanExporter):
+        def export(self, spans):
+            inside.set()
+            go_on.wait(60)
+            return super().export(spans)
+
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(Hangs()))
+    opentelemetry.install(provider, MeterProvider())
+    with lock("stock"):
+        pass
+    beating = own_thread(pulse.beat)
+    try:
+        assert inside.wait(20)
+        own_thread(lambda: (pulse.drain(), drained.set()))
+        assert drained.wait(20)
+    finally:
+        go_on.set()
+        beating.join(60)
+
+
 def test_numbers(lost):
     """The same numbers as Prometheus has."""
     reader = InMemoryMetricReader()
