@@ -78,7 +78,14 @@ def fault(node: Node, error: Exception, connected: bool = False, where: str = ""
     pulse.put(Moment(time.time(), "fault", node.label, reason=_kind_of(error, late)))
     passing = node.fails_over and (not isinstance(error, ResponseError) or isinstance(error, ELSEWHERE))
     stale, moving = closed or isinstance(error, ReadOnlyError), isinstance(error, TryAgainError)
+    _forget_frames(error)
     return Fault(error, stale, where or node.label, passing, moving=moving)
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """An error is kept for a while, its frames would be with it, and the callers' locks: renewed and nobody's."""
+    while error is not None:
+        error.__traceback__, error = None, error.__cause__ or error.__context__
 
 
 def judged(node: Node, run: Run, reply: Any, where: str = "") -> Any:
