@@ -250,6 +250,17 @@ class TestInsideTestCase:
         assert not is_locked()
         assert watched() == []
 
+    def test_without_a_savepoint(self, kept, is_locked):
+        """A block without one, as around `post_delete`, keeps no lock here: nobody would say when it ends."""
+        with transaction.atomic(savepoint=False):
+            with kept():
+                pass
+            with transaction.atomic():
+                with kept("inner"):
+                    pass
+                assert is_locked("inner")
+        assert (is_locked(), is_locked("inner")) == (False, False)
+
     def test_lost(self, kept):
         """Lost before the outermost block's end: rolled back."""
         with pytest.raises(LockLost), transaction.atomic():
