@@ -14,7 +14,7 @@ from ...errors import LockError
 from ...handler import locks
 from ...looking import explained, health
 from ...wording import facts
-from ..base import StoreCommand, printable
+from ..base import StoreCommand, misused, printable
 
 ASSERTION = (
     "Arming takes new servers into service at once. By this you assert that no lock is held on them:\n"
@@ -36,6 +36,8 @@ class Command(StoreCommand):
         parser.add_argument("--yes", action="store_true", help="don't ask before arming")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["arm"] and options["format"] == "json" and not options["yes"]:
+            raise misused("--format json can't ask: --arm needs --yes")
         aliases = self.aliases(options["using"])
         if options["fix"]:
             self._fix(aliases, options)
