@@ -138,7 +138,8 @@ class FencedModel(models.Model):
         updated = super()._do_update(older, using, pk_val, values, fields, forced, *args)
         if not updated:
             found = base_qs.filter(pk=pk_val).values_list(FIELD, flat=True).first()
-            if found is not None or not self._state.adding:
+            # An earlier holder may have inserted it since: our INSERT finds out, and UPDATE has it then.
+            if not self._state.adding or (found is not None and found > self._fence.token):
                 raise self._fence.refusal(f"{self._meta.label} {pk_val!r}", found)
         return updated
 

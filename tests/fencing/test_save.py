@@ -166,20 +166,21 @@ def test_new_row(db, held):
 
 @pytest.mark.parametrize("db", ["postgres"], indirect=True)  # SQLite lets nobody in between
 @pytest.mark.parametrize("late", [False, True])
-def test_insert_race(db, held, late, monkeypatch, elsewhere):
-    """Of two that insert the same row the later holder's stays, whoever comes first."""
+@pytest.mark.parametrize("meanwhile", [models.Model, Shelf])
+def test_insert_race(db, held, late, monkeypatch, elsewhere, meanwhile):
+    """Of two that insert the same row the later holder's stays, whoever comes first, after our UPDATE or our look."""
     first, second = held(), held()
     mine, theirs = (first, second) if late else (second, first)
-    looked = Shelf._do_update
+    looked = meanwhile._do_update
 
     def overtaken(self, *args):
         updated = looked(self, *args)
-        if not updated and self.quantity == 1:  # after our look, and before our INSERT
+        if not updated and self.quantity == 1:  # before our INSERT
             monkeypatch.undo()
             elsewhere(lambda: Shelf(code="x", quantity=2).save(lock=theirs, using=db))
         return updated
 
-    monkeypatch.setattr(Shelf, "_do_update", overtaken)
+    monkeypatch.setattr(meanwhile, "_do_update", overtaken)
     with transaction.atomic(using=db):
         if late:
             with pytest.raises(StaleLock):
