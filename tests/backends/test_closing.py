@@ -1,5 +1,6 @@
 """What becomes of connections when their backend is closed, or dropped without that."""
 
+import contextlib
 import gc
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -92,3 +93,15 @@ def test_dropped(redis_url, monkeypatch):
         del backend, early
         gc.collect()
     assert complaints == []
+
+
+def test_sentinels_are_asked_and_left(sentinel, start, unique):
+    """Nothing stays open to them until the next failover, which may be never."""
+
+    def connections():
+        return sum(len(each.client.client_list(_type="normal")) for each in sentinel.sentinels)
+
+    before = connections()
+    backend = start(contextlib.closing(RedisBackend(sentinel.url, node_timeout=2)))
+    with backend.lock(unique):
+        poll(lambda: connections() <= before, timeout=10, what="the end of the connections to Sentinels")
