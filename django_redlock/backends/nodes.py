@@ -21,6 +21,7 @@ from ..core.replies import Nonsense
 from .patience import reply
 from .routes import Route
 
+_HERE = None, b"", b"?"  # in place of a host: the one that was asked
 _REDIRECTION = re.compile(r"(?:(MOVED|ASK) )?(\d+) (.+):(\d+)")
 
 
@@ -194,7 +195,7 @@ class ClusterNode:
         slots: dict[int, Route] = {}
         try:
             for first, last, (where, port, *_), *_ in told:
-                there = self._to(where.decode() if where else host, port)  # none: the same that was asked
+                there = self._to(host if where in _HERE else where.decode(), port)
                 slots.update(dict.fromkeys(range(first, last + 1), there))
         except (TypeError, ValueError, AttributeError) as error:
             raise InvalidResponse(str(Nonsense(told))) from error

@@ -170,7 +170,7 @@ def test_phone(page, stores):
     page.size(*PHONE)
     with stores["default"].lock("x" * 300), stores["default"].lock("stock"):
         page.open(LIST)
-        assert len(page.names()) == 2
+        page.until(lambda: len(page.names()) == 2)
         assert page.script("return document.documentElement.scrollWidth") <= PHONE[0]
         assert (
             page.script("const list = document.querySelector('.results'); return list.scrollWidth - list.clientWidth")
