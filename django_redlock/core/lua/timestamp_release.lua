@@ -5,7 +5,7 @@
 local held = redis.call('GET', KEYS[1])
 if not held then return 0 end
 local holder = redis.call('HMGET', KEYS[4], 'value', 'token')
-if holder[1] ~= held or holder[2] ~= ARGV[1] then return -1 end
+if holder[1] ~= held or string.sub(holder[2], 1, #ARGV[1]) ~= ARGV[1] then return -1 end
 if tonumber(ARGV[2]) > 0 then
   local clock = redis.call('TIME')
   local now = clock[1] * 1000 + math.floor(clock[2] / 1000)

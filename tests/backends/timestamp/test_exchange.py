@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from django_redlock.core.drivers import drive
 from django_redlock.errors import LockLost
 
 PATIENCE = 20
@@ -99,3 +100,11 @@ def test_min_hold_holds_for_old_code(backend, old):
     held = backend.describe("stock")
     assert held is not None
     assert held.ttl > 5
+
+
+def test_a_grant_of_which_nobody_learns(backend, redis):
+    """What an interrupted caller may have got with any of its attempts is freed in the background."""
+    lock = backend.lock("stock", auto_renew=False)
+    assert lock.acquire()
+    assert drive(backend.rule.withdraw(lock._primitive, lock._lease.claim), backend.perform)
+    assert not redis.exists("stock")
