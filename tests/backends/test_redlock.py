@@ -317,25 +317,6 @@ def taken(client):
     return token
 
 
-def test_an_even_number_of_nodes_warns():
-    """Four nodes tolerate no more failures than three: said where the backend is made."""
-    with pytest.warns(UserWarning, match=r"4 nodes tolerate no more failures than 3; use an odd number"):
-        RedlockBackend([f"redis://127.0.0.1:{port}" for port in range(4)])
-
-
-@pytest.mark.parametrize("location", ["redis://127.0.0.1:6379", [], ()])
-def test_location_is_a_list(location):
-    """One URL, or none, is refused with what it should be."""
-    with pytest.raises(ValueError, match="is a list of URLs"):
-        RedlockBackend(location)
-
-
-def test_a_cluster_is_no_node():
-    """A Redis Cluster fails over by itself, and so is no independent node."""
-    with pytest.raises(ValueError, match="no node of a quorum"):
-        RedlockBackend(["redis+cluster://127.0.0.1:7000"], quarantine=False)
-
-
 def test_nodes_of_any_kind(sentinel, redis_server, own_redis, settings, client_of):
     """A node is whatever one Redis may be: a master behind Sentinels, the Redis of a cache, an address."""
     settings.CACHES = {"node": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": redis_server.url}}

@@ -9,6 +9,7 @@ from django.contrib.auth.models import Permission, User
 
 from django_redlock import locks
 from django_redlock.core.pulse import pulse
+from django_redlock.signals import lock_lost
 from tests.support.databases import sqlite_file
 from tests.support.service import poll
 
@@ -83,3 +84,25 @@ def file(tmp_path, django_db_blocker):
     """The alias of a database in a file."""
     with django_db_blocker.unblock(), sqlite_file("file", tmp_path / "db.sqlite3") as alias:
         yield alias
+
+
+@pytest.fixture
+def watchers(stores, monkeypatch):
+    """What a test installs goes with it."""
+    pulse.beat()
+    before = dict(pulse.watchers), pulse.context
+    yield
+    pulse.watchers, pulse.context = before
+
+
+@pytest.fixture
+def lost():
+    """Set when a loss was told."""
+    told = threading.Event()
+
+    def receiver(**_kwargs):
+        told.set()
+
+    lock_lost.connect(receiver)
+    yield told
+    lock_lost.disconnect(receiver)

@@ -1,4 +1,4 @@
-"""Prometheus and OpenTelemetry, with the real libraries."""
+"""Prometheus, with the real library; and how metrics are switched on."""
 
 from __future__ import annotations
 
@@ -7,16 +7,9 @@ import json
 import os
 import subprocess
 import sys
-import threading
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from opentelemetry import trace
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -27,19 +20,11 @@ from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.pulse import pulse
 from django_redlock.core.renewal import renewal
 from django_redlock.errors import LockUnavailable
-from django_redlock.metrics import install, opentelemetry, prometheus
-from django_redlock.signals import lock_lost, task_duplicate
+from django_redlock.metrics import install, prometheus
+from django_redlock.signals import task_duplicate
 
 UNREACHABLE = "redis://127.0.0.1:1/0"
-
-
-@pytest.fixture(autouse=True)
-def watchers(stores, monkeypatch):
-    """What a test installs goes with it."""
-    pulse.beat()
-    before = dict(pulse.watchers), pulse.context
-    yield
-    pulse.watchers, pulse.context = before
+pytestmark = pytest.mark.usefixtures("watchers")
 
 
 @pytest.fixture
@@ -47,19 +32,6 @@ def registry():
     registry = CollectorRegistry()
     prometheus.install(registry)
     return registry
-
-
-@pytest.fixture
-def lost():
-    """Set when a loss was told."""
-    told = threading.Event()
-
-    def receiver(**_kwargs):
-        told.set()
-
-    lock_lost.connect(receiver)
-    yield told
-    lock_lost.disconnect(receiver)
 
 
 # ── Prometheus ───────────────────────────────────────────────────────────────────────────────
@@ -260,112 +232,6 @@ def test_several_processes(tmp_path):
         subprocess.run(run, env=environment, check=True, timeout=60)
     told = subprocess.run([*run, "read"], env=environment, check=True, timeout=60, capture_output=True, text=True)
     assert told.stdout.split() == ["8.0", "4.0", "4.0"]
-
-
-# ── OpenTelemetry ────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def spans():
-    """What was exported, by name."""
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    opentelemetry.install(provider, MeterProvider())
-    yield lambda: [span for span in (pulse.beat(), *exporter.get_finished_spans()) if span]
-    provider.shutdown()
-
-
-def test_spans(spans):
-    """Waiting and holding are spans of the trace of who did it, with name, backend and outcome."""
-    tracer = trace.get_tracer("test", tracer_provider=TracerProvider())
-    with tracer.start_as_current_span("request") as request, lock("stock"):
-        lock("stock").acquire(blocking=False)
-    acquired, refused, hold = spans()
-    assert [acquired.name, refused.name, hold.name] == ["redlock.acquire", "redlock.acquire", "redlock.hold"]
-    assert {span.parent.span_id for span in (acquired, refused, hold)} == {request.get_span_context().span_id}
-    assert acquired.attributes == {
-        "redlock.backend": "default",
-        "redlock.kind": "mutex",
-        "redlock.name": "stock",
-        "redlock.outcome": "acquired",
-    }
-    assert refused.attributes["redlock.reason"] == "taken"
-    assert [span.status.is_ok for span in (acquired, refused, hold)] == [True, False, True]
-    assert acquired.start_time <= acquired.end_time <= hold.end_time
-    assert hold.start_time <= refused.start_time
-
-
-async def test_spans_of_coroutines(spans):
-    """Where coroutines lock, each has its own trace."""
-    tracer = trace.get_tracer("test", tracer_provider=TracerProvider())
-    with tracer.start_as_current_span("request") as request:
-        async with lock("stock"):
-            pass
-    assert {span.parent.span_id for span in spans()} == {request.get_span_context().span_id}
-    await locks["default"].aclose()
-
-
-def test_exporter_that_hangs(own_thread):
-    """Where spans are sent one by one, and that hangs, no fork and no scrape waits for it."""
-    inside, go_on, drained = threading.Event(), threading.Event(), threading.Event()
-
-    class Hangs(InMemorySpanExporter):
-        def export(self, spans):
-            inside.set()
-            go_on.wait(60)
-            return super().export(spans)
-
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(Hangs()))
-    opentelemetry.install(provider, MeterProvider())
-    with lock("stock"):
-        pass
-    beating = own_thread(pulse.beat)
-    try:
-        assert inside.wait(20)
-        own_thread(lambda: (pulse.drain(), drained.set()))
-        assert drained.wait(20)
-    finally:
-        go_on.set()
-        beating.join(60)
-
-
-def test_numbers(lost):
-    """The same numbers as Prometheus has."""
-    reader = InMemoryMetricReader()
-    opentelemetry.install(TracerProvider(), MeterProvider([reader]))
-
-    def read():
-        pulse.beat()
-        data = json.loads(reader.get_metrics_data().to_json())
-        metrics = data["resource_metrics"][0]["scope_metrics"][0]["metrics"]
-        return {each["name"]: each["data"]["data_points"] for each in metrics}
-
-    with lock("stock", on_lost="warn"):
-        lock("stock").acquire(blocking=False)
-        [point] = read()["redlock.held"]
-        assert (point["value"], point["attributes"]) == (1, {"redlock.backend": "default", "redlock.kind": "mutex"})
-        locks["default"].force_release("stock")
-    assert lost.wait(20)
-    points = read()
-    assert points["redlock.acquisitions"][0]["value"] == 1
-    assert points["redlock.refusals"][0]["attributes"]["redlock.reason"] == "taken"
-    assert points["redlock.losses"][0]["value"] == points["redlock.forced_releases"][0]["value"] == 1
-    assert points["redlock.wait.duration"][0]["count"] == points["redlock.hold.duration"][0]["count"] == 1
-    assert points.get("redlock.held", []) == []
-
-
-def test_no_spans():
-    """With `spans=False` there are numbers only, and no context is looked up."""
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    opentelemetry.install(provider, MeterProvider())
-    opentelemetry.install(provider, MeterProvider(), spans=False)
-    with lock("stock"):
-        pass
-    pulse.beat()
-    assert exporter.get_finished_spans() == ()
-    assert pulse.context is None
 
 
 # ── switching on ─────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,123 @@
+"""Spans and numbers of OpenTelemetry."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from django_redlock import lock, locks
+from django_redlock.core.pulse import pulse
+from django_redlock.metrics import opentelemetry
+
+pytestmark = pytest.mark.usefixtures("watchers")
+
+
+@pytest.fixture
+def spans():
+    """What was exported, by name."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    opentelemetry.install(provider, MeterProvider())
+    yield lambda: [span for span in (pulse.beat(), *exporter.get_finished_spans()) if span]
+    provider.shutdown()
+
+
+def test_spans(spans):
+    """Waiting and holding are spans of the trace of who did it, with name, backend and outcome."""
+    tracer = trace.get_tracer("test", tracer_provider=TracerProvider())
+    with tracer.start_as_current_span("request") as request, lock("stock"):
+        lock("stock").acquire(blocking=False)
+    acquired, refused, hold = spans()
+    assert [acquired.name, refused.name, hold.name] == ["redlock.acquire", "redlock.acquire", "redlock.hold"]
+    assert {span.parent.span_id for span in (acquired, refused, hold)} == {request.get_span_context().span_id}
+    assert acquired.attributes == {
+        "redlock.backend": "default",
+        "redlock.kind": "mutex",
+        "redlock.name": "stock",
+        "redlock.outcome": "acquired",
+    }
+    assert refused.attributes["redlock.reason"] == "taken"
+    assert [span.status.is_ok for span in (acquired, refused, hold)] == [True, False, True]
+    assert acquired.start_time <= acquired.end_time <= hold.end_time
+    assert hold.start_time <= refused.start_time
+
+
+async def test_spans_of_coroutines(spans):
+    """Where coroutines lock, each has its own trace."""
+    tracer = trace.get_tracer("test", tracer_provider=TracerProvider())
+    with tracer.start_as_current_span("request") as request:
+        async with lock("stock"):
+            pass
+    assert {span.parent.span_id for span in spans()} == {request.get_span_context().span_id}
+    await locks["default"].aclose()
+
+
+def test_exporter_that_hangs(own_thread):
+    """Where spans are sent one by one, and that hangs, no fork and no scrape waits for it."""
+    inside, go_on, drained = threading.Event(), threading.Event(), threading.Event()
+
+    class Hangs(InMemorySpanExporter):
+        def export(self, spans):
+            inside.set()
+            go_on.wait(60)
+            return super().export(spans)
+
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(Hangs()))
+    opentelemetry.install(provider, MeterProvider())
+    with lock("stock"):
+        pass
+    beating = own_thread(pulse.beat)
+    try:
+        assert inside.wait(20)
+        own_thread(lambda: (pulse.drain(), drained.set()))
+        assert drained.wait(20)
+    finally:
+        go_on.set()
+        beating.join(60)
+
+
+def test_numbers(lost):
+    """The same numbers as Prometheus has."""
+    reader = InMemoryMetricReader()
+    opentelemetry.install(TracerProvider(), MeterProvider([reader]))
+
+    def read():
+        pulse.beat()
+        data = json.loads(reader.get_metrics_data().to_json())
+        metrics = data["resource_metrics"][0]["scope_metrics"][0]["metrics"]
+        return {each["name"]: each["data"]["data_points"] for each in metrics}
+
+    with lock("stock", on_lost="warn"):
+        lock("stock").acquire(blocking=False)
+        [point] = read()["redlock.held"]
+        assert (point["value"], point["attributes"]) == (1, {"redlock.backend": "default", "redlock.kind": "mutex"})
+        locks["default"].force_release("stock")
+    assert lost.wait(20)
+    points = read()
+    assert points["redlock.acquisitions"][0]["value"] == 1
+    assert points["redlock.refusals"][0]["attributes"]["redlock.reason"] == "taken"
+    assert points["redlock.losses"][0]["value"] == points["redlock.forced_releases"][0]["value"] == 1
+    assert points["redlock.wait.duration"][0]["count"] == points["redlock.hold.duration"][0]["count"] == 1
+    assert points.get("redlock.held", []) == []
+
+
+def test_no_spans():
+    """With `spans=False` there are numbers only, and no context is looked up."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    opentelemetry.install(provider, MeterProvider())
+    opentelemetry.install(provider, MeterProvider(), spans=False)
+    with lock("stock"):
+        pass
+    pulse.beat()
+    assert exporter.get_finished_spans() == ()
+    assert pulse.context is None
