@@ -84,7 +84,9 @@ def fault(node: Node, error: Exception, connected: bool = False, where: str = ""
 
 def _forget_frames(error: BaseException | None) -> None:
     """An error is kept for a while, its frames would be with it, and the callers' locks: renewed and nobody's."""
-    while error is not None:
+    seen: set[int] = set()  # two may be each other's cause
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         error.__traceback__, error = None, error.__cause__ or error.__context__
 
 

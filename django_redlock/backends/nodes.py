@@ -119,9 +119,11 @@ class SentinelNode:
     def find(self, key: bytes | None) -> Route:
         route = self._route
         if route is None:
-            host, port = self._sentinel.discover_master(self._service)
-            for each in self._sentinel.sentinels:
-                each.connection_pool.disconnect(inuse_connections=False)
+            try:
+                host, port = self._sentinel.discover_master(self._service)
+            finally:
+                for each in self._sentinel.sentinels:
+                    each.connection_pool.disconnect(inuse_connections=False)
             route = self._route = Route(self._kind, {**self._settings, "host": host, "port": port}, self._timeout)
         return route
 

@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 
+from django_redlock.backends import exchange
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from testproject.redis_server import RedisServer
@@ -47,3 +48,14 @@ def test_the_connection_was_closed(start, redis_server, unique):
         pass
     proxy.cut()
     assert taken_and_dropped(backend, unique)() is None
+
+
+def test_errors_that_are_each_others_cause():
+    """The frames of both are forgotten, and that ends."""
+    one, other = OSError("one"), OSError("other")
+    one.__cause__, other.__context__ = other, one
+    try:
+        raise one
+    except OSError:
+        exchange._forget_frames(one)
+    assert one.__traceback__ is None
