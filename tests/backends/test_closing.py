@@ -10,6 +10,7 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.routes import socket_of
+from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 from tests.support.proxy import Proxy
@@ -95,13 +96,25 @@ def test_dropped(redis_url, monkeypatch):
     assert complaints == []
 
 
+def connections_to(sentinel):
+    """How many clients Sentinels have, beside each other."""
+    clients = [client for each in sentinel.sentinels for client in each.client.client_list(_type="normal")]
+    return sum(not client["name"].startswith("sentinel-") for client in clients)
+
+
 def test_sentinels_are_asked_and_left(sentinel, start, unique):
     """Nothing stays open to them until the next failover, which may be never."""
-
-    def connections():
-        return sum(len(each.client.client_list(_type="normal")) for each in sentinel.sentinels)
-
-    before = connections()
+    before = connections_to(sentinel)
     backend = start(contextlib.closing(RedisBackend(sentinel.url, node_timeout=2)))
     with backend.lock(unique):
-        poll(lambda: connections() <= before, timeout=10, what="the end of the connections to Sentinels")
+        poll(lambda: connections_to(sentinel) <= before, timeout=10, what="the end of the connections to Sentinels")
+
+
+def test_sentinels_that_know_no_such_master_are_left(sentinel, start, unique):
+    """Each call asks them again: with a connection that stays open for each, they would come to an end of theirs."""
+    before = connections_to(sentinel)
+    backend = start(contextlib.closing(RedisBackend(sentinel.url.replace("/locks/", "/stocks/"), node_timeout=2)))
+    for _ in range(3):
+        with pytest.raises(LockUnavailable):
+            backend.lock(unique).acquire()
+    poll(lambda: connections_to(sentinel) <= before, timeout=10, what="the end of the connections to Sentinels")

@@ -1,68 +1,209 @@
-"""What became of one request."""
+"""Requests of each kind, until they are answered or given up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from django_redlock.core.requests import Fault
+from django_redlock.core.requests import Await, Confirmed, Fault, Run, Signal
 
 from .network import Connection, Message, Then
+from .replication import Member
 
 if TYPE_CHECKING:
     from .performer import Performer
 
+Work = Callable[[Then], None]
+
 
 class Exchange(Message):
-    """One request, until it is answered or given up: then it is undone if it can be."""
+    """One request. When it is given up it is undone if it can be."""
 
-    __slots__ = "_again", "_certain", "_over", "_performer", "_then", "_undo", "until"
+    __slots__ = "over", "performer", "then", "until"
+
+    def __init__(self, performer: Performer, connection: Connection, seconds: float, then: Then) -> None:
+        self.connection = connection
+        self.performer = performer
+        self.until = performer.world.now + performer.timeout + seconds
+        self.then = then
+        self.over = False
+
+    def undo(self) -> Work | None:
+        """What a server is to do behind a request that was given up."""
+        return None
+
+    def again(self) -> Then:
+        """What is done with the fault of a connection that was not a fresh one."""
+        return self.then
+
+    def certain(self) -> bool:
+        """Whether it may be counted on, and what frees it will go the same way."""
+        return False
+
+    def answered(self, reply: Any) -> None:
+        self.performer.unanswered.pop(self, None)
+        if not self.over:
+            self.over = True
+            self.then(reply)
+
+    def give_up(self, _: None = None) -> None:
+        """No answer came in time, or nobody waits for it."""
+        if not self.over and not self.certain():
+            if (undo := self.undo()) is not None:
+                self.connection.send(Undoing(self.connection, undo))
+            self.answered(self._fault(TimeoutError("no answer in time")))
+
+    def broken(self) -> None:
+        """Whether a connection that is found broken was a fresh one is chance here."""
+        stale = self.performer.world.chance(0.5)
+        if stale:
+            self.then = self.again()
+        self.answered(self._fault(ConnectionError("closed"), stale=stale))
+
+    def _fault(self, error: OSError, *, stale: bool = False) -> Fault:
+        return Fault(error, stale, self.connection.server.name, self.performer.passing)
+
+    def _free(self, run: Run, reply: Then) -> None:
+        if (undo := run.undo) is not None:
+            reply(self.connection.server.run(undo))
+
+
+class Undoing(Message):
+    """Comes behind a request that was given up."""
+
+    __slots__ = ("work",)
+
+    def __init__(self, connection: Connection, work: Work) -> None:
+        self.connection = connection
+        self.work = work
+
+
+class Runs(Exchange):
+    """Scripts on one node: most requests are of this kind."""
+
+    __slots__ = "_certain", "_family", "_node", "_runs"
 
     def __init__(
         self,
         performer: Performer,
         connection: Connection,
-        work: Callable[[Then], None],
-        undo: Callable[[Then], None] | None,
         then: Then,
-        until: float,
-        certain: Callable[[], bool],
-        again: Then | None,
+        node: int,
+        runs: Sequence[Run],
+        family: bytes,
+        certain: Callable[[], bool] | None,
     ) -> None:
         self.connection = connection
-        self.work = work
-        self._performer = performer
-        self._undo = undo
-        self._then = then
-        self.until = until
-        self._certain = certain  # it may be counted on, and what frees it will go the same way
-        self._again = again  # a fresh connection may be tried
-        self._over = False
+        self.performer = performer
+        self.until = performer.world.now + performer.timeout
+        self.then = then
+        self.over = False
+        self._node = node
+        self._runs = runs
+        self._family = family
+        self._certain = certain
 
-    def answered(self, reply: Any) -> None:
-        self._performer._unanswered.pop(self, None)
-        if not self._over:
-            self._over = True
-            self._then(reply)
+    def work(self, reply: Then) -> None:
+        reply(list(map(self.connection.server.run, self._runs)))
 
-    def give_up(self, _: None = None) -> None:
-        """No answer came in time, or nobody waits for it."""
-        if not self._over and not self._certain():
-            if self._undo is not None:
-                self.connection.send(Message(self.connection, self._undo))
-            self.answered(self._fault(TimeoutError("no answer in time")))
+    def undo(self) -> Work | None:
+        run = self._runs[0]
+        return partial(self._free, run) if run.undoing is not None else None
 
-    def broken(self) -> None:
-        """Whether a connection that is found broken was a fresh one is chance here."""
-        stale = self._performer._world.chance(0.5)
-        if stale and self._again is not None:
-            self._then = self._again
-        self.answered(self._fault(ConnectionError("closed"), stale=stale))
+    def again(self) -> Then:
+        return partial(self._repeat, self.then)
 
-    def _fault(self, error: OSError, *, stale: bool = False) -> Fault:
-        return Fault(error, stale, self.connection.server.name, self._performer._passing)
+    def _repeat(self, then: Then, fault: Fault) -> None:
+        connection = self.performer.connect(self._node, self._family)
+        heard = partial(_doubt, then, fault)
+        args = self.performer, connection, heard, self._node, self._runs, self._family, self._certain
+        self.performer.send(Repeated(*args))
+
+    def certain(self) -> bool:
+        return self._certain is not None and self._certain()
 
 
-def never() -> bool:
-    """Of what is not certain before there is an answer."""
-    return False
+class Repeated(Runs):
+    """The second try, on a fresh connection: there is no third."""
+
+    __slots__ = ()
+
+    def again(self) -> Then:
+        return self.then
+
+
+def _doubt(then: Then, repeated: Fault, reply: Any) -> None:
+    """A request that was repeated may have been carried out before: what says that it was not is no answer."""
+    then(reply if type(reply) is Fault else [repeated if each in (0, -1) else each for each in reply])
+
+
+class Blocked(Exchange):
+    """Waits for what is put on a list."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, performer: Performer, connection: Connection, request: Signal, then: Then) -> None:
+        super().__init__(performer, connection, request.seconds, then)
+        self._request = request
+
+    def work(self, reply: Then) -> None:
+        key, seconds, _, more = self._request
+        self.connection.server.block((key, *more), seconds, self.performer.there, reply)
+
+
+class Awaited(Exchange):
+    """Waits for what is put on a list, and then runs a script at once."""
+
+    __slots__ = "_ended", "_request"
+
+    def __init__(self, performer: Performer, connection: Connection, request: Await, then: Then) -> None:
+        super().__init__(performer, connection, request.seconds, then)
+        self._request = request
+        self._ended = False
+
+    def work(self, reply: Then) -> None:
+        run, signal, seconds, more = self._request
+        server = self.connection.server
+
+        def unblocked(_: bytes | None) -> None:
+            if not self._ended:
+                self._ended = True
+                reply(server.run(run))
+
+        server.block((signal, *more), seconds, self.performer.there, unblocked)
+
+    def undo(self) -> Work:
+        return self._forget
+
+    def _forget(self, reply: Then) -> None:
+        # A server forgets what a blocked client has sent when that closes the connection.
+        if self._ended:
+            self._free(self._request.run, reply)
+        self._ended = True
+
+
+class Acknowledged(Exchange):
+    """Scripts on a primary, and how many replicas have what they wrote."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, performer: Performer, connection: Connection, request: Confirmed, then: Then) -> None:
+        super().__init__(performer, connection, request.seconds, then)
+        self._request = request
+
+    def work(self, reply: Then) -> None:
+        runs, replicas, seconds = self._request
+        server = self.connection.server
+        replies = list(map(server.run, runs))
+        first = replies[0]
+        if isinstance(first, Fault):
+            reply(first)
+        elif (isinstance(first, list) and first[0] >= 2) or not isinstance(server, Member):
+            reply((replies, 0))  # nothing was written, or to a server without replicas
+        else:
+            server.wait(replicas, seconds, lambda count: reply((replies, self.performer.count(count))))
+
+    def undo(self) -> Work | None:
+        run = self._request.runs[0]
+        return partial(self._free, run) if run.undoing is not None else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from .servers import Server
@@ -63,13 +62,20 @@ class Network:
 
 
 class Message:
-    """A request on its way, and the reply on its way back; for this one nobody waits."""
+    """A request on its way, and the reply on its way back. Nobody waits for it, unless a subclass does."""
 
-    __slots__ = "connection", "work"
+    __slots__ = ("connection",)
 
-    def __init__(self, connection: Connection, work: Callable[[Then], None]) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.work = work
+
+    def work(self, reply: Then) -> None:
+        """What the server does, which gives ``reply`` its answer."""
+        raise NotImplementedError
+
+    def reply(self, answer: Any) -> None:
+        """The server's answer goes back."""
+        self.connection.back(self, answer)
 
     def answered(self, reply: Any) -> None:
         """The reply has come."""
@@ -103,12 +109,11 @@ class Connection:
         if not self.open:
             world.at(there, message.broken)
             return
-        reply = partial(self._reply, message)
         if not network.twice or network.draw() >= network.twice:
-            world.at(there, self._arrive, message, reply)
+            world.at(there, self._arrive, message, message.reply)
             return
         # The client hears of either; whatever it hears after that is no answer to this.
-        one, other = world.random.sample((reply, _unheard), 2)
+        one, other = world.random.sample((message.reply, _unheard), 2)
         late = world.random.uniform(*SLOW) if network.again and world.chance(0.5) else 1e-6
         world.trouble(there + late - world.now)
         world.at(there, self._arrive, message, one)
@@ -122,18 +127,19 @@ class Connection:
         elif self.open:
             server.handle(message.work, reply)
 
-    def _reply(self, message: Message, value: Any) -> None:
+    def back(self, message: Message, answer: Any) -> None:
+        """Have the client hear of the server's answer to what it has sent."""
         network, world = self._network, self._network.world
         number = network.draw()
         delay = QUICK + VARIES * number if number >= network.usual else self._delay(number)
         if delay is not None:
             back = world.now + delay
             self._back = back = back if back > self._back else self._back + 1e-6
-            world.at(back, self._hear, message, value)
+            world.at(back, self._hear, message, answer)
 
-    def _hear(self, message: Message, value: Any) -> None:
+    def _hear(self, message: Message, answer: Any) -> None:
         if self.open:
-            message.answered(value)
+            message.answered(answer)
         else:
             message.broken()
 
@@ -144,5 +150,5 @@ class Connection:
         return delay
 
 
-def _unheard(value: Any) -> None:
-    del value
+def _unheard(answer: Any) -> None:
+    del answer

@@ -10,9 +10,8 @@ from django_redlock.core.requests import Await, Batch, Confirmed, Fault, Flow, R
 from django_redlock.core.tickets import Turn
 from django_redlock.errors import LockError
 
-from .exchange import Exchange, never
+from .exchange import Acknowledged, Awaited, Blocked, Exchange, Runs
 from .network import Connection, Network, Then
-from .replication import Member
 from .servers import Server, Slots
 
 NEVER = float("inf")
@@ -25,20 +24,20 @@ class Performer:
         self, network: Network, servers: Sequence[Server], who: str, timeout: float, later: Callable[[Then, Any], None]
     ) -> None:
         self._network = network
-        self._world = network.world
+        self.world = network.world
         self._servers = servers
         self._who = who
-        self._timeout = timeout
+        self.timeout = timeout
         self._later = later
         self._owing: dict[tuple[bytes, int], Connection] = {}
-        self._passing = not isinstance(servers, list)  # a cluster, a primary with replicas: another may take over
-        self._unanswered: dict[Exchange, None] = {}  # in the order in which they were begun
+        self.passing = not isinstance(servers, list)  # a cluster, a primary with replicas: another may take over
+        self.unanswered: dict[Exchange, None] = {}  # in the order in which they were begun
         self._alarm = NEVER  # when the next of them may have to be given up
 
     def drive(self, flow: Flow[Any], then: Callable[[Any, BaseException | None], None]) -> Callable[[], None]:
         """Carry ``flow``; ``then(result, error)``. The function that is returned interrupts it, as Ctrl-C does."""
         over = interrupted = False
-        self._world.flows.append(flow)
+        self.world.flows.append(flow)
         send = flow.send
 
         def step(reply: Any) -> None:
@@ -47,7 +46,7 @@ class Performer:
 
         def advance(go_on: Callable[[Any], Any], value: Any) -> None:
             nonlocal over
-            self._world.running = self
+            self.world.running = self
             try:
                 request = go_on(value)
             except StopIteration as done:
@@ -63,7 +62,7 @@ class Performer:
             nonlocal interrupted
             if not over:
                 interrupted = True
-                for exchange in tuple(self._unanswered):
+                for exchange in tuple(self.unanswered):
                     exchange.give_up()
                 advance(flow.throw, KeyboardInterrupt())
 
@@ -75,7 +74,8 @@ class Performer:
         """What a kernel does for a process that is gone."""
         self._network.gone.add(self._who)
 
-    def _there(self) -> bool:
+    def there(self) -> bool:
+        """Whether its connections are open."""
         return self._who not in self._network.gone
 
     def perform(self, request: Any, then: Then) -> None:
@@ -102,14 +102,14 @@ class Performer:
                 then(replies)
 
         for node, indexes in shares.items():
-            self._one(node, [batch.runs[index] for index in indexes], b"", partial(got, indexes))
+            self.ask(node, [batch.runs[index] for index in indexes], b"", partial(got, indexes))
 
     def _run(self, run: Run, then: Then) -> None:
         node = self._place(run.keys[0], run.node)
-        self._one(node, (run,), b"", partial(_only, then))
+        self.ask(node, (run,), b"", partial(_only, then))
 
     def _sleep(self, request: Sleep, then: Then) -> None:
-        self._world.after(request.seconds, then, None)
+        self.world.after(request.seconds, then, None)
 
     def _turn(self, request: Turn, then: Then) -> None:
         ticket: Any = request.ticket
@@ -119,69 +119,24 @@ class Performer:
             nonlocal ended
             if not ended:
                 ended = True
-                self._world.after(0.0, then, None)
+                self.world.after(0.0, then, None)
 
         ticket.wake = end
-        self._world.after(max(0.0, request.seconds), end)
+        self.world.after(max(0.0, request.seconds), end)
         if ticket.rung:
             end()
 
     def _signal(self, request: Signal, then: Then) -> None:
-        server = self._servers[self._place(request.key, request.node)]
-        self._ask(
-            Connection(self._network, server, self._who),
-            lambda reply: server.block((request.key, *request.more), request.seconds, self._there, reply),
-            self._timeout + request.seconds,
-            None,
-            then,
-        )
+        self.send(Blocked(self, self.connect(self._place(request.key, request.node)), request, then))
 
     def _await(self, request: Await, then: Then) -> None:
-        run = request.run
-        server = self._servers[self._place(run.keys[0], run.node)]
-        ended = False
-
-        def work(reply: Then) -> None:
-            def unblocked(_: bytes | None) -> None:
-                nonlocal ended
-                if not ended:
-                    ended = True
-                    reply(server.run(run))
-
-            server.block((request.signal, *request.more), request.seconds, self._there, unblocked)
-
-        def undo(reply: Then) -> None:
-            # A server forgets what a blocked client has sent when that closes the connection.
-            nonlocal ended
-            if ended and run.undo is not None:
-                reply(server.run(run.undo))
-            ended = True
-
-        connection = Connection(self._network, server, self._who)
-        self._ask(connection, work, self._timeout + request.seconds, undo, then)
+        self.send(Awaited(self, self.connect(self._place(request.run.keys[0], request.run.node)), request, then))
 
     def _confirmed(self, request: Confirmed, then: Then) -> None:
-        runs, replicas, seconds = request
-        server = self._servers[0]
+        self.send(Acknowledged(self, self.connect(0), request, then))
 
-        def work(reply: Then) -> None:
-            replies = [server.run(run) for run in runs]
-            serving = not (isinstance(replies[0], list) and replies[0][0] >= 2) and isinstance(server, Member)
-            if serving and not isinstance(replies[0], Exception):
-                server.wait(replicas, seconds, lambda count: reply((replies, self._count(count))))
-            else:
-                reply((replies, 0))
-
-        def answered(reply: Any) -> None:
-            if not isinstance(reply, Fault) and isinstance(reply[0][0], Exception):
-                reply = Fault(reply[0][0])
-            then(reply)
-
-        undo = partial(_undo, server, runs[0]) if runs[0].undoing is not None else None
-        connection = Connection(self._network, server, self._who)
-        self._ask(connection, work, self._timeout + seconds, undo, answered)
-
-    def _count(self, count: int) -> int:
+    def count(self, count: int) -> int:
+        """How many replicas are said to have acknowledged."""
         return count
 
     def _together(self, request: Together, then: Then) -> None:
@@ -193,7 +148,7 @@ class Performer:
             nonlocal left, over
             left -= 1
             ask = asks[place]
-            replies[place] = reply if isinstance(reply, Fault) or isinstance(ask, Batch) else reply[0]
+            replies[place] = reply if type(reply) is Fault or type(ask) is Batch else reply[0]
             if not over and (decided(replies) or not left):
                 over = True
                 then(list(replies))
@@ -202,79 +157,58 @@ class Performer:
             return over and decided(replies)
 
         for place, ask in enumerate(asks):
-            runs = ask.runs if isinstance(ask, Batch) else (ask,)
-            self._one(ask.node, runs, family, partial(got, place), certain)
+            runs = (ask,) if type(ask) is Run else ask.runs
+            self.ask(ask.node, runs, family, partial(got, place), certain)
         if not over and decided(replies):
             over = True
             then(list(replies))
 
-    def _one(
+    def ask(
         self,
         node: int,
         runs: Sequence[Run],
         family: bytes,
         then: Then,
-        certain: Callable[[], bool] = never,
-        repeated: Fault | None = None,
+        certain: Callable[[], bool] | None = None,
     ) -> None:
         """Ask one node, on the connection that still owes this family an answer if there is one."""
-        server = self._servers[node]
-        connection = self._owing.get((family, node)) if family and not repeated else None
+        connection = self._owing.get((family, node)) if family else None
         if connection is None or not connection.open:
-            connection = Connection(self._network, server, self._who)
+            connection = self.connect(node, family)
+        self.send(Runs(self, connection, then, node, runs, family, certain))
+
+    def connect(self, node: int, family: bytes = b"") -> Connection:
+        """A fresh connection, which owes this family an answer from now on."""
+        connection = Connection(self._network, self._servers[node], self._who)
         if family:
             self._owing[family, node] = connection
-        undo = partial(_undo, server, runs[0]) if runs[0].undoing is not None else None
-        again = None if repeated else partial(self._one, node, runs, family, then, certain)
-        heard = partial(_doubt, then, repeated) if repeated else then
-        self._ask(connection, partial(_carry_out, server, runs), self._timeout, undo, heard, certain, again)
+        return connection
 
-    def _ask(
-        self,
-        connection: Connection,
-        work: Callable[[Then], None],
-        limit: float,
-        undo: Callable[[Then], None] | None,
-        then: Then,
-        certain: Callable[[], bool] = never,
-        again: Then | None = None,
-    ) -> None:
-        exchange = Exchange(self, connection, work, undo, then, self._world.now + limit, certain, again)
-        self._unanswered[exchange] = None
-        connection.send(exchange)
+    def send(self, exchange: Exchange) -> None:
+        """Send a request, and have an eye on it till it is answered or given up."""
+        self.unanswered[exchange] = None
+        exchange.connection.send(exchange)
         if exchange.until < self._alarm:
             self._set_alarm(exchange.until)
 
     def _set_alarm(self, when: float) -> None:
         self._alarm = when
-        self._world.at(when, self._look)
+        self.world.at(when, self._look)
 
     def _look(self) -> None:
         """Give up what is due. Nearly all has been answered by then: an event for each would be one for nothing."""
-        now = self._world.now
+        now = self.world.now
         if now < self._alarm:  # an earlier one has been set since
             return
-        for exchange in [exchange for exchange in self._unanswered if exchange.until <= now]:
-            exchange.until = NEVER
-            self._later(exchange.give_up, None)
-        self._alarm = NEVER
-        upcoming = min([exchange.until for exchange in self._unanswered], default=NEVER)
-        if upcoming < NEVER:
+        self._alarm = upcoming = NEVER
+        for exchange in list(self.unanswered):
+            if exchange.until <= now:
+                exchange.until = NEVER
+                self._later(exchange.give_up, None)
+            elif exchange.until < upcoming:
+                upcoming = exchange.until
+        if upcoming < self._alarm:
             self._set_alarm(upcoming)
-
-
-def _carry_out(server: Server, runs: Sequence[Run], reply: Then) -> None:
-    reply([Fault(each) if isinstance(each, Exception) else each for each in map(server.run, runs)])
-
-
-def _undo(server: Server, run: Run, reply: Then) -> None:
-    if (undo := run.undo) is not None:
-        reply(server.run(undo))
-
-
-def _doubt(then: Then, repeated: Fault, reply: Any) -> None:
-    """A request that was repeated may have been carried out before: what says that it was not is no answer."""
-    then(reply if type(reply) is Fault else [repeated if each in (0, -1) else each for each in reply])
 
 
 def _only(then: Then, reply: Any) -> None:

@@ -1,8 +1,9 @@
 -- Redis, as far as the scripts use it. A value is a string, or a table of a `kind`:
 -- a list of `items`, a zset of `scores`, or a hash of `values`, with its `names` in the order in which they came.
-local data, ends, replicated -- of the server on which something happens: key -> value, key -> when it expires in ms
+local data, ends -- of the server on which something happens: key -> value, key -> when it expires in ms
 local micros, millis -- its time, which stands still while a script runs
-local hooks = {} -- what else a server does: info(section), pushed(key), wrote(key, value, end)
+local touched -- the keys that a script has written, where somebody wants to know
+local hooks = {} -- what else a server does: info(section), pushed(key), wrote(changes)
 local commands = {}
 local OK = {ok = 'OK'}
 
@@ -23,7 +24,14 @@ local function copy(value)
 end
 
 local function wrote(key)
-  if replicated then hooks.wrote(key, copy(data[key]), ends[key]) end
+  if touched then touched[key] = true end
+end
+
+local function tell() -- what was written comes to a replica all at once, as a script does
+  if not touched or next(touched) == nil then return end
+  local changes = {}
+  for key in pairs(touched) do changes[key] = {value = copy(data[key]), ending = ends[key]} end
+  hooks.wrote(changes)
 end
 
 local function drop(key)
@@ -240,7 +248,8 @@ end
 local server = {hooks = hooks}
 
 local function on(state, now)
-  data, ends, replicated, micros, millis = state.data, state.ends, state.replicated, now, math.floor(now / 1000)
+  data, ends, micros, millis = state.data, state.ends, now, math.floor(now / 1000)
+  touched = state.replicated and {}
 end
 
 function server.words(...) -- a table of KEYS that is made once
@@ -251,6 +260,7 @@ function server.run(state, now, script, keys, ...) -- with ARGV
   on(state, now)
   local done, reply = pcall(script, keys, {...})
   if not done and type(reply) ~= 'table' then error(reply, 0) end
+  tell()
   if type(reply) == 'table' and #reply > 1 then return unpack(reply) end -- faster than a table
   return reply
 end
@@ -260,6 +270,7 @@ function server.pop(state, now, key) -- LPOP
   local list = live(key)
   local first = list and table.remove(list.items, 1)
   if first then taken(key, list.items) end
+  tell()
   return first
 end
 
@@ -278,8 +289,8 @@ function server.load(state, from)
   state.data, state.ends = copy(from.data), copy(from.ends)
 end
 
-function server.put(state, key, value, ending)
-  state.data[key], state.ends[key] = value, ending
+function server.apply(state, changes)
+  for key, change in pairs(changes) do state.data[key], state.ends[key] = copy(change.value), change.ending end
 end
 
 server.copy = copy

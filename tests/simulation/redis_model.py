@@ -12,6 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from redis import ResponseError
+
+from django_redlock.core.requests import Fault
 from django_redlock.core.scripts import Script
 
 PLAIN, FAST = "lua51", "luajit21"  # what Redis has, and the same language in half the time: not on every machine
@@ -38,7 +41,7 @@ class Lua:
         hooks: Any = self.server.hooks
         hooks.info = lambda section: self.on.info(section)  # noqa: PLW0108  (another model each time)
         hooks.pushed = lambda key: self.on.pushed(key)  # noqa: PLW0108
-        hooks.wrote = lambda *what: self.on.wrote(*what)  # noqa: PLW0108
+        hooks.wrote = lambda changes: self.on.wrote(changes)  # noqa: PLW0108
         sha1 = lambda text: hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()  # noqa: E731
         self._runtime.globals().redis.sha1hex = sha1
 
@@ -60,14 +63,10 @@ except ImportError:
     lua = Lua(PLAIN)
 
 
-class RedisError(Exception):
-    """An error reply."""
-
-
 class Model:
     """One server's data. ``clock`` gives its time in µs; ``info`` the sections of INFO.
 
-    ``pushed(key)`` is told of what was put on a list, ``wrote(key, value, end)`` of all that was written.
+    ``pushed(key)`` is told of what was put on a list, ``wrote(changes)`` of all that a script has written.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class Model:
         clock: Callable[[], int],
         info: Callable[[bytes], bytes],
         pushed: Callable[[bytes], None] = _nothing,
-        wrote: Callable[[bytes, Any, int | None], None] | None = None,
+        wrote: Callable[[Any], None] | None = None,
     ) -> None:
         self.clock = clock
         self.info = info
@@ -112,9 +111,9 @@ class Model:
         self._lua.on = self
         return cast("bytes | None", self._lua.server.pop(self._state, self.clock(), key))
 
-    def put(self, key: bytes, value: Any, end: int | None) -> None:
-        """What another model ``wrote``."""
-        self._lua.server.put(self._state, key, value, end)
+    def apply(self, changes: Any) -> None:
+        """Do what another model ``wrote``."""
+        self._lua.server.apply(self._state, changes)
 
     def copy(self) -> Any:
         """All its data, for `load`."""
@@ -135,4 +134,4 @@ def _reply(value: Any) -> Any:
         return None
     if isinstance(value, int | float):
         return int(value)
-    return RedisError(value.err.decode()) if value.err else [_reply(each) for each in value.values()]
+    return Fault(ResponseError(value.err.decode())) if value.err else [_reply(each) for each in value.values()]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django_redlock.core.requests import Run
+from redis import ReadOnlyError
 
-from .redis_model import Model, RedisError
+from django_redlock.core.requests import Fault, Run
+
+from .redis_model import Model
 from .servers import Server
 from .world import World
 
@@ -43,7 +45,7 @@ class Member(Server):
     def run(self, run: Run) -> Any:
         """The reply of a script; a replica takes no writes."""
         if self.master is not None:
-            return RedisError("READONLY You can't write against a read only replica.")
+            return Fault(ReadOnlyError("You can't write against a read only replica."))
         return super().run(run)
 
     # ── replication ──────────────────────────────────────────────────────────────────────────
@@ -91,21 +93,21 @@ class Member(Server):
                 self._acknowledge(master, term, master._seen.get(self, (0, 0.0))[0])
             self.world.after(PING, self._ping, master, term, life)
 
-    def _wrote(self, key: bytes, value: Any, end: int | None) -> None:
+    def _wrote(self, changes: Any) -> None:
         if self.master is not None:
             return
         self.offset += 1
         offset, term = self.offset, self.term
         for replica in tuple(self._seen):
-            replica._receive(self, term, offset, key, value, end)
+            replica._receive(self, term, offset, changes)
 
-    def _receive(self, master: Member, term: int, offset: int, key: bytes, value: Any, end: int | None) -> None:
+    def _receive(self, master: Member, term: int, offset: int, changes: Any) -> None:
         self._applied = max(self._applied + 1e-6, self.world.now + SHORTEST + VARIES * self.world.draw())
-        self.world.at(self._applied, self.handle, self._apply, master, term, offset, key, value, end)
+        self.world.at(self._applied, self.handle, self._apply, master, term, offset, changes)
 
-    def _apply(self, master: Member, term: int, offset: int, key: bytes, value: Any, end: int | None) -> None:
+    def _apply(self, master: Member, term: int, offset: int, changes: Any) -> None:
         if self._linked(master, term):
-            self.model.put(key, value, end)
+            self.model.apply(changes)
             self._acknowledge(master, term, offset)
 
     def _acknowledge(self, master: Member, term: int, offset: int) -> None:

@@ -32,7 +32,7 @@ from .replication import Member, ReplicaSet, View
 from .servers import Server, Slots
 from .world import Clock, World
 
-DURATION = {"replicas": 20.0}  # a promotion costs some seconds without grants
+DURATION = {"quorum": 5.0, "single": 5.0, "cluster": 5.0, "replicas": 12.0}  # a promotion costs some without grants
 FORGETS = "all", "old", "none"
 MEMORY = {"cluster": ("all",)}  # it has no quarantine: what its servers forget is given away again
 ONE = {"single": SingleNode, "cluster": Scattered}  # where one node's word counts
@@ -79,7 +79,7 @@ class Scenario:
         several = (3, 5) if setting.primitive.limit == 1 else (2, 3, 4, 5)
         count = {"quorum": chance.choice(several), "replicas": chance.choice((2, 3, 4)), "single": 1, "cluster": 3}
         self.ttl = chance.uniform(0.8, MAX_TTL)
-        self.duration = DURATION.get(setting.rule, 7.0)
+        self.duration = DURATION[setting.rule]
         slow, cut, twice = (chance.choice(some) for some in ((0.0, 0.02, 0.1), (0.0, 0.02), (0.0, 0.02, 0.1)))
         if setting.slow is not None:
             slow = setting.slow
@@ -256,8 +256,9 @@ class Scenario:
         for _ in range(chance.randrange(4) if self.replicas else 0):
             self.world.at(chance.uniform(0, self.duration), self.replicas.fail_over)  # type: ignore[union-attr]
         for _ in range(chance.randrange(self.setting.apart)):
-            client, server, when = chance.choice(self.clients), chance.choice(self.servers), chance.uniform(0, 7)
-            self.world.at(when, partial(self.network.part, client.host, server.name, chance.uniform(0.1, 3)))
+            client, server, seconds = chance.choice(self.clients), chance.choice(self.servers), chance.uniform(0.1, 3)
+            when = chance.uniform(0, self.duration)
+            self.world.at(when, partial(self.network.part, client.host, server.name, seconds))
         for _ in range(chance.randrange(4)):
             client, when = chance.choice(self.clients), chance.uniform(0, self.duration)
             if chance.random() < 0.7:

@@ -15,7 +15,7 @@ from django_redlock.core.keys import keys_for
 from django_redlock.core.lease import Claim
 from django_redlock.core.line import FAIR, READ, WRITE
 from django_redlock.core.primitives import MUTEX, RLOCK, SEMAPHORE
-from django_redlock.core.requests import Run
+from django_redlock.core.requests import Fault, Run
 from django_redlock.core.scripts import script
 from django_redlock.core.several import MULTILOCK, STRIPED
 
@@ -23,7 +23,7 @@ from . import redis_model
 from .__main__ import KINDS as PLAYED
 from .__main__ import RULES
 from .__main__ import runs as has
-from .redis_model import FAST, PLAIN, Lua, Model, RedisError
+from .redis_model import FAST, PLAIN, Lua, Model
 from .scenario import Setting, play
 
 KINDS = (
@@ -118,7 +118,7 @@ def test_replies_and_state_agree(redis_server: Any, kind: str, monkeypatch: pyte
             run = runs(chance)
             theirs = answer(client, run)
             ours = model.run(run.script, run.keys, run.args)
-            ours = str(ours) if isinstance(ours, RedisError) else ours
+            ours = str(ours.error) if isinstance(ours, Fault) else ours
             assert near(theirs, ours), (seed, step, run.script.name, run.args, theirs, ours)
             assert set(client.scan_iter()) == model.keys(), (seed, step, run.script.name)
 

@@ -20,7 +20,7 @@ from django_redlock.core.scripts import Script, script
 from django_redlock.core.several import MULTILOCK, STRIPED
 from django_redlock.core.turnstile import Turnstile
 
-from .exchange import never
+from .exchange import Exchange
 from .handles import Background
 from .performer import Performer, Then
 from .scenario import Setting, Violation, play
@@ -149,7 +149,7 @@ class Dropping(Performer):
 
     def perform(self, request: Any, then: Then) -> None:
         if isinstance(request, Batch) and request.runs[0].script.name == self.dropped:
-            self._world.after(0.001, lambda: then([1] * len(request.runs)))
+            self.world.after(0.001, lambda: then([1] * len(request.runs)))
         else:
             super().perform(request, then)
 
@@ -203,7 +203,7 @@ class Deaf(Performer):
 
     _background = True
 
-    def _one(self, node: int, runs: Any, family: bytes, then: Then, *rest: Any) -> None:
+    def ask(self, node: int, runs: Any, family: bytes, then: Then, *rest: Any) -> None:
         def lost(reply: Any) -> None:
             del reply
             then(Fault(TimeoutError("no answer in time")))
@@ -211,9 +211,9 @@ class Deaf(Performer):
         name = runs[0].script.name
         self._background = self._background and not name.endswith("mutex_acquire")
         if name == "mutex_extend" and self._background:
-            self._world.after(self._timeout, lost, None)
+            self.world.after(self.timeout, lost, None)
         else:
-            super()._one(node, runs, family, lost if name == "mutex_extend" else then, *rest)
+            super().ask(node, runs, family, lost if name == "mutex_extend" else then, *rest)
 
 
 def test_it_finds_a_shorter_lease_that_counts_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_it_finds_a_number_that_a_majority_does_not_know(monkeypatch: pytest.Mon
 class Credulous(Performer):
     """Takes every write for confirmed."""
 
-    def _count(self, count: int) -> int:
+    def count(self, count: int) -> int:
         return count + 99
 
 
@@ -256,10 +256,10 @@ def test_it_finds_writes_that_no_replica_has() -> None:
 class ToGrantersOnly(Performer):
     """Sends a release only to the nodes that are known to have granted."""
 
-    def _one(self, node: int, runs: Any, family: bytes, then: Then, *rest: Any) -> None:
+    def ask(self, node: int, runs: Any, family: bytes, then: Then, *rest: Any) -> None:
         known = self.__dict__.setdefault("_granted", set())
         if family and runs[0].script.name == "mutex_release" and (family, node) not in known:
-            self._world.after(0.001, lambda: then([0]))
+            self.world.after(0.001, lambda: then([0]))
             return
 
         def note(reply: Any) -> None:
@@ -267,7 +267,7 @@ class ToGrantersOnly(Performer):
                 known.add((family, node))
             then(reply)
 
-        super()._one(node, runs, family, note, *rest)
+        super().ask(node, runs, family, note, *rest)
 
 
 def test_it_finds_orphans() -> None:
@@ -278,23 +278,17 @@ def test_it_finds_orphans() -> None:
 class Repeating(Performer):
     """Takes a time-out, after which the request is undone, for a closed connection, after which it may be repeated."""
 
-    def _ask(
-        self,
-        connection: Any,
-        work: Any,
-        limit: float,
-        undo: Any,
-        then: Then,
-        certain: Any = never,
-        again: Then | None = None,
-    ) -> None:
+    def send(self, exchange: Exchange) -> None:
+        then, again = exchange.then, exchange.again()
+
         def timed_out(reply: Any) -> None:
             if isinstance(reply, Fault):
-                (again or then)(reply._replace(stale=True))
+                again(reply._replace(stale=True))
             else:
                 then(reply)
 
-        super()._ask(connection, work, limit, undo, timed_out, certain, again)
+        exchange.then = timed_out
+        super().send(exchange)
 
 
 def test_it_finds_a_token_that_is_used_again() -> None:
