@@ -23,7 +23,15 @@ def backend(redis_url):
 
 
 @pytest.fixture
-def start(redis_url, tmp_path):
+def _foreground():
+    """What a shell starts in the background ignores Ctrl-C, and so do its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def start(redis_url, tmp_path, _foreground):
     """`start(*args)`: a `redlock_run` that runs beside the test."""
     running = []
 
