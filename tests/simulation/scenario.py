@@ -76,7 +76,7 @@ class Scenario:
         self.setting = setting
         self.alone = setting.primitive.kind in ALONE
         chance = self.world.random
-        several = (3, 5) if setting.primitive.limit == 1 else (2, 3, 4, 5)
+        several = (3, 3, 5) if setting.primitive.limit == 1 else (2, 3, 4, 5)  # five take twice as long as three
         count = {"quorum": chance.choice(several), "replicas": chance.choice((2, 3, 4)), "single": 1, "cluster": 3}
         self.ttl = chance.uniform(0.8, MAX_TTL)
         self.duration = DURATION[setting.rule]
@@ -95,7 +95,7 @@ class Scenario:
         ]
         members = [server for server in self.servers if isinstance(server, Member)]
         self.replicas = ReplicaSet(self.world, members) if members else None
-        number = chance.choice((1, 2, 3) if setting.handles else (2, 3, 5)) + setting.primitive.limit - 1
+        number = chance.choice((1, 2, 3) if setting.handles else (2, 3, 4)) + setting.primitive.limit - 1
         make = self._process if setting.handles else self._client
         self.clients: list[Client] = [client for index in range(number) for client in make(f"client-{index}")]
         if setting.primitive.kind == "rlock":  # two handles of one thread
