@@ -64,6 +64,9 @@ class Exchange(Message):
     def _fault(self, error: OSError, *, stale: bool = False) -> Fault:
         return Fault(error, stale, self.connection.server.name, self.performer.passing)
 
+    def _undoing(self, run: Run) -> Work | None:
+        return partial(self._free, run) if run.undoing is not None else None
+
     def _free(self, run: Run, reply: Then) -> None:
         if (undo := run.undo) is not None:
             reply(self.connection.server.run(undo))
@@ -108,8 +111,7 @@ class Runs(Exchange):
         reply(list(map(self.connection.server.run, self._runs)))
 
     def undo(self) -> Work | None:
-        run = self._runs[0]
-        return partial(self._free, run) if run.undoing is not None else None
+        return self._undoing(self._runs[0])
 
     def again(self) -> Then:
         return partial(self._repeat, self.then)
@@ -205,5 +207,4 @@ class Acknowledged(Exchange):
             server.wait(replicas, seconds, lambda count: reply((replies, self.performer.count(count))))
 
     def undo(self) -> Work | None:
-        run = self._request.runs[0]
-        return partial(self._free, run) if run.undoing is not None else None
+        return self._undoing(self._request.runs[0])
