@@ -23,7 +23,7 @@ class Exchange(Message):
     __slots__ = "over", "performer", "then", "until"
 
     def __init__(self, performer: Performer, connection: Connection, seconds: float, then: Then) -> None:
-        self.connection = connection
+        super().__init__(connection)
         self.performer = performer
         self.until = performer.world.now + performer.timeout + seconds
         self.then = then
@@ -78,7 +78,7 @@ class Undoing(Message):
     __slots__ = ("work",)
 
     def __init__(self, connection: Connection, work: Work) -> None:
-        self.connection = connection
+        super().__init__(connection)
         self.work = work
 
 
@@ -97,11 +97,7 @@ class Runs(Exchange):
         family: bytes,
         certain: Callable[[], bool] | None,
     ) -> None:
-        self.connection = connection
-        self.performer = performer
-        self.until = performer.world.now + performer.timeout
-        self.then = then
-        self.over = False
+        super().__init__(performer, connection, 0.0, then)
         self._node = node
         self._runs = runs
         self._family = family
