@@ -58,6 +58,7 @@ def prepare(patience: float = PATIENCE) -> None:
     It leaves nothing to a fork that follows, as in servers with workers: no thread, unless a store hangs, and no
     connection. What is not loaded here is loaded by the first lock that needs it.
     """
+    from .core import fork
     from .core.events import logger
     from .handler import locks
 
@@ -77,6 +78,6 @@ def prepare(patience: float = PATIENCE) -> None:
                 logger.exception("the scripts of %r could not be loaded", backend.alias)
 
     # Imports are done by now: in another thread they could wait for ours.
-    thread = threading.Thread(target=load, name="redlock-prepare", daemon=True)
+    thread = threading.Thread(target=fork.run, args=(load,), name="redlock-prepare", daemon=True)
     thread.start()
     thread.join(patience)

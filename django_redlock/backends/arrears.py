@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from redis.exceptions import RedisError
 
+from ..core import fork
 from ..core.requests import Fault, Run
 from .dialing import LEFT_OUT
 from .lines import Line
@@ -71,7 +72,8 @@ class Arrears:
             with self._mutex:
                 missed, self._missed[node] = self._missed[node], deque(maxlen=MOST)
             due = [(until, run) for until, run in missed if until > time.monotonic()]
-            told = not due or self._told(node, [run for _, run in due])
+            with fork.postponed:
+                told = not due or self._told(node, [run for _, run in due])
             with self._mutex:
                 if not told:
                     self._missed[node].extendleft(reversed(due))

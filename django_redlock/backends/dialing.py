@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from redis.exceptions import RedisError
 
-from ..core import lease as _lease
+from ..core import fork
 from .exchange import fault
 from .nodes import Node
 from .patience import reply
@@ -29,13 +29,13 @@ class Dialer:
         self._nodes = nodes
         self._timeout = timeout
         self._begin()
+        fork.on_fork(self._begin)  # the threads and who waits for them are the parent's
 
     def _begin(self) -> None:
         self._mutex = threading.RLock()  # entered as it is: see `core.renewal`
         self._waiting: set[queue.SimpleQueue[None]] = set()  # no Condition: in there an interrupt becomes another error
         self._dialing: set[int] = set()
         self._failed: dict[int, tuple[float, Exception]] = {}  # node -> when to try again, and what was wrong
-        self._generation = _lease.generation
 
     def failure(self, index: int, now: float) -> Exception | None:
         """Why the node is left out for now, if it is."""
@@ -51,15 +51,15 @@ class Dialer:
 
         Long is ``patience`` of the node timeout, and nothing for a node that could not be reached the last time.
         """
-        if self._generation != _lease.generation:
-            self._begin()  # a fork's child: the threads and who waits for them are the parent's
         start, told = time.monotonic(), queue.SimpleQueue[None]()
         with self._mutex:
             for index in indexes:
                 if index in self._dialing:
                     continue
                 try:
-                    threading.Thread(target=self._dial, args=(index,), name="redlock-dial", daemon=True).start()
+                    threading.Thread(
+                        target=fork.run, args=(self._dial, index), name="redlock-dial", daemon=True
+                    ).start()
                     self._dialing.add(index)
                 except RuntimeError as error:  # there may be no more threads
                     self.leave_out(index, error)

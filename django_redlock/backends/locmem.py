@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from ..core.fork import on_fork
 from ..core.held import Held, kind_of_mutex, prefix_of
 from ..core.history import MINUTES, OTHERS, WHOLE, Minute, merged, read_minute
 from ..core.keys import keys_for, name_of
@@ -22,8 +22,7 @@ from .plain import PlainBackend
 Other = TypeVar("Other", bound=Annex)
 
 _spaces: dict[str, Space] = {}
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_spaces.clear)
+on_fork(_spaces.clear)
 
 
 class LocMemBackend(PlainBackend):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
-import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +15,7 @@ from redis.exceptions import AskError, InvalidResponse, MovedError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
+from ..core.fork import on_fork
 from ..core.replies import Nonsense
 from .patience import reply
 from .routes import Route
@@ -111,7 +110,7 @@ class SentinelNode:
         self._timeout = timeout
         self._route: Route | None = None
         self.label = service
-        _changing.add(self)
+        on_fork(self._forget)
 
     def known(self, key: bytes | None) -> Route | None:
         return self._route
@@ -128,9 +127,14 @@ class SentinelNode:
         return route
 
     def rethink(self, error: Exception) -> None:
-        route, self._route = self._route, None
+        route = self._route
+        self._forget()
         if route is not None:
             route.clear()
+
+    def _forget(self) -> None:
+        """Also in a fork's child: its parent may have asked long ago, and here no closed connection would show that."""
+        self._route = None
 
     def routes(self) -> list[Route]:
         return [self.find(None)]
@@ -153,7 +157,7 @@ class ClusterNode:
         for host, port in hosts:
             self._to(host, port)
         self.label = "cluster"
-        _changing.add(self)
+        on_fork(self._forget)
 
     def known(self, key: bytes | None) -> Route | None:
         if key is None:
@@ -213,9 +217,13 @@ class ClusterNode:
         return self._by_place[host, port]
 
     def rethink(self, error: Exception) -> None:
-        self._slots = {}
+        self._forget()
         for route in self._by_place.values():
             route.clear()
+
+    def _forget(self) -> None:
+        """As of Sentinels."""
+        self._slots = {}
 
     def redirected(self, move: Redirection) -> Route:
         """Where ASK or MOVED sends us; MOVED for good."""
@@ -230,16 +238,3 @@ class ClusterNode:
 
     def used(self) -> list[Route]:
         return list(self._by_place.values())
-
-
-_changing: weakref.WeakSet[SentinelNode | ClusterNode] = weakref.WeakSet()
-
-
-def _forked() -> None:
-    # The parent may have asked long ago. Here nothing would show that: the child has no connection that is closed.
-    for node in _changing:
-        node.rethink(OSError("forked"))
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)

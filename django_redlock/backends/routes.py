@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import os
 import socket
 import struct
 import weakref
@@ -25,6 +24,7 @@ from redis.backoff import NoBackoff
 from redis.connection import AbstractConnection, Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
 from redis.retry import Retry
 
+from ..core.fork import on_fork
 from .limits import Limit
 from .patience import greeted
 
@@ -59,7 +59,7 @@ class Route:
         }
         self._closings = 0
         self._begin()
-        _routes.add(self)
+        on_fork(self.forget)
 
     def _begin(self) -> None:
         self._idle: deque[Connection] = deque()
@@ -269,15 +269,3 @@ async def _close_with_loop(idle: deque[Any]) -> AsyncGenerator[None, None]:
         # TLS has a last word to say and to hear: the loop must not end before.
         await asyncio.gather(*(connection.disconnect() for connection in idle), return_exceptions=True)
         idle.clear()
-
-
-_routes: weakref.WeakSet[Route] = weakref.WeakSet()
-
-
-def _forked() -> None:
-    for route in _routes:
-        route.forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)

@@ -14,7 +14,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from ..core import lease as _lease
+from ..core.fork import on_fork
 from ..core.requests import Batch, Fault, Run, Together
 from .arrears import Arrears
 from .dialing import PATIENCE, Dialer
@@ -34,18 +34,16 @@ class Party:
         self._timeout = timeout
         self.dialer = Dialer(nodes, timeout)
         self._begin()
+        on_fork(self._begin)  # the connections are the parent's
 
     def _begin(self) -> None:
         self._mutex = threading.RLock()  # reentrant: a signal's handler may use a lock too
         self.arrears = Arrears(self._nodes)
         self._owing: dict[tuple[bytes, int], Line] = {}
-        self._generation = _lease.generation
 
     def perform(self, request: Together) -> list[Any]:
         """Ask all, and wait until the outcome is certain or the time is up."""
         asks, decided, family = request
-        if self._generation != _lease.generation:
-            self._begin()  # a fork's child: the connections are the parent's
         now = time.monotonic()
         self._collect(now)
         replies: list[Any] = [None] * len(asks)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ..core.fork import on_fork
 from ..core.held import Held
 from ..core.lease import Claim, Lease, Refusal, Seconds, seconds
 from ..core.primitives import MUTEX, Primitive
@@ -21,8 +20,6 @@ from .plain import PlainBackend, PlainRule, call
 from .zookeeper_line import Contender, Line
 from .zookeeper_recipe import LAST_LOOK, Recipe, data_of, escaped
 from .zookeeper_session import Gone, Session, Trouble, Unanswered, kazoo_client
-
-_backends: weakref.WeakSet[ZooKeeperBackend] = weakref.WeakSet()
 
 
 class ZooKeeperRule(PlainRule):
@@ -82,13 +79,18 @@ class ZooKeeperBackend(PlainBackend):
         self._root = "/".join(["", *filter(None, chroot.split("/")), escaped(self.key_prefix)])
         self.rule = ZooKeeperRule(self)
         self._begin()
-        _backends.add(self)
+        on_fork(self._begin_anew)
 
     def _begin(self) -> None:
         self._opening = threading.RLock()
         self._session: Session | None = None
         self._line = Line(self._remove, self.clock)
         self._recipe = Recipe(self._root, self._connect, self._line, self.clock)
+
+    def _begin_anew(self) -> None:
+        if self._session is not None:
+            self._session.abandon()
+        self._begin()
 
     def _remove(self, contender: Contender) -> None:
         self._recipe.remove(contender, self.clock() + self.node_timeout)
@@ -255,14 +257,3 @@ def _session_ended(line: Line) -> None:
     for contender in line.clear():
         renewal.lose(contender.claim.token, "the ZooKeeper session has ended")
         contender.change()
-
-
-def _forked() -> None:
-    for backend in list(_backends):
-        if backend._session is not None:
-            backend._session.abandon()
-        backend._begin()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from ..core import fork
 from ..core.events import logger
 from ..core.lease import Claim
 
@@ -129,13 +130,14 @@ class Line:
                     if each.ends is not None and each.ends <= now:
                         self._leaving[token] = self._here.pop(token)
                 leaving = list(self._leaving.items())
-            for token, each in leaving:
-                try:
-                    self._remove(each)
-                except Exception as error:  # noqa: BLE001  (whatever it is: again, until the session ends)
-                    logger.debug("the znode of lock %r can't be removed yet: %s", each.claim.name, error)
-                else:
-                    self._leaving.pop(token, None)
+            with fork.postponed:
+                for token, each in leaving:
+                    try:
+                        self._remove(each)
+                    except Exception as error:  # noqa: BLE001  (whatever it is: again, until the session ends)
+                        logger.debug("the znode of lock %r can't be removed yet: %s", each.claim.name, error)
+                    else:
+                        self._leaving.pop(token, None)
             with self._mutex:
                 due = [each.ends - self._clock() for each in self._here.values() if each.ends is not None]
                 pause = min([RETRY if self._leaving else LINGER, *(max(0.001, left) for left in due)])

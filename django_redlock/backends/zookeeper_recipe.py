@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from ..core import lease as _lease
+from ..core import fork
 from ..core.held import Tenure, digest
 from ..core.lease import Claim, Lease, Refusal, valid_until
 from .zookeeper_line import Contender, Line
@@ -122,7 +122,7 @@ class Recipe:
         """What a write that was sent at ``start`` and confirmed is good for."""
         ttl = min(ttl, self.connect().timeout * TRUST)
         end = valid_until(start, ttl)
-        return Lease(contender.claim, ttl, end, contender.fencing_token, since, _lease.generation, renewals=renewals)
+        return Lease(contender.claim, ttl, end, contender.fencing_token, since, fork.generation, renewals=renewals)
 
     def _refusal(self, name: str, holder: str, until: float) -> Refusal:
         try:

@@ -6,11 +6,14 @@ import os
 import select
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kombu.utils.imports import symbol_by_name
 
+from ..core import fork
 from ..core.events import logger
 from . import revoking
 from .records import Ticket, bury
@@ -56,11 +59,8 @@ class Freeing:
             self._discarded()
 
     def _discarded(self) -> None:
-        """Forget the record. Whatever goes wrong, a message without arguments that fit, say: the worker goes on."""
-        try:
+        with self._not_freed():
             self.task.redlock.forget(self._ticket(), sending=False)
-        except Exception as error:  # noqa: BLE001
-            logger.warning("task %s[%s]: its lock is not freed: %r", self.task.name, self.id, error)
 
     def _ticket(self) -> Ticket:
         task, request = self.task, self._context
@@ -68,21 +68,34 @@ class Freeing:
         return ticket
 
     def _dying(self) -> None:
-        if self.worker_pid != os.getpid():  # else threads or solo: the body frees its lock itself
-            threading.Thread(target=self._buried, name="redlock-bury", daemon=True).start()
+        if self.worker_pid == os.getpid():  # threads or solo: the body frees its lock itself
+            return
+        with self._not_freed():
+            # Imports and builds the backend, in the thread that forks the next child: that would inherit the lock of a
+            # module which another thread is importing.
+            ticket = self._ticket()
+            threading.Thread(target=self._buried, args=(ticket,), name="redlock-bury", daemon=True).start()
 
-    def _buried(self) -> None:
+    def _buried(self, ticket: Ticket) -> None:
         """Once the process is gone: free the record, or keep it for the owner when the message comes back.
 
         A process that goes on (it was sent a signal that doesn't kill) frees its lock itself.
         """
+        guard = self.task.redlock
+        with self._not_freed():
+            dead = self.worker_pid if self.worker_pid is not None and _ended(self.worker_pid) else None
+            with fork.postponed:
+                if dead is not None:
+                    guard.drive(bury(ticket, dead))
+                if not self._comes_back():
+                    guard.forget(ticket)
+
+    @contextmanager
+    def _not_freed(self) -> Iterator[None]:
+        """Say what goes wrong, a message without arguments that fit, say: the lease ends by itself."""
         try:
-            guard, ticket = self.task.redlock, self._ticket()
-            if self.worker_pid is not None and _ended(self.worker_pid):
-                guard.drive(bury(ticket, self.worker_pid))
-            if not self._comes_back():
-                guard.forget(ticket)
-        except Exception as error:  # noqa: BLE001  (the lease ends by itself)
+            yield
+        except Exception as error:  # noqa: BLE001  (whatever it is: the worker goes on)
             logger.warning("task %s[%s]: its lock is not freed: %r", self.task.name, self.id, error)
 
     def _comes_back(self) -> bool:

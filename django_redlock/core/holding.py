@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ..errors import LockLost, LockNotHeld
-from . import lease as _lease
+from . import fork
 from .crossing import NOTHING, agreed
 from .events import Event, logger, report
 from .keys import Keys
@@ -30,13 +29,10 @@ TELL = 0.25  # seconds after which the store is told of a lease that was handed 
 _mutex = threading.RLock()
 
 
-def _forked() -> None:
+@fork.on_fork
+def _begin() -> None:
     global _mutex  # noqa: PLW0603  (only between processes)
     _mutex = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
 
 
 class Holding:
@@ -94,7 +90,7 @@ class Holding:
         lease = self._lease
         if lease is None:
             return self._lost
-        if lease.generation != _lease.generation:
+        if lease.generation != fork.generation:
             return False  # the parent's
         return self._lost or self._store.clock() >= lease.valid_until
 
@@ -116,7 +112,7 @@ class Holding:
 
     def _current(self) -> Lease | None:
         lease = self._lease
-        return lease if lease is not None and lease.generation == _lease.generation else None
+        return lease if lease is not None and lease.generation == fork.generation else None
 
     def _held(self) -> Lease:
         lease = self._current()
@@ -196,7 +192,9 @@ class Holding:
         renewal.free(self._store, self._primitive, lease.claim)
         # A receiver may take its time, or take locks: it must not hold up the renewal of the others.
         try:
-            threading.Thread(target=self._tell, args=(reason, lease), name="redlock-lost", daemon=True).start()
+            threading.Thread(
+                target=fork.run, args=(self._tell, reason, lease), name="redlock-lost", daemon=True
+            ).start()
         except RuntimeError:  # there may be no more threads: then all the same
             self._tell(reason, lease)
 
@@ -218,7 +216,10 @@ class Holding:
             delay -= self._pace(lease) * 2 / 3
             if lease.own is not None and lease.own.owner != lease.claim.owner:
                 delay = min(delay, TELL)
-        renewal.watch(lease.mine.token, weakref.ref(self), max(0.0, delay))
+        token = lease.mine.token
+        renewal.watch(token, weakref.ref(self), max(0.0, delay))
+        if (now := self._lease) is None or now.mine.token != token:  # released meanwhile, by another thread
+            renewal.forget(token)
 
     def _pace(self, lease: Lease) -> float:
         """The shortest ttl that the lease may have on the server."""

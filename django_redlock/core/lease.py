@@ -8,21 +8,10 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
+from . import fork
 from .keys import Keys
 
 Seconds = float | int | timedelta
-
-# Counts the forks that led to this process. A lease of another generation belongs to an ancestor.
-generation = 0
-
-
-def _forked() -> None:
-    global generation  # noqa: PLW0603  (the one thing here that changes, and only between processes)
-    generation += 1
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
 
 DRIFT = 0.01  # of the ttl: how far two clocks may run apart while a lease lasts
 PRECISION = 0.002  # Redis expires to the millisecond
@@ -106,7 +95,7 @@ class Lease(NamedTuple):
     @classmethod
     def granted(cls, claim: Claim, start: float, fencing_token: int) -> Lease:
         """The lease of a claim that has been granted to this process, and was asked for at ``start``."""
-        return cls(claim, claim.ttl, valid_until(start, claim.ttl), fencing_token, start, generation)
+        return cls(claim, claim.ttl, valid_until(start, claim.ttl), fencing_token, start, fork.generation)
 
     def handed_on(self, claim: Claim, now: float) -> Lease:
         """The same lease for the next. Its number is below that of any later grant, which takes more than a µs."""

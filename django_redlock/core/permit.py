@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import holding
-from . import lease as _lease
+from . import fork, holding
 from .lease import Lease, Refusal
 from .lock import Lock
 from .requests import Flow
@@ -22,7 +21,7 @@ class Permit(Lock):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._generation = _lease.generation
+        self._generation = fork.generation
         self._line: dict[object, Bell | None] = {}  # first come first; `None`: it has rung already
 
     def _acquiring(self, wait: float, since: float | None = None) -> Flow[Lease | Refusal]:
@@ -41,8 +40,8 @@ class Permit(Lock):
     def _stand(self, me: object) -> Bell | None:
         """Be in line; what rings when it may be one's turn, or ``None`` if it is."""
         with holding._mutex:
-            if self._generation != _lease.generation:  # a fork's child: those who wait are the parent's
-                self._line, self._generation = {}, _lease.generation
+            if self._generation != fork.generation:  # a fork's child: those who wait are the parent's
+                self._line, self._generation = {}, fork.generation
             turn = next(iter(self._line), me) is me and not self.remaining
             bell = self._line[me] = None if turn else Bell()
             return bell

@@ -7,7 +7,6 @@ no watcher can slow a lock down, or break it, or be in a state that a fork or a 
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from . import fork
 from .events import Event, logger
 
 INTERVAL = 1.0  # seconds between two beats
@@ -64,12 +64,6 @@ class Pulse:
         self._doing = threading.RLock()
         self._running = threading.Lock()  # held by the thread, or by who starts it
 
-    def _pause(self) -> None:
-        self._seeing.acquire()
-
-    def _resume(self) -> None:
-        self._seeing.release()
-
     def watch(self, name: str, see: Watcher) -> None:
         """From now on hand what happens to ``see``, which does no I/O itself, and returns what there is to do, if any.
 
@@ -113,7 +107,8 @@ class Pulse:
         while True:
             time.sleep(INTERVAL)
             idle = 0 if self._queue else idle + 1
-            self.beat()
+            with fork.postponed:
+                self.beat()
             if idle >= RESTING:
                 running.release()
                 if not (self._queue and running.acquire(blocking=False)):
@@ -131,7 +126,7 @@ class Pulse:
 
     def drain(self) -> None:
         """The part of it that does no I/O."""
-        with self._seeing:
+        with fork.postponed, self._seeing:  # a child gets what watchers keep, and must not find it half done
             moments = [self._queue.popleft() for _ in range(len(self._queue))]
             for name, see in self.watchers.items() if moments else ():
                 if work := _safely(name, see, moments):
@@ -147,6 +142,4 @@ def _safely(name: str, function: Callable[..., Any], *args: Any) -> Any:
 
 pulse = Pulse()
 atexit.register(pulse.beat)
-if hasattr(os, "register_at_fork"):
-    # A child gets what watchers keep, and must not find it half done. What waits in the queue is its parent's to tell.
-    os.register_at_fork(before=pulse._pause, after_in_parent=pulse._resume, after_in_child=pulse._start_anew)
+fork.on_fork(pulse._start_anew)  # what waits in the queue is the parent's to tell

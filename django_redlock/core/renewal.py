@@ -1,77 +1,57 @@
-"""One thread for each process that renews what is due, says what was lost, and frees what an interrupted caller left.
+"""Locks that are watched in the background: renewed when they are due, and freed when an interrupted caller left them.
 
-It serves locks that were taken by coroutines too: an event loop that is busy for a while must not lose its locks.
+A `RenewalThread` for each store does it, for locks that were taken by coroutines too: an event loop that is busy for a
+while must not lose its locks.
 """
 
 from __future__ import annotations
 
-import heapq
-import math
-import os
-import sys
 import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterable
-from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
 
-from .drivers import drive
-from .events import logger
+from .fork import on_fork
 from .lease import Claim
 from .primitives import Primitive
-from .requests import Fault
+from .renewal_thread import SLACK, Entry, Orphan, RenewalThread, Target
 from .store import Store
 
-if TYPE_CHECKING:
-    from .holding import Holding
+__all__ = ["SLACK", "Orphan", "renewal"]
 
-BATCH = 256  # renewals in one pipeline: about 2 ms of a server's time
-SLACK = 0.05  # seconds that a renewal may come early, to travel with others
 LEAVE = 0.15  # seconds after which one who was interrupted leaves the queues again: what it asked has arrived by then
 
 
-class Orphan(NamedTuple):
-    """A claim whose caller has gone: free it while its lease may last."""
-
-    store: Store
-    primitive: Primitive
-    claim: Claim
-    until: float
-    waited: bool = False  # it may be listed as a waiter
-
-
 class Renewal:
-    """A heap of due times. What was released meanwhile is skipped when its time comes, or swept when it gets much."""
+    """What is watched, by token, and the threads that see to it."""
 
     def __init__(self) -> None:
-        # Reentrant: a signal's handler may use a lock too. Entered as it is, not through the condition: that is Python,
+        # Reentrant: a signal's handler may use a lock too. Entered as it is, not through a condition: that is Python,
         # and what a signal's handler raises in there would leave it locked for good.
         self._mutex = threading.RLock()
-        self._changed = threading.Condition(self._mutex)
-        self._heap: list[tuple[float, bytes]] = []
-        self._live: dict[bytes, tuple[float, weakref.ref[Holding] | Orphan]] = {}
-        self._thread: threading.Thread | None = None
-        self._wakes_at = math.inf
+        self._live: dict[bytes, Entry] = {}
+        self._threads: dict[int, RenewalThread] = {}  # by the id of the store, of which it must not keep hold
 
-    def watch(self, token: bytes, target: weakref.ref[Holding] | Orphan, delay: float) -> None:
-        """See to ``target`` in ``delay`` seconds."""
+    def watch(self, token: bytes, target: Target, delay: float) -> None:
+        """See to ``target`` in ``delay`` seconds. What is to be freed stays so, and is not renewed any more."""
         due = time.monotonic() + delay
+        store = target.store if isinstance(target, Orphan) else target()._store  # type: ignore[union-attr]  # it lives
         with self._mutex:
-            self._live[token] = due, target
-            heapq.heappush(self._heap, (due, token))
-            if len(self._heap) > 2 * len(self._live) + 64:
-                self._heap = [(due, token) for token, (due, _) in self._live.items()]
-                heapq.heapify(self._heap)
-            if due < self._wakes_at:
-                self._changed.notify()
-        if self._thread is None:
-            self._start()
+            if token in self._live and isinstance(self._live[token][1], Orphan) and not isinstance(target, Orphan):
+                return
+            if (thread := self._threads.get(place := id(store))) is None:
+                ended = partial(self._threads.pop, place, None)
+                thread = self._threads[place] = RenewalThread(self._mutex, self._live, ended)
+            thread.add(token, target, due)
+        thread.ensure_started()
 
     def forget(self, token: bytes) -> None:
-        """Nothing more to do for ``token``."""
-        self._live.pop(token, None)
+        """``token`` holds nothing any more. What is to be freed is freed all the same."""
+        with self._mutex:
+            entry = self._live.get(token)
+            if entry is not None and not isinstance(entry[1], Orphan):
+                del self._live[token]
 
     def held(self) -> Counter[tuple[str, str]]:
         """How many locks this process holds now, by alias and kind."""
@@ -100,106 +80,6 @@ class Renewal:
             later = claim.all_attempts()
             self.watch(later.token, orphan._replace(claim=later), LEAVE)
 
-    def _start(self) -> None:
-        if sys.is_finalizing():  # a `__del__` takes a lock: up to Python 3.11 start() would wait for ever
-            return
-        with self._mutex:
-            if self._thread is not None:
-                return
-            thread = self._thread = threading.Thread(target=self._run, name="redlock-renewal", daemon=True)
-        try:
-            # Outside the mutex: if gevent came later than us, that does not keep greenlets apart, and start() switches.
-            thread.start()
-        except RuntimeError:  # the interpreter is shutting down: the lease is good for its ttl, and then it ends
-            self._thread = None
-
-    def _run(self) -> None:
-        while True:
-            with self._mutex:
-                self._wakes_at = self._heap[0][0] if self._heap else math.inf
-                wait = self._wakes_at - time.monotonic()
-                if wait > 0:
-                    self._changed.wait(None if wait == math.inf else wait)
-                self._wakes_at = -math.inf
-                due = list(self._pop(time.monotonic() + SLACK))
-            try:
-                self._serve(due)
-            except Exception:
-                logger.exception("the renewal of locks failed")
-            del due  # or it would keep the handles alive until the next time, and so for ever
-
-    def _pop(self, until: float) -> Iterable[Holding | Orphan]:
-        while self._heap and self._heap[0][0] <= until:
-            when, token = heapq.heappop(self._heap)
-            entry = self._live.get(token)
-            if entry is None or entry[0] != when:
-                continue
-            target = entry[1]
-            alive = target if isinstance(target, Orphan) else target()
-            if alive is None:
-                del self._live[token]  # the handle was garbage-collected: nobody can release it, let it end
-            else:
-                yield alive
-
-    def _serve(self, due: list[Holding | Orphan]) -> None:
-        locks = sorted((each for each in due if not isinstance(each, Orphan)), key=_sort)
-        for _, group in groupby(locks, key=_sort):
-            self._renew(list(group))
-        silent: set[int] = set()  # stores that did not answer: they are waited for once in a round, not for each orphan
-        for orphan in (each for each in due if isinstance(each, Orphan)):
-            if id(orphan.store) in silent or not self._bury(orphan):
-                silent.add(id(orphan.store))
-                self._put_off(orphan)
-
-    def _renew(self, locks: list[Holding]) -> None:
-        store, primitive = locks[0]._store, locks[0]._primitive
-        fault: Fault | None = None
-        for first in range(0, len(locks), BATCH):
-            pairs = [(lock, *terms) for lock in locks[first : first + BATCH] if (terms := lock._renewal_terms())]
-            if not pairs:
-                continue
-            if fault is None:
-                flow = store.rule.extend_many(primitive, [(lease, ttl) for _, lease, ttl in pairs])
-                try:
-                    outcomes = list(drive(flow, store.perform))
-                except Exception as error:  # a defect, perhaps of somebody's own backend: try again as long as it lasts
-                    logger.exception("the renewal of locks failed")
-                    fault = Fault(error)
-                    outcomes = [fault] * len(pairs)
-            else:  # one batch has waited for this node in vain: don't let the others, or other nodes, wait as well
-                outcomes = [fault] * len(pairs)
-            for (lock, lease, _), outcome in zip(pairs, outcomes, strict=True):
-                if isinstance(outcome, Fault):
-                    fault = outcome
-                lock._replaced(lease, outcome)
-
-    def _bury(self, orphan: Orphan) -> bool:
-        store, primitive, claim, _, waited = orphan
-        try:
-            drive((store.rule.withdraw if waited else store.rule.release)(primitive, claim), store.perform)
-        except Exception:  # noqa: BLE001  (whatever it is: try again, and in the end the ttl frees the lock)
-            return False
-        self.forget(claim.token)
-        return True
-
-    def _put_off(self, orphan: Orphan) -> None:
-        if orphan.store.clock() < orphan.until:
-            self.watch(orphan.claim.token, orphan, 0.5)
-        else:
-            self.forget(orphan.claim.token)
-
-
-def _sort(lock: Holding) -> tuple[int, str, int, str]:
-    primitive = lock._primitive
-    return id(lock._store), primitive.kind, primitive.limit, primitive.mode
-
 
 renewal = Renewal()
-
-
-def _forked() -> None:
-    renewal.__init__()  # type: ignore[misc]  # the thread and the locks that it watched are the parent's
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+on_fork(renewal.__init__)  # type: ignore[misc]  # the threads and the locks that they watched are the parent's

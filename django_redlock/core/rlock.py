@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from ..errors import LockLost, LockNotHeld
 from .callers import running_task
+from .fork import on_fork
 from .lease import Claim, Lease, Refusal
 from .lock import Lock
 from .requests import Flow
@@ -25,13 +26,10 @@ _thread = threading.local()
 _tasks: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()
 
 
-def _forked() -> None:
+@on_fork
+def _begin() -> None:
     global _process  # noqa: PLW0603  (only between processes)
     _process = os.urandom(8).hex()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
 
 
 def current_holder() -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections.abc import Collection
 from math import inf
@@ -12,6 +11,7 @@ from typing import Any
 from ..errors import LockNotAcquired
 from .callers import caller
 from .drivers import adrive, drive
+from .fork import on_fork
 from .held import Held
 from .keys import Keys, stripe_name
 from .lease import Claim, Lease, Refusal
@@ -25,13 +25,10 @@ _NOTHING = b""  # in place of a token: what a `with` block has to release when i
 _turns = itertools.count(random.randrange(MOST))
 
 
-def _forked() -> None:
+@on_fork
+def _begin() -> None:
     global _turns  # noqa: PLW0603  (only between processes)
     _turns = itertools.count(random.randrange(MOST))
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
 
 
 def check_stripes(stripes: int) -> int:

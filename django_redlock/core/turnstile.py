@@ -18,7 +18,7 @@ import weakref
 from typing import Any
 
 from ..errors import LockError
-from . import lease as _lease
+from . import fork
 from .callers import caller, running_loop
 from .lease import Claim, Lease, Refusal, valid_until
 from .primitives import Primitive
@@ -70,18 +70,16 @@ class Turnstile:
         self._store = store
         self._cohort = cohort
         self._begin()
+        fork.on_fork(self._begin)  # those who queue are the parent's
 
     def _begin(self) -> None:
         self._mutex = threading.RLock()  # reentrant: a signal's handler may use a lock too
         self._lanes: dict[Any, Lane] = {}
-        self._generation = _lease.generation
 
     # ── acquire ──────────────────────────────────────────────────────────────────────────────
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """`Rule.acquire`; first, as long as others of this process wait for the same lock, wait for one's turn."""
-        if self._generation != _lease.generation:
-            self._begin()  # a fork's child: those who queue are the parent's
         key, me, post, ticket = _key(claim), caller(), Post(), None
         new = Lane(me, post)
         if (lane := self._lanes.setdefault(key, new)) is not new:  # one step: nobody need be kept out of here so far
@@ -183,7 +181,7 @@ class Turnstile:
         now = self._store.clock()
         with self._mutex:
             lane = self._lanes.get(key)
-            if lane is None or not lane.queue or lease.generation != self._generation:
+            if lane is None or not lane.queue or lease.generation != fork.generation:
                 return None
             if not lane.hands:
                 lane.began = now

@@ -67,12 +67,12 @@ def records(broker, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def start_worker(records):
-    """`start_worker(pool, queue, **environment)`: a context with a worker that takes from that queue."""
+    """`start_worker(pool, queue, **environment)`: a context with a worker of `app` that takes from that queue."""
 
     @contextlib.contextmanager
-    def start(pool: str, queue: str, *extra: str, **environment: str) -> Iterator[Child]:
+    def start(pool: str, queue: str, *extra: str, app: str = "tests.celery.app", **environment: str) -> Iterator[Child]:
         log = Path(tempfile.mkdtemp(dir=records)) / "log"
-        command = [sys.executable, "-m", "celery", "-A", "tests.celery.app", "worker", "-l", "INFO", "-Q", queue]
+        command = [sys.executable, "-m", "celery", "-A", app, "worker", "-l", "INFO", "-Q", queue]
         name = f"{queue}-{os.urandom(3).hex()}@test"
         command += ["-n", name, "--without-mingle", *POOLS[pool], *extra]
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...core.lease import Seconds, seconds
 from ...core.renewal import renewal
+from ...core.renewal_thread import renew
 
 
 class Clock:
@@ -34,7 +35,7 @@ class Clock:
         self._ahead += seconds(time, "time")
         for wake in tuple(self._moved):
             wake()
-        renewal._serve(self._due())
+        renew(self._due())
 
     def on_move(self, wake: Callable[[], Any]) -> Callable[[], None]:
         """Have ``wake`` called whenever the clock is put forward; returns how to end that."""

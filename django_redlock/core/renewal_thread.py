@@ -1,0 +1,221 @@
+"""The thread that serves one store: it renews what is due, says what was lost, and frees what a caller left behind.
+
+Each store has its own, so that a store which doesn't answer delays nobody else's renewals, wherever it holds us up: in
+the look-up of a host's name, in connecting, or in somebody else's code.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import fork
+from .drivers import drive
+from .events import logger
+from .lease import Claim, Lease
+from .primitives import Primitive
+from .requests import Fault
+from .store import Store
+
+if TYPE_CHECKING:
+    from .holding import Holding
+
+BATCH = 256  # renewals in one pipeline: about 2 ms of a server's time
+SLACK = 0.05  # seconds that a renewal may come early, to travel with others
+AGAIN = 0.5  # seconds after which what has failed is tried again
+IDLE = 10.0  # seconds without anything to watch, after which the thread ends
+LONGEST = 3600.0  # seconds of one wait: Python takes no number at will
+
+
+class Orphan(NamedTuple):
+    """A claim whose caller has gone: free it while its lease may last."""
+
+    store: Store
+    primitive: Primitive
+    claim: Claim
+    until: float
+    waited: bool = False  # it may be listed as a waiter
+
+
+Target = weakref.ref["Holding"] | Orphan
+Entry = tuple[float, Target]  # when it is due, by the monotonic clock
+
+
+class RenewalThread:
+    """A heap of due times, and the thread. What was released meanwhile is skipped, or swept when it gets much.
+
+    ``mutex`` guards all of it, and ``live``, the entries of all stores by token. ``ended`` is called with it.
+    """
+
+    def __init__(self, mutex: Any, live: dict[bytes, Entry], ended: Callable[[], object]) -> None:
+        self._mutex = mutex
+        self._live = live
+        self._ended = ended
+        self._changed = threading.Condition(mutex)
+        self._heap: list[tuple[float, bytes]] = []
+        self._thread: threading.Thread | None = None
+        self._wakes_at = math.inf
+
+    def add(self, token: bytes, target: Target, due: float) -> None:
+        """See to ``target`` when it is due. The caller has the mutex."""
+        self._live[token] = due, target
+        heapq.heappush(self._heap, (due, token))
+        if len(self._heap) > 2 * len(self._live) + 64:
+            self._heap = [(due, token) for due, token in self._heap if self._live.get(token, (None,))[0] == due]
+            heapq.heapify(self._heap)
+        if due < self._wakes_at:
+            self._changed.notify()
+
+    def ensure_started(self) -> None:
+        """Start the thread unless it runs."""
+        if self._thread is not None or sys.is_finalizing():  # in `__del__`, up to Python 3.11, start() waits for ever
+            return
+        with self._mutex:
+            if self._thread is not None:
+                return
+            thread = self._thread = threading.Thread(target=self._run, name="redlock-renewal", daemon=True)
+        try:
+            # Outside the mutex: if gevent came later than us, that does not keep greenlets apart, and start() switches.
+            thread.start()
+        except RuntimeError:  # the interpreter is shutting down: the lease is good for its ttl, and then it ends
+            self._thread = None
+
+    def _run(self) -> None:
+        while True:
+            try:
+                if not self._round():
+                    return
+            except BaseException:
+                with suppress(BaseException):
+                    logger.exception("the renewal of locks failed")
+                    time.sleep(AGAIN)
+
+    def _round(self) -> bool:
+        """Wait until something is due, and see to it; ``False`` when nothing has been watched for a while."""
+        with self._mutex:
+            if not self._heap and not self._wait(IDLE) and not self._heap:
+                self._thread = None
+                self._ended()
+                return False
+            self._wait((self._heap[0][0] if self._heap else math.inf) - time.monotonic())
+        due: dict[bytes, tuple[Entry, Holding | Orphan]] = {}
+        unserved: set[bytes] = set()
+        try:
+            with fork.postponed:
+                self._take(time.monotonic() + SLACK, due)
+                unserved.update(due)
+                self._serve(due, unserved)
+        finally:
+            with self._mutex:
+                for token, (entry, _) in due.items():
+                    if self._live.get(token) is not entry:
+                        continue  # watched anew, or released
+                    if token in unserved:
+                        self.add(token, entry[1], time.monotonic() + AGAIN)
+                    else:
+                        del self._live[token]
+        return True
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait for what is due earlier; whether there is."""
+        if seconds <= 0:
+            return False
+        self._wakes_at = time.monotonic() + seconds if self._heap else math.inf
+        try:
+            return self._changed.wait(min(seconds, LONGEST))
+        finally:
+            self._wakes_at = -math.inf
+
+    def _take(self, until: float, due: dict[bytes, tuple[Entry, Holding | Orphan]]) -> None:
+        with self._mutex:
+            while self._heap and self._heap[0][0] <= until:
+                when, token = heapq.heappop(self._heap)
+                entry = self._live.get(token)
+                if entry is None or entry[0] != when:
+                    continue
+                target = entry[1]
+                alive = target if isinstance(target, Orphan) else target()
+                if alive is None:
+                    del self._live[token]  # the handle was garbage-collected: nobody can release it, let it end
+                else:
+                    due[token] = entry, alive
+
+    def _serve(self, due: dict[bytes, tuple[Entry, Holding | Orphan]], unserved: set[bytes]) -> None:
+        locks = {alive: token for token, (_, alive) in due.items() if not isinstance(alive, Orphan)}
+        failed = renew(locks)
+        unserved.difference_update(token for lock, token in locks.items() if lock not in failed)
+        silent = False  # a store that did not answer is waited for once in a round, not for each orphan
+        for token, (_, orphan) in due.items():
+            if isinstance(orphan, Orphan):
+                silent = silent or not _free(orphan)
+                if not silent or orphan.store.clock() >= orphan.until:
+                    unserved.discard(token)
+
+
+def renew(locks: Iterable[Holding]) -> set[Holding]:
+    """Renew all of them, or say that they are lost. Returns those that have to be tried again."""
+    failed: set[Holding] = set()
+    for _, group in groupby(sorted(locks, key=_sort), key=_sort):
+        failed |= _renew_alike(list(group))
+    return failed
+
+
+def _renew_alike(locks: list[Holding]) -> set[Holding]:
+    store, primitive = locks[0]._store, locks[0]._primitive
+    failed: set[Holding] = set()
+    fault: Fault | None = None
+    for first in range(0, len(locks), BATCH):
+        pairs: list[tuple[Holding, Lease, float]] = []
+        for lock in locks[first : first + BATCH]:
+            with _logged(failed, lock):
+                if terms := lock._renewal_terms():
+                    pairs.append((lock, *terms))
+        if not pairs:
+            continue
+        outcomes: Sequence[Lease | Fault | None] = [fault] * len(pairs)
+        if fault is None:  # else one batch has waited for this node in vain: don't let the others wait as well
+            flow = store.rule.extend_many(primitive, [(lease, ttl) for _, lease, ttl in pairs])
+            try:
+                outcomes = drive(flow, store.perform)
+            except Exception as error:  # a defect, perhaps of somebody's own backend: try again as long as it lasts
+                logger.exception("the renewal of locks failed")
+                fault = Fault(error)
+                outcomes = [fault] * len(pairs)
+        for (lock, lease, _), outcome in zip(pairs, outcomes, strict=True):
+            if isinstance(outcome, Fault):
+                fault = outcome
+            with _logged(failed, lock):
+                lock._replaced(lease, outcome)
+    return failed
+
+
+@contextmanager
+def _logged(failed: set[Holding], lock: Holding) -> Iterator[None]:
+    """What goes wrong with one lock concerns no other."""
+    try:
+        yield
+    except Exception:
+        failed.add(lock)
+        logger.exception("the renewal of lock %r failed", lock.name)
+
+
+def _sort(lock: Holding) -> tuple[int, str, int, str]:
+    primitive = lock._primitive
+    return id(lock._store), primitive.kind, primitive.limit, primitive.mode
+
+
+def _free(orphan: Orphan) -> bool:
+    store, primitive, claim, _, waited = orphan
+    try:
+        drive((store.rule.withdraw if waited else store.rule.release)(primitive, claim), store.perform)
+    except Exception:  # noqa: BLE001  (whatever it is: try again, and in the end the ttl frees the lock)
+        return False
+    return True

@@ -1,0 +1,146 @@
+"""A fork waits until threads of ours are through with what they are at: a child would find their mutexes locked."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.core import fork
+from django_redlock.core.pulse import Moment, pulse
+from django_redlock.core.renewal import renewal
+from django_redlock.testing.fixtures import in_child
+
+WAIT = 20
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+
+
+class Work:
+    """Holds a mutex until a fork has begun, and a moment longer."""
+
+    def __init__(self):
+        self.mutex, self.begun, self.forking = threading.Lock(), threading.Event(), threading.Event()
+
+    def __call__(self, *_args):
+        with self.mutex:
+            self.begun.set()
+            self.forking.wait(WAIT)
+
+
+_works: list[Work] = []
+# Such functions are called in the reverse order: this one before ours, which waits.
+os.register_at_fork(before=lambda: [work.forking.set() for work in _works])
+
+
+@pytest.fixture
+def work():
+    work = Work()
+    _works.append(work)
+    yield work
+    work.forking.set()
+    _works.remove(work)
+
+
+class Slow(LocMemBackend):
+    """Does the work when a lock is renewed or freed."""
+
+    work = None
+
+    def prolong(self, lease, ttl):
+        self.work()
+        return super().prolong(lease, ttl)
+
+    def free(self, claim, keep=0.0):
+        if threading.current_thread().name == "redlock-renewal":
+            self.work()
+        return super().free(claim, keep)
+
+
+def renews(work, unique):
+    backend = Slow(unique)
+    backend.work = work
+    return backend.lock("stock", ttl=0.5)
+
+
+def frees(work, unique):
+    lock = renews(work, unique)
+    lock.acquire()
+    lock._at_fork_reinit()
+    return lock
+
+
+def tells_of_a_loss(work, unique):
+    lock = LocMemBackend(unique).lock("stock", on_lost=work)
+    lock.acquire()
+    renewal.lose(lock._lease.claim.token, "for a test")
+    return lock
+
+
+def watches(work, _unique):
+    pulse.watch("test", lambda _moments: work)
+    pulse.put(Moment(time.time(), "acquired", "stock"))
+
+
+@pytest.fixture
+def quickly(monkeypatch):
+    monkeypatch.setattr("django_redlock.core.pulse.INTERVAL", 0.01)
+    yield
+    pulse.forget("test")
+
+
+@pytest.mark.usefixtures("quickly")
+@pytest.mark.parametrize("begin", [renews, frees, tells_of_a_loss, watches])
+def test_a_fork_waits_for(begin, work, unique):
+    """What a thread was in the middle of is done when the child begins."""
+    lock = begin(work, unique)
+    if begin is renews:
+        lock.acquire()
+    assert work.begun.wait(WAIT)
+    assert in_child(work.mutex.locked) is False
+
+
+def test_a_fork_does_not_wait_for_ever(monkeypatch):
+    """A thread that a store keeps waiting does not keep the process from forking."""
+    monkeypatch.setattr(fork, "PATIENCE", 0.05)
+    begun, go_on = threading.Event(), threading.Event()
+    thread = threading.Thread(target=fork.run, args=(lambda: (begun.set(), go_on.wait(WAIT)),))
+    thread.start()
+    assert begun.wait(WAIT)
+    assert in_child(lambda: "born") == "born"
+    assert thread.is_alive()
+    go_on.set()
+    thread.join(WAIT)
+
+
+def test_a_thread_of_ours_may_fork():
+    """It does not wait for itself; nor does its child, which goes on in the middle of the work."""
+    answers = []
+    start = time.monotonic()
+    with fork.postponed:
+        answers.append(in_child(lambda: fork.run(answers.append, "child")))
+    assert answers == [None]
+    assert time.monotonic() - start < WAIT
+    assert not fork.postponed._working
+
+
+def test_a_method_is_called_as_long_as_its_object_lives():
+    """And its failure keeps nobody else from beginning anew."""
+    called = []
+
+    class Begins:
+        def __init__(self, name):
+            self.name = name
+            fork.on_fork(self.begin)
+
+        def begin(self):
+            called.append(self.name)
+            raise ZeroDivisionError
+
+    first, second = Begins("first"), Begins("second")
+    del first
+    assert in_child(lambda: called) == ["second"]
+    assert called == []
+    assert second
