@@ -1,0 +1,171 @@
+"""The threads that renew: a store that hangs, and errors in the worst places, concern nobody else's locks."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.core import renewal_thread
+from django_redlock.core.renewal import renewal
+from django_redlock.testing.leases import is_renewed
+from tests.support.service import poll
+
+WAIT = 20
+TTL = 0.5
+
+
+def renewing():
+    """The threads at work now."""
+    return [thread for thread in threading.enumerate() if thread.name == "redlock-renewal"]
+
+
+class Hanging(LocMemBackend):
+    """A store that does not answer to renewals until `go_on` is set."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.asked, self.go_on = threading.Event(), threading.Event()
+
+    def prolong(self, lease, ttl):
+        self.asked.set()
+        assert self.go_on.wait(WAIT)
+        return super().prolong(lease, ttl)
+
+
+@pytest.fixture(autouse=True)
+def again_soon(monkeypatch):
+    """What fails is repeated while leases as short as these last."""
+    monkeypatch.setattr(renewal_thread, "AGAIN", 0.05)
+
+
+@pytest.fixture
+def hanging(unique):
+    backend = Hanging(f"{unique}-hanging")
+    yield backend
+    backend.go_on.set()
+
+
+def test_a_store_that_hangs_delays_no_other(hanging, unique):
+    """The locks of other stores are renewed meanwhile; those of the store when it answers again."""
+    with LocMemBackend(unique).lock("healthy", ttl=TTL) as healthy, hanging.lock("stuck", ttl=30) as stuck:
+        renewal.watch(stuck._lease.claim.token, renewal._live[stuck._lease.claim.token][1], 0.0)
+        assert hanging.asked.wait(WAIT)
+        assert is_renewed(healthy)
+        hanging.go_on.set()
+        poll(lambda: stuck._lease.renewals, timeout=WAIT, what="the renewal of the other")
+
+
+def test_one_thread_for_all_locks_of_a_store(unique):
+    """However many are held."""
+    backend, before = LocMemBackend(unique), len(renewing())
+    locks = [backend.lock(f"{number}") for number in range(1000)]
+    assert all(lock.acquire(blocking=False) for lock in locks)
+    assert len(renewing()) == before + 1
+    for lock in locks:
+        lock.release()
+
+
+def test_the_thread_ends_when_nothing_is_watched(unique, monkeypatch):
+    """And begins again with the next lock."""
+    monkeypatch.setattr(renewal_thread, "IDLE", 0.01)
+    backend = LocMemBackend(unique)
+    for _ in range(2):
+        with backend.lock("stock", ttl=TTL) as lock:
+            thread = renewal._threads[id(backend)]._thread
+            assert is_renewed(lock)
+        poll(lambda thread=thread: not thread.is_alive(), timeout=WAIT, what="its end")
+        assert id(backend) not in renewal._threads
+
+
+class Failing(LocMemBackend):
+    """A store whose renewals raise `error` once."""
+
+    error = None
+
+    def prolong(self, lease, ttl):
+        if (error := self.error) is not None:
+            self.error = None
+            raise error
+        return super().prolong(lease, ttl)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), ZeroDivisionError()], ids=repr)
+def test_whatever_a_renewal_raises_it_is_repeated(unique, caplog, error):
+    """For all locks that were due with it."""
+    backend = Failing(unique)
+    with backend.lock("one", ttl=1) as one, backend.lock("other", ttl=1) as other:
+        backend.error = error
+        for lock in (one, other):
+            poll(lambda lock=lock: lock._lease.renewals, timeout=WAIT, what="a renewal")
+    assert backend.error is None
+    assert "the renewal of locks failed" in caplog.text
+
+
+def test_a_lock_for_longer_than_threads_can_wait(unique):
+    """Three hundred years: more than `threading.TIMEOUT_MAX`. The others of the store are renewed all the same."""
+    backend, years = LocMemBackend(unique, max_ttl=1e11), 1e10
+    with backend.lock("for ever", ttl=years, auto_renew=False) as forever:
+        with backend.lock("other", ttl=TTL) as other:
+            assert is_renewed(other)
+        forever.check()
+
+
+class Clock:
+    """Raises an error once, when the thread that renews asks it for the time, if it is armed."""
+
+    armed = False
+
+    def __call__(self):
+        if self.armed and threading.current_thread().name == "redlock-renewal":
+            self.armed = False
+            raise ZeroDivisionError("a defect of the clock")
+        return time.monotonic()
+
+
+def test_an_error_with_one_lock_drops_no_other(unique, caplog):
+    """Of those that are due with it: each is renewed, the one itself a little later."""
+    clock = Clock()
+    backend = LocMemBackend(unique, clock=clock)
+    locks = [backend.lock(f"{number}", ttl=1) for number in range(3)]
+    for lock in locks:
+        assert lock.acquire(blocking=False)
+    clock.armed = True
+    for lock in locks:
+        poll(lambda lock=lock: lock._lease.renewals, timeout=WAIT, what="a renewal of each")
+        lock.release()
+    assert not clock.armed
+    assert "a defect of the clock" in caplog.text
+
+
+class HeldUp:
+    """A clock that makes the thread that renews wait as soon as `lock` has got its first renewal."""
+
+    lock = None
+
+    def __init__(self):
+        self.asked, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self):
+        lease = self.lock and self.lock._lease
+        if lease and lease.renewals and threading.current_thread().name == "redlock-renewal":
+            self.asked.set()
+            self.go_on.wait(WAIT)
+        return time.monotonic()
+
+
+def test_a_release_while_the_lease_is_replaced_leaves_no_entry(unique):
+    """The thread that renews has the answer, and is about to watch the lock again, when another releases it."""
+    clock = HeldUp()
+    backend = LocMemBackend(unique, clock=clock)
+    clock.lock = lock = backend.lock("stock", ttl=TTL)
+    lock.acquire()
+    token = lock._lease.claim.token
+    assert clock.asked.wait(WAIT)
+    lock.release()
+    clock.go_on.set()
+    with backend.lock("other", ttl=TTL) as other:
+        assert is_renewed(other)  # by then the thread is through with the first
+    assert token not in renewal._live
