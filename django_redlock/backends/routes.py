@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import encodings.idna  # noqa: F401  (or `socket` imports it in the thread that looks up the first name)
 import inspect
+import select
 import socket
 import struct
 import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from functools import partial
+from ipaddress import ip_address
 from typing import Any
 
 from redis.asyncio.connection import Connection as AsyncTCP
@@ -25,6 +28,7 @@ from redis.connection import AbstractConnection, Connection, ConnectionPool, SSL
 from redis.retry import Retry
 
 from ..core.fork import on_fork
+from .bounded_calls import BoundedCalls
 from .limits import Limit
 from .patience import greeted
 
@@ -58,6 +62,8 @@ class Route:
             "decode_responses": False,
         }
         self._closings = 0
+        self._calls = BoundedCalls()
+        self._is_named = not settings.get("path") and _is_name(settings.get("host", "localhost"))
         self._begin()
         on_fork(self.forget)
 
@@ -87,7 +93,13 @@ class Route:
             return None
 
     def connect(self) -> Connection:
-        """A new connection. Raises what redis-py raises when it can't connect."""
+        """A new connection. Raises what redis-py raises when it can't connect, ``TimeoutError`` when that takes long.
+
+        The look-up of a host's name has no limit. One that comes too late is kept for the next request.
+        """
+        return self._calls.run(self._connect, 2 * self.timeout, self.give) if self._is_named else self._connect()
+
+    def _connect(self) -> Connection:
         prepare = partial(_on_connect, self.timeout)  # knows no route: a connection must not keep its own alive
         connection = self._kind(**self._bounded(), retry=Retry(NoBackoff(), 0), redis_connect_func=prepare)
         connection.__dict__["redlock_closings"] = self._closings
@@ -206,7 +218,11 @@ class BorrowedRoute(Route):
         return self.connect()
 
     def connect(self) -> Connection:
-        connection = self._pool.get_connection(*_NAME)
+        pool = self._pool
+        if _has_idle(pool):
+            connection = pool.get_connection(*_NAME)
+        else:  # it connects, or waits for one that is in use, as long as its own settings say
+            connection = self._calls.run(partial(pool.get_connection, *_NAME), 2 * self.timeout, pool.release)
         socket_of(connection).settimeout(self.timeout)
         return connection
 
@@ -217,6 +233,29 @@ class BorrowedRoute(Route):
     def drop(self, connection: Connection, last_words: bytes | None = None) -> None:
         super().drop(connection, last_words)
         self._pool.release(connection)
+
+
+def _has_idle(pool: Any) -> bool:
+    """Whether the next connection that a pool hands out is connected: then it does so at once.
+
+    redis-py has no public way to see that. Where this one is closed, or sees too little, a checkout costs a thread.
+    """
+    idle: Any = getattr(pool, "_available_connections", None) or getattr(getattr(pool, "pool", None), "queue", ())
+    poll = select.poll()
+    try:
+        poll.register(idle[-1]._sock, select.POLLIN)
+    except (IndexError, TypeError, AttributeError, ValueError):  # there is none, or it isn't connected
+        return False
+    return not poll.poll(0)  # something to read: it was closed by the server, and will be connected again
+
+
+def _is_name(host: str) -> bool:
+    """Whether a host has to be looked up."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return True
+    return False
 
 
 def socket_of(connection: Any) -> socket.socket:

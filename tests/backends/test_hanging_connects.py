@@ -1,0 +1,122 @@
+"""Connecting has the backend's time limits, whoever's connections they are and whatever a host's name takes."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from django.core.cache import caches
+from django.test import override_settings
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.errors import LockUnavailable
+from django_redlock.testing.leases import is_renewed
+from tests.support.service import poll
+
+WAIT = 20
+REDIS_PY = 5  # seconds after which redis-py gives up connecting, if not told otherwise
+
+
+@pytest.fixture(params=["url", "cache", "blocking cache"])
+def bounded(request, own_redis) -> Iterator[tuple[RedisBackend, object]]:
+    """A backend on a pool of two connections, and its server."""
+    server, location = own_redis(), "cache:default"
+    pool = "BlockingConnectionPool" if request.param == "blocking cache" else "ConnectionPool"
+    options = {
+        "CONNECTION_POOL_CLASS": f"redis.connection.{pool}",
+        "CONNECTION_POOL_KWARGS": {"max_connections": 2},
+    }
+    configured = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url, "OPTIONS": options}
+    if request.param == "url":
+        location = f"{server.url}?max_connections=2"
+    else:
+        pytest.importorskip("django_redis")
+    with override_settings(CACHES={"default": configured}):
+        with closing(RedisBackend(location, node_timeout=0.2, history=False)) as backend:
+            yield backend, server
+        if request.param != "url":
+            caches["default"].client.get_client().connection_pool.disconnect()
+
+
+def refused_after(backend) -> float:
+    """Seconds after which an acquire gives up."""
+    start = time.monotonic()
+    with pytest.raises(LockUnavailable):
+        backend.lock("stock").acquire(timeout=1)
+    return time.monotonic() - start
+
+
+def acquired(lock) -> bool:
+    """Whether the store could be asked, and has granted it."""
+    try:
+        return lock.acquire(blocking=False)
+    except LockUnavailable:
+        return False
+
+
+def test_a_stopped_server_behind_a_bounded_pool(bounded):
+    """It is given up after the node timeout or two, and the pool is whole again when it goes on."""
+    backend, server = bounded
+    server.pause()
+    try:
+        assert max(refused_after(backend) for _ in range(3)) < REDIS_PY / 2
+    finally:
+        server.resume()
+    lock = backend.lock("stock")
+    poll(lambda: acquired(lock), timeout=WAIT, what="what was given up to be given back")
+    lock.release()
+
+
+def test_a_stopped_server_costs_no_other_store_its_locks(bounded, redis_url, unique):
+    """A lock that is held there can't be renewed; those of other stores are, in time."""
+    backend, server = bounded
+    with closing(RedisBackend(redis_url)) as other, other.lock(unique, ttl=1) as healthy:
+        stuck = backend.lock("stock", ttl=1.5)
+        assert stuck.acquire()
+        server.pause()
+        try:
+            poll(lambda: stuck.lost, timeout=WAIT, what="the end of the other's lease")
+            assert is_renewed(healthy)
+        finally:
+            server.resume()
+        healthy.check()
+
+
+@pytest.fixture
+def name_server(monkeypatch):
+    """Look-ups of `redis.example` end when it is set; they lead here."""
+    answered, look_up = threading.Event(), socket.getaddrinfo
+
+    def getaddrinfo(host, *args, **options):
+        if host == "redis.example":
+            assert answered.wait(WAIT)
+            host = "127.0.0.1"
+        return look_up(host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    yield answered
+    answered.set()
+
+
+def test_a_name_that_is_not_looked_up_in_time(name_server, own_redis):
+    """The request is given up; the connection that comes of it later serves the next."""
+    server = own_redis()
+    with closing(RedisBackend(server.url.replace("127.0.0.1", "redis.example"), node_timeout=0.2)) as backend:
+        assert refused_after(backend) < WAIT / 4
+        name_server.set()
+        with server.client() as client:
+            poll(lambda: len(client.client_list()) == 2, timeout=WAIT, what="the connection")
+        with backend.lock("stock"):
+            pass
+
+
+def test_names_that_are_never_looked_up_cost_few_threads(name_server, own_redis):
+    """However often a lock is asked for."""
+    with closing(RedisBackend(own_redis().url.replace("127.0.0.1", "redis.example"), node_timeout=0.01)) as backend:
+        for _ in range(20):
+            assert refused_after(backend) < WAIT / 4
+        assert sum(thread.name == "redlock-connect" for thread in threading.enumerate()) <= 8
