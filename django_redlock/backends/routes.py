@@ -145,6 +145,7 @@ class Route:
             pass
         unbounded = {"socket_timeout": None, "socket_connect_timeout": None, "retry": AsyncRetry(NoBackoff(), 0)}
         connection = _ASYNC[self._kind](**{**self._settings, **unbounded})
+        connection.__dict__["redlock_closings"] = self._closings
         try:
             async with Limit(self.timeout):
                 await connection.connect()
@@ -156,7 +157,7 @@ class Route:
     async def agive(self, connection: Any) -> None:
         """`give` on the running loop."""
         idle = self._by_loop.get(asyncio.get_running_loop())
-        if idle is not None and len(idle[0]) < IDLE:
+        if idle is not None and len(idle[0]) < IDLE and connection.__dict__["redlock_closings"] == self._closings:
             idle[0].append(connection)
         else:
             await connection.disconnect(nowait=True)
@@ -184,7 +185,8 @@ class Route:
         self.clear()
 
     async def aclear(self) -> None:
-        """Close the running loop's idle connections."""
+        """Close the running loop's idle connections, and those that are in use now when they are given back."""
+        self._closings += 1
         idle = self._by_loop.pop(asyncio.get_running_loop(), None)
         if idle is not None:
             await idle[1].aclose()

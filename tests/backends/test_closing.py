@@ -1,5 +1,6 @@
 """What becomes of connections when their backend is closed, or dropped without that."""
 
+import asyncio
 import contextlib
 import gc
 import warnings
@@ -66,6 +67,29 @@ def test_in_use(proxy, redis_server):
         other.close()
         assert acquired.result(20)
     all_closed([proxy])
+
+
+@pytest.mark.parametrize("end", ["close", "aclose"])
+def test_in_use_on_a_loop(proxy, redis_server, end):
+    """The same for what a task is waiting on, and its event loop goes on."""
+    backend, other = RedisBackend(proxy.url, node_timeout=2), RedisBackend(proxy.url, node_timeout=2)
+    held, waiting = other.lock("stock"), backend.lock("stock")
+
+    async def wait(client):
+        acquired = asyncio.create_task(waiting.aacquire(timeout=20))
+        await asyncio.to_thread(poll, lambda: client.info("clients")["blocked_clients"] == 1, timeout=10, what="it")
+        if (closed := getattr(backend, end)()) is not None:
+            await closed
+        await asyncio.to_thread(held.release)
+        await asyncio.to_thread(other.close)
+        assert await acquired
+        await asyncio.to_thread(all_closed, [proxy])
+
+    with redis_server.client() as client:
+        held.acquire()
+        asyncio.run(wait(client))
+        waiting.release()
+    backend.close()
 
 
 def test_still_dialling(proxies, backend):
