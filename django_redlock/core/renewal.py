@@ -15,6 +15,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterable
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from .drivers import drive
@@ -142,13 +143,14 @@ class Renewal:
                 yield alive
 
     def _serve(self, due: list[Holding | Orphan]) -> None:
-        locks = sorted((each for each in due if not isinstance(each, Orphan)), key=_sort)
-        for _, group in groupby(locks, key=_sort):
-            self._renew(list(group))
-        silent: set[int] = set()  # stores that did not answer: they are waited for once in a round, not for each orphan
+        locks = sorted(((_sort(each), each) for each in due if not isinstance(each, Orphan)), key=itemgetter(0))
+        for _, group in groupby(locks, key=itemgetter(0)):
+            self._renew([lock for _, lock in group])
+        silent: set[tuple[int, str]] = set()  # servers that did not answer are waited for once in a round
         for orphan in (each for each in due if isinstance(each, Orphan)):
-            if id(orphan.store) in silent or not self._bury(orphan):
-                silent.add(id(orphan.store))
+            server = id(orphan.store), orphan.store.server_of(orphan.claim.keys)
+            if server in silent or not self._bury(orphan):
+                silent.add(server)
                 self._put_off(orphan)
 
     def _renew(self, locks: list[Holding]) -> None:
@@ -189,9 +191,11 @@ class Renewal:
             self.forget(orphan.claim.token)
 
 
-def _sort(lock: Holding) -> tuple[int, str, int, str]:
-    primitive = lock._primitive
-    return id(lock._store), primitive.kind, primitive.limit, primitive.mode
+def _sort(lock: Holding) -> tuple[int, str, str, int, str]:
+    """What can be renewed in one batch, and fails together. Locks of a server that isn't known come last."""
+    primitive, lease = lock._primitive, lock._current()
+    server = lock._store.server_of(lease.claim.keys) if lease else ""
+    return id(lock._store), server, primitive.kind, primitive.limit, primitive.mode
 
 
 renewal = Renewal()

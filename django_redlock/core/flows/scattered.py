@@ -15,8 +15,8 @@ from ..keys import Keys, hash_tag
 from ..lease import Claim, Lease, Refusal
 from ..primitives import Primitive
 from ..replies import outcome_of, trouble
-from ..requests import Batch, Fault, Flow, Signal, Sleep
-from .single import LAST_TRY, SingleNode, ask, outlasting, prolonging, unlisted
+from ..requests import Batch, Fault, Flow, Signal
+from .single import LAST_TRY, SingleNode, ask, block, outlasting, prolonging, unlisted
 
 
 def by_slot(claim: Claim) -> list[Claim]:
@@ -64,8 +64,7 @@ class Scattered(SingleNode):
                 continue
             pause = min(left, refusal.remaining + 0.001, primitive.patience)
             signal, *more = primitive.signals(parts[which], refusal)
-            if isinstance((yield Signal(signal, pause, more=more)), Fault):
-                yield Sleep(min(left, 0.05))
+            yield from block(claim.name, Signal(signal, pause, more=more), left)
             wait, waited = LAST_TRY if pause == left else -primitive.queue, True
 
     def _round(
