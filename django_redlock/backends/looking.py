@@ -128,7 +128,7 @@ def asked_one_by_one(name: str, backend: Any) -> Flow[list[tuple[str, Held | Non
 
 def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool]:
     """Delete the lock's key and wake a waiter; whether it was held (by the one with ``digest``)."""
-    reply = yield Run(script("force_release"), (keys.lock, keys.waiters, keys.wake), (digest.encode(),), node)
+    reply = yield Run(script("force_release"), (keys.lock,), (digest.encode(),), node)
     if type(reply) is Fault:
         raise trouble(name, reply)
     return bool(reply == 1)

@@ -16,6 +16,7 @@ from redis.exceptions import NoScriptError, RedisError
 from ..core.drivers import adrive, drive
 from ..core.replies import Nonsense, waited
 from ..core.requests import Await, Batch, Call, Command, Confirmed, Fault, Flow, Run, Signal, Sleep, Together
+from ..core.scripts import script
 from ..core.tickets import Turn
 from .exchange import Exchange, aexchange, exchange, exchanges, fault, judged
 from .nodes import ClusterNode, Node, Redirection
@@ -26,6 +27,7 @@ from .together_async import AsyncParty
 from .wire import packed, spelled_out, words
 
 REDIRECTS = 5
+_ASKING = script("asking")
 _OURS = int, list  # nearly all that scripts answer
 
 
@@ -165,14 +167,15 @@ class RedisIO:
         node = self.nodes[run.node]
         asked = node.known(run.keys[0])
         for _ in range(REDIRECTS):
-            route, prefix = None, b""
+            route, prefix, before = None, b"", b""
             move = Redirection.read(error)
             if move and isinstance(node, ClusterNode):
                 asked = route = node.redirected(move, asked)
-                prefix = words(b"ASKING") if move.asking else b""
+                prefix, before = (words(b"ASKING"), _ASKING.source) if move.asking else (b"", b"")
             elif not isinstance(error, NoScriptError):
                 break
-            payload = prefix + spelled_out(run)
+            source = run.script._replace(source=before + run.script.source)
+            payload = prefix + spelled_out(run._replace(script=source))
             replies = yield Exchange(node, run.keys[0], payload, 1 + bool(prefix), undoing=run.undoing, route=route)
             if isinstance(replies, Fault):
                 return replies

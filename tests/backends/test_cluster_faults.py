@@ -184,3 +184,37 @@ def test_many_threads_learn_at_once(cluster, backend, unique):
     for thread in threads:
         thread.join(PATIENCE)
     assert problems == []
+
+
+KINDS = {
+    "mutex": lambda backend, name: backend.lock(name),
+    "fair": lambda backend, name: backend.lock(name, fair=True, fencing=True),
+    "rlock": lambda backend, name: backend.rlock(name),
+    "semaphore": lambda backend, name: backend.semaphore(name, limit=2),
+    "read": lambda backend, name: backend.rwlock(name).read,
+    "write": lambda backend, name: backend.rwlock(name).write,
+    "striped": lambda backend, name: backend.striped(name, 2),
+    "multilock": lambda backend, name: backend.multilock([f"{{{name}}}#1", f"{{{name}}}#2"]),
+}
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
+def test_held_while_its_slot_moves(cluster, start, unique, make, moved):
+    """A lock is renewed and released as long as its slot is on the way, with the lock's key still there or moved."""
+    backend = start(contextlib.closing(RedisBackend(cluster.url, key_prefix="faults")))
+    lock = make(backend, unique)
+    lock.acquire()
+    lock.extend()
+    key = next(each for node in cluster.nodes for each in ask(node, "KEYS", f"faults:*{unique}*"))
+    source = cluster.owner(key)
+    target = next(node for node in cluster.nodes if node is not source)
+    with cluster.migrating(key, target):
+        if moved:
+            locks = [each for each in ask(source, "KEYS", f"faults:*{unique}*") if each.endswith("}")]
+            ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", locks[0])
+        lock.extend(ttl=20)
+        lock.release()
+        left = [each for node in cluster.nodes for each in ask(node, "KEYS", f"faults:*{unique}*}}")]
+        cluster.move_keys(key, target)
+    assert left == []

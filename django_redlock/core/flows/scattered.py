@@ -29,6 +29,11 @@ def by_slot(claim: Claim) -> list[Claim]:
     return [claim._replace(keys=places[0], others=tuple(places[1:])) for _, places in sorted(tags.items())]
 
 
+def by_lock(claim: Claim) -> list[Claim]:
+    """The claim, a part for each lock: requests of one key are served also while the slot moves to another server."""
+    return [claim._replace(keys=place, others=()) for place in claim.places] if claim.every else [claim]
+
+
 class Scattered(SingleNode):
     """The rule for a Redis Cluster."""
 
@@ -122,7 +127,7 @@ class Scattered(SingleNode):
     ) -> Flow[list[Lease | Fault | None]]:
         """The same for many at once: lost when it is in one of the slots, unknown when one of them can't be asked."""
         start = self.clock()
-        parts = [by_slot(lease.claim) if start < lease.valid_until else [] for lease, _ in leases]
+        parts = [by_lock(lease.claim) if start < lease.valid_until else [] for lease, _ in leases]
         runs = [
             prolonging(primitive, lease._replace(claim=part), ttl, start)
             for (lease, ttl), those in zip(leases, parts, strict=True)
@@ -143,8 +148,8 @@ class Scattered(SingleNode):
         return (yield from self.release(primitive, claim.all_attempts()))
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Free it in all slots; whether it was still held in each. Raises ``LockUnavailable``."""
-        parts = by_slot(claim)
+        """Free all of its locks; whether each was still held. Raises ``LockUnavailable``."""
+        parts = by_lock(claim)
         if len(parts) == 1:
             return (yield from super().release(primitive, claim, keep))
         held, errors = True, []

@@ -79,7 +79,7 @@ def prolonging(primitive: Primitive, lease: Lease, ttl: float, start: float) -> 
     if lease.own is None or lease.own.owner == claim.owner:
         return primitive.prolong(claim, ttl, tenure)
     args = claim.token, millis(ttl), lease.own.owner, tenure
-    return Run(script("mutex_tell"), (claim.keys.lock, claim.keys.renewed), args)
+    return Run(script("mutex_tell"), (claim.keys.lock,), args)
 
 
 def confirmed(reply: Any) -> bool:
