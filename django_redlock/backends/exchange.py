@@ -79,7 +79,8 @@ def fault(node: Node, error: Exception, connected: bool = False, where: str = ""
     if not refused or isinstance(error, NOT_SERVING):
         node.rethink(error, where)
     pulse.put(Moment(time.time(), "fault", node.label, reason=_kind_of(error, late)))
-    passing = "UNBLOCKED" in str(error) or (node.fails_over and (not refused or isinstance(error, ELSEWHERE)))
+    elsewhere = not refused or isinstance(error, ELSEWHERE) or str(error).startswith("BUSY ")
+    passing = "UNBLOCKED" in str(error) or (node.fails_over and elsewhere)
     stale, moving = closed or isinstance(error, ReadOnlyError), isinstance(error, TryAgainError)
     _forget_frames(error)
     return Fault(error, stale, where or node.label, passing, moving=moving, refused=refused)

@@ -92,6 +92,15 @@ def test_held_lists_what_answers(cluster, backend, unique, caplog):
         cluster.nodes[0].resume()
 
 
+def test_health_of_what_answers(cluster, backend):
+    """A server that is down does not make the others look ill."""
+    backend.health()
+    cluster.nodes[0].kill()
+    ports = {node.port: node is not cluster.nodes[0] for node in cluster.nodes}
+    for _ in range(2):
+        assert {int(row["node"].rpartition(":")[2]): row["ok"] for row in backend.health()} == ports
+
+
 def test_nothing_can_be_listed(cluster, backend):
     """Where no server answers that is an error."""
     backend.held()
@@ -121,6 +130,31 @@ def test_redirections_without_a_host(cluster, backend, unique, endpoint):
         for node in cluster.nodes:
             ask(node, "CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")
         cluster.move_slot(key, cluster.nodes[0])
+
+
+def test_announced_host_names(cluster, start, unique):
+    """The map names hosts instead of addresses."""
+    try:
+        for node in cluster.nodes:
+            ask(node, "CONFIG", "SET", "cluster-announce-hostname", "localhost")
+            ask(node, "CONFIG", "SET", "cluster-preferred-endpoint-type", "hostname")
+    except redis.ResponseError:
+        pytest.skip("this Redis announces no host names")
+    try:
+
+        def named():
+            return all(entry[2][0] == "localhost" for entry in ask(cluster.nodes[0], "CLUSTER", "SLOTS"))
+
+        poll(named, timeout=PATIENCE, what="the host names to be known")
+        backend = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=2, key_prefix="faults")))
+        for (name,) in names_on(cluster, unique):
+            with backend.lock(name):
+                pass
+        assert {each.where.partition(":")[0] for each in backend.nodes[0].routes()} == {"localhost"}
+    finally:
+        for node in cluster.nodes:
+            ask(node, "CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")
+            ask(node, "CONFIG", "SET", "cluster-announce-hostname", "")
 
 
 def test_a_redirection_teaches_one_slot_only(cluster, backend, unique):

@@ -70,6 +70,26 @@ def test_only_wrong_sentinels(answering, start, unique):
     assert all(place in str(caught.value) for place in places)
 
 
+def test_sentinels_with_a_password(sentinel, start, unique):
+    """It follows the name of the service."""
+    clients = [each.client for each in sentinel.sentinels]
+    for client in clients:
+        client.execute_command("ACL", "SETUSER", "default", "resetpass", ">secret")
+    try:
+        for query, outcome in {"": "Authentication required", "?sentinel_password=wrong": "WRONGPASS|invalid"}.items():
+            backend = start(contextlib.closing(RedisBackend(sentinel.url + query, node_timeout=2)))
+            with pytest.raises(LockUnavailable, match=outcome):
+                backend.lock(unique).acquire(False)
+        url = sentinel.url + "?sentinel_password=secret"
+        with start(contextlib.closing(RedisBackend(url, node_timeout=2))).lock(unique):
+            pass
+    finally:
+        for client in clients:
+            client.execute_command("ACL", "SETUSER", "default", "nopass")
+    with pytest.raises(ValueError, match="sentinel_password, not password"):
+        RedisBackend(sentinel.url + "?password=secret")
+
+
 def test_silent_sentinels(answering, start, unique):
     """All of them together are waited for once."""
     places = ",".join(answering(b"") for _ in range(8))
