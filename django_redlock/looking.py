@@ -21,7 +21,7 @@ from .models import HeldLock, parse_pk
 
 
 class Seen(NamedTuple):
-    """What one store said. ``error`` is empty, or why it could not be asked; unless ``complete`` there is more."""
+    """What one store said; unless ``complete`` there is more. ``error``: why it, or a server of it, can't be asked."""
 
     alias: str
     locks: Sequence[Held] = ()
@@ -33,7 +33,10 @@ class Seen(NamedTuple):
 def look(alias: str, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Seen:
     """The live locks of one store: ``limit`` at most, among about ``max_keys`` keys. Never raises."""
     try:
-        return Seen(alias, *locks[alias].listing(pattern, limit, max_keys))
+        found, scanned, complete, unanswered = locks[alias].listing(pattern, limit, max_keys)
+        return Seen(
+            alias, found, scanned, complete, "; ".join(f"{where}: {each}" for where, each in unanswered.items())
+        )
     except Exception as error:  # noqa: BLE001  (whatever is wrong with one store, the others are shown)
         return Seen(alias, complete=False, error=explained(error))
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from ..core.drivers import adrive, drive
-from ..core.events import Event, Hook, report
+from ..core.events import Event, Hook, logger, report
 from ..core.held import Held
 from ..core.history import NAMES, Minute, minutes_until, names_counted
 from ..core.keys import Keys, check_name, check_prefix, keys_for
@@ -30,11 +30,22 @@ T = TypeVar("T")
 
 
 class Listing(NamedTuple):
-    """Live locks. ``scanned`` keys were looked at; unless ``complete``, there are more that were not."""
+    """Live locks. ``scanned`` keys were looked at; unless ``complete``, there are more that were not.
+
+    ``unanswered``: the servers of a Redis Cluster that could not be asked, each with its error.
+    """
 
     locks: list[Held]
     scanned: int
     complete: bool
+    unanswered: Mapping[str, Exception] = {}
+
+    def told(self) -> list[Held]:
+        """The locks, for a caller that does not look whether that is all: the log says which servers are missing."""
+        if self.unanswered:
+            missing = "; ".join(f"{where}: {error}" for where, error in self.unanswered.items())
+            logger.warning("the locks of some servers can't be listed: %s", missing)
+        return self.locks
 
 
 class Backend(Relatives):
@@ -136,11 +147,11 @@ class Backend(Relatives):
 
     def held(self, pattern: str = "*", limit: int | None = None) -> list[Held]:
         """The live locks whose names match the glob ``pattern``, ``limit`` at most. Raises ``LockUnavailable``."""
-        return self.listing(pattern, limit).locks
+        return self.listing(pattern, limit).told()
 
     async def aheld(self, pattern: str = "*", limit: int | None = None) -> list[Held]:
         """`held` for asyncio."""
-        return (await self.alisting(pattern, limit)).locks
+        return (await self.alisting(pattern, limit)).told()
 
     def listing(self, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listing:
         """The same, looking at about ``max_keys`` keys at most and saying whether that was all."""
@@ -204,6 +215,10 @@ class Backend(Relatives):
     def prepare(self) -> bool:
         """Get ready for the first lock, where that takes anything; whether it succeeded. Never raises."""
         return True
+
+    def server_of(self, keys: Keys) -> str:
+        """Which of the store's servers has the lock, as far as that is known: what has the same one fails together."""
+        return ""
 
     # ── for the subclasses ───────────────────────────────────────────────────────────────────
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from redis import ConnectionError as RedisConnectionError
@@ -33,6 +34,7 @@ NUDGE = words(b"PING")
 GRACE = 0.002
 CONFIRMED = len(b":1700000000000000\r\n:1\r\n")  # bytes of the shortest answer that grants and confirms
 ELSEWHERE = AskError, ClusterDownError, ReadOnlyError, TryAgainError  # said by a server that isn't the right one (now)
+NOT_SERVING = ClusterDownError, ReadOnlyError  # said by one that has lost its place, or the others
 LINGER = 60.0  # seconds for which a connection is kept for the release of what was asked for on it
 
 
@@ -73,13 +75,15 @@ def fault(node: Node, error: Exception, connected: bool = False, where: str = ""
         error = _because(error, RedisConnectionError("it hung up at once, as one does that has reached its maxclients"))
     if "-READONLY" in str(error):  # said within a script, by servers before 7: redis-py does not know it
         error = _because(error, ReadOnlyError(str(error)))
-    if not isinstance(error, ResponseError) or isinstance(error, ReadOnlyError):
-        node.rethink(error)
+    refused = isinstance(error, ResponseError)
+    if not refused or isinstance(error, NOT_SERVING):
+        node.rethink(error, where)
     pulse.put(Moment(time.time(), "fault", node.label, reason=_kind_of(error, late)))
-    passing = node.fails_over and (not isinstance(error, ResponseError) or isinstance(error, ELSEWHERE))
+    elsewhere = not refused or isinstance(error, ELSEWHERE) or str(error).startswith("BUSY ")
+    passing = "UNBLOCKED" in str(error) or (node.fails_over and elsewhere)
     stale, moving = closed or isinstance(error, ReadOnlyError), isinstance(error, TryAgainError)
     _forget_frames(error)
-    return Fault(error, stale, where or node.label, passing, moving=moving)
+    return Fault(error, stale, where or node.label, passing, moving=moving, refused=refused)
 
 
 def _forget_frames(error: BaseException | None) -> None:
@@ -153,6 +157,28 @@ def exchange(request: Exchange) -> list[Any] | Fault:
                 route.drop(connection, undoing and spelled_out(undoing()))
 
 
+def exchanges(requests: Sequence[Exchange]) -> list[list[Any] | Fault]:
+    """`exchange` with several servers at the same time, so that none waits for another."""
+    replies: list[Any] = [None] * len(requests)
+
+    def carry_out(index: int) -> None:
+        replies[index] = exchange(requests[index])
+
+    threads = []
+    for index in range(1, len(requests)):
+        thread = threading.Thread(target=carry_out, args=(index,), name="redlock-exchange", daemon=True)
+        try:
+            thread.start()
+            threads.append(thread)
+        except RuntimeError:  # there may be no more threads, or the interpreter is shutting down
+            carry_out(index)
+    if requests:
+        carry_out(0)
+    for thread in threads:
+        thread.join()
+    return replies
+
+
 def _nudge(connection: Any, sent: list[bytes]) -> None:
     sent.append(NUDGE)
     connection._writer.write(NUDGE)
@@ -164,8 +190,7 @@ async def aexchange(request: Exchange, settled: asyncio.Event | None = None) -> 
     connection, whole, timer, cancelled = None, False, None, False
     nudges: list[bytes] = []
     try:
-        if (route := route or node.known(key)) is None:
-            route = await asyncio.to_thread(node.find, key)
+        route = route or node.known(key) or await node.afind(key)
         connection = await route.atake()
         async with Limit(block + route.timeout):
             await connection.send_packed_command((payload,), check_health=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from redis.connection import Connection, ConnectionPool, parse_url
 from redis.sentinel import SentinelConnectionPool
@@ -48,13 +48,21 @@ def split_url(url: str) -> tuple[str, str, str]:
     return scheme, netloc, path
 
 
+_SENTINEL_LOGIN = {"sentinel_username": "username", "sentinel_password": "password"}
+
+
 def _sentinel(url: str, timeout: float) -> Node:
+    url, _, query = url.partition("?")
     _, netloc, path = split_url(url)
     service, _, db = path.strip("/").partition("/")
     if not service:
         raise ValueError("redis+sentinel://host:port,host:port/SERVICE/DB needs the name of the service")
     hosts, settings = _hosts(netloc, 26379)
-    return SentinelNode(hosts, service, {**settings, "db": int(db or 0)}, timeout)
+    login = dict(parse_qsl(query, keep_blank_values=True))
+    if unknown := login.keys() - _SENTINEL_LOGIN.keys():
+        raise ValueError(f"expected {' or '.join(_SENTINEL_LOGIN)}, not {', '.join(sorted(unknown))}")
+    theirs = {_SENTINEL_LOGIN[name]: value for name, value in login.items()}
+    return SentinelNode(hosts, service, {**settings, "db": int(db or 0)}, timeout, sentinel_settings=theirs)
 
 
 def _cluster(url: str, timeout: float) -> Node:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from ..core.held import Held, read_held
 from ..core.keys import check_name, keys_for, name_of, renewed_of, scan_pattern
-from ..core.replies import trouble, understood
+from ..core.replies import trouble, unavailable, understood
 from ..core.requests import Batch, Command, Fault, Flow, Run
 from ..core.scripts import Script, all_scripts, script
-from ..errors import LockUnavailable
 from .base import Listing
 from .redis_io import Routes
 from .routes import Route
@@ -22,34 +21,51 @@ PAGE = 100  # locks described in one pipeline, likewise
 _DESCRIBE = script("describe")
 
 
+class Found(NamedTuple):
+    """Keys, about how many were looked at, whether that is all, and the servers that could not be asked."""
+
+    keys: list[bytes]
+    scanned: int
+    complete: bool
+    unanswered: dict[str, Exception]
+
+
 def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, node: int = 0) -> Flow[Listing]:
-    """Find locks by SCAN and describe them page by page. Raises ``LockUnavailable``.
+    """Find locks by SCAN and describe them page by page. Raises ``LockUnavailable`` where no server can be asked.
 
     Costs one request for every 1,000 keys of the database, and one for every 100 locks.
     """
-    keys, scanned, complete = yield from find(scan_pattern(prefix, pattern), limit, max_keys, pattern, node)
+    keys, scanned, complete, unanswered = yield from find(scan_pattern(prefix, pattern), limit, max_keys, pattern, node)
     named = [(key, name) for key in keys[:limit] if (name := name_of(prefix.encode(), key)) is not None]
     locks: list[Held] = []
     for first in range(0, len(named), PAGE):
-        locks += yield from _describe(named[first : first + PAGE], node)
-    return Listing(locks, scanned, complete)
+        page = named[first : first + PAGE]
+        replies = yield Batch([_describe(key, node) for key, _ in page], node)
+        if faults := [reply for reply in replies if type(reply) is Fault]:
+            if len(faults) == len(page):
+                raise trouble(pattern, faults[0])
+            unanswered |= {fault.where: fault.error for fault in faults}
+        for (_, name), reply in zip(page, replies, strict=True):
+            if reply and type(reply) is not Fault:  # nothing: it was released meanwhile
+                locks.append(understood(name, partial(read_held, name), reply))
+    return Listing(locks, scanned, complete and not unanswered, unanswered)
 
 
-def find(
-    keys_like: str, limit: int | None, max_keys: int | None, pattern: str, node: int = 0
-) -> Flow[tuple[list[bytes], int, bool]]:
-    """Keys, about how many were looked at, and whether that is all: one more than ``limit`` shows that it is not.
+def find(keys_like: str, limit: int | None, max_keys: int | None, pattern: str, node: int = 0) -> Flow[Found]:
+    """Find keys: one more than ``limit`` shows that there are more.
 
-    ``pattern`` is what the names were asked for by: errors carry it. Raises ``LockUnavailable``.
+    ``pattern`` is what the names were asked for by: errors carry it. Raises ``LockUnavailable`` where no server can be
+    asked.
     """
     routes = yield from _routes(node, pattern)
-    try:
-        return (yield from _scan(routes, keys_like, limit, max_keys, pattern, node))
-    except LockUnavailable:
+    found = yield from _scan(routes, keys_like, limit, max_keys, pattern, node)
+    if found.unanswered:
         now = yield from _routes(node, pattern)
-        if [route.where for route in now] == [route.where for route in routes]:
-            raise
-        return (yield from _scan(now, keys_like, limit, max_keys, pattern, node))  # others serve since
+        if {route.where for route in now} != {route.where for route in routes}:  # others serve since
+            routes, found = now, (yield from _scan(now, keys_like, limit, max_keys, pattern, node))
+    if len(found.unanswered) == len(routes):
+        raise unavailable(pattern, "the store can't be asked", found.unanswered)
+    return found
 
 
 def _routes(node: int, pattern: str) -> Flow[list[Route]]:
@@ -61,22 +77,24 @@ def _routes(node: int, pattern: str) -> Flow[list[Route]]:
 
 def _scan(
     routes: list[Route], keys_like: str, limit: int | None, max_keys: int | None, pattern: str, node: int
-) -> Flow[tuple[list[bytes], int, bool]]:
+) -> Flow[Found]:
     keys: dict[bytes, None] = {}  # SCAN may name a key twice
+    unanswered: dict[str, Exception] = {}
     scanned = 0
     for route in routes:
         cursor = None
         while cursor != b"0":
             if (limit is not None and len(keys) > limit) or (max_keys is not None and scanned >= max_keys):
-                return list(keys), scanned, False
+                return Found(list(keys), scanned, False, unanswered)
             words = (b"SCAN", cursor or b"0", b"MATCH", keys_like.encode(), b"COUNT", b"%d" % SCAN_COUNT)
             reply = yield Command(words, node, None, route)
             if type(reply) is Fault:
-                raise trouble(pattern, reply)
+                unanswered[route.where] = reply.error
+                break
             cursor, found = understood(pattern, _step, reply)
             keys.update(dict.fromkeys(found))
             scanned += SCAN_COUNT
-    return list(keys), scanned, limit is None or len(keys) <= limit
+    return Found(list(keys), scanned, not unanswered and (limit is None or len(keys) <= limit), unanswered)
 
 
 def _step(reply: Any) -> tuple[bytes, list[bytes]]:
@@ -84,16 +102,8 @@ def _step(reply: Any) -> tuple[bytes, list[bytes]]:
     return b"%d" % int(cursor), list(found)
 
 
-def _describe(page: list[tuple[bytes, str]], node: int) -> Flow[list[Held]]:
-    runs = [Run(_DESCRIBE, (key, key + b":waiters", renewed_of(key)), (b"0",), node) for key, _ in page]
-    replies = yield Batch(runs, node)
-    held = []
-    for (_, name), reply in zip(page, replies, strict=True):
-        if type(reply) is Fault:
-            raise trouble(name, reply)
-        if reply:  # else it was released meanwhile
-            held.append(understood(name, partial(read_held, name), reply))
-    return held
+def _describe(key: bytes, node: int) -> Run:
+    return Run(_DESCRIBE, (key, key + b":waiters", renewed_of(key)), (b"0",), node)
 
 
 def asked_one_by_one(name: str, backend: Any) -> Flow[list[tuple[str, Held | None, float, Exception | None]]]:
@@ -118,7 +128,7 @@ def asked_one_by_one(name: str, backend: Any) -> Flow[list[tuple[str, Held | Non
 
 def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool]:
     """Delete the lock's key and wake a waiter; whether it was held (by the one with ``digest``)."""
-    reply = yield Run(script("force_release"), (keys.lock, keys.waiters, keys.wake), (digest.encode(),), node)
+    reply = yield Run(script("force_release"), (keys.lock,), (digest.encode(),), node)
     if type(reply) is Fault:
         raise trouble(name, reply)
     return bool(reply == 1)
@@ -127,4 +137,5 @@ def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool
 def load_scripts(node: int, route: Route, more: Iterable[Script] = ()) -> Flow[None]:
     """Load every script, and ``more``, into a server, so that the first acquire there needs no second try."""
     for each in (*all_scripts(), *more):
-        yield Command((b"SCRIPT", b"LOAD", each.source), node, None, route)
+        if type((yield Command((b"SCRIPT", b"LOAD", each.source), node, None, route))) is Fault:
+            return  # or each would wait for a server that is silent

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from redis import RedisError
-from redis.backoff import NoBackoff
+from redis import Redis, RedisError
 from redis.connection import Connection
-from redis.crc import key_slot
+from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, InvalidResponse, MovedError
-from redis.retry import Retry
-from redis.sentinel import Sentinel
 
 from ..core.fork import on_fork
 from ..core.replies import Nonsense
-from .patience import reply
-from .routes import Route
+from .first_answer import FirstAnswer, SecondBest
+from .patience import answers
+from .routes import Route, portable
+from .wire import words
 
 _HERE = None, b"", b"?"  # in place of a host: the one that was asked
-_REDIRECTION = re.compile(r"(?:(MOVED|ASK) )?(\d+) (.+):(\d+)")
+_REDIRECTION = re.compile(r"(?:(MOVED|ASK) )?(\d+) (.*):(\d+)")
+ASKED = 8  # servers of a Cluster that are asked for its map, beside the addresses in LOCATION
+Slots = list["Route | None"]  # slot -> the server that serves it
 
 
 class Redirection(NamedTuple):
-    """The answer of a cluster's node that does not serve the slot (now)."""
+    """The answer of a cluster's node that does not serve the slot (now). An empty ``host`` is that of this node."""
 
     asking: bool
     slot: int
@@ -39,7 +41,7 @@ class Redirection(NamedTuple):
         if found is None or not (found[1] or isinstance(error, AskError)):
             return None
         asking = found[1] == "ASK" if found[1] else not isinstance(error, MovedError)
-        return cls(asking, int(found[2]), found[3], int(found[4]))
+        return cls(asking, int(found[2]), "" if found[3] == "?" else found[3], int(found[4]))
 
 
 class Node(Protocol):
@@ -54,11 +56,20 @@ class Node(Protocol):
     def find(self, key: bytes | None) -> Route:
         """The route for ``key``, asking Sentinels or the cluster where needed. Raises redis-py's errors."""
 
-    def rethink(self, error: Exception) -> None:
-        """``error`` came back: the server may not be the right one any more."""
+    async def afind(self, key: bytes | None) -> Route:
+        """`find` on the running event loop."""
+
+    def rethink(self, error: Exception, where: str = "") -> None:
+        """``error`` came back from the server at ``where``: it may not be the right one any more."""
+
+    def forget(self) -> None:
+        """Nothing of what was learnt is known any more."""
 
     def routes(self) -> list[Route]:
         """Every server that holds keys of its own. Raises redis-py's errors."""
+
+    async def aroutes(self) -> list[Route]:
+        """`routes` on the running event loop."""
 
     def used(self) -> list[Route]:
         """The servers that there may be connections to."""
@@ -79,10 +90,19 @@ class DirectNode:
     def find(self, key: bytes | None) -> Route:
         return self._route
 
-    def rethink(self, error: Exception) -> None:
+    async def afind(self, key: bytes | None) -> Route:
+        return self._route
+
+    def rethink(self, error: Exception, where: str = "") -> None:
+        self.forget()
+
+    def forget(self) -> None:
         self._route.clear()  # what was idle is as dead as the one that failed
 
     def routes(self) -> list[Route]:
+        return [self._route]
+
+    async def aroutes(self) -> list[Route]:
         return [self._route]
 
     used = routes
@@ -102,42 +122,60 @@ class SentinelNode:
         kind: type[Connection] = Connection,
         sentinel_settings: Mapping[str, Any] | None = None,
     ) -> None:
-        bounded = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": Retry(NoBackoff(), 0)}
-        self._sentinel = Sentinel(hosts, sentinel_kwargs={**(sentinel_settings or {}), **bounded})
+        pools = [Redis(host, port, **(sentinel_settings or {})).connection_pool for host, port in hosts]
+        asked = [(kind, {**settings, "protocol": 2}) for kind, settings in map(portable, pools)]
+        self._sentinels = [Route(*each, timeout) for each in asked]
         self._service = service
         self._kind = kind
         self._settings = settings
         self._timeout = timeout
-        self._route: Route | None = None
         self.label = service
-        on_fork(self._forget)
+        self._route: Route | None = None
+        self.forget()
+        on_fork(self.forget)  # the parent may have asked long ago, and no closed connection would show that here
 
     def known(self, key: bytes | None) -> Route | None:
         return self._route
 
     def find(self, key: bytes | None) -> Route:
-        route = self._route
-        if route is None:
-            try:
-                host, port = self._sentinel.discover_master(self._service)
-            finally:
-                for each in self._sentinel.sentinels:
-                    each.connection_pool.disconnect(inuse_connections=False)
-            route = self._route = Route(self._kind, {**self._settings, "host": host, "port": port}, self._timeout)
-        return route
+        return self._route or self._master.get(self._sentinels)
 
-    def rethink(self, error: Exception) -> None:
+    async def afind(self, key: bytes | None) -> Route:
+        return self._route or await self._master.aget(self._sentinels)
+
+    def _asked(self, sentinel: Route) -> Route:
+        (told,) = _told(sentinel, self._timeout, "SENTINEL MASTERS")
+        try:
+            masters = [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in told]
+            states = [each for each in masters if each[b"name"] == self._service.encode()]
+            places = [(_host(each[b"ip"]), int(each[b"port"]), each[b"flags"].split(b",")) for each in states]
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise InvalidResponse(str(Nonsense(told))) from error
+        if not places:
+            raise RedisError(f"knows no {self._service!r}")
+        host, port, flags = places[0]
+        if b"s_down" in flags or b"o_down" in flags:
+            raise RedisError(f"takes {host}:{port} for down")
+        return Route(self._kind, {**self._settings, "host": host, "port": port}, self._timeout)
+
+    def _use(self, master: Route) -> None:
+        self._route = master
+
+    def rethink(self, error: Exception, where: str = "") -> None:
         route = self._route
-        self._forget()
-        if route is not None:
+        if route is not None and where in ("", route.where):  # else another has taken its place meanwhile
+            self._route = None
             route.clear()
 
-    def _forget(self) -> None:
-        """Also in a fork's child: its parent may have asked long ago, and here no closed connection would show that."""
+    def forget(self) -> None:
         self._route = None
+        self._master = FirstAnswer(self._asked, self._use, self._timeout)
 
     def routes(self) -> list[Route]:
         return [self.find(None)]
+
+    async def aroutes(self) -> list[Route]:
+        return [await self.afind(None)]
 
     def used(self) -> list[Route]:
         return [self._route] if self._route else []
@@ -152,89 +190,116 @@ class ClusterNode:
         self._settings = settings
         self._timeout = timeout
         self._by_place: dict[tuple[str, int], Route] = {}
-        self._slots: dict[int, Route] = {}
-        self._turn = 0
-        for host, port in hosts:
-            self._to(host, port)
+        self._seeds = [self._to(host, port) for host, port in hosts]
         self.label = "cluster"
-        on_fork(self._forget)
+        self._slots: Slots = []
+        self.forget()
+        on_fork(self.forget)  # the parent may have asked long ago, and no closed connection would show that here
 
     def known(self, key: bytes | None) -> Route | None:
         if key is None:
-            return next(iter(self._slots.values()), None)
-        return self._slots.get(key_slot(key))
+            return next(filter(None, self._slots), None)
+        return self._slots[key_slot(key)]
 
     def find(self, key: bytes | None) -> Route:
-        if not self._slots:
-            self._learn()
-        route = self.known(key)
-        if route is None:
-            raise RedisError("no node of the cluster serves this slot")
-        return route
+        return self.known(key) or _serving(key, self._map.get(self._asked_for_it()))
 
-    def _learn(self) -> None:
-        """Ask any node which one serves what; each time another first, since one may be gone, or not have heard yet."""
-        places, turn, start = list(self._by_place.items()), self._turn, time.monotonic()
-        problem: Exception = RedisError("no node of the cluster answered")
-        try:
-            for number in range(turn, turn + len(places)):
-                self._turn = number + 1
-                (host, _), route = places[number % len(places)]
-                try:
-                    self._slots = self._told(host, route)
-                    return
-                except (RedisError, OSError) as error:
-                    problem = error
-                if time.monotonic() - start > 1.5 * self._timeout:  # two of them hang
-                    break
-            raise problem
-        finally:
-            del problem  # its frames would hold it, and the callers their locks
+    async def afind(self, key: bytes | None) -> Route:
+        return self.known(key) or _serving(key, await self._map.aget(self._asked_for_it()))
 
-    def _told(self, host: str, route: Route) -> dict[int, Route]:
-        connection = route.connect()
+    def _asked_for_it(self) -> Sequence[Route]:
+        others = [route for route in self.used() if route not in self._seeds]
+        return [*self._seeds, *random.sample(others, min(ASKED, len(others)))]
+
+    def _asked(self, route: Route) -> Slots:
+        """What a server knows. One that is cut off from the others may not have heard of a failover, and says so."""
+        told, state = _told(route, self._timeout, "CLUSTER SLOTS", "CLUSTER INFO")
+        slots: Slots = [None] * REDIS_CLUSTER_HASH_SLOTS
         try:
-            connection.send_command("CLUSTER", "SLOTS", check_health=False)
-            told = reply(connection, time.monotonic() + self._timeout)
-        finally:
-            route.drop(connection)
-        slots: dict[int, Route] = {}
-        try:
-            for first, last, (where, port, *_), *_ in told:
-                there = self._to(host if where in _HERE else where.decode(), port)
-                slots.update(dict.fromkeys(range(first, last + 1), there))
+            for first, last, (host, port, *_), *_ in told:
+                there = self._to(_host_of(route) if host in _HERE else _host(host), port)
+                slots[first : last + 1] = [there] * (last + 1 - first)
         except (TypeError, ValueError, AttributeError) as error:
             raise InvalidResponse(str(Nonsense(told))) from error
-        if not slots:
-            raise RedisError(f"{route.where} belongs to no cluster, or to one without slots")
+        if not told:
+            raise RedisError("belongs to no cluster, or to one without slots")
+        if isinstance(state, bytes) and b"cluster_state:fail" in state:  # an error: its user may not ask for that
+            raise SecondBest(slots, "the cluster is down, it says")
         return slots
 
-    def _to(self, host: str, port: int) -> Route:
-        if (host, port) not in self._by_place:
-            self._by_place[host, port] = Route(
-                Connection, {**self._settings, "host": host, "port": port}, self._timeout
-            )
-        return self._by_place[host, port]
+    def _use(self, slots: Slots) -> None:
+        """Addresses that serve no more are forgotten."""
+        self._slots = slots
+        live = {*slots, *self._seeds}
+        for place, route in list(self._by_place.items()):
+            if route not in live:
+                del self._by_place[place]
+                route.clear()
 
-    def rethink(self, error: Exception) -> None:
-        self._forget()
-        for route in self._by_place.values():
+    def _to(self, host: str, port: int) -> Route:
+        route = self._by_place.get((host, port))
+        if route is None:
+            new = Route(Connection, {**self._settings, "host": host, "port": port}, self._timeout)
+            route = self._by_place.setdefault((host, port), new)
+        return route
+
+    def rethink(self, error: Exception, where: str = "") -> None:
+        failed = {route for route in self.used() if route.where == where}
+        self._slots = [None if route in failed else route for route in self._slots]
+        for route in failed:
             route.clear()
 
-    def _forget(self) -> None:
-        """As of Sentinels."""
-        self._slots = {}
+    def forget(self) -> None:
+        self._slots = [None] * REDIS_CLUSTER_HASH_SLOTS
+        self._map = FirstAnswer(self._asked, self._use, self._timeout)
 
-    def redirected(self, move: Redirection) -> Route:
-        """Where ASK or MOVED sends us; MOVED for good."""
-        route = self._to(move.host, move.port)
+    def redirected(self, move: Redirection, asked: Route | None) -> Route:
+        """Where the server that was ``asked`` sends us by ASK or MOVED; MOVED for good."""
+        route = self._to(move.host or _host_of(asked or self._seeds[0]), move.port)
         if not move.asking:
             self._slots[move.slot] = route
         return route
 
     def routes(self) -> list[Route]:
-        self.find(None)
-        return list(dict.fromkeys(self._slots.values()))
+        return _servers(self._map.get(self._asked_for_it()) if None in self._slots else self._slots)
+
+    async def aroutes(self) -> list[Route]:
+        return _servers(await self._map.aget(self._asked_for_it()) if None in self._slots else self._slots)
 
     def used(self) -> list[Route]:
         return list(self._by_place.values())
+
+
+def _told(route: Route, timeout: float, *questions: str) -> list[Any]:
+    """What a server answers within ``timeout`` seconds. Raises redis-py's errors, also when the first answer is one."""
+    connection = route.connect()
+    try:
+        connection.send_packed_command([words(*question.encode().split()) for question in questions], False)
+        told = answers(connection, len(questions), time.monotonic() + timeout)
+    finally:
+        route.drop(connection)
+    if isinstance(told[0], Exception):
+        raise told[0]
+    return told
+
+
+def _host(name: bytes) -> str:
+    """A host's name or address. Raises ``ValueError`` for what can't be looked up."""
+    host = name.decode()
+    host.encode("idna")
+    return host
+
+
+def _host_of(route: Route) -> str:
+    return route.where.rpartition(":")[0]
+
+
+def _servers(slots: Slots) -> list[Route]:
+    return list(dict.fromkeys(filter(None, slots)))
+
+
+def _serving(key: bytes | None, slots: Slots) -> Route:
+    route = next(filter(None, slots), None) if key is None else slots[key_slot(key)]
+    if route is None:
+        raise RedisError("no node of the cluster serves this slot")
+    return route

@@ -13,6 +13,7 @@ from ..core.lease import Lease
 from ..core.replies import outcome_of
 from ..core.requests import Fault, Flow
 from ..errors import LockError
+from .nodes import ClusterNode
 from .routes import Route
 
 if TYPE_CHECKING:
@@ -54,5 +55,6 @@ def _said(backend: ServerBackend, name: str, node: int) -> Flow[Exception | None
 def _name(backend: ServerBackend, node: int, route: Route | None) -> str | None:
     """One that this server serves, if there is any."""
     names = (f"redlock_check:{secrets.token_hex(8)}" for _ in range(NAMES))
-    known = backend.nodes[node].known
-    return next((name for name in names if known(backend._keys(name).lock) in (None, route)), None)
+    asked = backend.nodes[node]
+    of_a_cluster = isinstance(asked, ClusterNode)
+    return next((name for name in names if not of_a_cluster or asked.known(backend._keys(name).lock) is route), None)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..core.flows.scattered import Scattered
 from ..core.flows.single import SingleNode
+from ..core.keys import Keys
 from ..core.line import FAIR
 from ..core.primitives import Primitive
 from ..core.requests import Flow
@@ -14,6 +15,8 @@ from .discretion import without_password
 from .looking import force_release, listing
 from .nodes import ClusterNode
 from .server import ServerBackend
+
+UNKNOWN = "~"  # in place of a server's address, and behind all of them
 
 
 class RedisBackend(ServerBackend):
@@ -36,6 +39,13 @@ class RedisBackend(ServerBackend):
         self.location = location
         rule = Scattered if isinstance(self.nodes[0], ClusterNode) else SingleNode
         self.rule = rule(self.clock, self._guard())
+
+    def server_of(self, keys: Keys) -> str:
+        node = self.nodes[0]
+        if not isinstance(node, ClusterNode):
+            return ""
+        route = node.known(keys.lock)
+        return route.where if route else UNKNOWN
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         return listing(self.key_prefix, pattern, limit, max_keys)

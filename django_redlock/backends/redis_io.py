@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from redis.exceptions import NoScriptError, RedisError
 
 from ..core.drivers import adrive, drive
-from ..core.replies import Nonsense
+from ..core.replies import Nonsense, waited
 from ..core.requests import Await, Batch, Call, Command, Confirmed, Fault, Flow, Run, Signal, Sleep, Together
+from ..core.scripts import script
 from ..core.tickets import Turn
-from .exchange import Exchange, aexchange, exchange, fault, judged
+from .exchange import Exchange, aexchange, exchange, exchanges, fault, judged
 from .nodes import ClusterNode, Node, Redirection
 from .routes import Route
 from .sharing import Sharing
@@ -26,6 +27,7 @@ from .together_async import AsyncParty
 from .wire import packed, spelled_out, words
 
 REDIRECTS = 5
+_ASKING = script("asking")
 _OURS = int, list  # nearly all that scripts answer
 
 
@@ -60,7 +62,7 @@ class RedisIO:
             good = type(replies) is list and type(replies[0]) in _OURS
             return replies[0] if good else drive(self._answered(request, replies), exchange)
         if (plan := self._plans.get(kind)) is not None:
-            return drive(plan(request), exchange)
+            return drive(plan(request), self._exchange)
         if kind is Together:
             return self.party.perform(request)
         if kind is Turn:
@@ -69,7 +71,7 @@ class RedisIO:
             return time.sleep(request.seconds)
         if kind is Call:
             return request.function(*request.args)
-        return self._routes(request)
+        return self._routes(request.node)
 
     async def aperform(self, request: Any, settled: asyncio.Event | None = None) -> Any:
         """`perform` for asyncio. ``settled``: see `aexchange`."""
@@ -81,13 +83,26 @@ class RedisIO:
         if kind is Turn:
             return await request.ticket.await_(request.seconds)
         if kind is Routes:
-            return await asyncio.to_thread(self._routes, request)
+            return await self._aroutes(request.node)
         if kind is Together:
             return await self._async_party.perform(request, self.aperform)
         return await self.sharing.perform(request, partial(self._carry, settled=settled))
 
     async def _carry(self, request: Any, settled: asyncio.Event | None = None) -> Any:
-        return await adrive(self._plans[type(request)](request), partial(aexchange, settled=settled))
+        return await adrive(self._plans[type(request)](request), partial(self._aexchange, settled=settled))
+
+    def _exchange(self, request: Any) -> Any:
+        """Carry out what a plan asks for: an `Exchange`, several at the same time, or `Routes`."""
+        if type(request) is Exchange:
+            return exchange(request)
+        return self._routes(request.node) if type(request) is Routes else exchanges(request)
+
+    async def _aexchange(self, request: Any, settled: asyncio.Event | None = None) -> Any:
+        if type(request) is Exchange:
+            return await aexchange(request, settled)
+        if type(request) is Routes:
+            return await self._aroutes(request.node)
+        return await asyncio.gather(*(aexchange(each, settled) for each in request))
 
     # ── the plans ────────────────────────────────────────────────────────────────────────────
 
@@ -113,13 +128,18 @@ class RedisIO:
         block = words(b"BLPOP", signal, *more, b"%.3f" % max(0.001, pause))
         woken = b"*2\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (len(signal), signal)
         replies = yield Exchange(self.nodes[run.node], signal, block + packed(run), 2, pause, run.undoing, woken=woken)
-        return (yield from self._answered(run, replies))
+        told = yield from self._answered(run, replies)
+        if type(replies) is list and isinstance(replies[0], Exception):
+            told = waited(fault(self.nodes[run.node], replies[0]), told)
+        return told
 
     def _signal(self, request: Signal) -> Flow[Any]:
         key, pause, index, more = request
         payload = words(b"BLPOP", key, *more, b"%.3f" % max(0.001, pause))
         replies = yield Exchange(self.nodes[index], key, payload, 1, pause)
-        return replies if isinstance(replies, Fault) else replies[0]
+        if isinstance(replies, Fault) or not isinstance(replies[0], Exception):
+            return replies if isinstance(replies, Fault) else replies[0]
+        return fault(self.nodes[index], replies[0])
 
     def _confirmed(self, request: Confirmed) -> Flow[Any]:
         runs, replicas, limit = request
@@ -145,37 +165,52 @@ class RedisIO:
     def _insist(self, run: Run, error: Exception) -> Flow[Any]:
         """An error came back: load the script, follow the redirection, or say what is wrong."""
         node = self.nodes[run.node]
+        asked = node.known(run.keys[0])
         for _ in range(REDIRECTS):
-            route, prefix = None, b""
+            route, prefix, before = None, b"", b""
             move = Redirection.read(error)
             if move and isinstance(node, ClusterNode):
-                route = node.redirected(move)
-                prefix = words(b"ASKING") if move.asking else b""
+                asked = route = node.redirected(move, asked)
+                prefix, before = (words(b"ASKING"), _ASKING.source) if move.asking else (b"", b"")
             elif not isinstance(error, NoScriptError):
                 break
-            payload = prefix + spelled_out(run)
+            source = run.script._replace(source=before + run.script.source)
+            payload = prefix + spelled_out(run._replace(script=source))
             replies = yield Exchange(node, run.keys[0], payload, 1 + bool(prefix), undoing=run.undoing, route=route)
             if isinstance(replies, Fault):
                 return replies
             if not isinstance(replies[-1], Exception):
                 return judged(node, run, replies[-1])
             error = replies[-1]
-        return fault(node, error)
+        return fault(node, error, where=asked.where if asked else "")
 
     def _batch(self, batch: Batch) -> Flow[list[Any]]:
-        node = self.nodes[batch.node]
-        answers: list[Any] = [None] * len(batch.runs)
-        parts: dict[Route | None, list[int]] = {}
-        for index, run in enumerate(batch.runs):
-            parts.setdefault(node.known(run.keys[0]), []).append(index)
-        for indexes in parts.values():
-            runs = [batch.runs[index] for index in indexes]
-            payload = b"".join(map(packed, runs))
-            replies = yield from _twice(Exchange(node, runs[0].keys[0], payload, len(runs)))
-            if isinstance(replies, Fault):
-                replies = [replies] * len(runs)
-            for index, run, reply in zip(indexes, runs, replies, strict=True):
-                answers[index] = reply if isinstance(reply, Fault) else (yield from self._read(run, reply))
+        """One pipeline for each server that has some of the keys, all at the same time."""
+        node, runs = self.nodes[batch.node], batch.runs
+        answers: list[Any] = [None] * len(runs)
+        parts = _grouped(range(len(runs)), lambda index: node.known(runs[index].keys[0]))
+        if unknown := parts.pop(None, None):
+            learnt = yield Routes(batch.node)
+            absent = learnt if isinstance(learnt, Fault) else fault(node, RedisError("no server of the cluster has it"))
+            for route, indexes in _grouped(unknown, lambda index: node.known(runs[index].keys[0])).items():
+                parts.setdefault(route, []).extend(indexes)
+            for index in parts.pop(None, ()):
+                answers[index] = absent
+        pipelines = [
+            Exchange(
+                node, runs[part[0]].keys[0], b"".join(packed(runs[index]) for index in part), len(part), route=route
+            )
+            for route, part in parts.items()
+        ]
+        replies = yield pipelines
+        again = [index for index, reply in enumerate(replies) if isinstance(reply, Fault) and reply.stale]
+        if again:
+            second = yield [pipelines[index]._replace(route=None) for index in again]
+            for index, reply in zip(again, second, strict=True):
+                replies[index] = reply
+        for part, told in zip(parts.values(), replies, strict=True):
+            for place, index in enumerate(part):
+                answers[index] = told if isinstance(told, Fault) else (yield from self._read(runs[index], told[place]))
         return answers
 
     def _command(self, command: Command) -> Flow[Any]:
@@ -185,17 +220,29 @@ class RedisIO:
             return replies
         return replies[0] if not isinstance(replies[0], Exception) else fault(node, replies[0])
 
-    def _routes(self, request: Routes) -> list[Route] | Fault:
-        node = self.nodes[request.node]
+    def _routes(self, node: int) -> list[Route] | Fault:
         try:
-            return node.routes()
+            return self.nodes[node].routes()
         except (RedisError, OSError) as error:
-            return Fault(error, where=node.label)
+            return fault(self.nodes[node], error)
+
+    async def _aroutes(self, node: int) -> list[Route] | Fault:
+        try:
+            return await self.nodes[node].aroutes()
+        except (RedisError, OSError) as error:
+            return fault(self.nodes[node], error)
 
 
 @lru_cache(maxsize=64)
 def _wait(replicas: int, seconds: float) -> bytes:
     return words(b"WAIT", b"%d" % replicas, b"%d" % max(1, seconds * 1000))
+
+
+def _grouped(indexes: Iterable[int], route_of: Callable[[int], Route | None]) -> dict[Route | None, list[int]]:
+    groups: dict[Route | None, list[int]] = {}
+    for index in indexes:
+        groups.setdefault(route_of(index), []).append(index)
+    return groups
 
 
 def _twice(request: Exchange) -> Flow[list[Any] | Fault]:

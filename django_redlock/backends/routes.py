@@ -30,6 +30,7 @@ from redis.retry import Retry
 from ..core.fork import on_fork
 from .bounded_calls import BoundedCalls
 from .limits import Limit
+from .names import Resolving
 from .patience import greeted
 
 # Up to redis-py 5.2 a pool wants to hear a command's name, and makes nothing of it; later ones warn of that.
@@ -40,10 +41,20 @@ _told = inspect.signature(AbstractConnection.__init__).parameters
 _UNTOLD = dict.fromkeys({"driver_info"} & _told.keys() or {"lib_name", "lib_version"})
 IDLE = 64  # connections that a route keeps open while nobody uses them
 _Idle = tuple[deque[Any], AsyncGenerator[None, None]]  # a loop's connections, and what closes them when the loop ends
+
+
+class _TCP(Resolving, AsyncTCP):
+    pass
+
+
+class _TLS(Resolving, AsyncTLS):
+    pass
+
+
 _ASYNC = {  # the special ones first
-    SSLConnection: AsyncTLS,
+    SSLConnection: _TLS,
     UnixDomainSocketConnection: AsyncUnix,
-    Connection: AsyncTCP,
+    Connection: _TCP,
 }
 
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from ..core.replies import waited
 from ..core.requests import Await, Command, Confirmed, Fault, Signal
 from .exchange import later
 from .limits import Limit
@@ -90,19 +91,33 @@ class Crowd:
 
     async def _listen(self) -> None:
         while self._waiting:
-            key, *more = self._waiting
-            answer = await self._carry(Signal(key, ROUND, self.node, more))
-            if isinstance(answer, Fault):
-                for each in {each for waiting in self._waiting.values() for each in waiting if not each.done()}:
+            keys = list(self._waiting)
+            answer = await self._block(keys, ROUND)
+            if len(keys) > 1 and isinstance(answer, Fault) and answer.refused:  # whose key is it?
+                for key in keys:
+                    await self._wake([key], await self._block([key], 0.0))
+            else:
+                await self._wake(keys, answer)
+
+    async def _block(self, keys: Sequence[bytes], seconds: float) -> Any:
+        key, *more = keys
+        return await self._carry(Signal(key, seconds, self.node, more))
+
+    async def _wake(self, keys: Sequence[bytes], answer: Any) -> None:
+        """Hand an answer to the one that it is for, an error to all that wait for these lists."""
+        if answer is None:
+            return
+        found = keys if isinstance(answer, Fault) else answer[:1]
+        waiting = [each for key in found for each in self._waiting.get(key, ()) if not each.done()]
+        if isinstance(answer, Fault):
+            for each in waiting:
+                if not each.done():  # it may wait for several
                     each.set_result(answer)
-                await asyncio.sleep(0)
-            elif answer is not None:
-                who = next((each for each in self._waiting.get(answer[0], ()) if not each.done()), None)
-                if who is None:
-                    await self._hand_on(answer[0])
-                else:
-                    who.set_result(answer)
-                    await asyncio.sleep(0)  # it leaves, and the next round is without it
+        elif waiting:
+            waiting[0].set_result(answer)
+        else:
+            await self._hand_on(answer[0])
+        await asyncio.sleep(0)  # they leave, and the next round is without them
 
     async def _hand_on(self, key: bytes) -> None:
         """Nobody is there any more for whom this wake-up was: put it back for the next, here or elsewhere."""
@@ -131,8 +146,8 @@ class Sharing:
             return await crowd.block(request, carry)  # one BLPOP can't name keys of several slots
         if kind is Signal:
             return await crowd.listen((request.key, *request.more), request.seconds)
-        await crowd.listen((request.signal, *request.more), request.seconds)
-        return await crowd.ask(request.run, carry)
+        block = await crowd.listen((request.signal, *request.more), request.seconds)
+        return waited(block, await crowd.ask(request.run, carry))
 
     def _crowd(self, node: int) -> Crowd:
         crowds = self._crowds.setdefault(asyncio.get_running_loop(), {})

@@ -134,14 +134,14 @@ class TimestampBackend(RedisBackend):
         return super()._make(self._primitive, name, keys, terms)
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
-        keys, scanned, complete = yield from find(self._key(pattern, glob_escape), None, max_keys, pattern)
+        keys, scanned, complete, lost = yield from find(self._key(pattern, glob_escape), None, max_keys, pattern)
         named = [(name, self._keys(name)) for key in keys if (name := self._name_of(key))]
         locks: list[Held] = []
         for first in range(0, len(named), PAGE):
             page = named[first : first + PAGE]
             replies = yield Batch([self._primitive.describe(keys) for _, keys in page])
             locks += [held for (name, _), reply in zip(page, replies, strict=True) if (held := _held(name, reply))]
-        return Listing(locks[:limit], scanned, complete and (limit is None or len(locks) <= limit))
+        return Listing(locks[:limit], scanned, complete and (limit is None or len(locks) <= limit), lost)
 
     def _force_release(self, name: str, digest: str) -> Flow[bool]:
         keys = self._keys(name)

@@ -17,6 +17,7 @@ from ..backends.dummy import DummyBackend
 from ..backends.locmem import LocMemBackend
 from ..core.flows.single import SingleNode
 from ..core.held import Held, read_held
+from ..core.keys import Keys
 from ..core.lease import Seconds
 from ..core.primitives import Primitive
 from ..core.requests import Await, Batch, Call, Run
@@ -238,6 +239,10 @@ class MemoryStore:
 
     def turnstile_for(self, primitive: Primitive) -> None:
         """None: who waits here looks again when something has changed."""
+
+    def server_of(self, keys: Keys) -> str:
+        """There is one."""
+        return ""
 
     def check_ttl(self, ttl: Seconds) -> float:
         """As the backend's."""

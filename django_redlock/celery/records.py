@@ -99,7 +99,7 @@ class Running(Primitive):
 
     def prolong(self, claim: Claim, ttl: float, tenure: bytes = b"", node: int = 0) -> Run:
         """Replace the rest of the lease by ``ttl``."""
-        return Run(EXTEND, (claim.keys.lock, claim.keys.renewed), (claim.token, millis(ttl), tenure), node)
+        return Run(EXTEND, (claim.keys.lock,), (claim.token, millis(ttl), tenure), node)
 
     def free(self, claim: Claim, keep: float = 0.0, node: int = 0) -> Run:
         """The body has ended, or never began."""

@@ -54,14 +54,12 @@ class Primitive(NamedTuple):
 
     def prolong(self, claim: Claim, ttl: float, tenure: bytes = b"", node: int = 0) -> Run:
         """Replace the rest of the lease by ``ttl``. ``tenure``: `Lease.tenure`."""
-        keys = claim.keys
-        return Run(self.extend, (keys.lock, keys.fence, keys.renewed), (claim.token, millis(ttl), tenure), node)
+        return Run(self.extend, (claim.keys.lock,), (claim.token, millis(ttl), tenure), node)
 
     def free(self, claim: Claim, keep: float = 0.0, node: int = 0) -> Run:
         """Give the lock back, ``keep`` seconds from now."""
-        keys = claim.keys
         kept = millis(keep + PRECISION) if keep > 0 else b"0"
-        return Run(self.release, (keys.lock, keys.waiters, keys.wake), (claim.token, kept), node)
+        return Run(self.release, (claim.keys.lock,), (claim.token, kept), node)
 
     def leave(self, claim: Claim, node: int = 0) -> Run:
         """Be listed as a waiter no more."""

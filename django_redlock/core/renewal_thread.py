@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import fork
@@ -152,19 +153,23 @@ class RenewalThread:
         locks = {alive: token for token, (_, alive) in due.items() if not isinstance(alive, Orphan)}
         failed = renew(locks)
         unserved.difference_update(token for lock, token in locks.items() if lock not in failed)
-        silent = False  # a store that did not answer is waited for once in a round, not for each orphan
+        silent: set[str] = set()  # servers that did not answer are waited for once in a round, not for each orphan
         for token, (_, orphan) in due.items():
             if isinstance(orphan, Orphan):
-                silent = silent or not _free(orphan)
-                if not silent or orphan.store.clock() >= orphan.until:
+                server = orphan.store.server_of(orphan.claim.keys)
+                freed = server not in silent and _free(orphan)
+                if not freed:
+                    silent.add(server)
+                if freed or orphan.store.clock() >= orphan.until:
                     unserved.discard(token)
 
 
 def renew(locks: Iterable[Holding]) -> set[Holding]:
     """Renew all of them, or say that they are lost. Returns those that have to be tried again."""
     failed: set[Holding] = set()
-    for _, group in groupby(sorted(locks, key=_sort), key=_sort):
-        failed |= _renew_alike(list(group))
+    pairs = sorted(((_alike(lock), lock) for lock in locks), key=itemgetter(0))
+    for _, group in groupby(pairs, key=itemgetter(0)):
+        failed |= _renew_alike([lock for _, lock in group])
     return failed
 
 
@@ -207,9 +212,11 @@ def _logged(failed: set[Holding], lock: Holding) -> Iterator[None]:
         logger.exception("the renewal of lock %r failed", lock.name)
 
 
-def _sort(lock: Holding) -> tuple[int, str, int, str]:
-    primitive = lock._primitive
-    return id(lock._store), primitive.kind, primitive.limit, primitive.mode
+def _alike(lock: Holding) -> tuple[int, str, str, int, str]:
+    """What can be renewed in one batch, and fails together. Locks of a server that isn't known come last."""
+    primitive, lease = lock._primitive, lock._current()
+    server = lock._store.server_of(lease.claim.keys) if lease else ""
+    return id(lock._store), server, primitive.kind, primitive.limit, primitive.mode
 
 
 def _free(orphan: Orphan) -> bool:

@@ -68,6 +68,15 @@ def grants(reply: Any) -> bool:
     return reply > 1 if type(reply) is int else type(reply) is list and reply[:1] == [1]
 
 
+def waited(block: Any, reply: Any) -> Any:
+    """The reply to an acquire that was sent behind a blocking command; the `Fault` of ``block`` if it was refused too.
+
+    Otherwise a server that refuses to block would be asked again at once, and without an end.
+    """
+    refused = type(reply) is list and reply[:1] == [0]
+    return block if refused and type(block) is Fault and block.refused else reply
+
+
 def outcome_of(claim: Claim, reply: Any, start: float) -> Lease | Refusal:
     """What a node's reply to an acquire means, if it answered at ``start`` or later.
 

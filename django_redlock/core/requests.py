@@ -124,6 +124,7 @@ class Fault(NamedTuple):
     ``stale`` tells that a connection from an earlier request turned out to be closed: the request may be repeated at
     once on a new one, but it is unknown whether it has been carried out. ``passing`` that the same or another server
     may serve soon, in ``left`` seconds if that is known. ``moving`` that the keys are on their way from one to another.
+    ``refused`` that the server has answered, with an error.
     """
 
     error: Exception
@@ -132,3 +133,4 @@ class Fault(NamedTuple):
     passing: bool = False
     left: float = 0.0
     moving: bool = False
+    refused: bool = False

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from operator import itemgetter
 
 from .keys import Keys
 from .lease import Claim, Refusal
@@ -16,28 +15,25 @@ MOST = 256  # names in one request
 _RELEASE = script("several_release")
 
 
-def _run(run: Run, places: Sequence[Keys], pick: Callable[[Keys], Iterable[bytes]], *more: int) -> Run:
-    """``run`` on all places, of each the keys that the script wants."""
-    keys = _flat(places, pick)
-    args = (*run.args, b"%d" % len(places), *(b"%d" % each for each in more))
+def _run(run: Run, keys: tuple[bytes, ...], *more: int) -> Run:
+    """``run`` on these keys."""
+    args = (*run.args, *(b"%d" % each for each in more))
     return run._replace(script=run.script._replace(keys=len(keys)), keys=keys, args=args)
 
 
 @lru_cache(maxsize=256)
-def _flat(places: Sequence[Keys], pick: Callable[[Keys], Iterable[bytes]]) -> tuple[bytes, ...]:
-    return tuple(key for place in places for key in pick(place))
+def _flat(places: Sequence[Keys]) -> tuple[bytes, ...]:
+    return tuple(key for place in places for key in place)
+
+
+@lru_cache(maxsize=256)
+def _locks(places: Sequence[Keys]) -> tuple[bytes, ...]:
+    return tuple(place.lock for place in places)
 
 
 def _free(run: Run, claim: Claim) -> Run:
     need = len(claim.places) if claim.every else 1
-    return _run(run._replace(script=_RELEASE), claim.places, _freed, need)
-
-
-_freed = itemgetter(slice(3))
-
-
-def _extended(keys: Keys) -> Iterable[bytes]:
-    return keys.lock, keys.fence, keys.renewed
+    return _run(run._replace(script=_RELEASE), _locks(claim.places), need)
 
 
 class Stripes(Primitive):
@@ -45,7 +41,7 @@ class Stripes(Primitive):
 
     def take(self, claim: Claim, wait: int = 0, node: int = 0) -> Run:
         run = super().take(claim, wait, node)
-        return run._replace(script=_MUTEX_ACQUIRE) if claim.which else _run(run, claim.places, tuple)
+        return run._replace(script=_MUTEX_ACQUIRE) if claim.which else _run(run, _flat(claim.places), len(claim.places))
 
     def free(self, claim: Claim, keep: float = 0.0, node: int = 0) -> Run:
         run = super().free(claim, keep, node)
@@ -59,11 +55,10 @@ class Together(Primitive):
     """All of several mutexes, or none. A lease on all of them has one token."""
 
     def take(self, claim: Claim, wait: int = 0, node: int = 0) -> Run:
-        return _run(super().take(claim, wait, node), claim.places, tuple)
+        return _run(super().take(claim, wait, node), _flat(claim.places), len(claim.places))
 
     def prolong(self, claim: Claim, ttl: float, tenure: bytes = b"", node: int = 0) -> Run:
-        run = super().prolong(claim, ttl, tenure, node)
-        return _run(run, claim.places, _extended)
+        return _run(super().prolong(claim, ttl, tenure, node), _locks(claim.places))
 
     def free(self, claim: Claim, keep: float = 0.0, node: int = 0) -> Run:
         return _free(super().free(claim, keep, node), claim)

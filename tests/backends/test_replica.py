@@ -73,6 +73,20 @@ def test_how_many_must_confirm(two, rule, lost, serves):
     poll(lambda: granted(backend), timeout=10, what="grants, now that they are back")
 
 
+def test_a_replica_that_is_removed_for_good(two):
+    """Where all must confirm nothing is granted until the primary is armed anew; then clients that run go on."""
+    backend = store(two, min_replicas="all")
+    backend.arm()
+    assert granted(backend)
+    two.replicas[0].kill()
+    with two.primary.client() as admin:
+        poll(lambda: admin.info("replication")["connected_slaves"] == 1, timeout=10, what="a replica that has gone")
+    with pytest.raises(LockUnavailable, match="1 of the 2 replicas that must confirm keep up"):
+        backend.lock("stock").acquire()
+    backend.arm()
+    assert granted(backend)
+
+
 def test_an_unconfirmed_grant_is_given_back(two, client_of):
     """A grant that too few replicas confirm in time is undone by token, refused, and said so."""
     client = client_of(store(two))

@@ -7,7 +7,7 @@ import pytest
 from django_redlock.core.scripts import all_scripts, script
 
 NAMES = [each.name for each in all_scripts()]
-STANDS_BEFORE_ANOTHER = {"guard", "guard_replicas", "reseed"}
+STANDS_BEFORE_ANOTHER = {"asking", "guard", "guard_replicas", "reseed"}
 
 
 def test_all_are_found():

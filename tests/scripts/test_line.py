@@ -35,7 +35,7 @@ def rw(call, keys):
 @pytest.fixture
 def release(call, keys):
     """`release(script, token, keep)`"""
-    return lambda name, token=TOKEN, keep=0: call(name, (keys.lock, keys.waiters, keys.wake), token, keep)
+    return lambda name, token=TOKEN, keep=0: call(name, (keys.lock,), token, keep)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_fair_put_back(fair, call, keys):
     """A holder that puts its lock back on a server that has forgotten it passes the line."""
     fair(ANOTHER)
     fair(OTHER, wait=900)
-    call("mutex_release", (keys.lock, keys.waiters, keys.wake), ANOTHER, 0)
+    call("mutex_release", (keys.lock,), ANOTHER, 0)
     assert fair(order=0) > 0
 
 
@@ -153,7 +153,7 @@ def test_fair_forced(fair, call, woken, keys):
     """A force release wakes who is first in line."""
     fair(ANOTHER)
     fair(OTHER, wait=900)
-    call("force_release", (keys.lock, keys.waiters, keys.wake), "")
+    call("force_release", (keys.lock,), "")
     assert woken() == "b"
 
 
@@ -337,7 +337,7 @@ def test_release(rw, release, dump, call, keys):
     rw("r", OTHER)
     assert release("rw_release", TOKEN) == 1
     assert release("rw_release", TOKEN) == 0
-    assert call("shared_extend", (keys.lock, keys.fence, keys.renewed), OTHER, 60_000, "1 0 60000") == 1
+    assert call("shared_extend", (keys.lock,), OTHER, 60_000, "1 0 60000") == 1
     assert release("rw_release", OTHER[:24]) == 1
     assert set(dump()) == {keys.renewed}
 

@@ -11,13 +11,13 @@ DAY = 86_400_000
 @pytest.fixture
 def extend(call, keys):
     """`extend(ttl, tenure)`"""
-    return lambda ttl, tenure="1 0 0": call("mutex_extend", (keys.lock, keys.fence, keys.renewed), TOKEN, ttl, tenure)
+    return lambda ttl, tenure="1 0 0": call("mutex_extend", (keys.lock,), TOKEN, ttl, tenure)
 
 
 @pytest.fixture
 def release(call, keys):
     """`release(keep)`"""
-    return lambda keep=0: call("mutex_release", (keys.lock, keys.waiters, keys.wake), TOKEN, keep)
+    return lambda keep=0: call("mutex_release", (keys.lock,), TOKEN, keep)
 
 
 @pytest.mark.parametrize("ttl", [1_000, 20_000])
@@ -103,7 +103,7 @@ def test_release_wakes_one(redis, release, keys):
 def test_release_by_the_beginning_of_a_token(redis, call, keys, dump):
     """What all attempts of one acquire have in common frees any of them."""
     redis.set(keys.lock, VALUE, px=10_000)
-    assert call("mutex_release", (keys.lock, keys.waiters, keys.wake), TOKEN[:24], 0) == 1
+    assert call("mutex_release", (keys.lock,), TOKEN[:24], 0) == 1
     assert dump() == {}
 
 

@@ -32,7 +32,7 @@ def describe(call, keys):
 @pytest.fixture
 def force_release(call, keys):
     """`force_release(digest)`"""
-    return lambda digest="": call("force_release", (keys.lock, keys.waiters, keys.wake), digest)
+    return lambda digest="": call("force_release", (keys.lock,), digest)
 
 
 def test_describe_nothing(describe, dump):

@@ -41,17 +41,13 @@ def take(run, places):
 @pytest.fixture
 def release(run, places):
     """`release(keep, need, token)`"""
-    return lambda keep=0, need=3, token=TOKEN: run(
-        "several_release", [each[:3] for each in places], token, keep, len(places), need
-    )
+    return lambda keep=0, need=3, token=TOKEN: run("several_release", [each[:1] for each in places], token, keep, need)
 
 
 @pytest.fixture
 def extend(run, places):
     """`extend(ttl, token)`"""
-    return lambda ttl, token=TOKEN: run(
-        "several_extend", [(each.lock, each.fence, each.renewed) for each in places], token, ttl, "1 0 0", len(places)
-    )
+    return lambda ttl, token=TOKEN: run("several_extend", [each[:1] for each in places], token, ttl, "1 0 0")
 
 
 def hold(redis, place, ttl=60_000):

@@ -25,14 +25,13 @@ def acquire(call, keys):
 @pytest.fixture
 def extend(call, keys):
     """`extend(ttl, token)`"""
-    keys = keys.lock, keys.fence, keys.renewed
-    return lambda ttl, token=TOKEN, tenure="1 0 0": call("shared_extend", keys, token, ttl, tenure)
+    return lambda ttl, token=TOKEN, tenure="1 0 0": call("shared_extend", (keys.lock,), token, ttl, tenure)
 
 
 @pytest.fixture
 def release(call, keys):
     """`release(keep, token)`"""
-    return lambda keep=0, token=TOKEN: call("shared_release", (keys.lock, keys.waiters, keys.wake), token, keep)
+    return lambda keep=0, token=TOKEN: call("shared_release", (keys.lock,), token, keep)
 
 
 def now(redis):

@@ -50,6 +50,9 @@ class Process:
     def turnstile_for(self, primitive: Primitive) -> turnstile.Turnstile | None:
         return self._turnstile if primitive.acquire.name in turnstile.QUEUES else None
 
+    def server_of(self, keys: Keys) -> str:
+        return ""
+
     def check_ttl(self, ttl: Any) -> float:
         return float(ttl)
 

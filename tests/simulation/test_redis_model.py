@@ -73,7 +73,7 @@ def runs(chance: random.Random) -> Run:
             Run(script("arm"), (guard.marker,), (guard.args[0],)),
             kind.remember(claim, chance.randrange(10**16)),
             kind.leave(claim),
-            Run(script("force_release"), (keys.lock, keys.waiters, keys.wake), (b"",)),
+            Run(script("force_release"), (keys.lock,), (b"",)),
             Run(script("describe"), (keys.lock, keys.waiters, keys.renewed), (b"0",)),
         )
     )

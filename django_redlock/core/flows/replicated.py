@@ -16,8 +16,8 @@ from ..keys import Keys
 from ..lease import Claim, Lease, Refusal
 from ..primitives import Primitive
 from ..replies import outcome_of, trouble
-from ..requests import Confirmed, Fault, Flow, Run, Signal, Sleep
-from .single import LAST_TRY, SingleNode, ask, confirmed, outlasting, reseeding, unlisted
+from ..requests import Confirmed, Fault, Flow, Run, Signal
+from .single import LAST_TRY, SingleNode, ask, block, confirmed, outlasting, reseeding, unlisted
 
 _ADJUSTMENTS = 3  # times that a primary may tell us of another number of replicas before we give up
 
@@ -74,8 +74,7 @@ class Replicated:
             else:
                 pause = min(left, outcome.remaining + 0.001, primitive.patience)
                 signal, *more = primitive.signals(claim, outcome)
-                if isinstance((yield Signal(signal, pause, more=more)), Fault):
-                    yield Sleep(min(left, 0.05))
+                yield from block(claim.name, Signal(signal, pause, more=more), left)
                 wait, waited = LAST_TRY if pause == left else -primitive.queue, True
             outcome = yield from again()
 

@@ -15,8 +15,8 @@ from ..keys import Keys, hash_tag
 from ..lease import Claim, Lease, Refusal
 from ..primitives import Primitive
 from ..replies import outcome_of, trouble
-from ..requests import Batch, Fault, Flow, Signal, Sleep
-from .single import LAST_TRY, SingleNode, ask, outlasting, prolonging, unlisted
+from ..requests import Batch, Fault, Flow, Signal
+from .single import LAST_TRY, SingleNode, ask, block, outlasting, prolonging, unlisted
 
 
 def by_slot(claim: Claim) -> list[Claim]:
@@ -27,6 +27,11 @@ def by_slot(claim: Claim) -> list[Claim]:
     for place in claim.places:
         tags.setdefault(hash_tag(place.lock), []).append(place)
     return [claim._replace(keys=places[0], others=tuple(places[1:])) for _, places in sorted(tags.items())]
+
+
+def by_lock(claim: Claim) -> list[Claim]:
+    """The claim, a part for each lock: requests of one key are served also while the slot moves to another server."""
+    return [claim._replace(keys=place, others=()) for place in claim.places] if claim.every else [claim]
 
 
 class Scattered(SingleNode):
@@ -64,8 +69,7 @@ class Scattered(SingleNode):
                 continue
             pause = min(left, refusal.remaining + 0.001, primitive.patience)
             signal, *more = primitive.signals(parts[which], refusal)
-            if isinstance((yield Signal(signal, pause, more=more)), Fault):
-                yield Sleep(min(left, 0.05))
+            yield from block(claim.name, Signal(signal, pause, more=more), left)
             wait, waited = LAST_TRY if pause == left else -primitive.queue, True
 
     def _round(
@@ -123,7 +127,7 @@ class Scattered(SingleNode):
     ) -> Flow[list[Lease | Fault | None]]:
         """The same for many at once: lost when it is in one of the slots, unknown when one of them can't be asked."""
         start = self.clock()
-        parts = [by_slot(lease.claim) if start < lease.valid_until else [] for lease, _ in leases]
+        parts = [by_lock(lease.claim) if start < lease.valid_until else [] for lease, _ in leases]
         runs = [
             prolonging(primitive, lease._replace(claim=part), ttl, start)
             for (lease, ttl), those in zip(leases, parts, strict=True)
@@ -144,8 +148,8 @@ class Scattered(SingleNode):
         return (yield from self.release(primitive, claim.all_attempts()))
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Free it in all slots; whether it was still held in each. Raises ``LockUnavailable``."""
-        parts = by_slot(claim)
+        """Free all of its locks; whether each was still held. Raises ``LockUnavailable``."""
+        parts = by_lock(claim)
         if len(parts) == 1:
             return (yield from super().release(primitive, claim, keep))
         held, errors = True, []

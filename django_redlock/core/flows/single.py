@@ -42,6 +42,18 @@ def _since(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
     return max(asked, min(now, refusal.asked + waited * (1 - DRIFT)))
 
 
+def block(name: str, signal: Signal, left: float) -> Flow[None]:
+    """Wait for a wake-up. Where the server can't be waited on, pause instead, ``left`` seconds at most.
+
+    Raises ``LockError`` where the server refuses to block for good: its user may not, or the key has another type.
+    """
+    reply = yield signal
+    if isinstance(reply, Fault):
+        if reply.refused and not reply.passing:
+            raise trouble(name, reply)
+        yield Sleep(min(left, RETRY[0]))
+
+
 def unlisted(wait: int, left: float) -> bool:
     """Whether the last try came long before the time was up, and in vain: nobody would wake us any more."""
     return wait == LAST_TRY and left > WORTH_WAITING
@@ -67,7 +79,7 @@ def prolonging(primitive: Primitive, lease: Lease, ttl: float, start: float) -> 
     if lease.own is None or lease.own.owner == claim.owner:
         return primitive.prolong(claim, ttl, tenure)
     args = claim.token, millis(ttl), lease.own.owner, tenure
-    return Run(script("mutex_tell"), (claim.keys.lock, claim.keys.renewed), args)
+    return Run(script("mutex_tell"), (claim.keys.lock,), args)
 
 
 def confirmed(reply: Any) -> bool:
@@ -129,8 +141,7 @@ class SingleNode(NamedTuple):
             asked = clock()
             signal, *more = primitive.signals(claim, outcome)
             if primitive.mode:
-                if isinstance((yield Signal(signal, pause, more=more)), Fault):
-                    yield Sleep(min(left, RETRY[0]))
+                yield from block(claim.name, Signal(signal, pause, more=more), left)
                 start = clock()
                 reply = yield from ask(again)
                 continue

@@ -1,6 +1,6 @@
 -- Free a lock of any kind, whoever holds it, and wake one waiter, or those who are first in line.
 -- USES line
--- KEYS 1 lock  2 waiters  3 wake
+-- KEYS 1 lock (as mutex_release's)
 -- ARGV 1 digest (as describe gives it, of the holding that the caller saw; empty: whatever it is now)
 -- Returns 1 freed, 0 nobody held it, -1 it has changed hands since.
 local kind = redis.call('TYPE', KEYS[1]).ok
@@ -14,8 +14,5 @@ if ARGV[1] ~= '' then
   if redis.sha1hex(table.concat(holders, '\n')) ~= ARGV[1] then return -1 end
 end
 redis.call('DEL', KEYS[1])
-if redis.call('EXISTS', KEYS[2]) == 1 and not wake_line(true) and redis.call('EXISTS', KEYS[3]) == 0 then
-  redis.pcall('RPUSH', KEYS[3], '1')
-  redis.pcall('PEXPIRE', KEYS[3], 10000)
-end
+if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 and not wake_line(true, KEYS[1]) then wake_one(KEYS[1]) end
 return 1

@@ -21,7 +21,7 @@ do
   if not seen then agreed, seen, ending, another = string.match(mark, '^|(%d+)|?(%d*) ?(%d*)|?(%d?)$', 55) end
   local known = math.max(tonumber(seen or '') or 0, alive)
   local needed = tonumber(rule) or math.max(1, rule == 'all' and known or math.floor((known + 1) / 2))
-  if seen ~= known or alive < needed or needed > waits then
+  if seen ~= known or alive < needed or needed ~= waits then
     local clock = redis.call('TIME')
     local now, micros = clock[1] * 1000 + math.floor(clock[2] / 1000), clock[1] * 1000000 + clock[2]
     same = same and agreed
@@ -43,6 +43,6 @@ do
     if text ~= mark then redis.call('SET', KEYS[#KEYS], text) end
     if alive < needed then return {4, alive, micros, needed} end
     if left > 0 then return {2, left, micros} end
-    if needed > waits then return {5, needed, micros} end
+    if needed ~= waits then return {5, needed, micros} end
   end
 end

@@ -5,16 +5,12 @@
 -- Returns 1 if it was listed, 0 if not.
 local listed = 0
 for key = 1, #KEYS, 3 do
-  local lock, waiters, wake = KEYS[key], KEYS[key + 1], KEYS[key + 2]
+  local lock, waiters = KEYS[key], KEYS[key + 1]
   if ARGV[2] ~= '' then redis.call('ZREM', lock .. ':line', ARGV[2] .. ' ' .. ARGV[1]) end
   if redis.call('ZREM', waiters, ARGV[1]) == 1 then
     listed = 1
     local free = redis.call('EXISTS', lock) == 0
-    local told = redis.call('EXISTS', waiters) == 0 or wake_line(free, lock, waiters)
-    if free and not told and redis.call('EXISTS', wake) == 0 then
-      redis.pcall('RPUSH', wake, '1')
-      redis.pcall('PEXPIRE', wake, 10000)
-    end
+    if redis.call('EXISTS', waiters) == 1 and not wake_line(free, lock) and free then wake_one(lock) end
   end
 end
 return listed

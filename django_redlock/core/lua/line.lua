@@ -1,11 +1,12 @@
 -- The line of those who get a lock in order of arrival: functions for the scripts that say so with USES.
--- KEYS 1 lock  2 waiters: of the script that uses this. Beside them, with the same hash tag:
+-- KEYS 1 lock: of the script that uses this. Beside it, with the same hash tag:
+--   <lock>:waiters, as the scripts that acquire have it
 --   <lock>:line (zset: mode, space, entry in `waiters` -> µs at which it came; mode w excludes all others, r only those)
 --   <lock>:wake:<24 digits of the token> (list: the wake-up of that waiter alone)
 -- ARGV none
 -- Returns nothing of its own.
 -- Who stands there is alive until its entry in `waiters` lapses, and who comes back within ten seconds has its place still.
-local LINE = KEYS[1] .. ':line'
+local LINE, WAITERS = KEYS[1] .. ':line', KEYS[1] .. ':waiters'
 
 -- Ms after which whoever stands before `place`, and goes first, counts as gone; nil when nobody does.
 local function ahead(place, mode, now)
@@ -13,7 +14,7 @@ local function ahead(place, mode, now)
   while true do
     local each = redis.call('ZRANGE', LINE, rank, rank)[1]
     if not each or each == place then return nil end
-    local lapses = tonumber(redis.call('ZSCORE', KEYS[2], string.sub(each, 3)))
+    local lapses = tonumber(redis.call('ZSCORE', WAITERS, string.sub(each, 3)))
     if not lapses then
       redis.call('ZREM', LINE, each)
     elseif lapses > now and (mode == 'w' or string.sub(each, 1, 1) == 'w') then
@@ -27,35 +28,33 @@ end
 -- Be in line, alive for `wait` ms.
 local function stand(place, micros, wait)
   local now = math.floor(micros / 1000)
-  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - 10000)
-  redis.call('ZADD', KEYS[2], now + wait, string.sub(place, 3))
-  redis.call('PEXPIRE', KEYS[2], wait + 10000)
+  redis.call('ZREMRANGEBYSCORE', WAITERS, '-inf', now - 10000)
+  redis.call('ZADD', WAITERS, now + wait, string.sub(place, 3))
+  redis.call('PEXPIRE', WAITERS, wait + 10000)
   redis.call('ZADD', LINE, 'NX', micros, place)
   redis.call('PEXPIRE', LINE, wait + 10000)
 end
 
 local function leave(place)
-  redis.call('ZREM', KEYS[2], string.sub(place, 3))
+  redis.call('ZREM', WAITERS, string.sub(place, 3))
   redis.call('ZREM', LINE, place)
 end
 
 -- Wake who goes first: all readers up to the first writer, or that writer if the lock is free. Whether there is a line.
--- `lock`, `waiters`: of which lock, where the script is about several.
-local function wake_line(free, lock, waiters)
-  lock, waiters = lock or KEYS[1], waiters or KEYS[2]
+local function wake_line(free, lock)
   local line = lock .. ':line'
-  if redis.call('EXISTS', line) == 0 then return false end
+  if redis.pcall('EXISTS', line) ~= 1 then return false end -- or it is elsewhere: see mutex_extend
   local clock = redis.call('TIME')
   local now, alive, rank = clock[1] * 1000 + math.floor(clock[2] / 1000), false, 0
   while true do
     local each = redis.call('ZRANGE', line, rank, rank)[1]
     if not each then return alive end
-    local lapses = tonumber(redis.call('ZSCORE', waiters, string.sub(each, 3)))
+    local lapses = tonumber(redis.pcall('ZSCORE', lock .. ':waiters', string.sub(each, 3)))
     if lapses and lapses > now then
       local writes = string.sub(each, 1, 1) == 'w'
       if writes and (alive or not free) then return true end
       local wake = lock .. ':wake:' .. string.sub(each, 3, 26)
-      if redis.call('EXISTS', wake) == 0 then
+      if redis.pcall('EXISTS', wake) == 0 then
         redis.pcall('RPUSH', wake, '1')
         redis.pcall('PEXPIRE', wake, 1000)
       end
@@ -66,3 +65,12 @@ local function wake_line(free, lock, waiters)
   end
 end
 
+-- Wake one of those who wait without a line. A wake-up that is still in the list means that nobody is blocked on it: one
+-- is enough. Should the push fail, the lock is free all the same, and the waiter comes back by itself.
+local function wake_one(lock)
+  local wake = lock .. ':wake'
+  if redis.pcall('EXISTS', wake) == 0 then
+    redis.pcall('RPUSH', wake, '1')
+    redis.pcall('PEXPIRE', wake, 10000)
+  end
+end

@@ -1,6 +1,6 @@
 -- Free a mutex, if the token still holds it, and wake one waiter.
 -- USES line
--- KEYS 1 lock  2 waiters  3 wake
+-- KEYS 1 lock (as mutex_extend's); beside it <lock>:waiters and <lock>:wake
 -- ARGV 1 token  2 keep in ms (>0: hold it that much longer, as nobody's)
 -- Returns 1 freed, 0 nobody held it, -1 another holds it.
 local held = redis.call('GET', KEYS[1])
@@ -11,10 +11,5 @@ if tonumber(ARGV[2]) > 0 then
   return 1
 end
 redis.call('DEL', KEYS[1])
--- A wake-up that is still in the list means that nobody is blocked on it: one is enough. Should the push fail, the lock
--- is free all the same, and the waiter comes back by itself.
-if redis.call('EXISTS', KEYS[2]) == 1 and not wake_line(true) and redis.call('EXISTS', KEYS[3]) == 0 then
-  redis.pcall('RPUSH', KEYS[3], '1')
-  redis.pcall('PEXPIRE', KEYS[3], 10000)
-end
+if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 and not wake_line(true, KEYS[1]) then wake_one(KEYS[1]) end
 return 1

@@ -45,7 +45,7 @@ if left then
     stand(place, micros, math.abs(wait))
   elseif wait < 0 then
     leave(place)
-    if others.w == 0 then wake_line(others.r == 0) end -- those behind a writer that gives up
+    if others.w == 0 then wake_line(others.r == 0, KEYS[1]) end -- those behind a writer that gives up
   end
   return {0, left, micros, owner}
 end

@@ -1,6 +1,6 @@
 -- Give back what the token holds of a lock for readers and writers, and wake those who may go next.
 -- USES line
--- KEYS 1 lock (as rw_acquire's)  2 waiters  3 wake (of locks without a line)
+-- KEYS 1 lock (as rw_acquire's; alone, as mutex_release's)
 -- ARGV 1 token  2 keep in ms (>0: hold it that much longer, as nobody's)
 -- Returns 1 freed, 0 the token holds no share.
 local keep = tonumber(ARGV[2])
@@ -25,5 +25,5 @@ for i = 1, #shares, 2 do
 end
 if freed == 0 then return 0 end
 if last > now then redis.call('PEXPIRE', KEYS[1], last - now) end
-if keep == 0 and others.w == 0 then wake_line(others.r == 0) end
+if keep == 0 and others.w == 0 then wake_line(others.r == 0, KEYS[1]) end
 return 1

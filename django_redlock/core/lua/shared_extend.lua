@@ -1,5 +1,5 @@
 -- Replace the rest of one share's lease, if the token still holds it. The other shares keep theirs.
--- KEYS 1 lock (as shared_acquire's)  2 fence  3 renewed (as mutex_extend's)
+-- KEYS 1 lock (as shared_acquire's; alone, as mutex_extend's)
 -- ARGV 1 token  2 ttl in ms  3 tenure (as mutex_extend's)
 -- Returns 1 extended, 0 the token holds no share.
 local clock = redis.call('TIME')
@@ -19,11 +19,12 @@ end
 if #mine == 0 then return 0 end
 redis.call('PEXPIRE', KEYS[1], last - now) -- first: a server that is full lets go on what has begun to write
 redis.call('HSET', KEYS[1], mine[1], mine[2])
-redis.call('PEXPIRE', KEYS[2], 86400000)
-if redis.pcall('HSET', KEYS[3], ARGV[1], ARGV[3]) == 1 then -- a new one: there may be some that have gone
-  for _, token in ipairs(redis.call('HKEYS', KEYS[3])) do
-    if not live[token] then redis.call('HDEL', KEYS[3], token) end
+local renewed = KEYS[1] .. ':renewed'
+redis.pcall('PEXPIRE', KEYS[1] .. ':fence', 86400000)
+if redis.pcall('HSET', renewed, ARGV[1], ARGV[3]) == 1 then -- a new one: there may be some that have gone
+  for _, token in ipairs(redis.call('HKEYS', renewed)) do
+    if not live[token] then redis.call('HDEL', renewed, token) end
   end
 end
-redis.call('PEXPIRE', KEYS[3], last - now)
+redis.pcall('PEXPIRE', renewed, last - now)
 return 1

@@ -1,5 +1,6 @@
 -- Give back what the token holds of a lock that several may hold, and wake one waiter.
--- KEYS 1 lock (as shared_acquire's)  2 waiters  3 wake
+-- USES line
+-- KEYS 1 lock (as shared_acquire's; alone, as mutex_release's)
 -- ARGV 1 token  2 keep in ms (>0: hold it that much longer, as nobody's)
 -- Returns 1 freed, 0 the token holds no share.
 local keep = tonumber(ARGV[2])
@@ -25,8 +26,5 @@ if freed == 0 then return 0 end
 if last > now then redis.call('PEXPIRE', KEYS[1], last - now) end
 -- As long as an rlock has other shares it is not free: they are its holder's.
 if keep > 0 or (kind == 'rlock' and last > now) then return 1 end
-if redis.call('EXISTS', KEYS[2]) == 1 and redis.call('EXISTS', KEYS[3]) == 0 then
-  redis.pcall('RPUSH', KEYS[3], '1')
-  redis.pcall('PEXPIRE', KEYS[3], 10000)
-end
+if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 then wake_one(KEYS[1]) end
 return 1

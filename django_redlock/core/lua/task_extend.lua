@@ -1,5 +1,5 @@
 -- Replace the rest of a running task's lease, if the token still runs it.
--- KEYS 1 lock  2 renewed (as mutex_extend's)
+-- KEYS 1 lock (alone, as mutex_extend's)
 -- ARGV 1 token  2 ttl in ms  3 tenure (as mutex_extend's)
 -- Returns 1 extended, 0 no longer its.
 local now = redis.call('TIME')
@@ -19,10 +19,11 @@ end
 if #mine == 0 then return 0 end
 redis.call('PEXPIREAT', KEYS[1], last) -- first: a server that is full lets go on what has begun to write
 redis.call('HSET', KEYS[1], unpack(mine))
-if redis.pcall('HSET', KEYS[2], ARGV[1], ARGV[3]) == 1 then -- a new one: there may be some that have gone
-  for _, each in ipairs(redis.call('HKEYS', KEYS[2])) do
-    if not live[each] then redis.call('HDEL', KEYS[2], each) end
+local renewed = KEYS[1] .. ':renewed'
+if redis.pcall('HSET', renewed, ARGV[1], ARGV[3]) == 1 then -- a new one: there may be some that have gone
+  for _, each in ipairs(redis.call('HKEYS', renewed)) do
+    if not live[each] then redis.call('HDEL', renewed, each) end
   end
 end
-redis.call('PEXPIREAT', KEYS[2], last)
+redis.pcall('PEXPIREAT', renewed, last)
 return 1

@@ -1,0 +1,100 @@
+"""A server that refuses to block, for once or for good."""
+
+import asyncio
+import contextlib
+import threading
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.errors import LockError, LockUnavailable
+from django_redlock.testing.exclusion import WAKE
+from django_redlock.testing.faces import PATIENCE, AsyncClient, SyncClient
+from tests.backends.test_sharing import all_blocked, opened
+from tests.support.service import poll
+
+FEW = 200  # commands: a waiter that spins sends some 10,000 in a second
+
+
+@pytest.fixture
+def server(own_redis):
+    return own_redis()
+
+
+@pytest.fixture
+def admin(server):
+    with server.client(decode_responses=True) as client:
+        yield client
+
+
+def blocked(admin):
+    return [client["id"] for client in admin.client_list() if client["cmd"] == "blpop"]
+
+
+def commands(admin):
+    return admin.info("stats")["total_commands_processed"]
+
+
+@pytest.mark.parametrize("kind", ["lock", "fair"])
+@pytest.mark.parametrize("face", [SyncClient, AsyncClient], ids=["sync", "async"])
+def test_a_user_who_may_not_block(server, admin, unique, face, kind):
+    """The waiter is told, instead of asking again and again."""
+    admin.acl_setuser("waiter", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-blpop"])
+    holder = RedisBackend(server.url)
+    client = face(RedisBackend(server.url.replace("redis://", "redis://waiter:x@")))
+    with contextlib.closing(holder), holder.lock(unique):
+        before = commands(admin)
+        with pytest.raises(LockUnavailable, match="no permissions"):
+            client.lock(unique, fair=kind == "fair").acquire(timeout=PATIENCE)
+        assert commands(admin) - before < FEW
+    client.backend.close()
+
+
+@pytest.mark.parametrize("face", [SyncClient, AsyncClient], ids=["sync", "async"])
+def test_a_wake_up_list_of_another_type(server, admin, unique, face):
+    """It is an error of the acquire."""
+    client = face(RedisBackend(server.url))
+    with contextlib.closing(RedisBackend(server.url)) as holder, holder.lock(unique):
+        admin.set(f"redlock:{{{unique}}}:wake", "x")
+        with pytest.raises(LockError, match="no lock of this kind"):
+            client.lock(unique).acquire(timeout=PATIENCE)
+    client.backend.close()
+
+
+@pytest.mark.parametrize("face", [SyncClient, AsyncClient], ids=["sync", "async"])
+def test_unblocked_by_an_operator(server, admin, unique, face):
+    """A waiter outlasts ``CLIENT UNBLOCK … ERROR``, without asking all the time."""
+    client, holder = face(RedisBackend(server.url)), RedisBackend(server.url)
+    granted = []
+    with contextlib.closing(holder):
+        lock = holder.lock(unique)
+        lock.acquire()
+        waiter = threading.Thread(target=lambda: granted.append(client.lock(unique).acquire(timeout=PATIENCE)))
+        waiter.start()
+        for _ in range(3):
+            poll(lambda: blocked(admin), timeout=PATIENCE, what="a waiter that blocks")
+            admin.client_unblock(blocked(admin)[0], error=True)
+        lock.release()
+        waiter.join(PATIENCE)
+    assert granted == [True]
+    client.backend.close()
+
+
+@pytest.mark.parametrize("trouble", ["unblocked", "type"])
+def test_one_connection_for_many_waiters(server, admin, unique, trouble):
+    """One waiter's error is not the others': they are woken as before."""
+
+    async def scenario():
+        async with opened(server.url) as backend, all_blocked(backend, unique, 3) as (holders, handles, tasks):
+            if trouble == "unblocked":
+                for each in blocked(admin):
+                    admin.client_unblock(each, error=True)
+            else:
+                admin.set(f"redlock:{{{handles[-1].name}}}:wake", "x")
+                with pytest.raises(LockError, match="no lock of this kind"):
+                    await tasks[-1]
+            await holders[-2].arelease()
+            async with asyncio.timeout(WAKE):
+                assert await tasks[-2]
+
+    asyncio.run(scenario())

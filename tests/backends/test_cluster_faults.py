@@ -1,0 +1,254 @@
+"""One server of a Redis Cluster that is in trouble costs the locks on the others nothing."""
+
+import contextlib
+import logging
+import socket
+import threading
+
+import pytest
+import redis
+from redis.crc import key_slot
+
+from django_redlock.backends.nodes import Redirection
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.errors import LockUnavailable
+from django_redlock.testing.faces import PATIENCE
+from tests.support.cluster import Cluster, ask
+from tests.support.service import poll
+
+NODE_TIMEOUT = 0.1
+TTL = 1.5
+
+
+@pytest.fixture
+def cluster(cluster):
+    """A Cluster whose healthy masters go on without the others."""
+    for node in cluster.nodes:
+        ask(node, "CONFIG", "SET", "cluster-require-full-coverage", "no")
+    yield cluster
+    cluster.heal()
+    for node in cluster.nodes:
+        ask(node, "CONFIG", "SET", "cluster-require-full-coverage", "yes")
+
+
+@pytest.fixture
+def backend(cluster, start):
+    return start(contextlib.closing(RedisBackend(cluster.url, node_timeout=NODE_TIMEOUT, ttl=TTL, key_prefix="faults")))
+
+
+def names_on(cluster: Cluster, unique: str, count: int = 1, form: str = "faults:{{{}}}") -> list[list[str]]:
+    """For each node ``count`` names of locks that it serves."""
+    found: list[list[str]] = [[] for _ in cluster.nodes]
+    ports = [node.port for node in cluster.nodes]
+    ranges = ask(cluster.nodes[0], "CLUSTER", "SLOTS")
+    for number in range(100 * count):
+        name = f"{unique}:{number}"
+        slot = key_slot(form.format(name).encode())
+        port = next(master[1] for first, last, master, *_ in ranges if first <= slot <= last)
+        mine = found[ports.index(port)]
+        if len(mine) < count:
+            mine.append(name)
+        if all(len(each) == count for each in found):
+            break
+    return found
+
+
+def test_a_hung_master_loses_its_own_locks_only(cluster, backend, unique):
+    """Renewals are sent in several batches; those of the healthy masters don't wait for the hung one."""
+    hung, *healthy = names_on(cluster, unique, 120)
+    locks = {name: backend.lock(name, on_lost="warn") for names in (hung, *healthy) for name in names}
+    assert all(lock.acquire(False) for lock in locks.values())
+    cluster.nodes[0].pause()
+    poll(lambda: all(locks[name].lost for name in hung), timeout=PATIENCE, what="the hung server's locks to be lost")
+    assert not [name for names in healthy for name in names if locks[name].lost]
+
+
+def test_locks_of_healthy_masters_while_one_hangs(cluster, backend, unique):
+    """Stripes and several locks at once are granted, whatever has been asked of the hung master before."""
+    (hung,), (one,), (other,) = names_on(cluster, unique)
+    (_,), (stripes,), (_,) = names_on(cluster, unique, form="faults:{{{{{}}}#0}}")
+    cluster.nodes[0].pause()
+    for _ in range(2):
+        with pytest.raises(LockUnavailable):
+            backend.lock(hung).acquire(False)
+        with backend.striped(stripes, 4), backend.multilock([one, other]):
+            pass
+
+
+def test_held_lists_what_answers(cluster, backend, unique, caplog):
+    """The locks of the masters that answer are listed, and the one that does not is named."""
+    names = [name for (name,) in names_on(cluster, unique)]
+    with contextlib.ExitStack() as held:
+        for name in names:
+            held.enter_context(backend.lock(name, ttl=30))
+        cluster.nodes[0].pause()
+        where = f"127.0.0.1:{cluster.nodes[0].port}"
+        with caplog.at_level(logging.WARNING, "django_redlock"):
+            assert {each.name for each in backend.held()} == set(names[1:])
+        assert where in caplog.text
+        listing = backend.listing()
+        assert not listing.complete
+        assert list(listing.unanswered) == [where]
+        cluster.nodes[0].resume()
+
+
+def test_health_of_what_answers(cluster, backend):
+    """A server that is down does not make the others look ill."""
+    backend.health()
+    cluster.nodes[0].kill()
+    ports = {node.port: node is not cluster.nodes[0] for node in cluster.nodes}
+    for _ in range(2):
+        assert {int(row["node"].rpartition(":")[2]): row["ok"] for row in backend.health()} == ports
+
+
+def test_nothing_can_be_listed(cluster, backend):
+    """Where no server answers that is an error."""
+    backend.held()
+    for node in cluster.nodes:
+        node.pause()
+    with pytest.raises(LockUnavailable):
+        backend.held()
+
+
+@pytest.mark.parametrize("endpoint", ["unknown-endpoint", "hostname"])
+def test_redirections_without_a_host(cluster, backend, unique, endpoint):
+    """``MOVED n :port`` and ``MOVED n ?:port`` mean the host that was asked."""
+    ((name,), _, _), target = names_on(cluster, unique), cluster.nodes[1]
+    key = f"faults:{{{name}}}"
+    try:
+        for node in cluster.nodes:
+            ask(node, "CONFIG", "SET", "cluster-preferred-endpoint-type", endpoint)
+    except redis.ResponseError:
+        pytest.skip("this Redis has no preferred endpoint")
+    try:
+        with backend.lock(name):
+            pass
+        cluster.move_slot(key, target)
+        with backend.lock(name):
+            pass
+    finally:
+        for node in cluster.nodes:
+            ask(node, "CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")
+        cluster.move_slot(key, cluster.nodes[0])
+
+
+def test_announced_host_names(cluster, start, unique):
+    """The map names hosts instead of addresses."""
+    try:
+        for node in cluster.nodes:
+            ask(node, "CONFIG", "SET", "cluster-announce-hostname", "localhost")
+            ask(node, "CONFIG", "SET", "cluster-preferred-endpoint-type", "hostname")
+    except redis.ResponseError:
+        pytest.skip("this Redis announces no host names")
+    try:
+
+        def named():
+            return all(entry[2][0] == "localhost" for entry in ask(cluster.nodes[0], "CLUSTER", "SLOTS"))
+
+        poll(named, timeout=PATIENCE, what="the host names to be known")
+        backend = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=2, key_prefix="faults")))
+        for (name,) in names_on(cluster, unique):
+            with backend.lock(name):
+                pass
+        assert {each.where.partition(":")[0] for each in backend.nodes[0].routes()} == {"localhost"}
+    finally:
+        for node in cluster.nodes:
+            ask(node, "CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")
+            ask(node, "CONFIG", "SET", "cluster-announce-hostname", "")
+
+
+def test_a_redirection_teaches_one_slot_only(cluster, backend, unique):
+    """What a forgotten map is told of one slot says nothing of the others."""
+    (_, _, _), node = names_on(cluster, unique), backend.nodes[0]
+    node.redirected(Redirection(False, 1, "127.0.0.1", cluster.nodes[0].port), None)
+    for (name,) in names_on(cluster, unique):
+        with backend.lock(name):
+            pass
+
+
+@pytest.fixture
+def silent(start):
+    """Addresses that take connections and say nothing."""
+
+    def made(count):
+        listeners = [start(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return ",".join(f"127.0.0.1:{each.getsockname()[1]}" for each in listeners)
+
+    return made
+
+
+def test_silent_addresses(cluster, silent, start, unique):
+    """However many of the addresses are dead, those that answer are found in one go."""
+    url = f"redis+cluster://{silent(6)},{cluster.url.removeprefix('redis+cluster://')}"
+    backend = start(contextlib.closing(RedisBackend(url, node_timeout=1)))
+    for number in range(5):
+        backend.nodes[0].forget()
+        assert backend.lock(f"{unique}:{number}").acquire(False)
+
+
+def test_addresses_that_serve_no_more_are_forgotten(cluster, backend, unique):
+    """What left the Cluster is not asked any more."""
+    with backend.lock(unique):
+        pass
+    backend.nodes[0].redirected(Redirection(True, 1, "127.0.0.1", 1), None)
+    assert len(backend.nodes[0].used()) == 4
+    backend.nodes[0].forget()
+    with backend.lock(unique):
+        pass
+    assert len(backend.nodes[0].used()) == 3
+
+
+def test_many_threads_learn_at_once(cluster, backend, unique):
+    """Threads that find the map forgotten, and addresses that come and go, don't trouble each other."""
+    problems = []
+
+    def work(number):
+        try:
+            for turn in range(20):
+                if number == 0:
+                    backend.nodes[0].forget()
+                with backend.lock(f"{unique}:{number}:{turn}", ttl=30):
+                    pass
+        except Exception as error:  # noqa: BLE001  (whatever it is)
+            problems.append(error)
+
+    threads = [threading.Thread(target=work, args=[number]) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert problems == []
+
+
+KINDS = {
+    "mutex": lambda backend, name: backend.lock(name),
+    "fair": lambda backend, name: backend.lock(name, fair=True, fencing=True),
+    "rlock": lambda backend, name: backend.rlock(name),
+    "semaphore": lambda backend, name: backend.semaphore(name, limit=2),
+    "read": lambda backend, name: backend.rwlock(name).read,
+    "write": lambda backend, name: backend.rwlock(name).write,
+    "striped": lambda backend, name: backend.striped(name, 2),
+    "multilock": lambda backend, name: backend.multilock([f"{{{name}}}#1", f"{{{name}}}#2"]),
+}
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
+def test_held_while_its_slot_moves(cluster, start, unique, make, moved):
+    """A lock is renewed and released as long as its slot is on the way, with the lock's key still there or moved."""
+    backend = start(contextlib.closing(RedisBackend(cluster.url, key_prefix="faults")))
+    lock = make(backend, unique)
+    lock.acquire()
+    lock.extend()
+    key = next(each for node in cluster.nodes for each in ask(node, "KEYS", f"faults:*{unique}*"))
+    source = cluster.owner(key)
+    target = next(node for node in cluster.nodes if node is not source)
+    with cluster.migrating(key, target):
+        if moved:
+            locks = [each for each in ask(source, "KEYS", f"faults:*{unique}*") if each.endswith("}")]
+            ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", locks[0])
+        lock.extend(ttl=20)
+        lock.release()
+        left = [each for node in cluster.nodes for each in ask(node, "KEYS", f"faults:*{unique}*}}")]
+        cluster.move_keys(key, target)
+    assert left == []

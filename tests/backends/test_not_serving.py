@@ -1,0 +1,72 @@
+"""A Redis that answers, and does not serve now: it is busy with a script, or still reads its data."""
+
+import contextlib
+import threading
+
+import pytest
+import redis
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.errors import LockUnavailable
+from django_redlock.testing.faces import PATIENCE, AsyncClient, SyncClient
+from tests.support.service import poll
+
+
+@pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
+def client_of(request):
+    return request.param
+
+
+def says(word, client):
+    try:
+        client.get("x")
+    except redis.RedisError as error:
+        return word in str(error)
+    return False
+
+
+def test_busy(own_redis, client_of, unique):
+    """It is said at once, and what could not be released is made up for."""
+    server = own_redis("--lua-time-limit", "20")
+    client = client_of(RedisBackend(server.url, node_timeout=2))
+    held = client.lock(unique)
+    assert held.acquire()
+    with server.client() as stuck, server.client() as admin:
+        loop = threading.Thread(target=_forever, args=[stuck], daemon=True)
+        loop.start()
+        poll(lambda: says("BUSY", admin), timeout=PATIENCE, what="a server that is busy")
+        with pytest.raises(LockUnavailable, match="BUSY"):
+            client.lock(unique + "other").acquire(timeout=PATIENCE)
+        with pytest.raises(LockUnavailable, match="BUSY"):
+            held.release()
+        admin.script_kill()
+        loop.join(PATIENCE)
+        with client.lock(unique + "other"):
+            pass
+        poll(lambda: not admin.exists(f"redlock:{{{unique}}}"), timeout=PATIENCE, what="the release")
+    client.backend.close()
+
+
+def _forever(client):
+    with contextlib.suppress(redis.RedisError):
+        client.eval("while true do end", 0)
+
+
+def test_loading(own_redis, client_of, unique):
+    """It is said at once, and it serves as soon as it has read its data."""
+    server = own_redis("--save", "1000 1000", "--loading-process-events-interval-bytes", "1024")
+    with server.client() as admin:
+        admin.eval("for i = 1, 10000 do redis.call('SET', 'k' .. i, string.rep('x', 100)) end", 0)
+        admin.save()
+        server.kill()
+        server.extra_args = (*server.extra_args, "--key-load-delay", "60")
+        starting = threading.Thread(target=server.start)
+        starting.start()
+        client = client_of(RedisBackend(server.url, node_timeout=2))
+        poll(lambda: says("load", admin), timeout=PATIENCE, what="a server that loads")
+        with pytest.raises(LockUnavailable, match="loading the dataset"):
+            client.lock(unique).acquire(timeout=PATIENCE)
+        starting.join(PATIENCE)
+        with client.lock(unique):
+            pass
+    client.backend.close()
