@@ -5,20 +5,24 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from ..errors import LockError, LockLost, LockNotAcquired, LockNotHeld
+from ..errors import LockError, LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
+from . import holding
 from .callers import caller, running_loop
 from .drivers import adrive, drive
 from .events import logger
+from .extension import under_way
 from .held import Held
 from .holding import Holding
 from .lease import Claim, Lease, Refusal, Seconds, new_token
 from .owner import Owner, describe_owner
 from .renewal import renewal
 from .replies import reason_of
-from .requests import Fault, Flow
+from .requests import Fault, Flow, Sleep
 from .terms import wait_seconds
 
 _FOREVER = float("inf")
+_ROUNDS = 5  # grants that came after their lease had ended, after which `acquire` gives up
+_PAUSE = 0.01  # seconds after the first of them, twice that after the second, and so on
 _UNANSWERED = Fault(TimeoutError("whether it was extended is unknown"))
 
 
@@ -58,7 +62,8 @@ class Lock(Holding):
     def extend(self, ttl: Seconds | None = None) -> float:
         """Replace what is left of the lease by ``ttl`` seconds (default: the lock's own) and return what is left then.
 
-        That is less while a shorter renewal from before has no answer: it may reach the server after this one.
+        Waits for a renewal that is under way. What is left is less after an extension to a shorter time that was never
+        answered: it may reach the server after this one.
         Raises ``LockNotHeld`` when this handle holds nothing, ``LockLost`` when the lease is lost, ``LockUnavailable``
         when the store can't be asked, ``ValueError`` for a ttl that is not positive or above ``max_ttl``.
         """
@@ -94,7 +99,7 @@ class Lock(Holding):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         try:
-            drive(self._releasing(self._entered.pop(caller(), None)), self._store.perform)
+            drive(self._releasing(self._left()), self._store.perform)
         except LockError as failure:
             self._leave(failure, error)
 
@@ -102,7 +107,7 @@ class Lock(Holding):
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         try:
-            await adrive(self._releasing(self._entered.pop(caller(), None)), self._store.aperform)
+            await adrive(self._releasing(self._left()), self._store.aperform)
         except LockError as failure:
             self._leave(failure, error)
 
@@ -132,7 +137,7 @@ class Lock(Holding):
         claim = self._claim()
         gate = (store.turnstile_for(primitive) if wait > 0 else None) or store.rule
         start = store.clock() if since is None else since
-        deadline = start + wait
+        deadline, late = start + wait, 0
         try:
             while True:
                 outcome = yield from gate.acquire(primitive, claim, deadline)
@@ -145,6 +150,13 @@ class Lock(Holding):
                 except BaseException:
                     renewal.free(store, primitive, outcome.claim)
                     raise
+                if outcome.valid_until > -_FOREVER:  # else a hand-over within the process that has failed
+                    late += 1
+                    if late == _ROUNDS or now >= deadline:
+                        raise LockUnavailable(
+                            self.name, f"the store answers more slowly than the ttl ({claim.ttl:g} s)"
+                        )
+                    yield Sleep(min(_PAUSE * 2**late, deadline - now))
                 outcome, claim = Refusal(0.0), claim._replace(token=new_token())
                 if now >= deadline:
                     break
@@ -157,8 +169,8 @@ class Lock(Holding):
         if isinstance(outcome, Lease):
             try:
                 self._granted(outcome)
-                if self._entered and caller() in self._entered:
-                    self._remember(outcome)  # released within its block meanwhile, as by `Condition.wait`
+                if self._blocks:
+                    self._goes_on(outcome)
                 self._report("acquired", claim.owner, waited=now - start)
             except BaseException:  # interrupted, and so nobody learns that it was granted
                 self._lease = outcome
@@ -173,8 +185,8 @@ class Lock(Holding):
         try:
             lease, lost = self._give_up(token)
             held = self._store.clock() - lease.since
-            if crossing := self._asked.token == lease.claim.token and self._asked.under_way > 0:
-                # Whoever gets it next has a token of its own.
+            if (extension := under_way.get(lease.claim.token)) is not None:
+                # It would revive this token: don't hand the lease over locally.
                 lease = lease._replace(claim=lease.claim._replace(steady=False))
         except BaseException as error:
             if before is not None and self._lease is None and not isinstance(error, LockError):  # interrupted
@@ -193,8 +205,8 @@ class Lock(Holding):
                 raise
             freed = False
         finally:
-            if crossing:
-                self._cross(lease)
+            if extension is not None:
+                self._cross(lease, extension)
         if lost or not freed:
             self._lost = True
             self._tell("the lease had ended before the release", lease)
@@ -203,8 +215,7 @@ class Lock(Holding):
 
     def _extending(self, ttl: Seconds | None) -> Flow[float]:
         wanted = self._terms.ttl if ttl is None else self._store.check_ttl(ttl)
-        self.check()
-        lease, wanted = self._before_extending(wanted)
+        lease, wanted = yield from self._before_extending(wanted)
         try:
             longer = yield from self._store.rule.extend(self._primitive, lease, wanted)
         except BaseException:
@@ -229,11 +240,30 @@ class Lock(Holding):
 
     def _remember(self, outcome: Lease | Refusal) -> None:
         if isinstance(outcome, Lease):
-            self._entered[caller()] = outcome.mine.token
+            self._blocks.append((caller(), outcome.mine.token))
             return
         holder = f" by {Owner.parse(outcome.holder)}" if outcome.holder else ""
         retry_after = None if outcome.remaining == _FOREVER else outcome.remaining
         raise LockNotAcquired(self.name, f"is held{holder}", retry_after, outcome.holder)
+
+    def _block(self) -> int:
+        """Which block is the innermost of this thread or task; -1: it has entered none."""
+        me = caller()
+        return next((place for place in reversed(range(len(self._blocks))) if self._blocks[place][0] == me), -1)
+
+    def _goes_on(self, lease: Lease) -> None:
+        """A block goes on with ``lease``, if what it took was released within it, as by `Condition.wait`."""
+        with holding._mutex:
+            if (place := self._block()) >= 0:
+                self._blocks[place] = self._blocks[place][0], lease.mine.token
+
+    def _left(self) -> bytes | None:
+        """The token that the block took which is left now, by whichever thread or task.
+
+        That is the innermost block of this one; if it has entered none, the block that was entered first.
+        """
+        with holding._mutex:
+            return self._blocks.pop(max(0, self._block()))[1] if self._blocks else None
 
     def _leave(self, failure: LockError, error: BaseException | None) -> None:
         """What a failed release at the end of a block comes to. The body's own exception is never hidden."""

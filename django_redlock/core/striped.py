@@ -87,14 +87,15 @@ class Striped(Permit):
         if not among:
             return False
         yield from self._releasing(held)
-        inside = [who for who, token in self._entered.items() if token == held]
+        inside = [place for place, (_, token) in enumerate(self._blocks) if token == held]
         self._among[me], token = among, _NOTHING
         try:
             outcome = yield from self._acquiring(self._patience())
             token = outcome.mine.token if isinstance(outcome, Lease) else token
         finally:
             del self._among[me]
-            self._entered |= dict.fromkeys(inside, token)
+            for place in inside:
+                self._blocks[place] = self._blocks[place][0], token
         if isinstance(outcome, Refusal):
             left = outcome.remaining
             raise LockNotAcquired(
