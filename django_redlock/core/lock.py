@@ -144,19 +144,7 @@ class Lock(Holding):
                 now = store.clock()
                 if isinstance(outcome, Refusal) or now < outcome.valid_until:
                     break
-                # Granted too late to be of use: free it, and look again if there is time.
-                try:
-                    yield from store.rule.release(primitive, outcome.claim)
-                except BaseException:
-                    renewal.free(store, primitive, outcome.claim)
-                    raise
-                if outcome.valid_until > -_FOREVER:  # else a hand-over within the process that has failed
-                    late += 1
-                    if late == _ROUNDS or now >= deadline:
-                        raise LockUnavailable(
-                            self.name, f"the store answers more slowly than the ttl ({claim.ttl:g} s)"
-                        )
-                    yield Sleep(min(_PAUSE * 2**late, deadline - now))
+                late = yield from self._too_late(outcome, late, deadline)
                 outcome, claim = Refusal(0.0), claim._replace(token=new_token())
                 if now >= deadline:
                     break
@@ -179,6 +167,25 @@ class Lock(Holding):
         else:
             self._report("refused", waited=now - start, reason="taken", holder=outcome.holder)
         return outcome
+
+    def _too_late(self, lease: Lease, rounds: int, deadline: float) -> Flow[int]:
+        """Free a lease that ended before it was granted, and pause; how many rounds have ended so.
+
+        Raises ``LockUnavailable`` when there is no time for another round, or were too many.
+        """
+        store = self._store
+        try:
+            yield from store.rule.release(self._primitive, lease.claim)
+        except BaseException:
+            renewal.free(store, self._primitive, lease.claim)
+            raise
+        if lease.valid_until == -_FOREVER:  # a hand-over within the process that has failed
+            return rounds
+        left = deadline - store.clock()
+        if left <= 0 or rounds + 1 == _ROUNDS:
+            raise LockUnavailable(self.name, f"the store answers more slowly than the ttl ({lease.claim.ttl:g} s)")
+        yield Sleep(min(left, _PAUSE * 2**rounds))
+        return rounds + 1
 
     def _releasing(self, token: bytes | None = None) -> Flow[None]:
         before = self._lease
