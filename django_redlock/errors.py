@@ -96,6 +96,12 @@ class LockNotHeld(LockError, RuntimeError):
     reason = "is not held by this handle"
 
 
+class PermitNotHeld(LockNotHeld, ValueError):
+    """A semaphore was released more often than acquired: a ``ValueError``, as from `threading.BoundedSemaphore`."""
+
+    reason = "was released more often than acquired"
+
+
 class LockUnavailable(LockError, ConnectionError):
     """The store could not be asked: unreachable, hung, read-only, out of memory, or it wants a password.
 

@@ -99,7 +99,7 @@ class Handle(lock.Lock):
         self.thread.believe(self)
 
 
-class AnyOf(Handle, striped.Striped):
+class AnyOf(Handle, striped.Stripe):
     """One of several."""
 
 
