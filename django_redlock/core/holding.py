@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from ..errors import LockLost, LockNotHeld
 from . import lease as _lease
+from .callers import calling
 from .events import Event, logger, report
 from .extension import Extension, under_way
 from .keys import Keys
@@ -43,6 +44,8 @@ if hasattr(os, "register_at_fork"):
 
 class Holding:
     """A lease that is renewed in the background, replaced, lost or given up, by several threads at once."""
+
+    _taker: object = None  # the thread or task that has acquired the lease
 
     def __init__(self, store: Store, primitive: Primitive, name: str, keys: Keys, terms: Terms) -> None:
         self.name = name
@@ -125,8 +128,9 @@ class Holding:
         return lease
 
     def _granted(self, lease: Lease) -> None:
+        taker = calling()
         with _mutex:
-            self._lease, self._lost, self._told = lease, False, False
+            self._lease, self._lost, self._told, self._taker = lease, False, False, taker
         self._watch(lease)
 
     def _give_up(self, token: bytes | None) -> tuple[Lease, bool]:

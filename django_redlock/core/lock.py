@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import TracebackType
 from typing import Self
 
-from ..errors import LockError, LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
+from ..errors import LockDeadlock, LockError, LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
 from . import holding
-from .callers import caller, running_loop
+from .callers import caller, calling, running_loop
 from .drivers import adrive, drive
 from .events import logger
 from .extension import under_way
 from .held import Held
 from .holding import Holding
 from .lease import Claim, Lease, Refusal, Seconds, new_token
+from .nesting import before_waiting, holder_in_the_way, warn_of_waiting
 from .owner import Owner, describe_owner
 from .renewal import renewal
 from .replies import reason_of
@@ -34,11 +36,14 @@ class Lock(Holding):
     the handle is garbage-collected or the process ends.
     """
 
+    _warned = False  # that it was acquired again by the thread or task that holds it
+
     def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:
         """Take the lock; whether it was got. Waits ``timeout`` seconds at most, without an end by default.
 
         Raises ``ValueError`` and ``OverflowError`` as ``threading.Lock.acquire`` does, ``LockUnavailable`` when the
-        store can't be asked, and ``RuntimeError`` when called in a coroutine.
+        store can't be asked, ``LockDeadlock`` instead of waiting without an end for a lock that this thread or task
+        holds through another handle, and ``RuntimeError`` when called in a coroutine.
         """
         return isinstance(self._take(wait_seconds(blocking, timeout)), Lease)
 
@@ -140,7 +145,10 @@ class Lock(Holding):
         deadline, late = start + wait, 0
         try:
             while True:
-                outcome = yield from gate.acquire(primitive, claim, deadline)
+                asking = gate.acquire(primitive, claim, deadline)
+                if wait == _FOREVER:
+                    asking = before_waiting(asking, partial(self._check_nesting, claim))
+                outcome = yield from asking
                 now = store.clock()
                 if isinstance(outcome, Refusal) or now < outcome.valid_until:
                     break
@@ -167,6 +175,17 @@ class Lock(Holding):
         else:
             self._report("refused", waited=now - start, reason="taken", holder=outcome.holder)
         return outcome
+
+    def _check_nesting(self, claim: Claim) -> None:
+        """Raise ``LockDeadlock`` when this thread or task would wait for itself."""
+        holder = holder_in_the_way(self, claim, calling())
+        if holder is self:
+            if not self._warned:
+                self._warned = True
+                warn_of_waiting(self)
+        elif holder is not None:
+            renewal.free(self._store, self._primitive, claim, waited=True)
+            raise LockDeadlock(self.name)
 
     def _too_late(self, lease: Lease, rounds: int, deadline: float) -> Flow[int]:
         """Free a lease that ended before it was granted, and pause; how many rounds have ended so.

@@ -305,7 +305,8 @@ def virtual(world: World) -> Iterator[None]:
         ends.enter_context(mock.patch.object(holding, "threading", SimpleNamespace(Thread=begin)))
         ends.enter_context(mock.patch.object(holding, "logger", SimpleNamespace(warning=_nothing)))
         ends.enter_context(mock.patch.object(turnstile, "Ticket", VirtualTicket))
-        ends.enter_context(mock.patch.object(extension, "Bell", Virtual))
+        for module in (extension, turnstile):
+            ends.enter_context(mock.patch.object(module, "Bell", Virtual))
         ends.enter_context(mock.patch.object(striped, "_turns", itertools.count()))
         for module, name, function in (
             (turnstile, "caller", lambda: id(world.running)),
