@@ -90,10 +90,25 @@ class StaleLock(LockLost):
         self.fence = fence
 
 
+class LockDeadlock(LockError, RuntimeError):
+    """This thread or task holds the lock through another handle, and would wait for itself without an end."""
+
+    reason = (
+        "is held by this thread or task through another handle, and would never be released while this one waits: "
+        "use rlock(), release it first, or wait with a limit of time"
+    )
+
+
 class LockNotHeld(LockError, RuntimeError):
     """This handle holds nothing: it never acquired, has released already, or belongs to the parent of a fork."""
 
     reason = "is not held by this handle"
+
+
+class PermitNotHeld(LockNotHeld, ValueError):
+    """A semaphore was released more often than acquired: a ``ValueError``, as from `threading.BoundedSemaphore`."""
+
+    reason = "was released more often than acquired"
 
 
 class LockUnavailable(LockError, ConnectionError):

@@ -17,6 +17,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
+from .core.drivers import drive
 from .core.events import Event
 from .core.lease import Lease, Refusal
 from .core.lock import Lock
@@ -69,13 +70,12 @@ class CommitLock(Lock):
 
     def _take(self, wait: float) -> Lease | Refusal:
         kept: Kept | None = vars(connections[self._database]).get(_KEPT)
-        keeper = kept.take_back(self) if kept else None
-        if keeper is None:
+        keeper = kept.keeper_of(self) if kept else None
+        if kept is None or keeper is None:
             return super()._take(wait)
-        lease, lost = keeper._give_up(None)
-        if lost:
-            raise LockLost(self.name)
+        lease = drive(keeper._hand_over(), self._store.perform)
         self._granted(lease)
+        kept.replace(keeper, self)
         return lease
 
     def _releasing(self, token: bytes | None = None) -> Flow[None]:
@@ -83,16 +83,14 @@ class CommitLock(Lock):
         if self.lost or not in_transaction(connection):
             yield from super()._releasing(token)
             return
-        lease, lost = self._give_up(token)
-        if lost:
-            raise LockLost(self.name)
+        lease = yield from self._hand_over(token)
         keeper = Keeper(self._store, self._primitive, self.name, self._keys, self._terms)
         keeper._granted(lease)
-        (vars(connection).get(_KEPT) or Kept(connection)).locks.append(keeper)
+        (vars(connection).get(_KEPT) or Kept(connection)).replace(self, keeper)
 
 
 class Kept:
-    """The locks that one open transaction keeps.
+    """The locks that one open transaction keeps, or has kept and taken again.
 
     Django tells of a commit, but not of a rollback. So the methods that end a transaction are watched on this one
     connection, from the first lock that is kept until the end of the transaction.
@@ -104,13 +102,19 @@ class Kept:
         self._watched = {name: self._watch(name) for name in _ENDS}
         vars(connection).update(self._watched, **{_KEPT: self})
 
-    def take_back(self, wanted: Lock) -> Lock | None:
-        """The kept lock that is the ``wanted`` one, no longer kept."""
+    def keeper_of(self, handle: Lock) -> Keeper | None:
+        """What keeps the lock that ``handle`` is of. Raises ``LockLost`` if this transaction has lost it."""
         for lock in self.locks:
-            if (lock.name, lock._store, lock._primitive) == (wanted.name, wanted._store, wanted._primitive):
-                self.locks.remove(lock)
-                return lock
+            if (lock.name, lock._store, lock._primitive) == (handle.name, handle._store, handle._primitive):
+                if lock.lost:  # it stays here: what was written under it must not be committed
+                    raise LockLost(lock.name)
+                if isinstance(lock, Keeper):
+                    return lock
         return None
+
+    def replace(self, before: Lock, after: Lock) -> None:
+        """``after`` has the lock that ``before`` had."""
+        self.locks = [lock for lock in self.locks if lock is not before] + [after]
 
     def _watch(self, name: str) -> Any:
         method = getattr(self._connection, name)
@@ -149,7 +153,8 @@ class Kept:
         while self.locks:
             lock = self.locks.pop(0)
             try:
-                lock.release()
+                if isinstance(lock, Keeper):
+                    lock.release()
             except LockError as error:
                 logger.warning("%s (after the end of the transaction that kept it)", error)
 

@@ -15,7 +15,7 @@ from ..core.events import Event, Hook, logger, report
 from ..core.held import Held
 from ..core.history import NAMES, Minute, minutes_until, names_counted
 from ..core.keys import Keys, check_name, check_prefix, keys_for
-from ..core.lease import Seconds, seconds
+from ..core.lease import Seconds, check_lease, seconds
 from ..core.lock import Lock
 from ..core.owner import describe_owner
 from ..core.primitives import MUTEX, Primitive
@@ -118,7 +118,7 @@ class Backend(Relatives):
             raise ValueError("can't specify a blocking_timeout for a non-blocking lock")
         if not (on_lost in ("raise", "warn") or callable(on_lost)):
             raise ValueError(f'on_lost is "raise", "warn" or a callable, not {on_lost!r}')
-        longest = None if max_hold is None else seconds(max_hold, "max_hold")
+        longest = None if max_hold is None else check_lease(seconds(max_hold, "max_hold"), "max_hold")
         lease = self.ttl if ttl is None else self.check_ttl(ttl)
         terms = Terms(
             lease if longest is None else min(lease, longest),
@@ -126,7 +126,7 @@ class Backend(Relatives):
             self.blocking_timeout if blocking_timeout is None else _wait(blocking_timeout),
             self.auto_renew if auto_renew is None else bool(auto_renew),
             longest,
-            0.0 if min_hold is None else self.check_ttl(min_hold, "min_hold"),
+            0.0 if min_hold is None else self._at_most_max_ttl(min_hold, "min_hold"),
             bool(fencing),
             owner,
             on_lost,
@@ -136,8 +136,11 @@ class Backend(Relatives):
     def _make(self, primitive: Primitive, name: str, keys: Keys, terms: Terms) -> Lock:
         return Lock(self, primitive, name, keys, terms)
 
-    def check_ttl(self, ttl: Seconds, what: str = "ttl") -> float:
-        """``ttl`` in seconds. Raises ``TypeError`` or ``ValueError`` unless it is positive and ``max_ttl`` at most."""
+    def check_ttl(self, ttl: Seconds) -> float:
+        """``ttl`` in seconds. Raises ``TypeError`` or ``ValueError`` unless it is 0.003 to ``max_ttl``."""
+        return check_lease(self._at_most_max_ttl(ttl, "ttl"), "ttl")
+
+    def _at_most_max_ttl(self, ttl: Seconds, what: str) -> float:
         value = seconds(ttl, what)
         if value > self.max_ttl:
             raise ValueError(f"{what} is {self.max_ttl:g} s at most (the backend's max_ttl), not {value:g}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from ..core.keys import Keys, stripe_keys
 from ..core.line import AS_THEY_CAME, READ, WRITE
 from ..core.lock import Lock
 from ..core.multilock import MultiLock
-from ..core.permit import Permit
+from ..core.permit import Semaphore
 from ..core.primitives import RLOCK, SEMAPHORE, Primitive
 from ..core.rlock import RLock
 from ..core.rwlock import RWLock
@@ -17,7 +18,7 @@ from ..core.several import MOST, MULTILOCK, STRIPED
 from ..core.striped import Striped, check_stripes
 from ..errors import LockNotSupported
 
-L = TypeVar("L", bound=Lock)
+L = TypeVar("L")
 
 
 class Relatives:
@@ -37,8 +38,8 @@ class Relatives:
         """
         return self._related(RLock, RLOCK, name, options)
 
-    def semaphore(self, name: str, *, limit: int, **options: Any) -> Permit:
-        """A lock that up to ``limit`` may hold at once, each with a lease of its own.
+    def semaphore(self, name: str, *, limit: int, **options: Any) -> Semaphore:
+        """A lock that up to ``limit`` may hold at once, each with a lease of its own, as `threading.BoundedSemaphore`.
 
         All who use the name give the same ``limit``. On N nodes a permit needs ``limit * N // (limit + 1) + 1`` votes.
         Options and errors: `Backend.lock`; ``TypeError`` and ``ValueError`` for a limit that is no positive ``int``.
@@ -47,7 +48,7 @@ class Relatives:
             raise TypeError(f"limit is an int, not {limit!r}")
         if limit < 1:
             raise ValueError(f"limit is 1 at least, not {limit}")
-        return self._related(Permit, SEMAPHORE._replace(limit=limit), name, options)
+        return self._related(Semaphore, SEMAPHORE._replace(limit=limit), name, options)
 
     def rwlock(self, name: str, **options: Any) -> RWLock:
         """A pair of locks: many may hold ``.read`` at once, each with a lease of its own, or one holds ``.write``.
@@ -72,11 +73,9 @@ class Relatives:
         check_stripes(stripes)
         if (left_out := frozenset(without)) and left_out.issuperset(range(stripes)):
             raise ValueError(f"without leaves none of the {stripes} stripes")
-        lock = self._related(Striped, STRIPED, name, options)
-        lock._stripes = stripe_keys(self._prefix, name, stripes)
-        if left_out:
-            lock._indexes = tuple(index for index in range(stripes) if index not in left_out)
-        return lock
+        indexes = tuple(index for index in range(stripes) if index not in left_out) if left_out else ()
+        kind = partial(Striped, stripes=stripe_keys(self._prefix, name, stripes), indexes=indexes)
+        return self._related(kind, STRIPED, name, options)
 
     def multilock(self, names: Iterable[str], **options: Any) -> MultiLock:
         """All of the locks ``names`` or none: the order makes no difference, and a name that is given twice is one.
@@ -97,7 +96,7 @@ class Relatives:
         return made
 
     def _related(
-        self, handle: type[L], primitive: Primitive, name: str, options: dict[str, Any], *, fair: bool = False
+        self, handle: Callable[..., L], primitive: Primitive, name: str, options: dict[str, Any], *, fair: bool = False
     ) -> L:
         if primitive.kind not in self.kinds:
             raise LockNotSupported(name, f"{type(self).__name__} has no {primitive.kind}")

@@ -22,6 +22,7 @@ from ..core.lease import Seconds
 from ..core.primitives import Primitive
 from ..core.requests import Await, Batch, Call, Run
 from ..core.store import Rule
+from ..core.tickets import Turn
 
 Words = Sequence[bytes]
 
@@ -261,10 +262,14 @@ class MemoryStore:
             return self._run(request.run)
         if isinstance(request, Call):
             return request.function(*request.args)
+        if isinstance(request, Turn):
+            return request.ticket.wait(request.seconds)
         return time.sleep(request.seconds)
 
     async def aperform(self, request: Any) -> Any:
         """`perform` for asyncio."""
+        if isinstance(request, Turn):
+            return await request.ticket.await_(request.seconds)
         return await asyncio.to_thread(self.perform, request)
 
     def _run(self, run: Run) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from typing import Any
 
 running_loop = asyncio._get_running_loop  # `None` where there is none; the public one would raise
@@ -18,3 +19,19 @@ def caller() -> int:
     """The thread, or within an event loop the task, that is running."""
     task = running_task()
     return threading.get_ident() if task is None else id(task)
+
+
+class _Thread(threading.local):
+    """What is another object in each thread."""
+
+    def __init__(self) -> None:
+        self.mark = object()
+
+
+_thread = _Thread()
+
+
+def calling() -> object:
+    """The thread, or within an event loop the task, that is running: equal to no other, also after it has ended."""
+    task = running_task()
+    return _thread.mark if task is None else weakref.ref(task)

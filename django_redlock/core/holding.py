@@ -10,16 +10,18 @@ from typing import Any, NoReturn
 
 from ..errors import LockLost, LockNotHeld
 from . import fork
-from .crossing import NOTHING, agreed
+from .callers import calling
 from .events import Event, logger, report
+from .extension import Extension, under_way
 from .keys import Keys
 from .lease import DRIFT, PRECISION, Lease, valid_until
 from .owner import Owner
 from .primitives import Primitive
 from .renewal import renewal
-from .requests import Fault
+from .requests import Fault, Flow
 from .store import Store
 from .terms import Terms
+from .tickets import Turn
 
 _new = tuple.__new__  # without the call of a function in between
 TELL = 0.25  # seconds after which the store is told of a lease that was handed on, if it is still held
@@ -33,13 +35,13 @@ _mutex = threading.RLock()
 def _begin() -> None:
     global _mutex  # noqa: PLW0603  (only between processes)
     _mutex = threading.RLock()
+    under_way.clear()  # extensions of the parent's leases
 
 
 class Holding:
     """A lease that is renewed in the background, replaced, lost or given up, by several threads at once."""
 
-    _asked = NOTHING  # what is under way to extend it
-    _crossed = b""  # one of which the first of a release and an extension has ended that were under way together
+    _taker: object = None  # the thread or task that has acquired the lease
 
     def __init__(self, store: Store, primitive: Primitive, name: str, keys: Keys, terms: Terms) -> None:
         self.name = name
@@ -50,7 +52,7 @@ class Holding:
         self._lease: Lease | None = None
         self._lost = False
         self._told = False
-        self._entered: dict[int, bytes] = {}  # thread or task -> token, for `with` blocks on a shared handle
+        self._blocks: list[tuple[int, bytes]] = []  # thread or task, and token, of `with` blocks that were entered
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # ── what it says of itself ───────────────────────────────────────────────────────────────
@@ -122,8 +124,9 @@ class Holding:
         return lease
 
     def _granted(self, lease: Lease) -> None:
+        taker = calling()
         with _mutex:
-            self._lease, self._lost, self._told = lease, False, False
+            self._lease, self._lost, self._told, self._taker = lease, False, False, taker
         self._watch(lease)
 
     def _give_up(self, token: bytes | None) -> tuple[Lease, bool]:
@@ -138,47 +141,71 @@ class Holding:
         renewal.forget(mine)
         return lease, self._lost
 
-    def _before_extending(self, ttl: float) -> tuple[Lease, float]:
+    def _hand_over(self, token: bytes | None = None) -> Flow[Lease]:
+        """Hold nothing from here on: another handle goes on with the lease. Raises ``LockLost``.
+
+        An extension that is under way is waited for: its outcome is for the handle that has sent it.
+        """
+        while True:
+            with _mutex:
+                extension = under_way.get(self._held().claim.token)
+                if extension is None or not self.remaining:
+                    lease, lost = self._give_up(token)
+                    break
+                bell = extension.bell()
+            yield Turn(bell, self.remaining)
+        if lost:
+            raise LockLost(self.name)
+        return lease
+
+    def _before_extending(self, ttl: float) -> Flow[tuple[Lease, float]]:
         """The lease from here on, when one of ``ttl`` seconds is about to replace it; and that ttl within ``max_hold``.
 
-        With another ttl it can't be handed on any more. A shorter one counts at once, and for renewals: the answer may
-        get lost, and the request come after them.
+        Waits for an extension that is under way. With another ttl the lease can't be handed on any more. A shorter ttl
+        counts at once, and for renewals: the answer may get lost, and the request come after them.
         """
-        with _mutex:
-            lease = self._held()
-            ttl = self._within_max_hold(lease, ttl)
-            if ttl != lease.ttl:
-                end = min(lease.valid_until, valid_until(self._store.clock(), ttl))
-                claim, least = lease.claim._replace(steady=False), min(lease.ttl, ttl)
-                self._lease = lease = lease._replace(claim=claim, valid_until=end, ttl=least)
-            self._asked = self._asked.one_more(lease.claim.token, ttl)
-        return lease, ttl
+        while True:
+            self.check()
+            with _mutex:
+                lease = self._held()
+                if (extension := under_way.get(lease.claim.token)) is None:
+                    ttl = self._within_max_hold(lease, ttl)
+                    if ttl != lease.ttl:
+                        end = min(lease.valid_until, valid_until(self._store.clock(), ttl))
+                        claim = lease.claim._replace(steady=False)
+                        lease = lease._replace(claim=claim, valid_until=end, ttl=min(lease.ttl, ttl))
+                        self._lease = lease
+                    under_way[lease.claim.token] = Extension(ttl)
+                    return lease, ttl
+                bell = extension.bell()
+            yield Turn(bell, self.remaining)
 
     def _replaced(self, basis: Lease, outcome: Lease | Fault | None) -> None:
         """What became of the attempt to extend ``basis``."""
-        token, failed = basis.claim.token, isinstance(outcome, Fault)
         with _mutex:
-            current, asked = self._current(), self._asked
-            self._asked = asked.one_less(token, given_up=failed)
+            extension = under_way.pop(basis.claim.token, None) or Extension(basis.ttl)
+            current = self._current()
             if current is None or current.mine.token != basis.mine.token:
-                self._cross(basis)
-                return
-            if isinstance(outcome, Lease):
-                self._lease = outcome = agreed(basis, current, outcome, asked.least)
-            elif failed:  # who gets it next would not know of it
-                self._lease = current._replace(claim=current.claim._replace(steady=False))
-        if isinstance(outcome, Lease):
+                current = None
+            elif isinstance(outcome, Lease):
+                self._lease = outcome = current.replaced(outcome)
+            elif isinstance(outcome, Fault):
+                self._lease = current.unsure(extension.ttl)
+        extension.ring()
+        if current is None:
+            self._cross(basis, extension)
+        elif isinstance(outcome, Lease):
             self._watch(outcome)
-        elif failed:
+        elif isinstance(outcome, Fault):
             left = basis.valid_until - self._store.clock()
             renewal.watch(basis.mine.token, weakref.ref(self), max(0.0, min(left, self._pace(basis) / 20)))
         else:
             self._lose(basis, "it was released by force, or the store has forgotten it")
 
-    def _cross(self, lease: Lease) -> None:
+    def _cross(self, lease: Lease, extension: Extension) -> None:
         """Released while it was being extended: whichever ends last frees it again, since it may have been put back."""
         with _mutex:
-            first, self._crossed = self._crossed != lease.claim.token, lease.claim.token
+            first, extension.crossed = not extension.crossed, True
         if not first:
             kept = self._terms.min_hold - (self._store.clock() - lease.since)
             renewal.free(self._store, self._primitive, lease.claim, after=max(0.0, kept))
@@ -204,7 +231,7 @@ class Holding:
         In the process that held the lock it is freed, elsewhere it stays its holder's.
         """
         lease = self._current()
-        self._lease, self._lost, self._entered = None, False, {}
+        self._lease, self._lost, self._blocks = None, False, []
         if lease is not None:
             renewal.free(self._store, self._primitive, lease.claim)
 
@@ -223,8 +250,7 @@ class Holding:
 
     def _pace(self, lease: Lease) -> float:
         """The shortest ttl that the lease may have on the server."""
-        asked = self._asked
-        return min(lease.ttl, asked.least) if asked.token == lease.claim.token else lease.ttl
+        return min(lease.ttl, lease.least)
 
     def _is_renewable(self, lease: Lease) -> bool:
         terms = self._terms
@@ -252,8 +278,11 @@ class Holding:
         with _mutex:
             if self._lease is not lease:
                 return None
+            if lease.claim.token in under_way:  # look again soon: that may fail
+                renewal.watch(lease.mine.token, weakref.ref(self), self._pace(lease) / 20)
+                return None
             ttl = self._within_max_hold(lease, lease.ttl)
-            self._asked = self._asked.one_more(lease.claim.token, ttl)
+            under_way[lease.claim.token] = Extension(ttl)
         return lease, ttl
 
     # ── telling ──────────────────────────────────────────────────────────────────────────────

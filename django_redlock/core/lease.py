@@ -15,6 +15,7 @@ Seconds = float | int | timedelta
 
 DRIFT = 0.01  # of the ttl: how far two clocks may run apart while a lease lasts
 PRECISION = 0.002  # Redis expires to the millisecond
+LEAST = 0.003  # seconds: what is shorter leaves nothing after drift and precision
 
 
 _ATTEMPT = 8  # digits
@@ -86,6 +87,7 @@ class Lease(NamedTuple):
     nodes: tuple[int, ...] = ()  # of a quorum: those that have answered, so that no acquire is under way to them
     own: Claim | None = None  # of one that was handed on: the holder's own, of which the store doesn't know yet
     renewals: int = 0
+    least: float = math.inf  # the shortest ttl of extensions without an answer: one may still reach the server
 
     @property
     def mine(self) -> Claim:
@@ -105,6 +107,15 @@ class Lease(NamedTuple):
         """The lease after it was extended to ``ttl`` seconds, which was asked for at ``start``."""
         claim = self.claim if self.own is None else self.claim._replace(owner=self.own.owner)
         return self._replace(claim=claim, ttl=ttl, valid_until=valid_until(start, ttl), renewals=self.renewals + 1)
+
+    def unsure(self, ttl: float) -> Lease:
+        """The lease when an extension to ``ttl`` has no answer. Another holder would not know: it isn't handed on."""
+        return self._replace(claim=self.claim._replace(steady=False), least=min(self.least, ttl))
+
+    def replaced(self, longer: Lease) -> Lease:
+        """What is held after this lease has become ``longer``: an earlier extension may reach the server after it."""
+        surplus = max(0.0, longer.ttl - self.least) * (1 - DRIFT)
+        return longer._replace(valid_until=longer.valid_until - surplus, least=self.least)
 
     def tenure(self, start: float, ttl: float) -> bytes:
         """What the store is told with a renewal, for onlookers: which one it is, ms since the grant, ttl in ms."""
@@ -146,3 +157,10 @@ def seconds(value: Seconds, what: str) -> float:
     if not 0 < value < math.inf:
         raise ValueError(f"{what} is a positive number of seconds, not {value!r}")
     return float(value)
+
+
+def check_lease(value: float, what: str) -> float:
+    """``value``. Raises ``ValueError`` for a lease that would be over before anybody could rely on it."""
+    if value < LEAST:
+        raise ValueError(f"{what} must be at least {LEAST:g} s, not {value:g}: less leaves no time to hold the lock")
+    return value

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import TracebackType
 from typing import Self
 
-from ..errors import LockError, LockLost, LockNotAcquired, LockNotHeld
-from .callers import caller, running_loop
+from ..errors import LockDeadlock, LockError, LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
+from . import holding
+from .callers import caller, calling, running_loop
 from .drivers import adrive, drive
 from .events import logger
+from .extension import under_way
 from .held import Held
 from .holding import Holding
 from .lease import Claim, Lease, Refusal, Seconds, new_token
+from .nesting import before_waiting, holder_in_the_way, warn_of_waiting
 from .owner import Owner, describe_owner
 from .renewal import renewal
 from .replies import reason_of
-from .requests import Fault, Flow
+from .requests import Fault, Flow, Sleep
 from .terms import wait_seconds
 
 _FOREVER = float("inf")
+_ROUNDS = 5  # grants that came after their lease had ended, after which `acquire` gives up
+_PAUSE = 0.01  # seconds after the first of them, twice that after the second, and so on
 _UNANSWERED = Fault(TimeoutError("whether it was extended is unknown"))
 
 
@@ -30,11 +36,14 @@ class Lock(Holding):
     the handle is garbage-collected or the process ends.
     """
 
+    _warned = False  # that it was acquired again by the thread or task that holds it
+
     def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:
         """Take the lock; whether it was got. Waits ``timeout`` seconds at most, without an end by default.
 
         Raises ``ValueError`` and ``OverflowError`` as ``threading.Lock.acquire`` does, ``LockUnavailable`` when the
-        store can't be asked, and ``RuntimeError`` when called in a coroutine.
+        store can't be asked, ``LockDeadlock`` instead of waiting without an end for a lock that this thread or task
+        holds through another handle, and ``RuntimeError`` when called in a coroutine.
         """
         return isinstance(self._take(wait_seconds(blocking, timeout)), Lease)
 
@@ -58,7 +67,8 @@ class Lock(Holding):
     def extend(self, ttl: Seconds | None = None) -> float:
         """Replace what is left of the lease by ``ttl`` seconds (default: the lock's own) and return what is left then.
 
-        That is less while a shorter renewal from before has no answer: it may reach the server after this one.
+        Waits for a renewal that is under way. What is left is less after an extension to a shorter time that was never
+        answered: it may reach the server after this one.
         Raises ``LockNotHeld`` when this handle holds nothing, ``LockLost`` when the lease is lost, ``LockUnavailable``
         when the store can't be asked, ``ValueError`` for a ttl that is not positive or above ``max_ttl``.
         """
@@ -94,7 +104,7 @@ class Lock(Holding):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         try:
-            drive(self._releasing(self._entered.pop(caller(), None)), self._store.perform)
+            drive(self._releasing(self._left()), self._store.perform)
         except LockError as failure:
             self._leave(failure, error)
 
@@ -102,7 +112,7 @@ class Lock(Holding):
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         try:
-            await adrive(self._releasing(self._entered.pop(caller(), None)), self._store.aperform)
+            await adrive(self._releasing(self._left()), self._store.aperform)
         except LockError as failure:
             self._leave(failure, error)
 
@@ -132,19 +142,17 @@ class Lock(Holding):
         claim = self._claim()
         gate = (store.turnstile_for(primitive) if wait > 0 else None) or store.rule
         start = store.clock() if since is None else since
-        deadline = start + wait
+        deadline, late = start + wait, 0
         try:
             while True:
-                outcome = yield from gate.acquire(primitive, claim, deadline)
+                asking = gate.acquire(primitive, claim, deadline)
+                if wait == _FOREVER:
+                    asking = before_waiting(asking, partial(self._check_nesting, claim))
+                outcome = yield from asking
                 now = store.clock()
                 if isinstance(outcome, Refusal) or now < outcome.valid_until:
                     break
-                # Granted too late to be of use: free it, and look again if there is time.
-                try:
-                    yield from store.rule.release(primitive, outcome.claim)
-                except BaseException:
-                    renewal.free(store, primitive, outcome.claim)
-                    raise
+                late = yield from self._too_late(outcome, late, deadline)
                 outcome, claim = Refusal(0.0), claim._replace(token=new_token())
                 if now >= deadline:
                     break
@@ -157,8 +165,8 @@ class Lock(Holding):
         if isinstance(outcome, Lease):
             try:
                 self._granted(outcome)
-                if self._entered and caller() in self._entered:
-                    self._remember(outcome)  # released within its block meanwhile, as by `Condition.wait`
+                if self._blocks:
+                    self._goes_on(outcome)
                 self._report("acquired", claim.owner, waited=now - start)
             except BaseException:  # interrupted, and so nobody learns that it was granted
                 self._lease = outcome
@@ -168,13 +176,43 @@ class Lock(Holding):
             self._report("refused", waited=now - start, reason="taken", holder=outcome.holder)
         return outcome
 
+    def _check_nesting(self, claim: Claim) -> None:
+        """Raise ``LockDeadlock`` when this thread or task would wait for itself."""
+        holder = holder_in_the_way(self, claim, calling())
+        if holder is self:
+            if not self._warned:
+                self._warned = True
+                warn_of_waiting(self)
+        elif holder is not None:
+            renewal.free(self._store, self._primitive, claim, waited=True)
+            raise LockDeadlock(self.name)
+
+    def _too_late(self, lease: Lease, rounds: int, deadline: float) -> Flow[int]:
+        """Free a lease that ended before it was granted, and pause; how many rounds have ended so.
+
+        Raises ``LockUnavailable`` when there is no time for another round, or were too many.
+        """
+        store = self._store
+        try:
+            yield from store.rule.release(self._primitive, lease.claim)
+        except BaseException:
+            renewal.free(store, self._primitive, lease.claim)
+            raise
+        if lease.valid_until == -_FOREVER:  # a hand-over within the process that has failed
+            return rounds
+        left = deadline - store.clock()
+        if left <= 0 or rounds + 1 == _ROUNDS:
+            raise LockUnavailable(self.name, f"the store answers more slowly than the ttl ({lease.claim.ttl:g} s)")
+        yield Sleep(min(left, _PAUSE * 2**rounds))
+        return rounds + 1
+
     def _releasing(self, token: bytes | None = None) -> Flow[None]:
         before = self._lease
         try:
             lease, lost = self._give_up(token)
             held = self._store.clock() - lease.since
-            if crossing := self._asked.token == lease.claim.token and self._asked.under_way > 0:
-                # Whoever gets it next has a token of its own.
+            if (extension := under_way.get(lease.claim.token)) is not None:
+                # It would revive this token: don't hand the lease over locally.
                 lease = lease._replace(claim=lease.claim._replace(steady=False))
         except BaseException as error:
             if before is not None and self._lease is None and not isinstance(error, LockError):  # interrupted
@@ -193,8 +231,8 @@ class Lock(Holding):
                 raise
             freed = False
         finally:
-            if crossing:
-                self._cross(lease)
+            if extension is not None:
+                self._cross(lease, extension)
         if lost or not freed:
             self._lost = True
             self._tell("the lease had ended before the release", lease)
@@ -203,8 +241,7 @@ class Lock(Holding):
 
     def _extending(self, ttl: Seconds | None) -> Flow[float]:
         wanted = self._terms.ttl if ttl is None else self._store.check_ttl(ttl)
-        self.check()
-        lease, wanted = self._before_extending(wanted)
+        lease, wanted = yield from self._before_extending(wanted)
         try:
             longer = yield from self._store.rule.extend(self._primitive, lease, wanted)
         except BaseException:
@@ -229,11 +266,30 @@ class Lock(Holding):
 
     def _remember(self, outcome: Lease | Refusal) -> None:
         if isinstance(outcome, Lease):
-            self._entered[caller()] = outcome.mine.token
+            self._blocks.append((caller(), outcome.mine.token))
             return
         holder = f" by {Owner.parse(outcome.holder)}" if outcome.holder else ""
         retry_after = None if outcome.remaining == _FOREVER else outcome.remaining
         raise LockNotAcquired(self.name, f"is held{holder}", retry_after, outcome.holder)
+
+    def _block(self) -> int:
+        """Which block is the innermost of this thread or task; -1: it has entered none."""
+        me = caller()
+        return next((place for place in reversed(range(len(self._blocks))) if self._blocks[place][0] == me), -1)
+
+    def _goes_on(self, lease: Lease) -> None:
+        """A block goes on with ``lease``, if what it took was released within it, as by `Condition.wait`."""
+        with holding._mutex:
+            if (place := self._block()) >= 0:
+                self._blocks[place] = self._blocks[place][0], lease.mine.token
+
+    def _left(self) -> bytes | None:
+        """The token that the block took which is left now, by whichever thread or task.
+
+        That is the innermost block of this one; if it has entered none, the block that was entered first.
+        """
+        with holding._mutex:
+            return self._blocks.pop(max(0, self._block()))[1] if self._blocks else None
 
     def _leave(self, failure: LockError, error: BaseException | None) -> None:
         """What a failed release at the end of a block comes to. The body's own exception is never hidden."""

@@ -1,75 +1,158 @@
-"""One of several that may be held at once: a permit of a semaphore, or a stripe."""
+"""Handles with which one may hold several locks at once: the permits of a semaphore, or stripes."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
-from . import fork, holding
-from .lease import Lease, Refusal
+from ..errors import LockError, PermitNotHeld
+from . import holding
+from .callers import caller
+from .drivers import adrive, drive
+from .forwarding import forward_members
+from .holding import Holding
+from .lease import Seconds
 from .lock import Lock
 from .requests import Flow
-from .tickets import Bell, Turn
 
-LOOK = 5.0  # seconds after which one who waits looks again, whatever became of who went before
+if TYPE_CHECKING:
+    _Members = Lock
+else:
+    _Members = object
 
 
-class Permit(Lock):
-    """A lock of which the store would grant one to each of those who share the handle.
+class Permits(_Members):
+    """A handle like `threading.BoundedSemaphore`: each ``acquire()`` takes a permit, and ``release()`` gives one back.
 
-    They get in one at a time, as they came: while one of them holds it, or asks the store for it, the others wait here.
+    Threads and tasks may share it. A ``with`` block has a permit of its own. Each permit has a lease of its own:
+    ``token``, ``remaining``, ``check()``, ``extend()`` and so on are about the permit that the calling thread or task
+    has taken last; if it has none, about the last one that was taken through this handle.
     """
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._generation = fork.generation
-        self._line: dict[object, Bell | None] = {}  # first come first; `None`: it has rung already
+    _kind: type[Lock] = Lock
 
-    def _acquiring(self, wait: float, since: float | None = None) -> Flow[Lease | Refusal]:
-        clock, me = self._store.clock, object()
-        start = clock() if since is None else since
-        try:
-            while (bell := self._stand(me)) is not None:
-                left = start + wait - clock()
-                if left <= 0:
-                    return self._refused(start)
-                yield Turn(bell, min(left, self.remaining or LOOK))
-            return (yield from super()._acquiring(wait, start))
-        finally:
-            self._step_out(me)
+    def __init__(self, *model: Any, **options: Any) -> None:
+        self._another = partial(self._kind, *model, **options)
+        self._store, _, self.name, *_ = model
+        self._permits: list[tuple[int, Lock]] = []  # thread or task, and what it has taken, in that order
+        self._entered: list[tuple[int, Lock]] = []  # the same of `with` blocks
+        self._last: Lock | None = None  # the permit that was released last
 
-    def _stand(self, me: object) -> Bell | None:
-        """Be in line; what rings when it may be one's turn, or ``None`` if it is."""
+    def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:
+        """Take a permit; whether there was one. Arguments and errors: `Lock.acquire`."""
+        permit = self._another()
+        return permit.acquire(blocking, timeout) and self._add(permit)
+
+    async def aacquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:  # noqa: ASYNC109 (as in threading)
+        """`acquire` for asyncio."""
+        permit = self._another()
+        return await permit.aacquire(blocking, timeout) and self._add(permit)
+
+    def release(self, n: int = 1) -> None:
+        """Give ``n`` permits back: the last that this thread or task has taken, else those that others have taken.
+
+        A permit of another's ``with`` block is not given back. Raises ``PermitNotHeld``, a ``ValueError``, when there
+        are fewer, and then gives none back; ``LockLost`` and ``LockUnavailable`` as `Lock.release`.
+        """
+        drive(self._giving_back(n), self._store.perform)
+
+    async def arelease(self, n: int = 1) -> None:
+        """`release` for asyncio."""
+        await adrive(self._giving_back(n), self._store.aperform)
+
+    def __enter__(self) -> Self:
+        permit = self._another()
+        permit.__enter__()
+        self._add(permit, entered=True)
+        return self
+
+    async def __aenter__(self) -> Self:
+        permit = self._another()
+        await permit.__aenter__()
+        self._add(permit, entered=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._left_permit().__exit__(kind, error, tb)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self._left_permit().__aexit__(kind, error, tb)
+
+    def __repr__(self) -> str:
+        state, count = "locked" if self.remaining else "unlocked", len(self._permits)
+        kind = f"{type(self).__module__}.{type(self).__qualname__}"
+        return f"<{state} {kind} object name={self.name!r} at {id(self):#x}: {count} held>"
+
+    __reduce__ = Holding.__reduce__
+
+    def _add(self, permit: Lock, *, entered: bool = False) -> bool:
         with holding._mutex:
-            if self._generation != fork.generation:  # a fork's child: those who wait are the parent's
-                self._line, self._generation = {}, fork.generation
-            turn = next(iter(self._line), me) is me and not self.remaining
-            bell = self._line[me] = None if turn else Bell()
-            return bell
+            self._permits.append((caller(), permit))
+            if entered:
+                self._entered.append((caller(), permit))
+        return True
 
-    def _step_out(self, me: object) -> None:
+    def _mine(self) -> Lock:
+        """The permit that the caller asks about."""
         with holding._mutex:
-            self._line.pop(me, None)
-            self._call_first()
+            me = caller()
+            taken = [permit for who, permit in self._permits if who == me] or [permit for _, permit in self._permits]
+            return taken[-1] if taken else self._last or self._another()
 
-    def _call_first(self) -> None:
+    def _left_permit(self) -> Lock:
+        """The permit that a block gives back, taken out of the lists.
+
+        It is the innermost block of this thread or task; if it has entered none, the block that was entered first. What
+        was released within the block, and taken again, is given back as well.
+        """
         with holding._mutex:
-            first = next(iter(self._line), None)
-            if first is not None and not self.remaining and (bell := self._line[first]) is not None:
-                self._line[first] = None
-                bell.ring()
+            me = caller()
+            mine = [place for place, (who, _) in enumerate(self._entered) if who == me]
+            _, permit = self._entered.pop(mine[-1] if mine else 0)
+            if all(permit is not held for _, held in self._permits):
+                inside = {id(each) for _, each in self._entered}
+                taken = [each for who, each in self._permits if who == me and id(each) not in inside]
+                permit = taken[-1] if taken else permit
+            self._take_out([permit])
+            return permit
 
-    def _refused(self, start: float) -> Refusal:
-        lease, left = self._current(), self.remaining
-        holder = lease.mine.owner.decode(errors="replace") if lease else ""
-        self._report("refused", waited=self._store.clock() - start, reason="taken", holder=holder)
-        return Refusal(left, holder)
+    def _giving_back(self, n: int) -> Flow[None]:
+        if n < 1:
+            raise ValueError("n must be one or more")
+        failure: LockError | None = None
+        for permit in self._chosen(n):
+            try:
+                yield from permit._releasing()
+            except LockError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
-    def _releasing(self, token: bytes | None = None) -> Flow[None]:
-        try:
-            yield from super()._releasing(token)
-        finally:
-            self._call_first()
+    def _chosen(self, n: int) -> list[Lock]:
+        """The permits to give back, taken out of the list."""
+        with holding._mutex:
+            me, inside = caller(), {id(permit) for _, permit in self._entered}
+            last_first = self._permits[::-1]
+            free = [each for each in last_first if id(each[1]) not in inside]
+            chosen = [permit for who, permit in free if who == me]
+            chosen += [permit for who, permit in last_first if who == me and id(permit) in inside]
+            chosen += [permit for who, permit in free if who != me]
+            if len(chosen) < n:
+                raise PermitNotHeld(self.name)
+            self._take_out(chosen[:n])
+            return chosen[:n]
 
-    def _lose(self, lease: Lease, reason: str) -> None:
-        super()._lose(lease, reason)
-        self._call_first()
+    def _take_out(self, permits: list[Lock]) -> None:
+        gone = {id(permit) for permit in permits}
+        self._permits = [each for each in self._permits if id(each[1]) not in gone]
+        self._last = permits[-1]
+
+
+class Semaphore(Permits):
+    """A lock that several may hold at once: made by ``backend.semaphore(name, limit=N, …)``."""
+
+
+forward_members(Permits, Lock)

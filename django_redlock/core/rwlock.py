@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
-from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 from .callers import running_task
+from .forwarding import forward_members
 from .rlock import FOR_CONDITIONS, RLock
 
 if TYPE_CHECKING:
@@ -64,26 +63,7 @@ class Side(_Members):
         return repr(self._mine())
 
 
-def _forwarded(name: str, member: Any) -> Any:
-    """The same member of whoever it is that calls, not of who looks it up."""
-    if isinstance(member, property):
-        return property(lambda self: getattr(self._mine(), name), doc=member.__doc__)
-    if inspect.iscoroutinefunction(member):
-
-        async def atwin(self: Side, *args: Any, **kwargs: Any) -> Any:
-            return await getattr(self._mine(), name)(*args, **kwargs)
-
-        return wraps(member)(atwin)
-
-    def forward(self: Side, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self._mine(), name)(*args, **kwargs)
-
-    return wraps(member)(forward)
-
-
-for _name in dir(RLock):
-    if not _name.startswith("_") or _name in FOR_CONDITIONS:
-        setattr(Side, _name, _forwarded(_name, getattr(RLock, _name)))
+forward_members(Side, RLock, FOR_CONDITIONS)
 
 
 class RWLock:

@@ -6,16 +6,18 @@ import itertools
 import random
 from collections.abc import Collection
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import LockNotAcquired
 from .callers import caller
 from .drivers import adrive, drive
 from .fork import on_fork
+from .forwarding import forward_members
 from .held import Held
 from .keys import Keys, stripe_name
 from .lease import Claim, Lease, Refusal
-from .permit import Permit
+from .lock import Lock
+from .permit import Permits
 from .requests import Flow
 from .several import MOST
 
@@ -40,18 +42,13 @@ def check_stripes(stripes: int) -> int:
     return stripes
 
 
-class Striped(Permit):
-    """Any one of N locks: made by ``backend.striped(name, stripes=N, …)``, it has all members of a lock.
+class Stripe(Lock):
+    """Any one of N mutexes, one at a time."""
 
-    A stripe is a mutex of its own. That of index 3 has the name ``{stock:17}#3``, by which it is listed and released by
-    force. ``locked()`` says whether a call of ``acquire()`` would have to wait.
-    """
-
-    _stripes: tuple[Keys, ...] = ()
-    _indexes: tuple[int, ...] = ()  # of the stripes that are of use; empty: of all
-
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Any, stripes: tuple[Keys, ...] = (), indexes: tuple[int, ...] = ()) -> None:
         super().__init__(*args)
+        self._stripes = stripes
+        self._indexes = indexes  # of the stripes that are of use; empty: of all
         self._seen: frozenset[int] = frozenset()  # by `switch` since the last acquire
         self._among: dict[int, tuple[int, ...]] = {}  # thread or task -> to which stripes it wants to switch
 
@@ -84,14 +81,15 @@ class Striped(Permit):
         if not among:
             return False
         yield from self._releasing(held)
-        inside = [who for who, token in self._entered.items() if token == held]
+        inside = [place for place, (_, token) in enumerate(self._blocks) if token == held]
         self._among[me], token = among, _NOTHING
         try:
             outcome = yield from self._acquiring(self._patience())
             token = outcome.mine.token if isinstance(outcome, Lease) else token
         finally:
             del self._among[me]
-            self._entered |= dict.fromkeys(inside, token)
+            for place in inside:
+                self._blocks[place] = self._blocks[place][0], token
         if isinstance(outcome, Refusal):
             left = outcome.remaining
             raise LockNotAcquired(
@@ -131,3 +129,26 @@ class Striped(Permit):
             if held is None:
                 break
         return held
+
+
+if TYPE_CHECKING:
+
+    class _Members(Permits, Stripe):
+        """What the handle has."""
+
+else:
+    _Members = Permits
+
+
+class Striped(_Members):
+    """Any free one of N locks: made by ``backend.striped(name, stripes=N, …)``, it has all members of a lock.
+
+    A stripe is a mutex of its own. That of index 3 has the name ``{stock:17}#3``, by which it is listed and released by
+    force. ``locked()`` says whether a call of ``acquire()`` would have to wait. Threads and tasks may share the handle:
+    each ``acquire()``, and each ``with`` block, has a stripe of its own.
+    """
+
+    _kind = Stripe
+
+
+forward_members(Striped, Stripe)

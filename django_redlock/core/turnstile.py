@@ -26,7 +26,7 @@ from .renewal import renewal
 from .requests import Flow
 from .scripts import script
 from .store import Store
-from .tickets import Ticket, Turn
+from .tickets import Bell, Ticket, Turn
 
 FRESH = 0.005  # seconds for which what the store has said is good enough for the next of this process, too
 SPAN = 0.01  # seconds after which a lock that goes from hand to hand is freed all the same
@@ -42,10 +42,22 @@ class Post:
     __slots__ = ("__weakref__",)
 
 
+class Inquiry:
+    """A last question to the store, for all whose time is up: what one of them is told holds for the others."""
+
+    __slots__ = ("answered", "bells", "refusal")
+
+    def __init__(self) -> None:
+        self.answered = math.inf  # when
+        self.bells: list[Bell] = []
+        self.refusal: Refusal | None = None
+
+
 class Lane:
     """Those who want one lock: who waits in the store, and who queues behind."""
 
     hands, began = 0, 0.0  # how often the lock went from hand to hand, and since when
+    inquiry: Inquiry | None = None  # the last one
 
     def __init__(self, keeper: int, post: Post | Ticket) -> None:
         self.queue: dict[int, Ticket] = {}  # caller -> place, first come first
@@ -93,7 +105,10 @@ class Turnstile:
                 if ticket.lease is not None:
                     lease, ticket.lease = ticket.lease, None
                     return lease
-            outcome = yield from self._store.rule.acquire(primitive, claim, deadline)
+            if ticket is not None and self._store.clock() >= deadline:
+                outcome = yield from self._inquire(lane, primitive, claim, deadline)
+            else:
+                outcome = yield from self._store.rule.acquire(primitive, claim, deadline)
             if isinstance(outcome, Lease) and not claim.others:  # what goes on with other stripes counts as before
                 lane.hands = 0
             return outcome
@@ -122,6 +137,38 @@ class Turnstile:
                     return
                 elif self._store.clock() >= deadline and lane.queue.pop(me, None) is ticket:
                     return
+
+    def _inquire(self, lane: Lane, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+        """Ask the store a last time, unless another one whose time is up as well does so, or has just done so."""
+        while True:
+            with self._mutex:
+                asked = lane.inquiry
+                if asked is None or self._store.clock() - asked.answered > FRESH:
+                    mine = lane.inquiry = Inquiry()
+                    break
+                if asked.refusal is not None:
+                    return asked.refusal
+                bell = Bell()
+                asked.bells.append(bell)
+            yield Turn(bell, LOOK)
+            with self._mutex:
+                if asked.refusal is not None:
+                    return asked.refusal
+                if lane.inquiry is asked:  # it was interrupted, or takes long
+                    lane.inquiry = None
+        try:
+            outcome = yield from self._store.rule.acquire(primitive, claim, deadline)
+            if isinstance(outcome, Refusal):
+                mine.refusal = outcome
+            return outcome
+        finally:
+            with self._mutex:
+                mine.answered = self._store.clock()
+                if mine.refusal is None and lane.inquiry is mine:  # granted, or an error: the others ask
+                    lane.inquiry = None
+                bells, mine.bells = mine.bells, []
+            for bell in bells:
+                bell.ring()
 
     def _leave(self, key: Any, lane: Lane, me: int, post: Post | Ticket) -> None:
         with self._mutex:

@@ -61,6 +61,14 @@ class ArgumentCases(Fixtures):
                 lock.extend(ttl)
             lock.check()
 
+    def test_no_time_to_hold(self, client: Client, name: str) -> None:
+        """A ttl or a max_hold that leaves no time to hold the lock is a ValueError that says the least."""
+        for option in ("ttl", "max_hold"):
+            with pytest.raises(ValueError, match=rf"{option} must be at least 0.003"):
+                client.lock(name, **{option: 0.002})
+        with client.lock(name) as lock, pytest.raises(ValueError, match="at least"):
+            lock.extend(0.001)
+
     @pytest.mark.parametrize("ttl", NOT_A_TIME, ids=repr)
     def test_ttl_that_is_no_time(self, client: Client, name: str, ttl: Any) -> None:
         """A ttl that is no number and no timedelta is a TypeError."""

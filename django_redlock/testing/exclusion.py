@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ..errors import LockNotAcquired, LockNotHeld
-from .faces import PATIENCE, Client
-from .fixtures import Fixtures, NewClient, Spawn, until_someone_waits
+from ..errors import LockError, LockNotAcquired, LockNotHeld
+from .faces import PATIENCE, AsyncClient, Client
+from .fixtures import Fixtures, NewBackend, NewClient, Spawn, until_someone_waits
 
 WAKE = 3  # seconds in which a waiter that is woken has it: less than after which one that was not looks again by itself
 
@@ -200,3 +200,67 @@ class ExclusionCases(Fixtures):
         assert lock.lost is False
         assert other.lock(name).acquire(timeout=PATIENCE)
         assert time.monotonic() - start > self.short - 0.01
+
+    @pytest.mark.parametrize("kind", ["lock", "fair", "multilock"])
+    def test_nested(self, new_client: NewClient, name: str, kind: str) -> None:
+        """Who holds a lock and asks for it with another handle, without an end, is told what to do instead."""
+        user = new_client()
+        if kind == "multilock" and kind not in user.backend.kinds:
+            pytest.skip("no multilock here")
+        if kind == "fair" and not user.backend.fair:
+            pytest.skip("no order here")
+
+        def handle(**options: Any) -> Any:
+            if kind == "multilock":
+                return user.backend.multilock([name + ":2", name], **options)
+            return user.backend.lock(name, fair=kind == "fair", **options)
+
+        def blocking() -> None:
+            with user.backend.lock(name, fair=kind == "fair"):
+                with pytest.raises(LockError, match="rlock") as caught:
+                    handle().acquire()
+                assert isinstance(caught.value, RuntimeError)
+                assert not handle().acquire(timeout=self.short)
+                with pytest.raises(LockNotAcquired), handle(blocking_timeout=self.short):
+                    pass
+
+        async def asynchronous() -> None:
+            async with user.backend.lock(name, fair=kind == "fair"):
+                with pytest.raises(LockError, match="rlock"):
+                    await handle().aacquire()
+                assert not await handle().aacquire(timeout=self.short)
+
+        if isinstance(user, AsyncClient):
+            user._loop.run(asynchronous())
+        else:
+            blocking()
+        assert user.lock(name).acquire(timeout=PATIENCE)  # nothing waits in its place
+
+    def test_not_nested(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
+        """What another thread or user holds, or what ends by itself, is waited for."""
+        with client.lock(name):
+            waiting = spawn(client.lock(name).acquire)
+            until_someone_waits(client, name)
+        assert waiting.result(PATIENCE)
+        mine = client.lock(name + ":2", ttl=3 * self.short, auto_renew=False)
+        assert mine.acquire()
+        assert client.lock(name + ":2").acquire()
+
+    def test_one_handle_twice(
+        self, new_backend: NewBackend, name: str, spawn: Spawn, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Who acquires one handle twice waits until another thread releases it; the log says so once."""
+        backend = new_backend()
+        lock = backend.lock(name)
+
+        def release_when_waited_for() -> None:
+            until_someone_waits(backend, name)
+            lock.release()
+
+        for _ in range(2):
+            lock.acquire()
+            spawn(release_when_waited_for)
+            assert lock.acquire()
+            lock.release()
+        assert caplog.text.count("through the same handle") == 1
+        backend.close()

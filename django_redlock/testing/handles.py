@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from ..errors import LockNotHeld
-from .faces import AsyncClient, Client, SyncClient
-from .fixtures import Fixtures, NewBackend
+from .faces import PATIENCE, AsyncClient, Client, SyncClient
+from .fixtures import Fixtures, NewBackend, Spawn
 
 
 class HandleCases(Fixtures):
@@ -193,3 +193,32 @@ class HandleCases(Fixtures):
         asyncio.run(lock.arelease())
         assert lock.token is None
         SyncClient(backend).close()
+
+    def test_left_in_another_thread(self, new_backend: NewBackend, name: str, spawn: Spawn) -> None:
+        """Who leaves a block leaves what that block took, whichever thread has entered it, and again the other way."""
+        backend = new_backend()
+        lock = backend.lock(name)
+        for _ in range(2):
+            lock.__enter__()
+            assert spawn(lock.__exit__, None, None, None).result(PATIENCE) is None
+            assert spawn(lock.__enter__).result(PATIENCE) is lock
+            lock.__exit__(None, None, None)
+            assert lock.token is None
+        backend.close()
+
+    def test_left_in_another_task(self, new_backend: NewBackend, name: str) -> None:
+        """The same for tasks."""
+        backend = new_backend()
+        lock = backend.lock(name)
+
+        async def swap() -> None:
+            for _ in range(2):
+                await lock.__aenter__()
+                await asyncio.create_task(lock.__aexit__(None, None, None))
+                await asyncio.create_task(lock.__aenter__())
+                await lock.__aexit__(None, None, None)
+                assert lock.token is None
+            await backend.aclose()
+
+        asyncio.run(swap())
+        backend.close()

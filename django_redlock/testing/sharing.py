@@ -1,7 +1,9 @@
-"""One handle that threads and tasks share: it is one lock, of whatever kind, and however many others may hold."""
+"""One handle that threads and tasks share: it is one lock. With a semaphore's, or stripes', several may hold."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from ..backends.base import Backend
+from ..errors import LockLost, LockNotAcquired, LockNotHeld
 from .exclusion import WAKE, Counter
 from .faces import PATIENCE, EventLoop
 from .fixtures import Fixtures, NewBackend, Spawn, eventually, in_child
@@ -19,9 +22,13 @@ MAKE: Mapping[str, Callable[..., Any]] = {
     "fair": lambda backend, name, **options: backend.lock(name, fair=True, **options),
     "rlock": lambda backend, name, **options: backend.rlock(name, **options),
     "rwlock": lambda backend, name, **options: backend.rwlock(name, **options).write,
+    "multilock": lambda backend, name, **options: backend.multilock([name, name + ":2"], **options),
+}
+
+
+SEVERAL: Mapping[str, Callable[..., Any]] = {
     "semaphore": lambda backend, name, **options: backend.semaphore(name, limit=3, **options),
     "striped": lambda backend, name, **options: backend.striped(name, 3, **options),
-    "multilock": lambda backend, name, **options: backend.multilock([name, name + ":2"], **options),
 }
 
 
@@ -92,15 +99,98 @@ class SharedHandleCases(Fixtures):
         assert you.begin(shared, "acquire", True, PATIENCE).result(PATIENCE)
         assert you.see(shared, "token") not in (None, token)
 
-    def test_shared_with_a_child(self, shared_store: Backend, name: str, spawn: Spawn) -> None:
-        """A forked child's copy of a handle does not wait for those of its parent who share it."""
-        if "semaphore" not in shared_store.kinds:
-            pytest.skip("no semaphores here")
-        shared = shared_store.semaphore(name, limit=2)
-        shared.acquire()
-        waiting = [spawn(shared.acquire, True, PATIENCE) for _ in range(2)]
-        eventually(lambda: len(shared._line) == 2)
-        assert in_child(partial(shared.acquire, True, WAKE))
-        for each in waiting:
+    @pytest.fixture(params=sorted(SEVERAL))
+    def several(self, request: pytest.FixtureRequest, shared_store: Backend, name: str) -> Callable[..., Any]:
+        """`several(**options)`: a handle with which three may hold at once, of each kind that this store has."""
+        if request.param not in shared_store.kinds:
+            pytest.skip(f"no {request.param} here")
+        return partial(SEVERAL[request.param], shared_store, name)
+
+    def test_each_acquire_takes_one(self, several: Callable[..., Any], sharers: list[Person]) -> None:
+        """Each acquire() takes one, whoever calls it; each release() gives one back, and no more than were taken."""
+        shared, (me, you, late, *_) = several(), sharers
+        assert me.do(shared, "acquire", False)
+        assert me.do(shared, "acquire", False)
+        assert you.do(shared, "acquire", False)
+        tokens = {me.see(shared, "token"), you.see(shared, "token")}
+        assert len(tokens) == 2
+        assert not late.do(shared, "acquire", False)
+        waiting = late.begin(shared, "acquire", True, PATIENCE)
+        you.do(shared, "release")
+        assert waiting.result(WAKE)
+        for _ in range(3):  # those of the others, too, since they have no block around them
+            you.do(shared, "release")
+        with pytest.raises(ValueError, match="more often than acquired") as caught:
+            you.do(shared, "release")
+        assert isinstance(caught.value, LockNotHeld)
+        assert eventually(lambda: not me.do(several(), "locked"))
+
+    def test_each_block_has_one(self, several: Callable[..., Any], spawn: Spawn) -> None:
+        """`with` in each thread, and within one another, has one of its own: what one releases is not another's."""
+        shared, inside, most = several(blocking_timeout=PATIENCE), threading.Barrier(3), []
+
+        def work() -> str:
+            with shared:
+                inside.wait(PATIENCE)
+                most.append(len(shared._permits))
+                token = str(shared.token)
+                shared.check()
+            return token
+
+        assert len({each.result(2 * PATIENCE) for each in [spawn(work) for _ in range(6)]}) == 6
+        assert max(most) <= 3  # and the barrier has let three pass at once
+        with shared, shared:
+            outer = shared.token
+            with shared, pytest.raises(LockNotAcquired):
+                assert shared.token != outer
+                several(blocking=False).__enter__()
+            assert shared.token == outer
+            with pytest.raises(ValueError, match="more often"):
+                spawn(shared.release).result(PATIENCE)
+        assert shared._permits == []
+
+    def test_one_lost_of_several(self, several: Callable[..., Any], spawn: Spawn) -> None:
+        """What one thread has lost the others still hold."""
+        shared, lasting, lost = several(ttl=5 * self.short, auto_renew=False), threading.Event(), threading.Event()
+
+        def keep() -> bool:
+            with shared:
+                shared.extend(PATIENCE)
+                lasting.set()
+                lost.wait(PATIENCE)
+                shared.check()
+                return bool(shared.owned())
+
+        keeping = spawn(keep)
+        assert lasting.wait(PATIENCE)
+        with pytest.raises(LockLost), shared:
+            assert eventually(lambda: shared.lost)
+            lost.set()
+        assert keeping.result(PATIENCE)
+
+    def test_released_and_taken_again_in_a_block(self, several: Callable[..., Any]) -> None:
+        """What was taken again within a block that has released its own is given back at its end."""
+        shared = several()
+        with shared:
             shared.release()
-            assert each.result(PATIENCE)
+            assert shared.acquire(False)
+        assert shared._permits == []
+        with pytest.raises(LockNotHeld), shared:
+            shared.release()
+
+    def test_shared_with_a_child(self, several: Callable[..., Any]) -> None:
+        """A forked child's copy of a handle can't release what its parent has, and takes one of its own."""
+        shared = several()
+        assert shared.acquire()
+
+        def child() -> bool:
+            mine = shared.acquire(True, WAKE)
+            shared.release()
+            with contextlib.suppress(LockNotHeld):
+                shared.release()
+                return False
+            return bool(mine)
+
+        assert in_child(child)
+        assert shared.owned()
+        shared.release()

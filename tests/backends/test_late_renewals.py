@@ -1,12 +1,15 @@
-"""Renewals that reach the server late, after an extension that was asked for later: they end the lease earlier."""
+"""Renewals that cross an extension: one waits for the other. One without an answer may reach the server after it."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.core import extension
 from django_redlock.core.requests import Batch, Fault, Together
+from django_redlock.errors import LockLost
 from django_redlock.testing.faces import PATIENCE
 from tests.support.service import poll
 
@@ -57,14 +60,40 @@ def test_given_up(backend, left, unique):
         assert 0 < lock.remaining <= TTL  # there may be more of them
 
 
-def test_crossing(backend, left, unique):
-    """One that is answered after the extension ends the lease as well; the next one brings back what was asked for."""
+def test_one_at_a_time(backend, left, unique):
+    """extend() waits for a renewal that is under way, and then the lease lasts as long as was asked for."""
     send = threading.Event()
     backend.answered = lambda _: send.wait(PATIENCE) and backend.caught[0]()
-    with backend.lock(unique) as lock:
+    with backend.lock(unique) as lock, ThreadPoolExecutor(1) as pool:
         poll(lambda: backend.caught, timeout=20, what="a renewal")
-        before = lock.remaining
-        assert before < lock.extend(LONGER) <= TTL
+        extending = pool.submit(lock.extend, LONGER)
+        poll(lambda: extension.under_way[lock.token.encode()]._bells, timeout=20, what="a thread that waits")
+        assert left() <= TTL
         send.set()
-        poll(lambda: lock.remaining > TTL, timeout=20, what="a renewal that brings back what was asked for")
-        assert lock.remaining <= left()
+        assert TTL < extending.result(PATIENCE) <= left()
+
+
+def test_not_renewed_meanwhile(backend, left, unique):
+    """A lock that is being extended is not renewed: two requests at once might arrive in any order."""
+    send = threading.Event()
+    backend.answered = lambda _: send.wait(PATIENCE) and backend.caught[0]()
+    with backend.lock(unique) as lock, ThreadPoolExecutor(1) as pool:
+        extending = pool.submit(lock.extend, LONGER)
+        poll(lambda: backend.caught, timeout=20, what="an extension")
+        assert lock._renewal_terms() is None
+        send.set()
+        assert extending.result(PATIENCE) > TTL
+        assert lock._renewal_terms() is not None
+        lock._replaced(lock._lease, Fault(TimeoutError()))
+
+
+def test_extension_that_is_never_answered(backend, unique):
+    """extend() waits no longer for a renewal than the lease lasts."""
+    send = threading.Event()
+    backend.answered = lambda _: send.wait(PATIENCE) and backend.caught[0]()
+    lock = backend.lock(unique, ttl=1, on_lost="warn")
+    with lock:
+        poll(lambda: backend.caught, timeout=20, what="a renewal")
+        with pytest.raises(LockLost):
+            lock.extend(LONGER)
+        send.set()

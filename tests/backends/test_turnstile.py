@@ -1,5 +1,6 @@
 """Those of one process who want the same lock queue there, and one of them waits in Redis."""
 
+import asyncio
 import threading
 from concurrent import futures
 
@@ -7,7 +8,8 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core import turnstile
-from django_redlock.errors import LockLost, LockNotHeld, LockUnavailable
+from django_redlock.core.owner import Owner
+from django_redlock.errors import LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
 from django_redlock.testing.exclusion import WAKE, Counter
 from django_redlock.testing.faces import PATIENCE
 from django_redlock.testing.fixtures import Fixtures, eventually, in_child
@@ -87,6 +89,42 @@ class TestTurnstile(Fixtures):
             handle.release()
         assert all(waiting.result(WAKE) for _, waiting in waiters)
         assert eventually(lambda: self.has_ended(client))
+
+    def test_time_is_up(self, admin, new_backend, name):
+        """Those whose time is up at the same moment ask Redis once for all of them, not one after another."""
+        backend = new_backend()
+        with backend.lock(name):
+            pass
+        admin.config_resetstat()
+
+        async def wait():
+            async with backend.lock(name, owner="the holder"):
+                answers = await asyncio.gather(
+                    *(backend.lock(name).aacquire(timeout=0.5) for _ in range(300)),
+                    *(self.refused(backend.lock(name, blocking_timeout=0.5)) for _ in range(10)),
+                )
+            await backend.aclose()
+            return answers
+
+        answers = asyncio.run(wait())
+        backend.close()
+        assert answers == [False] * 300 + ["the holder"] * 10
+        assert admin.info("commandstats")["cmdstat_evalsha"]["calls"] < 100
+
+    @staticmethod
+    async def refused(lock):
+        """Whose lock it is, says the error."""
+        with pytest.raises(LockNotAcquired) as caught:
+            await lock.__aenter__()
+        return Owner.parse(caught.value.holder).label
+
+    def test_time_is_up_and_it_is_free(self, new_backend, name, spawn):
+        """One of those whose time is up gets a lock that has become free, and the others are refused."""
+        backend = new_backend()
+        with backend.lock(name, ttl=0.5, auto_renew=False, on_lost="warn"):
+            waiting = [spawn(backend.lock(name).acquire, True, 0.5 + index / 100) for index in range(8)]
+            assert [each.result(PATIENCE) for each in waiting].count(True) == 1
+        backend.close()
 
     def test_without_a_cohort(self, admin, new_client, name, spawn):
         """cohort=0: each waits in Redis by itself."""

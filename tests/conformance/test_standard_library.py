@@ -33,6 +33,23 @@ def new_condition(backend, lock=None):
     return threading.Condition(new_rlock(backend) if lock is None else lock)
 
 
+def new_semaphore(backend, value=1):
+    """A semaphore that nothing else uses."""
+    return backend.semaphore(f"standard:{secrets.token_hex(6)}", limit=value)
+
+
+class Semaphores(lock_tests.BoundedSemaphoreTests):
+    """Their tests of bounded semaphores. Nothing in ours knows how many permits are left: others may hold some."""
+
+    def test_repr(self):
+        """Another name, and what this handle holds."""
+        sem = self.semtype(3)
+        assert "0 held" in repr(sem)
+        sem.acquire()
+        assert "1 held" in repr(sem)
+        sem.release()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def renewing():
     """The one thread that renews the locks of this process runs: the tests count threads."""
@@ -144,3 +161,33 @@ class TestConditionOfAWriter(lock_tests.ConditionTests):
             return backend.rwlock(secrets.token_hex(6)).write
 
         self.condtype = lambda lock=None: threading.Condition(new_writer() if lock is None else lock)
+
+
+class TestSemaphoreLocMem(Semaphores):
+    """Their tests of semaphores on permits in memory."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, unique):
+        self.semtype = functools.partial(new_semaphore, LocMemBackend(unique))
+
+
+class TestSemaphoreRedis(Semaphores):
+    """Their tests of semaphores on permits in a Redis."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, redis_url):
+        backend = RedisBackend(redis_url, node_timeout=2)
+        self.semtype = functools.partial(new_semaphore, backend)
+        yield
+        backend.close()
+
+
+class TestSemaphoreRedlock(Semaphores):
+    """Their tests of semaphores on permits of a majority."""
+
+    @pytest.fixture(autouse=True)
+    def backend(self, redlock):
+        self.semtype = functools.partial(new_semaphore, redlock)
+
+
+del Semaphores  # pytest would collect it, too

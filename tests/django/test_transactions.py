@@ -2,13 +2,15 @@
 
 # ruff: noqa: PT012  (what raises here is the end of a block)
 
+import contextlib
 import threading
+from unittest import mock
 
 import pytest
 from django.contrib.auth.models import Group
 from django.db import IntegrityError, connection, connections, transaction
 
-from django_redlock import lock
+from django_redlock import lock, locks
 from django_redlock.decorators import locked
 from django_redlock.errors import LockLost, LockNotAcquired, LockNotHeld
 from tests.support.service import poll
@@ -192,6 +194,61 @@ class TestRealTransactions:
                 pass
             wait_for_loss()
             kept().acquire()
+
+    def test_lost_when_taken_again(self, kept):
+        """A lock that was lost while it was kept can't be taken again, and the transaction is rolled back then, too."""
+        with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
+            with kept(ttl=0.3, auto_renew=False):
+                Group.objects.create(name="written")
+            wait_for_loss()
+            with pytest.raises(LockLost):
+                kept().acquire()
+        assert not Group.objects.exists()
+        assert watched() == []
+
+    def test_lost_after_it_was_taken_again(self, kept):
+        """Lost in a second block, it was lost for what the first has written as well, whoever handles the error."""
+        with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
+            held = kept(ttl=0.3, auto_renew=False)
+            with held:
+                Group.objects.create(name="written")
+            with pytest.raises(LockLost), held:
+                poll(lambda: held.lost, timeout=20, what="the end of the lease")
+            with pytest.raises(LockLost):
+                held.acquire()
+        assert not Group.objects.exists()
+
+    def test_released_twice_while_it_is_renewed(self, stores, kept, using, own_thread, is_locked):
+        """One handle that is used twice keeps the lock to the end, though a renewal is under way at each release."""
+        store, sent, answered = locks[using], threading.Event(), threading.Event()
+        perform = store.perform
+
+        def slow(request):
+            if threading.current_thread().name == "redlock-renewal":
+                sent.set()
+                assert answered.wait(20)
+            return perform(request)
+
+        def answer_after_the_release():
+            with contextlib.suppress(TimeoutError):  # a release that waits for the answer
+                poll(lambda: held.token is None, timeout=0.1, what="the release")
+            answered.set()
+
+        with transaction.atomic(), mock.patch.object(store, "perform", slow):
+            held = kept(ttl=1.5)
+            for _ in range(2):
+                with held:
+                    sent.clear()
+                    answered.clear()
+                    assert sent.wait(20)
+                    answering = own_thread(answer_after_the_release)
+                answering.join(20)
+            [keeper] = vars(connections["default"])["_redlock_kept"].locks
+            before = keeper._lease.renewals
+            poll(lambda: keeper.lost or keeper._lease.renewals > before + 1, timeout=20, what="what comes after that")
+            assert is_locked()
+            assert not keeper.lost
+        assert not is_locked()
 
     def test_several(self, kept, is_locked):
         """Many locks are kept by one transaction, and each is freed once."""

@@ -13,12 +13,14 @@ import django_redlock
 PROMISED = {
     "django_redlock": {"errors", "lock", "locks"},
     "django_redlock.errors": {
+        "LockDeadlock",
         "LockError",
         "LockLost",
         "LockNotAcquired",
         "LockNotHeld",
         "LockNotSupported",
         "LockUnavailable",
+        "PermitNotHeld",
         "StaleLock",
     },
     "django_redlock.fencing": {"FencedManager", "FencedModel", "FencedQuerySet"},

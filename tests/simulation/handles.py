@@ -13,13 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from django_redlock.core import holding, lock, renewal, striped, turnstile
+from django_redlock.core import extension, holding, lock, renewal, striped, turnstile
 from django_redlock.core.keys import Keys, keys_for
 from django_redlock.core.lease import Claim, Lease
 from django_redlock.core.primitives import Primitive
 from django_redlock.core.store import Rule
 from django_redlock.core.terms import Terms
-from django_redlock.core.tickets import Ticket
+from django_redlock.core.tickets import Bell, Ticket
 
 from .aftermath import MAX_TTL
 from .clients import AND, DETERRED, Watcher
@@ -102,7 +102,7 @@ class Handle(lock.Lock):
         self.thread.believe(self)
 
 
-class AnyOf(Handle, striped.Striped):
+class AnyOf(Handle, striped.Stripe):
     """One of several."""
 
 
@@ -279,18 +279,22 @@ class Background:
         process.performer().drive(free(orphan.primitive, orphan.claim), buried)
 
 
-class VirtualTicket(Ticket):
-    """A ticket that rings in the simulated world."""
+class Virtual(Bell):
+    """What rings in the simulated world."""
 
-    def __init__(self, claim: Claim) -> None:
-        super().__init__(claim)
-        self.rung = False
-        self.wake: Callable[[], None] = _nothing
+    rung = False
+
+    def wake(self) -> None:
+        """Replaced by the one that waits."""
 
     def ring(self) -> None:
         super().ring()
         self.rung = True
         self.wake()
+
+
+class VirtualTicket(Virtual, Ticket):
+    """A ticket that rings there."""
 
 
 @contextmanager
@@ -304,6 +308,8 @@ def virtual(world: World) -> Iterator[None]:
         ends.enter_context(mock.patch.object(holding, "threading", SimpleNamespace(Thread=begin)))
         ends.enter_context(mock.patch.object(holding, "logger", SimpleNamespace(warning=_nothing)))
         ends.enter_context(mock.patch.object(turnstile, "Ticket", VirtualTicket))
+        for module in (extension, turnstile):
+            ends.enter_context(mock.patch.object(module, "Bell", Virtual))
         ends.enter_context(mock.patch.object(striped, "_turns", itertools.count()))
         for module, name, function in (
             (turnstile, "caller", lambda: id(world.running)),

@@ -1,0 +1,60 @@
+"""A ttl that is shorter than the way to the store and back: an error, after a few requests."""
+
+import asyncio
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.errors import LockUnavailable
+
+BACKENDS = {
+    "redis": lambda url: RedisBackend(url, node_timeout=5),
+    "quorum": lambda url: RedlockBackend([url], node_timeout=5, quarantine=False),
+}
+
+
+def scripts_run(server) -> int:
+    """How many scripts that server has run."""
+    with server.client() as client:
+        return sum(stats["calls"] for name, stats in client.info("commandstats").items() if "eval" in name)
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request, proxy):
+    """One that is 20 ms away, and connected."""
+    backend = BACKENDS[request.param](proxy.url)
+    with backend.lock("another"):
+        pass
+    proxy.delay(0.01)
+    yield backend
+    proxy.restore()
+    backend.close()
+
+
+@pytest.mark.parametrize("options", [{"ttl": 0.01}, {"max_hold": 0.01}], ids=str)
+@pytest.mark.parametrize("wait", [(True, -1), (True, 20), (False,)], ids=str)
+def test_acquire(backend, redis_server, unique, options, wait):
+    """acquire() gives up after a few requests, whether its time is up or it has none; nothing is left behind."""
+    before = scripts_run(redis_server)
+    lock = backend.lock(unique, **options)
+    with pytest.raises(LockUnavailable, match="more slowly than the ttl"):
+        lock.acquire(*wait)
+    assert lock.token is None
+    assert scripts_run(redis_server) - before < 25
+    with backend.lock(unique, blocking_timeout=5):
+        pass
+
+
+def test_with_in_a_coroutine(backend, unique):
+    """The same for asyncio."""
+
+    async def enter():
+        try:
+            async with backend.lock(unique, ttl=0.01):
+                raise AssertionError("the block was entered")
+        finally:
+            await backend.aclose()
+
+    with pytest.raises(LockUnavailable, match="more slowly than the ttl"):
+        asyncio.run(enter())
