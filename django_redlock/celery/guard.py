@@ -33,7 +33,7 @@ from .memory import MemoryStore
 from .modes import Options
 from .records import Forgotten, Running, RunningLock, Ticket, cancel
 
-HEADER = "redlock"  # of the message: [lock's name, sending, how often it was put off]
+HEADER = "redlock"  # of the message: the fields of `Message` as a list
 TRYING = 3600.0  # seconds for which a record that could not be forgotten is tried again
 # Seconds after which kombu's Redis transport delivers again what was not acknowledged, by default. Where it does so
 # earlier, a copy may lie in a queue for long, or wait for its ETA, all the same.
@@ -41,11 +41,23 @@ VISIBILITY = 3600
 
 
 class Message(NamedTuple):
-    """What the header says. ``tries``: how often the message was put off because another was in the way."""
+    """What the header says. ``tries``: how often the message was put off because another was in the way.
+
+    ``task_id``: of the task whose message it is. Middleware copies headers to other messages.
+    """
 
     name: str
     sending: str
+    task_id: str
     tries: int = 0
+
+    @classmethod
+    def read(cls, header: Any, task_id: str) -> Message | None:
+        """The header of the message of ``task_id``; ``None`` for one of another message, and for anything else."""
+        match header:
+            case [str(name), str(sending), str(own), int(tries)] if own == task_id:
+                return cls(name, sending, own, tries)
+        return None
 
 
 class Guard:
@@ -68,12 +80,11 @@ class Guard:
 
     def message(self, task: Task[Any, Any], request: Any) -> Message:
         """The header of a message that a worker got; made up for one that was sent by the task's name only."""
-        header = request.get(HEADER)
-        if header:
-            return Message(*header)
+        if message := Message.read(request.get(HEADER), request.id):
+            return message
         # Redelivered it is the same again, and a retry is another one.
         sending = sha1(f"{request.id} {request.retries}".encode(), usedforsecurity=False).hexdigest()
-        return Message(self.name(task, request.args, request.kwargs), sending)
+        return Message(self.name(task, request.args, request.kwargs), sending, request.id)
 
     def ticket(
         self, task: Task[Any, Any], task_id: str, message: Message, delay: float = 0.0, expires: float = inf

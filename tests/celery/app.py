@@ -251,6 +251,13 @@ def giving_way(self: Any, name: str, to: str, seconds: float = 0.0) -> Any:
     raise self.replace(app.tasks[f"{__name__}.{to}"].si(name, "" if to == "gives_way" else seconds).set(queue=queue))
 
 
+def forwarding(self: Any, name: str, to: str) -> str:
+    """Send another task with the headers of this one, as middleware for tracing does it."""
+    headers, queue = self.request.headers, self.request.delivery_info["routing_key"]
+    return str(app.send_task(f"{__name__}.{to}", (name,), headers=headers, queue=queue).id)
+
+
+both("forwards", forwarding, ttl=60)
 both("wanders", wandering, ttl=60)
 both("gives_way", giving_way, ttl=60)
 
