@@ -69,7 +69,7 @@ class Guard:
         self._this = (None,) if bound else ()
         self.has_call = has_call
         self._remember: float | None = None
-        self._store: tuple[Backend, Store | None] | None = None
+        self._store: tuple[Backend, Store | None, float] | None = None
 
     # ── the call ─────────────────────────────────────────────────────────────────────────────
 
@@ -116,7 +116,7 @@ class Guard:
     @property
     def store(self) -> Store:
         """Where records are kept. Raises ``LockNotSupported`` for a backend that can't keep them soundly."""
-        store = self._find()
+        store = self._find()[1]
         if store is None:
             kept = f"store {self.options.using!r}: {type(self.backend).__name__} keeps no records of queued tasks"
             raise LockNotSupported("", f"{kept}: it supports while_executing, limit=1")
@@ -124,20 +124,20 @@ class Guard:
 
     def lock(self, ticket: Ticket) -> Lock:
         """The lease of the body. Where no records are kept, ``while_executing`` is an ordinary mutex."""
-        options, store = self.options, self._find()
-        terms = Terms(options.lease, owner=ticket.owner, on_lost="warn")
+        options, (backend, store, lease) = self.options, self._find()
+        terms = Terms(lease, owner=ticket.owner, on_lost="warn")
         if store is not None:
             return RunningLock(store, Running.of(ticket), ticket.name, ticket.keys, terms)
         if options.name != "while_executing" or options.limit > 1:
             return Lock(self.store, MUTEX, ticket.name, ticket.keys, terms)  # raises
-        return Lock(self.backend, MUTEX, ticket.name, ticket.keys, terms)
+        return Lock(backend, MUTEX, ticket.name, ticket.keys, terms)
 
-    def _find(self) -> Store | None:
+    def _find(self) -> tuple[Backend, Store | None, float]:
+        """The backend, the store of its records if it can keep them, and the lease of a running body in seconds."""
         backend = self.backend
         if self._store is None or self._store[0] is not backend:
-            backend.check_ttl(self.options.lease)
-            self._store = backend, _store_of(backend)
-        return self._store[1]
+            self._store = backend, _store_of(backend), backend.check_ttl(self.options.lease(backend.max_ttl))
+        return self._store
 
     def forget(self, ticket: Ticket, sending: bool = True) -> None:
         """The task will not run: forget its queued record, as soon as the store can be asked. Never raises."""
