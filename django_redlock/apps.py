@@ -39,8 +39,8 @@ def watch() -> None:
     from .metrics import install
 
     try:
-        install(getattr(settings, "REDLOCK_METRICS", ()))
-    except (ValueError, ImportError) as error:
+        install(getattr(settings, "REDLOCK_METRICS", ()) or ())
+    except (TypeError, ValueError, ImportError) as error:
         raise ImproperlyConfigured(f"REDLOCK_METRICS: {error}") from error
 
 

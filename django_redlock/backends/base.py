@@ -28,6 +28,8 @@ from .relatives import Relatives
 
 T = TypeVar("T")
 
+DEFAULT_TTL = 30.0  # seconds
+
 
 class Listing(NamedTuple):
     """Live locks. ``scanned`` keys were looked at; unless ``complete``, there are more that were not.
@@ -51,9 +53,9 @@ class Listing(NamedTuple):
 class Backend(Relatives):
     """A place where locks are kept.
 
-    ``ttl`` and ``max_ttl`` are seconds, ``auto_renew`` renews at a third of the ttl for as long as the lock is held,
-    ``blocking_timeout`` is how long ``with`` waits (``None``: without an end). ``history``: of how many names in a
-    minute to keep the last hour (0, ``False``: of none; ``True``: of 200).
+    ``ttl`` (30, or ``max_ttl`` where that is less) and ``max_ttl`` are seconds, ``auto_renew`` renews at a third of the
+    ttl for as long as the lock is held, ``blocking_timeout`` is how long ``with`` waits (``None``: without an end).
+    ``history``: of how many names in a minute to keep the last hour (0, ``False``: of none; ``True``: of 200).
     Raises ``TypeError`` for an option that this backend doesn't have, ``ValueError`` for a value that makes no sense.
     """
 
@@ -68,7 +70,7 @@ class Backend(Relatives):
         location: Any = "",
         *,
         key_prefix: str = "redlock",
-        ttl: Seconds = 30,
+        ttl: Seconds | None = None,
         max_ttl: Seconds = 300,
         auto_renew: bool = True,
         blocking_timeout: Seconds | None = None,
@@ -78,7 +80,7 @@ class Backend(Relatives):
         self.location = location
         self.key_prefix = check_prefix(key_prefix)
         self.max_ttl = seconds(max_ttl, "max_ttl")
-        self.ttl = self.check_ttl(ttl)
+        self.ttl = min(DEFAULT_TTL, self.max_ttl) if ttl is None else self.check_ttl(ttl)
         self.auto_renew = bool(auto_renew)
         self.blocking_timeout = None if blocking_timeout is None else _wait(blocking_timeout)
         self.history = names_counted(history)

@@ -12,6 +12,7 @@ from ..core.keys import check_name, keys_for, name_of, renewed_of, scan_pattern
 from ..core.replies import trouble, unavailable, understood
 from ..core.requests import Batch, Command, Fault, Flow, Run
 from ..core.scripts import Script, all_scripts, script
+from ..errors import LockUnavailable
 from .base import Listing
 from .redis_io import Routes
 from .routes import Route
@@ -113,16 +114,13 @@ def asked_one_by_one(name: str, backend: Any) -> Flow[list[tuple[str, Held | Non
     for index, node in enumerate(backend.nodes):
         start = time.perf_counter()
         reply = yield Run(_DESCRIBE, (keys.lock, keys.waiters, keys.renewed), (b"0",), index)
-        taken = time.perf_counter() - start
-        failed = type(reply) is Fault
-        seen.append(
-            (
-                node.label,
-                None if failed or not reply else read_held(name, reply, node.label),
-                taken,
-                reply.error if failed else None,
-            )
-        )
+        taken, held, error = time.perf_counter() - start, None, reply.error if type(reply) is Fault else None
+        if reply and not error:
+            try:
+                held = understood(name, partial(read_held, name, node=node.label), reply)
+            except LockUnavailable as failure:
+                error = failure
+        seen.append((node.label, held, taken, error))
     return seen
 
 

@@ -11,8 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from ..core.drivers import adrive
+from ..core.flows.single import ask
 from ..core.replies import waited
-from ..core.requests import Await, Command, Confirmed, Fault, Signal
+from ..core.requests import Await, Confirmed, Fault, Run, Signal
+from ..core.scripts import script
 from .exchange import later
 from .limits import Limit
 from .nodes import ClusterNode, Node
@@ -20,7 +23,7 @@ from .nodes import ClusterNode, Node
 REQUESTS = 8  # of one event loop that are under way to one node at the same time
 BLOCKED = 4  # of its waiters that have a connection of their own; all others share one
 ROUND = 0.1  # seconds after which that one looks whom else to wait for
-KEPT = b"10000"  # ms for which a wake-up is kept, as in the scripts
+_WAKE = script("wake")
 
 Carry = Callable[..., Awaitable[Any]]
 
@@ -121,8 +124,7 @@ class Crowd:
 
     async def _hand_on(self, key: bytes) -> None:
         """Nobody is there any more for whom this wake-up was: put it back for the next, here or elsewhere."""
-        await self._carry(Command((b"RPUSH", key, b"1"), self.node, key))
-        await self._carry(Command((b"PEXPIRE", key, KEPT), self.node, key))
+        await adrive(ask(Run(_WAKE, (key,), (), self.node)), self._carry)
 
 
 class Sharing:

@@ -17,7 +17,7 @@ from ..core.keys import Keys, check_name, glob_escape, keys_for
 from ..core.lease import PRECISION, Claim, Refusal, Seconds, millis, seconds
 from ..core.lock import Lock
 from ..core.primitives import Primitive, scripts
-from ..core.replies import trouble
+from ..core.replies import trouble, understood
 from ..core.requests import Batch, Fault, Flow, Run
 from ..core.scripts import script
 from ..core.terms import Terms
@@ -83,7 +83,7 @@ class TimestampRule(SingleNode):
 def _held(name: str, reply: Any) -> Held | None:
     if isinstance(reply, Fault):
         raise trouble(name, reply)
-    return replace(read_held(name, reply), kind="timestamp") if reply else None
+    return replace(understood(name, partial(read_held, name), reply), kind="timestamp") if reply else None
 
 
 class TimestampBackend(RedisBackend):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,11 +13,16 @@ from urllib.parse import quote
 from ..core import fork
 from ..core.held import Tenure, digest
 from ..core.lease import Claim, Lease, Refusal, valid_until
+from ..core.owner import LONGEST
 from .zookeeper_line import Contender, Line
 from .zookeeper_session import Gone, Session, Trouble, Unanswered
 
 TRUST = 0.5  # of the session timeout: how long a confirmed write proves that the session lives, see docs/backends
 LAST_LOOK = 0.25  # seconds for the last look of one whose time is up
+
+# The name that ZooKeeper gives to a sequential znode, and its data as `data_of` writes it.
+_CHILD = re.compile(r".*-\d{1,19}", re.DOTALL)
+_DATA = re.compile(rb"(\d{1,12}\.\d{3})/(\d{1,9})/(-?\d{1,12}\.\d{3}) (.*)", re.DOTALL)
 
 
 class Recipe:
@@ -41,7 +47,7 @@ class Recipe:
             children = self.ask("get_children", self.path(name), until=until)
         except Gone:
             return []
-        return sorted((child for child in children if "-" in child), key=_number)
+        return sorted(filter(_CHILD.fullmatch, children), key=_number)
 
     def look(self, claim: Claim, wait: float, until: float) -> Lease | Refusal:
         """Join the line if need be, and see who is first. Who doesn't want to ``wait`` joins an empty line only."""
@@ -130,7 +136,7 @@ class Recipe:
         except Gone:
             return Refusal(0.0)
         left, owner, _ = read(data, stat)
-        return Refusal(math.inf if left is None else left, owner.decode(errors="replace"))
+        return Refusal(math.inf if left is None else left, owner[:LONGEST].decode(errors="replace"))
 
     def give_up(self, claim: Claim) -> None:
         """Out of line, now or soon."""
@@ -172,10 +178,9 @@ def data_of(claim: Claim, ttl: float, renewals: int = 0, held: float = 0.0) -> b
 
 def read(data: bytes, stat: Any) -> tuple[float | None, bytes, Tenure]:
     """Seconds of lease left, as far as the clocks here and there agree, the owner, and how long it has held."""
-    head, _, owner = data.partition(b" ")
-    try:
-        lease, renewals, held = map(float, head.split(b"/"))
-    except ValueError:
+    found = _DATA.fullmatch(data)
+    if not found:
         return None, data, Tenure()
+    lease, held, renewals = float(found[1]), float(found[3]), int(found[2])
     left = min(lease, max(0.0, stat.mtime / 1000 + lease - time.time()))
-    return left, owner, Tenure.reckoned(left, lease, int(renewals), held)
+    return left, found[4], Tenure.reckoned(left, lease, renewals, held)

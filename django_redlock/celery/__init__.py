@@ -34,7 +34,7 @@ def single_instance_task(
     key: str | Callable[..., str] | None = ...,
     unique_on: str | Sequence[str] | None = ...,
     on_conflict: OnConflict | tuple[OnConflict, OnConflict] | None = ...,
-    ttl: Seconds = ...,
+    ttl: Seconds | None = ...,
     queue_ttl: Seconds = ...,
     limit: int = ...,
     on_store_error: Literal["raise", "run"] = ...,
@@ -52,7 +52,7 @@ def single_instance_task(
     key: str | Callable[..., str] | None = None,
     unique_on: str | Sequence[str] | None = None,
     on_conflict: OnConflict | tuple[OnConflict, OnConflict] | None = None,
-    ttl: Seconds = 30,
+    ttl: Seconds | None = None,
     queue_ttl: Seconds = 86400,
     limit: int = 1,
     on_store_error: Literal["raise", "run"] = "raise",
@@ -72,9 +72,10 @@ def single_instance_task(
     "retry" (in the worker: sent again, ``conflict_retries`` times at most), "replace" (the queued one gives way), or a
     callable that gets a `Conflict` and answers one of these; a pair gives one for submit and one for start.
 
-    ``ttl``: the lease of a running body, renewed while it runs. ``queue_ttl``: how long a queued task counts, from its
-    ETA and again from each retry. ``on_store_error="run"``: run unprotected when the lock store is down. ``using``: the
-    alias of the lock backend. Times are seconds. Source of the modes' names: sidekiq-unique-jobs.
+    ``ttl``: the lease of a running body, renewed while it runs: by default 30, or the backend's ``max_ttl`` where that
+    is less. ``queue_ttl``: how long a queued task counts, from its ETA and again from each retry.
+    ``on_store_error="run"``: run unprotected when the lock store is down. ``using``: the alias of the lock backend.
+    Times are seconds. Source of the modes' names: sidekiq-unique-jobs.
 
     Raises ``TypeError`` and ``ValueError``, when the task is declared, for what makes no sense.
     """

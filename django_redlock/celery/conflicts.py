@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from ..core.events import logger
 from ..core.lease import Refusal
+from ..core.owner import Owner
 from ..errors import LockNotAcquired
 from ..signals import task_duplicate
 
@@ -42,10 +42,7 @@ OnConflict = Literal["skip", "log", "raise", "wait", "retry", "replace"] | Calla
 
 def conflict_of(task: str, task_id: str, key: str, where: Where, refusal: Refusal) -> Conflict:
     """What a refusal says of the one in the way."""
-    try:
-        holder = json.loads(refusal.holder)
-    except ValueError:
-        holder = {}
+    holder = Owner.parse(refusal.holder).extra
     return Conflict(
         task, task_id, key, where, str(holder.get("task_id", "")), str(holder.get("state", "held")), refusal.remaining
     )

@@ -46,7 +46,7 @@ def apply(task: SingleInstance, run: Callable[..., Any], args: Any, kwargs: Any,
     """Run the task with its lock held. A duplicate's result has ``duplicate`` set, and the marker as its value."""
     task_id = options["task_id"] = options.get("task_id") or uuid()
     guard = task.redlock
-    message = Message(task._name_of(args, kwargs, None), new_sending())
+    message = Message(task._name_of(args, kwargs, None), new_sending(), task_id)
     if (message.name, task_id) in _running.get():
         return run(args, kwargs, *rest, **options)
     ticket = guard.ticket(task, task_id, message)

@@ -33,7 +33,7 @@ from .memory import MemoryStore
 from .modes import Options
 from .records import Forgotten, Running, RunningLock, Ticket, cancel
 
-HEADER = "redlock"  # of the message: [lock's name, sending, how often it was put off]
+HEADER = "redlock"  # of the message: the fields of `Message` as a list
 TRYING = 3600.0  # seconds for which a record that could not be forgotten is tried again
 # Seconds after which kombu's Redis transport delivers again what was not acknowledged, by default. Where it does so
 # earlier, a copy may lie in a queue for long, or wait for its ETA, all the same.
@@ -41,11 +41,23 @@ VISIBILITY = 3600
 
 
 class Message(NamedTuple):
-    """What the header says. ``tries``: how often the message was put off because another was in the way."""
+    """What the header says. ``tries``: how often the message was put off because another was in the way.
+
+    ``task_id``: of the task whose message it is. Middleware copies headers to other messages.
+    """
 
     name: str
     sending: str
+    task_id: str
     tries: int = 0
+
+    @classmethod
+    def read(cls, header: Any, task_id: str) -> Message | None:
+        """The header of the message of ``task_id``; ``None`` for one of another message, and for anything else."""
+        match header:
+            case [str(name), str(sending), str(own), int(tries)] if own == task_id:
+                return cls(name, sending, own, tries)
+        return None
 
 
 class Guard:
@@ -57,7 +69,7 @@ class Guard:
         self._this = (None,) if bound else ()
         self.has_call = has_call
         self._remember: float | None = None
-        self._store: tuple[Backend, Store | None] | None = None
+        self._store: tuple[Backend, Store | None, float] | None = None
 
     # ── the call ─────────────────────────────────────────────────────────────────────────────
 
@@ -68,12 +80,11 @@ class Guard:
 
     def message(self, task: Task[Any, Any], request: Any) -> Message:
         """The header of a message that a worker got; made up for one that was sent by the task's name only."""
-        header = request.get(HEADER)
-        if header:
-            return Message(*header)
+        if message := Message.read(request.get(HEADER), request.id):
+            return message
         # Redelivered it is the same again, and a retry is another one.
         sending = sha1(f"{request.id} {request.retries}".encode(), usedforsecurity=False).hexdigest()
-        return Message(self.name(task, request.args, request.kwargs), sending)
+        return Message(self.name(task, request.args, request.kwargs), sending, request.id)
 
     def ticket(
         self, task: Task[Any, Any], task_id: str, message: Message, delay: float = 0.0, expires: float = inf
@@ -105,7 +116,7 @@ class Guard:
     @property
     def store(self) -> Store:
         """Where records are kept. Raises ``LockNotSupported`` for a backend that can't keep them soundly."""
-        store = self._find()
+        store = self._find()[1]
         if store is None:
             kept = f"store {self.options.using!r}: {type(self.backend).__name__} keeps no records of queued tasks"
             raise LockNotSupported("", f"{kept}: it supports while_executing, limit=1")
@@ -113,20 +124,20 @@ class Guard:
 
     def lock(self, ticket: Ticket) -> Lock:
         """The lease of the body. Where no records are kept, ``while_executing`` is an ordinary mutex."""
-        options, store = self.options, self._find()
-        terms = Terms(options.lease, owner=ticket.owner, on_lost="warn")
+        options, (backend, store, lease) = self.options, self._find()
+        terms = Terms(lease, owner=ticket.owner, on_lost="warn")
         if store is not None:
             return RunningLock(store, Running.of(ticket), ticket.name, ticket.keys, terms)
         if options.name != "while_executing" or options.limit > 1:
             return Lock(self.store, MUTEX, ticket.name, ticket.keys, terms)  # raises
-        return Lock(self.backend, MUTEX, ticket.name, ticket.keys, terms)
+        return Lock(backend, MUTEX, ticket.name, ticket.keys, terms)
 
-    def _find(self) -> Store | None:
+    def _find(self) -> tuple[Backend, Store | None, float]:
+        """The backend, the store of its records if it can keep them, and the lease of a running body in seconds."""
         backend = self.backend
         if self._store is None or self._store[0] is not backend:
-            backend.check_ttl(self.options.lease)
-            self._store = backend, _store_of(backend)
-        return self._store[1]
+            self._store = backend, _store_of(backend), backend.check_ttl(self.options.lease(backend.max_ttl))
+        return self._store
 
     def forget(self, ticket: Ticket, sending: bool = True) -> None:
         """The task will not run: forget its queued record, as soon as the store can be asked. Never raises."""

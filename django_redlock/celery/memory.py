@@ -125,8 +125,9 @@ def _submit(space: Space, now: int, keys: Words, args: Words) -> Any:
         for other, entry in entries.items()
         if entry is not mine and entry.counts(counted, now)
     ]
-    if not mine and len(rivals) >= int(limit):
-        idle, other, rival = min(rivals) if replace == b"1" else rivals[0]
+    twins = [rival for rival in rivals if rival[1] == task and rival[2].counts(b"queued", now)]
+    if not mine and (twins or len(rivals) >= int(limit)):
+        idle, other, rival = min(rivals) if replace == b"1" else [*twins, *rivals][0]
         if replace != b"1" or idle:
             return _refused(rival, now)
         space.put(keys[0], other, None)

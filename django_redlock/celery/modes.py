@@ -30,7 +30,7 @@ MODES: dict[str, Mode] = {
     "until_and_while_executing": Mode("queued", "running"),
     "until_expired": Mode("queued", "queued", stays=True),
 }
-LEASE = 30.0  # seconds, of a running body where `ttl` is the period
+LEASE = 30.0  # seconds, of a running body whose declaration has none, or has a `ttl` that is the period
 
 
 class Options(NamedTuple):
@@ -43,6 +43,7 @@ class Options(NamedTuple):
     at_submit: OnConflict
     at_start: OnConflict
     ttl: float
+    has_lease: bool
     queue_ttl: float
     limit: int
     run_unprotected: bool
@@ -55,10 +56,9 @@ class Options(NamedTuple):
         """Seconds that a queued record lives from the ETA on."""
         return self.ttl if self.mode.stays else self.queue_ttl
 
-    @property
-    def lease(self) -> float:
-        """Seconds of a running body's lease."""
-        return min(self.ttl, LEASE) if self.mode.stays else self.ttl
+    def lease(self, max_ttl: float) -> float:
+        """Seconds of a running body's lease: what was declared as such, or as much of the default as is allowed."""
+        return self.ttl if self.has_lease else min(self.ttl, LEASE, max_ttl)
 
 
 def options(
@@ -67,7 +67,7 @@ def options(
     key: str | Callable[..., str] | None,
     unique_on: str | Sequence[str] | None,
     on_conflict: OnConflict | tuple[OnConflict, OnConflict] | None,
-    ttl: Seconds,
+    ttl: Seconds | None,
     queue_ttl: Seconds,
     limit: int,
     on_store_error: Literal["raise", "run"],
@@ -97,7 +97,8 @@ def options(
         (unique_on,) if isinstance(unique_on, str) else None if unique_on is None else tuple(unique_on),
         at_submit,
         at_start,
-        seconds(ttl, "ttl"),
+        LEASE if ttl is None else seconds(ttl, "ttl"),
+        ttl is not None and not MODES[mode].stays,
         seconds(queue_ttl, "queue_ttl"),
         limit,
         on_store_error == "run",

@@ -66,7 +66,7 @@ class Fence(_Task):
             return send()  # which comes to `apply`
         current = self.request_stack.top if task_id else None  # what retries itself says which it is
         task_id = task_id or uuid()
-        message = Message(self._name_of(args, kwargs, options.get("serializer")), new_sending())
+        message = Message(self._name_of(args, kwargs, options.get("serializer")), new_sending(), task_id)
         headers = {"headers": {**(options.get("headers") or {}), HEADER: list(message)}}
         if not fenced:
             return send(**headers)

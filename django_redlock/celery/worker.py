@@ -17,7 +17,7 @@ from ..core.events import logger
 from ..core.lease import Lease, Refusal
 from ..core.lock import Lock
 from ..errors import LockError, LockUnavailable
-from .conflicts import AT_START, conflict_of, decide, marker, tell
+from .conflicts import AT_START, Conflict, conflict_of, decide, marker, tell
 from .guard import Message
 from .records import Running, Ticket
 
@@ -39,7 +39,7 @@ def run(task: SingleInstance, request: Any, body: Callable[..., Any], args: Any,
     ticket = guard.ticket(task, request.id, message)
     try:
         lock = guard.lock(ticket)
-        outcome = _enter(task, lock, ticket, guard.options.wait if guard.options.at_start == "wait" else 0.0)
+        outcome = _enter(task, request, lock, ticket, guard.options.wait if guard.options.at_start == "wait" else 0.0)
     except LockUnavailable as error:
         if not guard.options.run_unprotected:
             _fail(task, ticket, error)
@@ -56,15 +56,21 @@ def run(task: SingleInstance, request: Any, body: Callable[..., Any], args: Any,
     return _protected(task, lock, body, args, kwargs)
 
 
-def _enter(task: SingleInstance, lock: Lock, ticket: Ticket, wait: float) -> Lease | Refusal:
+def _enter(task: SingleInstance, request: Any, lock: Lock, ticket: Ticket, wait: float) -> Lease | Refusal:
     perform = lock._store.perform
     outcome = drive(lock._acquiring(wait), perform)
     if isinstance(outcome, Refusal) and wait < PATIENCE:
         conflict = conflict_of(task.name, ticket.task_id, ticket.name, "start", outcome)
-        if conflict.holder == ticket.task_id and conflict.state == "running":
-            # A retry that came before the run that sent it was over: that is a matter of milliseconds.
+        if _is_ending(conflict, request):
+            # The message came before the body that sent it was over: that is a matter of milliseconds.
             outcome = drive(lock._acquiring(PATIENCE), perform)
     return outcome
+
+
+def _is_ending(conflict: Conflict, request: Any) -> bool:
+    """Whether the body in the way is about to end: it is the same task, retried, or called ``replace()`` with this."""
+    replaced = request.parent_id if request.get("replaced_task_nesting") else None
+    return conflict.state == "running" and conflict.holder in (request.id, replaced)
 
 
 def _protected(task: SingleInstance, lock: Lock, body: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -133,10 +139,10 @@ def _refused(task: SingleInstance, request: Any, ticket: Ticket, message: Messag
     if conflict.state == "ended":
         logger.info("task %s[%s] came again after it had ended: not run again", task.name, request.id)
         raise Ignore(f"{task.name}[{request.id}] has run")
-    if conflict.holder == request.id:
-        # The same task, whose body still runs: nothing is lost and nothing runs twice.
+    if _is_ending(conflict, request):
+        # Nothing is lost and nothing runs twice.
         pause = min(max(refusal.remaining, 1.0), LONGEST_PAUSE)
-        logger.info("task %s[%s] still runs: looked at again in %.0f s", task.name, request.id, pause)
+        logger.info("task %s[%s] still runs: looked at again in %.0f s", task.name, conflict.holder, pause)
         return _put_off(task, ticket, pause, message)
     tell(conflict, task.redlock.options.at_start == "log")
     if conflict.state == "replaced":

@@ -13,10 +13,11 @@ from .lease import Claim, Lease
 from .owner import Owner
 
 # A task's record: state, run token, sending, end in ms, next sending, its end in ms, owner (as in task_submit.lua).
-_TASK = re.compile(rb"([a-z]+) (\S+) \S+ (\d+) \S+ \d+ (.*)", re.DOTALL)
+_TASK = re.compile(rb"([a-z]{1,16}) (\S+) \S+ (\d{1,16}) \S+ \d+ (.*)", re.DOTALL)
 
 # A share: kind, end in ms, of a rwlock the mode, holder (as in shared_acquire.lua and rw_acquire.lua).
-_SHARE = re.compile(rb"([a-z]+)@(\d+) (?:([rw]) )?.*", re.DOTALL)
+_SHARE = re.compile(rb"([a-z]{1,16})@(\d{1,16}) (?:([rw]) )?.*", re.DOTALL)
+_TENURE = re.compile(rb"(\d{1,9}) (\d{1,16}) (\d{1,16})")  # as `Lease.tenure` writes it
 _MODES = {"r": "read", "w": "write"}
 
 
@@ -212,8 +213,9 @@ def _seconds(left: int) -> float | None:
 
 
 def _tenure(told: bytes, left: float | None, ttl: float) -> Tenure:
-    """``told``: what it said when it last renewed, as `Lease.tenure` has it; ``ttl``: the lease that it began with."""
-    if not told:
+    """``told``: what it said when it last renewed; ``ttl``: the lease that it began with."""
+    found = _TENURE.fullmatch(told)
+    if not found:
         return Tenure.reckoned(left, ttl)
-    renewals, held, last = map(int, told.split())
+    renewals, held, last = map(int, found.groups())
     return Tenure.reckoned(left, last / 1000, renewals, held / 1000)

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 from .events import logger
-from .owner import Owner
+from .owner import Owner, clean
 from .pulse import Moment
 
 T = TypeVar("T")
@@ -106,9 +106,15 @@ def read_minute(start: float, texts: Iterable[str], complete: bool = True) -> Mi
         **{kind: counts[letter] for kind, letter in _COUNTED.items()},
         waited=_histogram("w", counts),
         held=_histogram("h", counts),
-        events=tuple(Happened(at / 1e6, *rest) for at, *rest in map(json.loads, lines)),
+        events=tuple(map(_happened, lines)),
         complete=complete,
     )
+
+
+def _happened(line: str) -> Happened:
+    """Raises ``ValueError`` and ``TypeError`` for a line that `_line` did not write."""
+    at, kind, seconds, reason, holder = clean(json.loads(line))
+    return Happened(at / 1e6, kind, float(seconds), reason, holder)
 
 
 def _parsed(texts: Iterable[str]) -> tuple[Counter[str], list[str]]:

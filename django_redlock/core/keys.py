@@ -97,7 +97,7 @@ def is_stripe(name: str) -> bool:
 def name_of(prefix: bytes, key: bytes) -> str | None:
     """The lock's name that ``key`` belongs to, or ``None`` when it is no lock's own key."""
     head = prefix + b":{"
-    if not (key.startswith(head) and key.endswith(b"}")):
+    if not (key.startswith(head) and key.endswith(b"}")) or len(key) - len(head) > MAX_NAME_BYTES + 1:
         return None
     return key[len(head) : -1].decode(errors="replace")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
@@ -39,18 +40,53 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str | bytes) -> Owner:
-        """The owner in a lock's value; a text of another program's becomes the label."""
+        """The owner in a lock's value. The beginning of any other text becomes the label: another program wrote it.
+
+        Never raises, and every text in the result can be encoded.
+        """
         if isinstance(text, bytes):
-            text = text.decode(errors="replace")
-        try:
-            data = json.loads(text)
-            known = {name: _KINDS[name](data.pop(name)) for name in tuple(data) if name in _KINDS}
-        except (ValueError, TypeError, AttributeError, OverflowError):
-            return cls(label=text)
-        return cls(**known, extra=data)
+            text = text[: LONGEST + 1].decode(errors="replace")
+        if len(text) <= LONGEST:
+            try:
+                data = clean(json.loads(text))
+                known = {name: _KINDS[name](data.pop(name)) for name in tuple(data) if name in _KINDS}
+                return cls(**known, extra=data)
+            except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+                pass
+        return cls(label=clean(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"))
 
 
-_NUMBERS: dict[str, type[int | float]] = {"pid": int, "since": float, "ttl": float}
+LONGEST = 8192  # bytes of an owner as JSON
+_SHOWN = 200  # characters of a text that is no owner
+_DEEPEST = 4  # levels of lists and mappings within each other
+
+
+def clean(value: Any, levels: int = _DEEPEST) -> Any:
+    """A JSON value in which every text can be encoded and stored: surrogates and NUL are written as escapes.
+
+    Raises ``ValueError`` for numbers that are not finite, and for values that are nested too deeply.
+    """
+    if isinstance(value, str):
+        if value.isascii() and "\0" not in value:
+            return value
+        return value.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
+    if isinstance(value, dict | list | tuple):
+        if not levels:
+            raise ValueError(f"more than {_DEEPEST} levels of lists and mappings")
+        if isinstance(value, dict):
+            return {clean(key): clean(each, levels - 1) for key, each in value.items()}
+        return [clean(each, levels - 1) for each in value]
+    return _finite(value) if isinstance(value, float) else value
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value!r} is not a finite number")
+    return number
+
+
+_NUMBERS: dict[str, Callable[[Any], int | float]] = {"pid": int, "since": _finite, "ttl": _finite}
 _KINDS: dict[str, Any] = dict.fromkeys((f.name for f in fields(Owner)), str) | _NUMBERS
 del _KINDS["extra"]
 
@@ -77,17 +113,17 @@ def _thread_name() -> str:
     return thread.name if thread is not None else "thread"
 
 
-def _readable(owner: Mapping[str, Any]) -> Mapping[str, Any]:
-    """As it is. What is named like a number of ours takes its place, and so has to be one."""
-    for name, kind in _NUMBERS.items():
-        if name in owner:
-            try:
-                kind(owner[name])
-            except (ValueError, TypeError, OverflowError):
-                raise ValueError(
-                    f"owner's {name!r} takes the place of ours, a number: {owner[name]!r} is none"
-                ) from None
-    return owner
+def _readable(owner: Mapping[str, Any]) -> dict[str, Any]:
+    """The owner as `Owner.parse` can read it. A field named like a number of ours replaces it, so it must be one."""
+    fields: dict[str, Any] = {}
+    for name, value in owner.items():
+        try:
+            fields[clean(str(name))] = clean(value)
+            if name in _NUMBERS:
+                _NUMBERS[name](value)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ValueError(f"owner's {name!r} can't be {value!r:.100}: {error}") from None
+    return fields
 
 
 class Fields(str):
@@ -112,7 +148,8 @@ def describe_owner(owner: str | Mapping[str, Any] | None = None, ttl: float = 0.
     if type(owner) is Fields:
         text += owner
     elif owner is not None:
-        added = _readable(owner) if isinstance(owner, Mapping) else {"label": str(owner)}
-        for key, value in added.items():
-            text += f",{_quoted(str(key))}:{_written(value)}"
+        for key, value in _readable(owner if isinstance(owner, Mapping) else {"label": str(owner)}).items():
+            text += f",{_quoted(key)}:{_written(value)}"
+        if len(text) >= LONGEST:
+            raise ValueError(f"owner has {len(text) + 1} bytes as JSON, and {LONGEST} at most can be read")
     return (text + "}").encode(errors="replace")

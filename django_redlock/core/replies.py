@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ..errors import LockError, LockUnavailable
 from .lease import Claim, Lease, Refusal
+from .owner import LONGEST
 from .requests import Fault
 
 T = TypeVar("T")
@@ -96,7 +97,7 @@ def _outcome(reply: list[Any], claim: Claim, start: float) -> Lease | Refusal:
     if said == 1:
         return Lease.granted(claim.chosen(reply[3]) if len(reply) > 3 else claim, start, number)
     remaining = math.inf if number == -1 else max(0, number) / 1000
-    return Refusal(remaining, reply[3].decode(errors="replace"), start, time, *reply[4:5])
+    return Refusal(remaining, reply[3][:LONGEST].decode(errors="replace"), start, time, *reply[4:5])
 
 
 def trouble(name: str, fault: Fault) -> LockError:
@@ -115,7 +116,7 @@ def misused(fault: Fault) -> Callable[[str, Exception], LockError] | None:
 
 def _other_kind(name: str, error: Exception) -> LockError:
     told = str(error).partition(" script: ")[0]
-    return LockError(name, f"its key holds something that no lock of this kind wrote ({told})")
+    return LockError(name, f"its key holds something that no lock of this kind wrote ({told:.200})")
 
 
 def no_upgrade(name: str, error: Exception | None = None) -> LockError:

@@ -70,8 +70,14 @@ def _check_decorated(function: Any) -> None:
     if isinstance(function, classmethod | staticmethod) or not callable(function):
         raise TypeError(f"locked() stands under @{type(function).__name__}, next to the function itself")
     body = inspect.unwrap(function)  # as under @contextmanager
-    if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+    name, bodies = getattr(body, "__qualname__", body), (body, type(body).__call__)  # of an object, what a call runs
+    if any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in bodies):
         raise TypeError(
-            f"{getattr(body, '__qualname__', body)} is a generator function: its call ends before its body begins, and "
-            "so would the lock. Use `with lock(...)` in the body"
+            f"{name} is a generator function: its call ends before its body begins, and so would the lock. "
+            "Use `with lock(...)` in the body"
+        )
+    if any(map(iscoroutinefunction, bodies)) and not iscoroutinefunction(function):
+        raise TypeError(
+            f"{name} is async, but what is decorated is not: its call ends before its body begins, and so would the "
+            "lock. Put locked() next to the `async def`, or use `async with lock(...)` in the body"
         )

@@ -53,7 +53,7 @@ def locked_view(
     committed. When it was lost meanwhile they are rolled back, and ``LockLost`` is raised.
 
     Taken by another: status ``on_conflict``, or the response of ``on_conflict(request, error)``. The store can't be
-    asked: 503. Both with ``Retry-After`` in seconds. A name that can't be one: 400.
+    asked: 503. Both with ``Retry-After`` in seconds. A name that can't be one, or needs what the request lacks: 400.
 
     ``stripes=N`` takes any free one of N locks; ``request.lock.stripe`` is its index, and ``request.lock.switch()``
     goes on to another one. When all others are taken, a view that lets ``LockNotAcquired`` pass is answered for as
@@ -99,7 +99,10 @@ class Guard(NamedTuple):
             if settings["ATOMIC_REQUESTS"] and alias not in opted_out and in_atomic(connections[alias]):
                 raise TypeError(f"the transaction of ATOMIC_REQUESTS on {alias!r} is outside the lock: {_RIGHT_PLACE}")
         # The request is the first argument, whatever the view calls it.
-        name = self.name_of(request, *args, **kwargs, request=request)
+        try:
+            name = self.name_of(request, *args, **kwargs, request=request)
+        except LookupError as error:
+            raise BadRequest(f"the request has no {error}, which is part of the lock's name") from error
         try:
             check_name(name if self.stripes is None else stripe_name(name, self.stripes))
         except ValueError as error:

@@ -160,6 +160,26 @@ def test_cancelled(server, unique, steps):
     asyncio.run(scenario())
 
 
+def test_handed_on_in_one_request(server, admin, unique):
+    """A wake-up for one who has gone is put back and given an end in one step: one without an end would stay."""
+    key = f"redlock:{{{unique}}}:wake".encode()
+
+    async def scenario():
+        async with opened(server.url) as backend, all_blocked(backend, unique):
+            [[crowd]] = [crowds.values() for crowds in backend._io.sharing._crowds.values()]
+            await crowd._hand_on(key)
+
+    with admin.monitor() as monitor, server.client() as other:
+        asyncio.run(scenario())
+        assert 0 < other.pttl(key) <= 10_000
+        other.echo("end")
+        sent = []
+        while (each := monitor.next_command())["command"] != "ECHO end":
+            if each["client_type"] != "lua" and key.decode() in each["command"]:
+                sent.append(each["command"].split()[0])
+    assert sent in (["EVALSHA", "PTTL"], ["EVALSHA", "EVAL", "PTTL"])
+
+
 def test_connection_lost(server, admin, unique):
     """When their connection breaks, those who share it go on waiting, and are woken."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import django
-from celery import Celery, Task
+from celery import Celery, Task, group
 from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 
@@ -251,6 +251,29 @@ def giving_way(self: Any, name: str, to: str, seconds: float = 0.0) -> Any:
     raise self.replace(app.tasks[f"{__name__}.{to}"].si(name, "" if to == "gives_way" else seconds).set(queue=queue))
 
 
+def forwarding(self: Any, name: str, to: str) -> str:
+    """Send another task with the headers of this one, as middleware for tracing does it."""
+    headers, queue = self.request.headers, self.request.delivery_info["routing_key"]
+    return str(app.send_task(f"{__name__}.{to}", (name,), headers=headers, queue=queue).id)
+
+
+both("forwards", forwarding, ttl=60)
+
+
+def giving_way_to_many(self: Any, name: str, parts: int, slowly: float = 0.0) -> Any:
+    """Let a group of equal calls take its place; when these have been sent, linger."""
+    note(name, "start", id=self.request.id)
+    if not parts:
+        return name
+    queue = self.request.delivery_info["routing_key"]
+    members = group(self.s(name, 0).set(queue=queue) for _ in range(parts)) | collect.s().set(queue=queue)
+    try:
+        raise self.replace(members)
+    finally:
+        time.sleep(slowly)
+
+
+both("gives_way_to_many", giving_way_to_many, ttl=60)
 both("wanders", wandering, ttl=60)
 both("gives_way", giving_way, ttl=60)
 

@@ -89,6 +89,14 @@ def test_replace(tasks, workers, seen, free, to):
     free(f"{to}:{seen.name}")
 
 
+def test_replace_by_a_group(tasks, workers, seen, free):
+    """A member of the group that replaces a body is no duplicate of that body, which is about to end."""
+    result = tasks.gives_way_to_many.apply_async((seen.name, 1, 0.3), queue=workers("prefork"))
+    assert result.get(timeout=10) == [seen.name]
+    assert seen.count("start") == 2
+    free(f"gives_way_to_many:{seen.name}")
+
+
 def test_control_a_plain_group_overlaps(tasks, workers, seen):
     """Without the decorator the members run at once."""
     queue = workers("prefork")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 
 import pytest
+import redis
 
 from django_redlock.celery import is_duplicate, single_instance_task, task_duplicate
 from django_redlock.errors import LockNotAcquired
@@ -47,6 +49,15 @@ def test_skip_tells_who_is_in_the_way(tasks, seen, told, caplog):
     assert 86_000 < conflict.remaining <= 86_400
     assert "second" in caplog.text
     assert first.id in caplog.text
+
+
+@pytest.mark.parametrize("owner", ['["x"]', "17", '{"x":' + "[" * 5000, '{"task_id":{"a":[NaN]}}', "x" * 3_000_000, ""])
+def test_a_record_of_another_program(tasks, seen, owner):
+    """What stands in the way is not known, and the task is a duplicate all the same."""
+    with redis.Redis.from_url(os.environ["CELERY_LOCKS"]) as client:
+        client.hset(f"redlock:{{executed:{seen.name}}}", "x", f"running t s {2**52} - 0 {owner}")
+    result = tasks.executed.apply_async((seen.name,), queue="nobody")
+    assert result.duplicate
 
 
 def test_get_of_a_duplicate_whose_result_is_ignored(tasks, seen):

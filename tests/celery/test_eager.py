@@ -29,6 +29,19 @@ def eager(tasks):
     tasks.app.conf.task_always_eager = False
 
 
+@pytest.mark.parametrize("options", [{}, {"mode": "until_expired", "ttl": 3600}, {"mode": "while_executing"}])
+def test_short_leases_only(store, settings, tasks, unique, options):
+    """Where the backend's `max_ttl` is short, so is the lease of a body that doesn't say its own."""
+    settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "OPTIONS": {"max_ttl": 5}}}
+
+    @tasks.app.task(name=unique)
+    @single_instance_task(key=unique, **options)
+    def work():
+        return locks["default"].describe(unique).owner.ttl
+
+    assert work.apply().get() == 5
+
+
 def plainly(app):
     app.conf.task_always_eager = True
 

@@ -142,7 +142,7 @@ def test_reject_with_requeue_keeps_the_lock_for_the_owner(tasks, workers, seen, 
 def test_what_comes_back_is_kept_only_where_tasks_are_queued(tasks, seen, held, kind):
     """Else nobody would remove the record, should the message be refused as a duplicate of another when it comes."""
     task, name = getattr(tasks, kind), f"{kind}:{seen.name}"
-    lock = task.redlock.lock(task.redlock.ticket(task, seen.name, Message(name, new_sending())))
+    lock = task.redlock.lock(task.redlock.ticket(task, seen.name, Message(name, new_sending(), seen.name)))
     drive(lock._acquiring(0.0), lock._store.perform)
     leave(lock, ended=False, again=True)
     assert (held(name) is not None) == (kind == "late")

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from django_redlock.celery import is_duplicate
+from django_redlock.celery import is_duplicate, single_instance_task
 from tests.support.service import poll
 
 
@@ -135,3 +135,21 @@ def test_the_record_says_who(tasks, workers, seen, held):
     assert (running.owner.extra["state"], running.owner.pid) == ("running", pid)
     assert running.ttl <= 2 < queued.ttl
     finish([result])
+
+
+@pytest.mark.parametrize("store", ["redis", "locmem"])
+def test_one_id_sent_again(tasks, seen, settings, store):
+    """Whatever the limit is, a call with the id of one that is queued is a duplicate of that: one id is one task."""
+    if store == "locmem":
+        settings.REDLOCK = {
+            "default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": seen.name}
+        }
+
+    @tasks.app.task(name=seen.name)
+    @single_instance_task(limit=2)
+    def work(): ...
+
+    def send(task_id):
+        return work.apply_async(queue="nobody", task_id=task_id).duplicate
+
+    assert [send(task_id) for task_id in ("a", "a", "a", "b", "c")] == [False, True, True, False, True]

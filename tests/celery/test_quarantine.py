@@ -32,7 +32,7 @@ def begun(tasks, store):
 
     def begin(task, name):
         guard, task_id = task.redlock, f"id-{name}"
-        lock = guard.lock(guard.ticket(task, task_id, Message(guard.name(task, (name,), {}), new_sending())))
+        lock = guard.lock(guard.ticket(task, task_id, Message(guard.name(task, (name,), {}), new_sending(), task_id)))
         drive(lock._acquiring(0), lock._store.perform)
         return lock
 

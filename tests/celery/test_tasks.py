@@ -297,3 +297,23 @@ def test_backend_that_keeps_no_records(tasks, seen, settings, monkeypatch):
         tasks.executed.apply_async((seen.name,), queue="nobody")
     assert tasks.running.apply((seen.name,)).get() == seen.name
     assert is_duplicate(tasks.running_nested.apply((seen.name,)).get(disable_sync_subtasks=False)["inner"])
+
+
+@pytest.mark.parametrize("to", ["executed", "running", "expired", "and_while"])
+def test_copied_headers(tasks, workers, seen, free, to):
+    """Sent by its name with another task's headers, a task is no duplicate of that one: it runs, under its lock."""
+    queue = workers("prefork")
+    sent = tasks.forwards.apply_async((seen.name, to), queue=queue).get(timeout=10)
+    [start] = seen.wait("start")
+    assert start["id"] == sent
+    assert tasks.app.AsyncResult(sent).get(timeout=10) == seen.name
+    free(f"forwards:{seen.name}")
+    free(f"{to}:{seen.name}")
+
+
+@pytest.mark.parametrize("header", [5, "abc", [], ["a"], {"a": 1}, ["a", "b", "c", "d"], [None, None, None, None]])
+def test_a_header_of_that_name(tasks, workers, seen, header):
+    """A header that only has the name of ours changes nothing."""
+    name = tasks.executed.name
+    result = tasks.app.send_task(name, (seen.name,), headers={"redlock": header}, queue=workers("prefork"))
+    assert result.get(timeout=10) == seen.name

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import threading
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from types import SimpleNamespace
 
 import pytest
@@ -159,9 +159,35 @@ async def agenerator():
     yield
 
 
+async def coroutine():
+    pass
+
+
+def wrapped_plainly(function):
+    @wraps(function)
+    def call(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return call
+
+
+class AsyncReport:
+    async def __call__(self):
+        pass
+
+
+class Rows:
+    def __call__(self):
+        yield
+
+
 @pytest.mark.parametrize(
     ("decorated", "message"),
     [
+        (wrapped_plainly(coroutine), "is async, but what is decorated is not"),
+        (wrapped_plainly(partial(coroutine)), "is async, but what is decorated is not"),
+        (AsyncReport(), "is async, but what is decorated is not"),
+        (Rows(), "generator function"),
         (generator, "generator function"),
         (agenerator, "generator function"),
         (contextmanager(generator), "generator function"),

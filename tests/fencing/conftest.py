@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from django.apps import apps
 from django.db import connections
 
 from django_redlock import locks
+from django_redlock.errors import LockError
 from tests.fencing import settings as ours
 from tests.support.databases import postgres_database, sqlite_file
 
@@ -47,11 +50,16 @@ def backend(settings, redis_url):
 @pytest.fixture
 def held(backend):
     """`held()`: a handle that has just got the lock of the rows; a former holder of it doesn't know of that yet."""
+    handles = []
 
     def take():
         backend.force_release("rows")
         lock = backend.lock("rows", fencing=True, auto_renew=False, ttl=60)
         assert lock.acquire(blocking=False)
+        handles.append(lock)
         return lock
 
-    return take
+    yield take
+    for handle in handles:
+        with contextlib.suppress(LockError):
+            handle.release()

@@ -1,4 +1,4 @@
--- Queue a task, unless as many rivals as are allowed stand in its way. Idempotent per sending.
+-- Queue a task, unless as many rivals as are allowed stand in its way, or one queued under its id. Idempotent per sending.
 -- KEYS 1 lock
 -- ARGV 1 task id  2 sending  3 owner (JSON)  4 life in ms  5 limit  6 rivals  7 own  8 replace  9 remember in ms
 --   rivals: the states of others that count; own: "1" for a retry by the owner, who passes; replace: "1" if a queued one
@@ -10,7 +10,7 @@ local now = redis.call('TIME')
 local millis = now[1] * 1000 + math.floor(now[2] / 1000)
 local micros = now[1] * 1000000 + now[2]
 local ends = string.format('%.0f', millis + ARGV[4])
-local last, rivals, mine, rival, body = tonumber(ends), 0, nil, nil, nil
+local last, rivals, mine, rival, body, twin = tonumber(ends), 0, nil, nil, nil, nil
 local pattern = '^(%l+) (%S+) (%S+) (%d+) (%S+) (%d+) (.*)$'
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
@@ -29,12 +29,14 @@ for i = 1, #all, 2 do
       mine = entry
     elseif string.find(ARGV[6], state, 1, true) or pending and string.find(ARGV[6], 'queued', 1, true) then
       rivals = rivals + 1
+      if all[i] == ARGV[1] and (state == 'queued' or pending) then twin = entry end
       if not rival or ARGV[8] == '1' and state == 'queued' then rival = entry end
     end
   end
 end
 
-if not mine and rivals >= tonumber(ARGV[5]) then
+if not mine and (twin or rivals >= tonumber(ARGV[5])) then
+  if ARGV[8] ~= '1' then rival = twin or rival end
   if ARGV[8] ~= '1' or rival[2] ~= 'queued' then
     return {0, rival[5] - millis, micros, '{"state":"' .. rival[2] .. '",' .. string.sub(rival[6], 2)}
   end

@@ -1,0 +1,8 @@
+-- Wake one more waiter of a lock: the waiter that had taken this wake-up has gone.
+-- KEYS 1 wake
+-- ARGV none
+-- Returns 1 pushed, 0 there was a wake-up already: nobody is blocked on the list, and one is enough.
+if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+redis.call('RPUSH', KEYS[1], '1')
+redis.call('PEXPIRE', KEYS[1], 10000)
+return 1

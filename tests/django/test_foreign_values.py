@@ -1,0 +1,166 @@
+"""Values that another program wrote, or that no program should have: one bad lock is one bad row, and no error."""
+
+import contextlib
+import io
+import json
+import math
+import os
+
+import pytest
+from django.contrib.admin.utils import quote
+from django.core.management import call_command
+
+from django_redlock.errors import LockError, LockNotAcquired
+from tests.django.test_admin_list import LIST, names_in
+
+DEEP = "[" * 5000 + "]" * 5000
+OWNERS = {
+    "surrogate": r'{"host":"a","label":"\udcff"}',
+    "surrogate in a key": r'{"host":"a","\udcff":{"\udcff":["\udcff"]}}',
+    "nul": r'{"host":"a\u0000","label":"\u0000"}',
+    "list": '[{"host":"a"}]',
+    "number": "17",
+    "nan": '{"host":"a","since":NaN,"ttl":Infinity,"more":-Infinity}',
+    "overflow": '{"host":"a","since":1e999,"pid":1e999}',
+    "text for number": '{"host":"a","pid":"Infinity","since":"nan"}',
+    "digits": f'{{"host":"a","pid":{"9" * 5000}}}',
+    "deep": DEEP,
+    "deep in a field": f'{{"host":"a","x":{DEEP}}}',
+    "less deep": '{"host":"a","x":' + '{"x":' * 500 + "1" + "}" * 501,
+    "mappings": '{"host":{"a":[1]},"thread":[],"task":{},"label":{},"multilock":[],"task_id":{"a":1}}',
+    "no json": "{",
+    "no utf-8": "\udcff\udcfe{",
+    "large": '{"host":"a","x":"' + "x" * 3_000_000 + '"}',
+    "large text": "x" * 3_000_000,
+}
+END = 2**52  # ms
+
+
+def value_of(owner):
+    return b"0" * 32 + b" " + owner.encode(errors="surrogateescape")
+
+
+MUTEXES = {f"mutex, {name}": value_of(owner) for name, owner in OWNERS.items()} | {"no owner": b"0815", "empty": b""}
+HASHES = {
+    **{f"semaphore, {name}": {value_of(owner): f"semaphore@{END} x"} for name, owner in OWNERS.items()},
+    **{f"task, {name}": {"x": b"running t s %d - 0 " % END + value_of(owner)[33:]} for name, owner in OWNERS.items()},
+    "no share": {"x": "y"},
+    "share": {"x": f"semaphore@{'9' * 400} x"},
+    "endless share": {"x": f"semaphore@{'9' * 5000} x"},
+    "task": {"x": f"running t s {'9' * 400} - 0 {{}}"},
+    "kind": {"x": f"{'x' * 5000}@{END} x"},
+}
+COMPANIONS = {
+    "waiters": lambda redis, key: redis.set(f"{key}:waiters", "x"),
+    "waiters in a list": lambda redis, key: redis.rpush(f"{key}:waiters", "x"),
+    "deep waiter": lambda redis, key: redis.zadd(f"{key}:waiters", {f"0 {DEEP}": END}),
+    "renewed": lambda redis, key: redis.set(f"{key}:renewed", "x"),
+    "renewals": lambda redis, key: redis.hset(f"{key}:renewed", "0" * 32, "x"),
+    "many renewals": lambda redis, key: redis.hset(f"{key}:renewed", "0" * 32, f"1 {'9' * 400} 1"),
+}
+OTHERS = {"set": lambda redis, key: redis.sadd(key, "x"), "stream": lambda redis, key: redis.xadd(key, {"x": "y"})}
+
+
+@pytest.fixture
+def bad(redis_server, stores):
+    """The names of locks in `default` with such values."""
+    keys = {name: f"redlock:{{{name}}}" for name in (*MUTEXES, *HASHES, *COMPANIONS, *OTHERS)}
+    with redis_server.client() as redis:
+        for name, value in MUTEXES.items():
+            redis.set(keys[name], value, px=60_000)
+        for name, fields in HASHES.items():
+            redis.hset(keys[name], mapping=fields)
+        for name, write in (COMPANIONS | OTHERS).items():
+            write(redis, keys[name])
+        for name in COMPANIONS:
+            redis.set(keys[name], value_of('{"host":"a"}'), px=60_000)
+        redis.set(f"redlock:{{{'x' * 100_000}}}", "no lock has such a long name")
+    return set(keys)
+
+
+def test_lists(client, stores, operator, bad):
+    """All of them are listed, by `held()`, the commands and the admin, in bounded room; and all of it is text."""
+    held = stores["default"].held()
+    assert {each.name for each in held} == bad
+    assert all(each.ttl is None or math.isfinite(each.ttl) for each in held)
+    assert len(str(held).encode()) < 1_000_000
+    for kind in ("json", "table", "csv"):
+        out = io.StringIO()
+        call_command("redlock_list", using=["default"], format=kind, stdout=out)
+        assert len(out.getvalue().encode()) < 500_000
+        assert all(name in out.getvalue() for name in bad)
+        if kind == "json":
+            assert {row["name"] for row in json.loads(out.getvalue())} == bad
+    page = client.get(LIST)
+    assert set(names_in(page)) == bad
+    assert len(page.content) < 500_000
+
+
+def test_pages(client, operator, bad):
+    """Each of them has a page."""
+    for name in bad:
+        response = client.get(f"{LIST}{quote(f'default:{name}')}/change/")
+        assert (response.status_code, len(response.content) < 50_000) == (200, True), name
+
+
+def test_released_by_force(stores, bad):
+    """What was seen is what is released."""
+    for held in stores["default"].held():
+        assert stores["default"].force_release(held.name, held.digest) or held.kind == "task", held.name
+
+
+def test_refused(stores, bad):
+    """To whom they are in the way that is said, in a short text; where it is no lock, it is another error of ours."""
+    for name in bad:
+        for lock in (
+            stores["default"].lock(name, blocking=False),
+            stores["default"].semaphore(name, limit=1, blocking=False),
+        ):
+            with pytest.raises(LockError) as refused, lock:
+                raise AssertionError(f"{name} was granted")
+            assert len(str(refused.value).encode()) < 1000
+            if isinstance(refused.value, LockNotAcquired):
+                assert len(refused.value.holder) < 10_000
+
+
+@pytest.mark.parametrize("companion", ["owner", "holder", "token", "waiters"])
+def test_timestamp(stores, settings, redis_url, redis_server, client, operator, companion):
+    """The same where old code takes part: owner and waiters are beside its value."""
+    backend = "django_redlock.backends.timestamp.TimestampBackend"
+    settings.REDLOCK = {"old": {"BACKEND": backend, "LOCATION": redis_url}}
+    locks = [stores["old"].lock(f"name-{number}") for number in range(len(OWNERS))]
+    with redis_server.client() as redis:
+        for lock, owner in zip(locks, OWNERS.values(), strict=True):
+            assert lock.acquire()
+            beside = f"redlock:{{redlock:{lock.name}}}:fence"
+            if companion == "owner":
+                redis.hset(beside, "owner", value_of(owner)[33:])
+            elif companion == "token":
+                redis.hdel(beside, "token")
+            elif companion == "holder":
+                redis.set(beside, "x")
+            else:
+                redis.set(f"redlock:{{redlock:{lock.name}}}:waiters", "x")
+    assert len(stores["old"].held()) == len(locks)
+    page = client.get(LIST)
+    assert set(names_in(page)) == {lock.name for lock in locks}
+    assert len(page.content) < 500_000
+    for lock in locks:
+        assert client.get(f"{LIST}old_3A{lock.name}/change/").status_code == 200
+        with pytest.raises(LockError), stores["old"].lock(lock.name, blocking=False):
+            raise AssertionError("granted")
+        with contextlib.suppress(LockError):
+            lock.release()
+
+
+def test_own_owner(stores, using, client, operator):
+    """What our own callers say of themselves is no better: a file name that is no UTF-8, as `os.fsdecode` has it."""
+    bad = os.fsdecode(b"caf\xe9.csv")
+    with (
+        stores[using].lock("text", owner=bad),
+        stores[using].lock("mapping", owner={bad: bad, "more": {bad: [bad]}}),
+    ):
+        assert set(names_in(client.get(LIST))) == {"text", "mapping"}
+        assert stores[using].describe("text").owner.label == "caf\\udce9.csv"
+        for name in ("text", "mapping"):
+            assert client.get(f"{LIST}{using}_3A{name}/change/").status_code == 200

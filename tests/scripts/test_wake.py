@@ -1,0 +1,9 @@
+"""wake.lua"""
+
+
+def test_wake(redis, keys, call):
+    """A wake-up with an end; one that is there already is enough."""
+    assert call("wake", (keys.wake,)) == 1
+    assert call("wake", (keys.wake,)) == 0
+    assert redis.llen(keys.wake) == 1
+    assert 0 < redis.pttl(keys.wake) <= 10_000
