@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
+from . import uwsgi_fork  # noqa: F401  (tells Python of uWSGI's forks)
 from .keys import Keys
 
 Seconds = float | int | timedelta
