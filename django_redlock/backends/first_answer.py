@@ -18,6 +18,7 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from ..core import fork
 from .limits import Limit
 from .patience import timed_out
 from .routes import Route
@@ -139,7 +140,7 @@ class FirstAnswer(Generic[T]):
             self._asked.update(new)
         for server in new:
             try:
-                threading.Thread(target=self._tell, args=(server,), name="redlock-ask", daemon=True).start()
+                threading.Thread(target=fork.run, args=(self._tell, server), name="redlock-ask", daemon=True).start()
             except RuntimeError:  # there may be no more threads, or the interpreter is shutting down
                 self._tell(server)
         return question

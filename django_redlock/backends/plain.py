@@ -31,13 +31,14 @@ from ..core.requests import Call, Fault, Flow, Sleep, WakeUp
 from ..core.tickets import Bell, Turn
 from ..errors import LockError, LockNotSupported
 from .base import Backend, Listing
+from .worker_threads import WorkerThreads
 
 POLL = 0.05, 0.2  # seconds between two looks where nothing wakes a waiter, drawn at random
 
 
-def call(function: Callable[..., Any], *args: Any) -> Flow[Any]:
+def call(function: Callable[..., Any], *args: Any, undo: Callable[[], Any] | None = None) -> Flow[Any]:
     """What ``function`` returns. What it raises is raised in the flow, where there may be something to do about it."""
-    reply = yield Call(function, args)
+    reply = yield Call(function, args, undo)
     if isinstance(reply, Fault):
         raise reply.error
     return reply
@@ -67,11 +68,12 @@ class PlainRule:
 
     def _acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         backend = self._backend
+        undo = partial(renewal.free, backend, primitive, claim)
         while True:
             try:
-                outcome: Lease | Refusal = yield from call(backend.attempt_as, primitive, claim)
+                outcome: Lease | Refusal = yield from call(backend.attempt_as, primitive, claim, undo=undo)
             except LockError:
-                renewal.free(backend, primitive, claim)  # the store may have granted it all the same
+                undo()  # the store may have granted it all the same
                 raise
             left = deadline - backend.clock()
             if isinstance(outcome, Lease) or left <= 0:
@@ -115,6 +117,7 @@ class PlainBackend(Backend):
     def __init__(self, location: Any = "", **options: Any) -> None:
         super().__init__(location, **options)
         self.rule = PlainRule(self)
+        self._threads = WorkerThreads(type(self).__name__)
 
     def attempt(self, claim: Claim) -> Lease | Refusal:
         """One try. A claim whose token holds the lock already is granted again."""
@@ -169,6 +172,12 @@ class PlainBackend(Backend):
         released: bool = yield from call(self.evict, name, digest)
         return released
 
+    def close(self) -> None:
+        self._threads.close()
+
+    async def aclose(self) -> None:
+        await self.aperform(Call(self.close))
+
     # ── drivers ──────────────────────────────────────────────────────────────────────────────
 
     def perform(self, request: Any) -> Any:
@@ -203,7 +212,7 @@ class PlainBackend(Backend):
         """`perform` for asyncio."""
         if type(request) is Call:
             if self.blocks:
-                return await _in_thread(request)
+                return await self._threads.run(partial(_called, request), request.undo)
             return _called(request)
         if type(request) is Sleep:
             return await asyncio.sleep(request.seconds)
@@ -221,17 +230,3 @@ class PlainBackend(Backend):
 
 def _never(_wake: Callable[[], Any]) -> Callable[[], None]:
     return lambda: None
-
-
-async def _in_thread(request: Call) -> Any:
-    """Make a call that does I/O. When the caller is cancelled it still runs to its end: what it takes is freed then.
-
-    Freed earlier, a lock that the thread takes a moment later would be nobody's.
-    """
-    running = asyncio.ensure_future(asyncio.to_thread(_called, request))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        running.exception()  # nobody else will ask for it
-        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,6 +40,10 @@ class RedlockBackend(ServerBackend):
         if isinstance(location, str) or not location:
             shown = without_password(location)
             raise ValueError(f"LOCATION of {type(self).__name__} is a list of URLs, one for each node, not {shown!r}")
+        if not hasattr(select, "poll"):  # with which all nodes are asked at once
+            raise RuntimeError(
+                f"{type(self).__name__} needs select.poll, which Windows doesn't have and eventlet removes"
+            )
         super().__init__(list(location), **options)
         if any(isinstance(node, ClusterNode) for node in self.nodes):
             raise ValueError("a Redis Cluster is no node of a quorum: its masters fail over by themselves")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from ..core.fork import on_fork
@@ -31,12 +32,18 @@ class ZooKeeperRule(PlainRule):
         backend = self._backend
         if primitive is not MUTEX:
             raise LockNotSupported(claim.name, f"{type(backend).__name__} has no {primitive.kind}")
+        undo = partial(backend.leave, claim)
         while True:
-            left = deadline - backend.clock()
-            outcome: Lease | Refusal = yield from call(backend.attempt, claim, left)
-            if isinstance(outcome, Lease) or left <= 0:
+            asked = backend.clock()
+            outcome: Lease | Refusal = yield from call(backend.attempt_until, claim, deadline, asked, undo=undo)
+            if isinstance(outcome, Lease) or asked >= deadline:
                 return outcome
             yield WakeUp(claim, max(0.0, deadline - backend.clock()))
+
+    def withdraw(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
+        """What an interrupted caller may have is given back in the background."""
+        left: bool = yield from call(self._backend.leave, claim)
+        return left
 
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
@@ -84,16 +91,14 @@ class ZooKeeperBackend(PlainBackend):
     def _begin(self) -> None:
         self._opening = threading.RLock()
         self._session: Session | None = None
-        self._line = Line(self._remove, self.clock)
+        # The threads of line and session don't keep the backend: they end with it.
+        self._line = Line(partial(_remove, weakref.ref(self)), self.clock)
         self._recipe = Recipe(self._root, self._connect, self._line, self.clock)
 
     def _begin_anew(self) -> None:
         if self._session is not None:
             self._session.abandon()
         self._begin()
-
-    def _remove(self, contender: Contender) -> None:
-        self._recipe.remove(contender, self.clock() + self.node_timeout)
 
     def _connect(self) -> Session:
         session = self._session
@@ -108,21 +113,19 @@ class ZooKeeperBackend(PlainBackend):
             if self._session is None:
                 line = self._line
                 self._session = Session(
-                    self.hosts, self.session_timeout, self.node_timeout, self.clock, lambda: _session_ended(line)
+                    self, self.hosts, self.session_timeout, self.node_timeout, self.clock, lambda: _session_ended(line)
                 )
             return self._session
 
     def close(self) -> None:
         """End the session, unless locks are held or waited for: they would end with it."""
+        super().close()
         with self._opening:
             session = self._session
             if session is None or self._line:
                 return
             self._session = None
         session.stop(self.node_timeout)
-
-    async def aclose(self) -> None:
-        await asyncio.to_thread(self.close)
 
     @contextlib.contextmanager
     def _asking(self, name: str) -> Iterator[float]:
@@ -139,19 +142,38 @@ class ZooKeeperBackend(PlainBackend):
 
     # ── taking and keeping ───────────────────────────────────────────────────────────────────
 
-    def attempt(self, claim: Claim, wait: float = 0.0) -> Lease | Refusal:
-        """One look at the line; with ``wait`` > 0 the claim stands in it from then on, else it leaves when refused."""
-        limit = self.connect_timeout
-        if wait > 0 or self._line.get(claim.token) is not None:
-            limit = min(limit, max(wait, LAST_LOOK))
+    def attempt(self, claim: Claim) -> Lease | Refusal:
+        """One look at the line."""
+        now = self.clock()
+        return self.attempt_until(claim, now, now)
+
+    def attempt_until(self, claim: Claim, deadline: float, asked: float) -> Lease | Refusal:
+        """One look at the line. The claim stands in it until ``deadline``, and leaves it when refused after that.
+
+        Under asyncio it was ``asked`` for some time ago if no thread was free. Where the ensemble is silent, the time
+        in the queue counts as time without an answer.
+        """
+        now = self.clock()
+        until = (now if self._connect().connected else asked) + self.connect_timeout
+        if asked < deadline or self._line.get(claim.token) is not None:
+            until = min(until, max(deadline, asked + LAST_LOOK))
         try:
-            outcome = self._recipe.look(claim, wait, self.clock() + limit)
+            if now > asked and now >= until:
+                raise Unanswered("no thread was free in time: earlier requests have no answer")
+            outcome = self._recipe.look(claim, deadline - now, until)
         except Trouble as error:
-            self._recipe.give_up(claim)
+            self.leave(claim)
             raise self._unavailable(claim.name, error) from error
-        if isinstance(outcome, Refusal) and wait <= 0:
+        if isinstance(outcome, Refusal) and now >= deadline:
             self._recipe.give_up(claim)
         return outcome
+
+    def leave(self, claim: Claim) -> bool:
+        """Out of line, and the znode removed in the background; whether it was in line. Doesn't block."""
+        contender = self._line.leave(claim.token)
+        if contender is not None:
+            self._line.discard(contender)
+        return contender is not None
 
     def subscribe(self, claim: Claim, wake: Any) -> Any:
         contender = self._line.get(claim.token)
@@ -210,6 +232,7 @@ class ZooKeeperBackend(PlainBackend):
         if contender is None:
             return False
         session, until = self._connect(), self.clock() + self.node_timeout
+        self._recipe.unwatch(contender)
         gone = False
         try:
             with self._asking(claim.name):
@@ -250,6 +273,12 @@ class ZooKeeperBackend(PlainBackend):
 
     def _check(self) -> list[dict[str, Any]]:
         return [looking.server_health(server.strip(), self.node_timeout) for server in self.hosts.split(",")]
+
+
+def _remove(backend: weakref.ref[ZooKeeperBackend], contender: Contender) -> None:
+    here = backend()
+    if here is not None:  # else the session ends, and the znode with it
+        here._recipe.remove(contender, here.clock() + here.node_timeout)
 
 
 def _session_ended(line: Line) -> None:

@@ -109,6 +109,7 @@ class Line:
             gone = list(self._here.values())
             self._here.clear()
             self._leaving.clear()
+            self._changed.notify()
         return gone
 
     def _see_to_it(self) -> None:
@@ -122,9 +123,11 @@ class Line:
         pause = 0.0
         while True:
             with self._mutex:
-                if pause > 0 and not self._changed.wait(pause) and not (self._here or self._leaving):
-                    self._thread = None
-                    return
+                if pause > 0:
+                    self._changed.wait(pause)
+                    if not self:
+                        self._thread = None
+                        return
                 now = self._clock()
                 for token, each in list(self._here.items()):
                     if each.ends is not None and each.ends <= now:
@@ -136,8 +139,8 @@ class Line:
                         self._remove(each)
                     except Exception as error:  # noqa: BLE001  (whatever it is: again, until the session ends)
                         logger.debug("the znode of lock %r can't be removed yet: %s", each.claim.name, error)
-                    else:
-                        self._leaving.pop(token, None)
+                        break  # the others are in the same ensemble
+                    self._leaving.pop(token, None)
             with self._mutex:
                 due = [each.ends - self._clock() for each in self._here.values() if each.ends is not None]
                 pause = min([RETRY if self._leaving else LINGER, *(max(0.001, left) for left in due)])

@@ -108,8 +108,13 @@ class Recipe:
         return False
 
     def _is_in_front(self, contender: Contender, child: str, until: float) -> bool:
+        """Whether ``child`` is still there, watched from now on. ``exists`` would watch also what is gone, for ever."""
         path = f"{self.path(contender.claim.name)}/{child}"
-        return self.ask("exists", path, watch=contender.watch(path), until=until) is not None
+        try:
+            self.ask("get", path, watch=contender.watch(path), until=until)
+        except Gone:
+            return False
+        return True
 
     def _granted(self, contender: Contender, until: float) -> Lease:
         """First in line. Unless its znode has just been made, write it: that proves that the session lives."""
@@ -144,17 +149,21 @@ class Recipe:
         if contender is None:
             return
         try:
-            session = self.connect()
-            if contender.watches is not None:
-                session.unwatch(contender.watches, contender.change)
+            self.unwatch(contender)
             if contender.path is None:
                 raise Unanswered
-            session.ask("delete", contender.path, until=self._clock() + LAST_LOOK)
+            self.ask("delete", contender.path, until=self._clock() + LAST_LOOK)
         except (Trouble, Gone):
             self._line.discard(contender)
 
+    def unwatch(self, contender: Contender) -> None:
+        """Forget its watch, if it still has one."""
+        if contender.watches is not None:
+            self.connect().unwatch(contender.watches, contender.change)
+
     def remove(self, contender: Contender, until: float) -> None:
         """Remove its znode, whether we know of it or not."""
+        self.unwatch(contender)
         if contender.path is not None or self.find(contender, until):
             with suppress(Gone):
                 self.ask("delete", contender.path, until=until)

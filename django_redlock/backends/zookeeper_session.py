@@ -9,8 +9,12 @@ import atexit
 import contextlib
 import sys
 import threading
+import weakref
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
+
+from ..core.fork import on_fork
 
 READS = {"get", "get_children", "exists"}  # what may be asked twice
 CONTAINER = 4  # the flag of a znode that the servers remove when its last child has gone (ZooKeeper 3.5.1)
@@ -61,11 +65,18 @@ def _errors() -> dict[type[Exception], type[Exception]]:
 class Session:
     """Asks of an ensemble. ``timeout`` is the session's, as granted by the server; ``ended`` is called when it ends.
 
-    Losing the connection doesn't end the session: kazoo reconnects in the background. Seconds throughout.
+    Losing the connection doesn't end the session: kazoo reconnects in the background. Session, threads and socket end
+    when ``owner``, to which they have no reference, has been garbage-collected. Seconds throughout.
     """
 
     def __init__(
-        self, hosts: str, timeout: float, answer_timeout: float, clock: Callable[[], float], ended: Callable[[], None]
+        self,
+        owner: object,
+        hosts: str,
+        timeout: float,
+        answer_timeout: float,
+        clock: Callable[[], float],
+        ended: Callable[[], None],
     ) -> None:
         from kazoo.protocol.states import KazooState
         from kazoo.retry import KazooRetry
@@ -79,6 +90,7 @@ class Session:
         self._adjust(client)
         client.add_listener(lambda state: ended() if state == KazooState.LOST else None)
         self._live: threading.Event = client.start_async()
+        self._finalizer = _stopped_with(owner, self)
 
     def _adjust(self, client: Any) -> None:
         """What kazoo has no option for.
@@ -178,6 +190,7 @@ class Session:
 
     def stop(self, timeout: float) -> None:
         """End the session, within ``timeout``: kazoo itself may wait for long on a server that hangs."""
+        self._finalizer.detach()
 
         def stop() -> None:
             with contextlib.suppress(Exception):
@@ -190,4 +203,33 @@ class Session:
 
     def abandon(self) -> None:
         """In the child of a fork: the session is the parent's, and its threads are not here."""
+        self._finalizer.detach()
         atexit.unregister(self.client.handler.stop)
+
+
+# ── sessions whose owner was garbage-collected ───────────────────────────────────────────────
+
+_collected: SimpleQueue[Session] = SimpleQueue()  # unlike other queues and thread starts, it may be used in a finalizer
+_stopper: threading.Thread | None = None
+
+
+def _stopped_with(owner: object, session: Session) -> weakref.finalize[..., object]:
+    """End ``session`` when ``owner`` has been garbage-collected."""
+    global _stopper  # noqa: PLW0603  (one thread for all sessions of the process)
+    if _stopper is None:
+        _stopper = threading.Thread(target=_stop_collected, name="redlock-zookeeper-stopper", daemon=True)
+        _stopper.start()
+    finalizer = weakref.finalize(owner, _collected.put, session)
+    finalizer.atexit = False
+    return finalizer
+
+
+def _stop_collected() -> None:
+    while True:
+        _collected.get().stop(0)
+
+
+@on_fork
+def _begin() -> None:
+    global _collected, _stopper
+    _collected, _stopper = SimpleQueue(), None

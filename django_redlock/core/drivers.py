@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from .callers import running_loop
 from .requests import Flow
 
 T = TypeVar("T")
@@ -25,6 +26,8 @@ def drive(flow: Flow[T], perform: Callable[[Any], Any]) -> T:
 
 async def adrive(flow: Flow[T], perform: Callable[[Any], Awaitable[Any]]) -> T:
     """Run ``flow`` to its end on the running event loop and return its result."""
+    if running_loop() is None:
+        raise RuntimeError("asyncio only: there is no running asyncio event loop, as under trio")
     try:
         request = next(flow)
         while True:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from . import uwsgi_fork  # noqa: F401  (tells Python of uWSGI's forks)
 from .events import logger
 
 Callback = TypeVar("Callback", bound=Callable[[], object])

@@ -105,10 +105,14 @@ class Sleep(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Call a plain function of a store that has no wire; answered by what it returns."""
+    """Call a plain function of a store that has no wire; answered by what it returns.
+
+    ``undo`` is called after it, and doesn't block, when a cancelled task doesn't wait for the answer.
+    """
 
     function: Callable[..., Any]
     args: Sequence[Any] = ()
+    undo: Callable[[], Any] | None = None
 
 
 class WakeUp(NamedTuple):

@@ -25,6 +25,7 @@ from ..errors import LockLost, LockNotAcquired, LockUnavailable
 from ..handler import DEFAULT_ALIAS, LockOptions, check_options, locks
 from ..naming import namer
 from ..transactions import in_atomic
+from .uncancelled import run_to_end
 
 V = TypeVar("V", bound=Callable[..., Any])
 OnConflict = int | Callable[[HttpRequest, LockNotAcquired], Any]
@@ -50,7 +51,8 @@ def locked_view(
     lock backend's alias; the other options are those of its ``lock()``, with ``blocking_timeout=0``: nobody waits.
 
     The lock is taken before the transactions that ``ATOMIC_REQUESTS`` asks for, and released after they have been
-    committed. When it was lost meanwhile they are rolled back, and ``LockLost`` is raised.
+    committed. When it was lost meanwhile they are rolled back, and ``LockLost`` is raised. An async view that holds the
+    lock runs to its end, also when the client disconnects.
 
     Taken by another: status ``on_conflict``, or the response of ``on_conflict(request, error)``. The store can't be
     asked: 503. Both with ``Retry-After`` in seconds. A name that can't be one, or needs what the request lacks: 400.
@@ -166,23 +168,30 @@ def _protected(view: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
 
     @wraps(view)
     async def acall(request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        async with AsyncExitStack() as stack:
-            lock, held = guard.lock_for(request, args, kwargs, set(opted_out)), None
+        held: Lock | None = None
 
-            async def work() -> HttpResponseBase:
-                response: HttpResponseBase = await view(request, *args, **kwargs)
-                _check(lock)
+        async def respond() -> HttpResponseBase:
+            nonlocal held
+            async with AsyncExitStack() as stack:
+                lock = guard.lock_for(request, args, kwargs, set(opted_out))
+
+                async def work() -> HttpResponseBase:
+                    response: HttpResponseBase = await view(request, *args, **kwargs)
+                    _check(lock)
+                    return response
+
+                try:
+                    held = request.lock = await stack.enter_async_context(lock)
+                    response: HttpResponseBase = await _atomic(work, opted_out)()
+                except (LockNotAcquired, LockUnavailable) as error:
+                    if not guard.missed(held, error):
+                        raise
+                    answer = guard.answer(request, error)
+                    response = await answer if isawaitable(answer) else answer
                 return response
 
-            try:
-                held = request.lock = await stack.enter_async_context(lock)
-                response: HttpResponseBase = await _atomic(work, opted_out)()
-            except (LockNotAcquired, LockUnavailable) as error:
-                if not guard.missed(held, error):
-                    raise
-                answer = guard.answer(request, error)
-                response = await answer if isawaitable(answer) else answer
-            return response
+        # A client that disconnects cancels this, but not the threads that the view has started: the lock is theirs.
+        return await run_to_end(respond(), cancellable=lambda: held is None)
 
     wrapper: Any = acall if _is_async(view) else call
     wrapper._non_atomic_requests = opted_out

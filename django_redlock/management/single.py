@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
+import threading
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from django.core.exceptions import ImproperlyConfigured
@@ -24,6 +27,7 @@ class SingleInstanceCommand(BaseCommand):
     ``lock()``; it does not wait unless ``blocking_timeout`` says so) may be set in the class; ``get_lock_name`` may
     make the name from the options. In ``handle`` the lock is ``self.lock``. A store that can't be asked ends it with
     exit code 69. When the lock is lost meanwhile, ``self.lock.check()`` raises, and the end of the command does.
+    SIGTERM and SIGHUP end it with ``SystemExit``, so that the lock is released; exit code 143 or 129.
     """
 
     lock_name: ClassVar[str] = ""
@@ -42,7 +46,7 @@ class SingleInstanceCommand(BaseCommand):
             self.lock = lock(self.get_lock_name(**options), using=self.lock_using, **terms)
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
-        with contextlib.ExitStack() as holding:
+        with ended_in_order(), contextlib.ExitStack() as holding:
             try:
                 holding.enter_context(self.lock)
             except LockNotAcquired as error:
@@ -58,6 +62,28 @@ class SingleInstanceCommand(BaseCommand):
         except LockError:
             held = None
         return already_running(held.owner, tenure(held).held) if held else already_running(Owner.parse(error.holder))
+
+
+@contextlib.contextmanager
+def ended_in_order() -> Iterator[None]:
+    """Where nobody else handles them, SIGTERM and SIGHUP raise ``SystemExit`` in the block, the first time."""
+    ending: list[int] = []
+
+    def end(number: int, _frame: Any) -> None:
+        if not ending:  # a second one would interrupt the release
+            ending.append(number)
+            raise SystemExit(128 + number)
+
+    free = threading.current_thread() is threading.main_thread()
+    taken = [each for each in (signal.SIGTERM, signal.SIGHUP) if free and signal.getsignal(each) is signal.SIG_DFL]
+    for each in taken:
+        signal.signal(each, end)
+    try:
+        yield
+    finally:
+        for each in taken:
+            if signal.getsignal(each) is end:
+                signal.signal(each, signal.SIG_DFL)
 
 
 def already_running(owner: Owner, passed: float | None = None) -> str:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+from django_redlock.management.base import at_least
 from testproject.demo import servers, stripes
 from testproject.demo.report import Result, console, progress, table
 from testproject.demo.sale import hold_sale
@@ -46,9 +47,9 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m testproject.demo", description=__doc__)
-    parser.add_argument("--items", type=int, default=100)
-    parser.add_argument("--buyers", type=int, default=400)
-    parser.add_argument("--at-once", type=int, default=40)
+    parser.add_argument("--items", type=at_least(1, int), default=100)
+    parser.add_argument("--buyers", type=at_least(1, int), default=400)
+    parser.add_argument("--at-once", type=at_least(1, int), default=40)
     attended = sys.stdin.isatty() and sys.stdout.isatty()
     parser.add_argument(
         "--once", action="store_true", default=not attended, help="end after the sales (default where no terminal is)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -83,3 +84,37 @@ def test_a_loop_has_ended_meanwhile(unique):
     held.release()
     assert backend.lock(unique).acquire(blocking=False)
     waiting._log_destroy_pending = False
+
+
+def test_cancelled_while_a_thread_asks(backend):
+    """A task that is cancelled ends at once; what its thread takes afterwards is freed when it has been taken."""
+    begun, go_on, freed = threading.Event(), threading.Event(), []
+    attempt_as, free = backend.attempt_as, backend.free
+
+    def slow(primitive, claim):
+        begun.set()
+        go_on.wait(20)
+        return attempt_as(primitive, claim)
+
+    backend.attempt_as, backend.free = slow, lambda *args: (freed.append(args), free(*args))[1]
+
+    async def scenario():
+        task = asyncio.create_task(backend.lock("a").aacquire(False))
+        await asyncio.to_thread(begun.wait, 20)
+        task.cancel()
+        await asyncio.wait([task], timeout=10)
+        assert task.done()
+        assert task.cancelled()
+        await asyncio.to_thread(poll, lambda: freed, timeout=20, what="the first release, which comes too early")
+
+    asyncio.run(scenario())
+    go_on.set()
+    poll(lambda: backend.describe("a") is None and len(freed) > 1, timeout=20, what="the end of what was taken")
+
+
+@pytest.mark.parametrize("method", ["aacquire", "alocked"])
+def test_without_asyncio(backend, method):
+    """Another kind of event loop: an error that says what is supported."""
+    trio = pytest.importorskip("trio")
+    with pytest.raises(RuntimeError, match="asyncio only"):
+        trio.run(getattr(backend.lock("a"), method))

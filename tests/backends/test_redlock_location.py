@@ -22,3 +22,10 @@ def test_a_cluster_is_no_node():
     """A Redis Cluster fails over by itself, and so is no independent node."""
     with pytest.raises(ValueError, match="no node of a quorum"):
         RedlockBackend(["redis+cluster://127.0.0.1:7000"], quarantine=False)
+
+
+def test_without_poll(monkeypatch):
+    """Where there is no poll, as after eventlet's monkey patches, it says so when it is made."""
+    monkeypatch.delattr("select.poll")
+    with pytest.raises(RuntimeError, match=r"needs select\.poll"):
+        RedlockBackend(["redis://127.0.0.1:1/0"])

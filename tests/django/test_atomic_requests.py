@@ -20,6 +20,7 @@ from django.views import View
 from django_redlock import lock, locks
 from django_redlock.decorators import locked_view
 from django_redlock.errors import LockLost
+from django_redlock.signals import lock_released
 from tests.django import sale
 from tests.support.databases import sqlite_file
 from tests.support.service import poll
@@ -156,6 +157,26 @@ VIEWS = {
 def test_transaction_is_open_in_the_view(database, view):
     """ATOMIC_REQUESTS is honoured for the databases that ask for it."""
     assert respond(view).content == b"write"
+
+
+def test_several_databases(tmp_path, database):
+    """The transactions of all databases that ask for one are within the lock: all are over when it is released."""
+    told = []
+    with sqlite_file("archive", tmp_path / "archive.sqlite3", ATOMIC_REQUESTS=True):
+
+        @locked_view("stock")
+        def view(request):
+            return HttpResponse(" ".join(each for each in connections.settings if connections[each].in_atomic_block))
+
+        def released(**kwargs):
+            told.append([each for each in ("write", "archive") if connections[each].in_atomic_block])
+
+        lock_released.connect(released)
+        try:
+            assert {"write", "archive"} <= set(respond(view).content.decode().split())
+        finally:
+            lock_released.disconnect(released)
+    assert told == [[]]
 
 
 @pytest.mark.parametrize("order", ["above", "below"])

@@ -35,25 +35,26 @@ def start(redis_url, tmp_path, _foreground):
     """`start(*args)`: a `redlock_run` that runs beside the test."""
     running = []
 
-    def begin(*args):
-        command = [sys.executable, ROOT / "manage.py", "redlock_run", *args]
+    def begin(*args, before=(), stdin=subprocess.DEVNULL):
+        command = [*before, sys.executable, ROOT / "manage.py", "redlock_run", *args]
         environment = {
             **os.environ,
             "TESTPROJECT_REDIS": redis_url,
             "TESTPROJECT_DATABASE": str(tmp_path / "db.sqlite3"),
         }
         process = subprocess.Popen(
-            command, env=environment, cwd=tmp_path, text=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            command, env=environment, cwd=tmp_path, text=True, stdin=stdin,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session="setsid" not in before,
         )  # fmt: skip
         running.append(process)
         return process
 
     yield begin
     for process in running:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
 
 
 @pytest.fixture
@@ -211,3 +212,107 @@ def test_no_command(run):
     code, _, err = run("job")
     assert code == 2
     assert "redlock_run NAME -- COMMAND" in err
+
+
+# ── the command's process group ──────────────────────────────────────────────────────────────
+
+FAMILY = ["sh", "-c", '"$0" -c "$1" & wait', sys.executable]  # a command, and a process that it has started
+SLOW_TO_END = PATIENT.replace("sys.exit(7)", "threading.Event().wait(0.3); os.write(1, b'done\\n'); os._exit(0)")
+COUNTING = """
+import os, signal, threading
+signal.signal(signal.SIGINT, lambda *_: os.write(1, b"got SIGINT\\n"))
+signal.signal(signal.SIGUSR1, lambda *_: os._exit(0))
+os.write(1, b"ready\\n")
+threading.Event().wait(60)
+"""
+
+
+def test_kills_what_the_command_has_started(start, backend):
+    """The lock is lost: the processes that the command has started end too, the stubborn after the grace."""
+    process = start("--ttl", "0.6", "--grace", "0.2", "job", "--", *FAMILY, STUBBORN)
+    assert process.stdout.readline() == "ready\n"
+    backend.force_release("job")
+    assert process.stdout.read() == "got SIGTERM\n"  # to the end: nobody is left who could write
+    assert process.wait(30) == 70
+
+
+def test_ends_what_the_command_has_started(start, backend):
+    """SIGTERM ends the command at once and reaches what it has started too, which ends in order, under the lock."""
+    process = start("job", "--", *FAMILY, SLOW_TO_END)
+    assert process.stdout.readline() == "ready\n"
+    process.terminate()
+    assert process.stdout.readline() == "got SIGTERM\n"
+    assert backend.describe("job") is not None
+    assert (process.stdout.read(), process.wait(30)) == ("done\n", 143)
+    assert backend.describe("job") is None
+
+
+def test_ends_with_the_command(start):
+    """What the command leaves behind in its process group doesn't go on without the lock."""
+    process = start(
+        "job", "--", "sh", "-c", '"$0" -c "$1" & read _ < "$2"; exit 3', sys.executable, PATIENT, "/dev/null"
+    )
+    assert process.stdout.read() in ("", "ready\n", "ready\ngot SIGTERM\n")  # to the end
+    assert process.wait(30) == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
+def test_killed_with_9(start):
+    """`kill -9` of redlock_run: the command ends, since nobody renews its lock any more."""
+    process = start("job", "--", sys.executable, "-c", PATIENT)
+    assert process.stdout.readline() == "ready\n"
+    process.kill()
+    assert process.stdout.read() == ""  # to the end
+
+
+def test_nohup(start):
+    """What redlock_run ignores from the start it doesn't pass on, and the command ignores it too."""
+    process = start("job", "--", sys.executable, "-c", COUNTING, before=["nohup"])
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGUSR1)
+    assert (process.stdout.read(), process.wait(30)) == ("", 0)
+
+
+@pytest.fixture
+def keyboard(start):
+    """`keyboard(*args, stdin=…)`: a `redlock_run` in the foreground of a terminal; it, and what types there."""
+    ours, theirs = os.openpty()
+
+    def begin(*args, stdin="/dev/tty"):
+        here = ["setsid", "--ctty", "sh", "-c", 'exec "$@" < "$0"', stdin]
+        return start(*args, before=here, stdin=theirs), lambda typed: os.write(ours, typed)
+
+    yield begin
+    os.close(ours)
+    os.close(theirs)
+
+
+@pytest.mark.parametrize("stdin", ["/dev/tty", "/dev/null"])
+def test_ctrl_c(keyboard, stdin):
+    """It reaches the command once, wherever that reads from."""
+    process, typing = keyboard("job", "--", sys.executable, "-c", COUNTING, stdin=stdin)
+    assert process.stdout.readline() == "ready\n"
+    typing(b"\x03")
+    assert process.stdout.readline() == "got SIGINT\n"
+    process.send_signal(signal.SIGUSR1)
+    assert (process.stdout.read(), process.wait(30)) == ("", 0)
+
+
+@pytest.mark.parametrize("stdin", ["/dev/tty", "/dev/null"])
+def test_kill_int_on_a_terminal(keyboard, stdin):
+    """SIGINT to redlock_run alone reaches the command too."""
+    process, _ = keyboard("job", "--", sys.executable, "-c", PATIENT, stdin=stdin)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert (process.stdout.read(), process.wait(30)) == ("got SIGINT\n", 7)
+
+
+@pytest.mark.parametrize("stdin", ["/dev/tty", "/dev/null"])
+def test_command_that_uses_the_terminal(keyboard, stdin):
+    """A command can read from the terminal, also what it asks for there while its stdin is something else."""
+    ask = "print('ready', flush=True); print(open('/dev/tty').readline())"
+    process, typing = keyboard("job", "--", sys.executable, "-c", ask, stdin=stdin)
+    assert process.stdout.readline() == "ready\n"
+    typing(b"secret\n")
+    assert (process.stdout.read(), process.wait(30)) == ("secret\n\n", 0)

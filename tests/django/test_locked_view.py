@@ -6,7 +6,7 @@ from functools import update_wrapper
 
 import pytest
 from asgiref.sync import iscoroutinefunction
-from django.http import HttpResponse, JsonResponse
+from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
 from django.test import AsyncRequestFactory, RequestFactory, override_settings
 from django.urls import path as route
 from django.utils.decorators import classonlymethod, method_decorator
@@ -263,6 +263,31 @@ def test_errors_of_the_view(fail, colour, around):
     with pytest.raises(LockNotAcquired if fail == "raise" else LockLost):
         called(view)
     assert not lock("stock").locked()
+
+
+@pytest.mark.parametrize("ended", ["to the end", "closed"])
+def test_stream(ended):
+    """A view's lock is free when it streams; a lock that the stream takes is held until it is over, or closed."""
+
+    @locked_view("stock")
+    def view(request):
+        def rows():
+            with lock("stream"):
+                yield b"first"
+                yield b"second"
+
+        return StreamingHttpResponse(rows())
+
+    response = view(get("/"))
+    assert not lock("stock").locked()
+    rows = iter(response)
+    assert next(rows) == b"first"
+    assert lock("stream").locked()
+    if ended == "closed":
+        response.close()
+    else:
+        assert list(rows) == [b"second"]
+    assert not lock("stream").locked()
 
 
 def test_names_from_the_request():

@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import socket
 
 import pytest
@@ -58,6 +59,46 @@ def test_error_of_the_command(stores):
         call_command(Nightly(fail))
     assert failed.value.returncode == 3
     assert stores["default"].describe("nightly") is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_ended_by_a_signal(stores, number):
+    """What ends the process, as a restart by systemd does, releases the lock first; a second signal changes nothing."""
+
+    def body(command):
+        try:
+            os.kill(os.getpid(), number)
+        finally:
+            os.kill(os.getpid(), number)
+            command.lock.check()
+
+    with pytest.raises(SystemExit) as ended:
+        call_command(Nightly(body))
+    assert ended.value.code == 128 + number
+    assert stores["default"].describe("nightly") is None
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_interrupted(stores):
+    """Ctrl-C comes through, and the lock is free."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            call_command(Nightly(lambda _: signal.raise_signal(signal.SIGINT)))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert stores["default"].describe("nightly") is None
+
+
+def test_signals_that_others_handle(stores):
+    """A handler that is there already stays."""
+    told = []
+    before = signal.signal(signal.SIGTERM, lambda *_: told.append("theirs"))
+    try:
+        call_command(Nightly(lambda _: os.kill(os.getpid(), signal.SIGTERM)))
+        assert told == ["theirs"]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_lock_lost(stores):

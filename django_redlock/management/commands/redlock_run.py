@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,16 +11,15 @@ from django.core.management.base import CommandParser
 from ...errors import LockError, LockLost, LockNotAcquired, LockNotSupported, LockUnavailable
 from ...handler import lock
 from ..base import MISUSED, LockCommand, at_least, misused
+from ..process_group import ProcessGroup
 
 NOT_GOT, STORE_DOWN, LOST, NOT_EXECUTABLE, NOT_FOUND = 75, 69, 70, 126, 127  # 69, 70, 75: as in sysexits.h
-FORWARDED = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2")
-FROM_THE_TERMINAL = {signal.SIGINT, signal.SIGQUIT}
 
 
 class Command(LockCommand):
     help = "Runs a command while holding a lock: redlock_run NAME -- COMMAND [ARGUMENT …]"
     epilog = f"""The command finds the lock's name in REDLOCK_NAME and its fencing token in REDLOCK_FENCING_TOKEN.
-Signals are passed on to it.
+Signals are passed on to it and to the processes that it has started; those that are left when it ends are ended.
 
 Exit code: the command's; 128 + n when signal n ended it; {NOT_GOT} the lock is held by another (0 with
 --skip-if-locked); {STORE_DOWN} the store can't be asked; {LOST} the lock was lost while the command ran;
@@ -61,7 +56,7 @@ settings: it was not run."""
         raise SystemExit(self._run(**options))
 
     def _run(self, *, name: str, command: list[str], using: str, skip_if_locked: bool, **options: Any) -> int:
-        child = Child(command, options["grace"])
+        child = ProcessGroup(command, options["grace"])
         on_lost: dict[str, Callable[[Any], Any]] = {
             "kill": child.stop,
             "warn": lambda _: self._complain(f"lock {name!r} was lost; {command[0]} runs on"),
@@ -107,56 +102,3 @@ settings: it was not run."""
     def _complain(self, text: str, code: int = 0) -> int:
         self.stderr.write(self.style.ERROR(text))
         return code
-
-
-class Child:
-    """The command's process."""
-
-    def __init__(self, command: list[str], grace: float) -> None:
-        self._command = command
-        self._grace = grace
-        self._process: subprocess.Popen[bytes] | None = None
-        self._early: list[int] = []
-        self._lost = threading.Event()
-        self._ended = threading.Event()
-
-    def run(self, environment: dict[str, str]) -> int:
-        """Run to the end and pass on signals; the exit code as a shell says it. Raises ``OSError``."""
-        signals = [getattr(signal, each) for each in FORWARDED]
-        before = {each: signal.signal(each, self._forward) for each in signals}
-        try:
-            with subprocess.Popen(self._command, env={**os.environ, **environment}) as self._process:
-                for number in self._early:
-                    self._process.send_signal(number)
-                if self._lost.is_set():  # before there was a process to stop
-                    threading.Thread(target=self.stop, daemon=True).start()
-                code = self._process.wait()
-        finally:
-            self._ended.set()
-            for each, handler in before.items():
-                signal.signal(each, handler)
-        return code if code >= 0 else 128 - code
-
-    def _forward(self, number: int, frame: Any) -> None:
-        if number in FROM_THE_TERMINAL and _in_foreground():
-            return  # the terminal has told the child as well
-        if self._process is None:
-            self._early.append(number)
-        else:
-            self._process.send_signal(number)
-
-    def stop(self, held: Any = None) -> None:
-        """The lock is lost: SIGTERM, and SIGKILL if that is not enough. Runs on a thread of its own."""
-        self._lost.set()
-        process = self._process
-        if process is not None:
-            process.terminate()
-            if not self._ended.wait(self._grace):
-                process.kill()
-
-
-def _in_foreground() -> bool:
-    try:
-        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except (OSError, ValueError):
-        return False

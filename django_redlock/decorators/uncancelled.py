@@ -1,0 +1,35 @@
+"""Run a coroutine to its end although its caller is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_UNSET = object()
+
+
+async def run_to_end(work: Coroutine[Any, Any, T], cancellable: Callable[[], bool]) -> T:
+    """What ``work`` returns or raises. A caller that is cancelled waits for it, then raises its ``CancelledError``.
+
+    Cancelling a coroutine doesn't stop a thread that it has started (``sync_to_async``, ``asyncio.to_thread``). So
+    ``work`` is cancelled with the caller only while ``cancellable()``.
+    """
+    context, cancelled = copy_context(), None
+    task = asyncio.create_task(work, context=context)
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if cancellable():
+                task.cancel()
+    for variable, value in context.items():  # such as the language that a view has activated
+        if variable.get(_UNSET) is not value:
+            variable.set(value)
+    result = task.result()
+    if cancelled is not None:
+        raise cancelled
+    return result

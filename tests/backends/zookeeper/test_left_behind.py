@@ -1,0 +1,71 @@
+"""What is left of waiters and of backends that are gone: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import operator
+import threading
+from pathlib import Path
+
+import pytest
+
+from django_redlock.backends.zookeeper import ZooKeeperBackend
+from tests.support.service import poll
+
+from .tools import PATIENCE, until_in_line
+
+
+def watches(backend):
+    return backend._session.client._data_watchers
+
+
+def test_waiters_in_turn_leave_no_watch(backend, unique, pool):
+    """The one in front may go while one is about to watch it: that leaves no watch on what is gone."""
+
+    def take():
+        for _ in range(20):
+            with backend.lock(unique):
+                pass
+
+    for each in [pool.submit(take) for _ in range(6)]:
+        each.result(PATIENCE)
+    poll(lambda: not watches(backend), timeout=PATIENCE, what="the end of all watches")
+
+
+async def test_cancelled_waiters_leave_no_watch(backend, other, unique):
+    """Tasks that are cancelled while they wait watch nothing any more, though the one in front is still there."""
+    async with other.lock(unique):
+        tasks = [asyncio.create_task(backend.lock(unique).aacquire()) for _ in range(5)]
+        await asyncio.to_thread(until_in_line, other, unique, 6)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await asyncio.to_thread(until_in_line, other, unique, 1)
+        assert not any(watches(backend).values())
+
+
+def resources():
+    """Threads and open files of this process."""
+    gc.collect()
+    return threading.active_count(), len(list(Path("/dev/fd").iterdir()))
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_dropped_backends(zookeeper, other, unique, held):
+    """Threads and sockets of backends that nobody has any more end without `close()`, and so do the locks."""
+    lock = other.lock(unique)
+    lock.acquire()  # starts what stays with the process
+    before = resources()
+
+    async def use(number):
+        lock = ZooKeeperBackend(zookeeper.hosts).lock(f"{unique}:{number}")
+        await lock.aacquire()
+        if not held:
+            await lock.arelease()
+
+    for number in range(10):
+        asyncio.run(use(number))
+    poll(lambda: all(map(operator.le, resources(), before)), timeout=PATIENCE, what="the end of ten backends")
+    poll(lambda: not other.held(f"{unique}:*"), timeout=PATIENCE, what="the end of their locks")
+    lock.release()

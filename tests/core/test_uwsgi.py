@@ -1,0 +1,46 @@
+"""uWSGI forks workers without a word to Python: they are processes of their own all the same."""
+
+import contextlib
+import shutil
+import socket
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from testproject.processes import Child, wait_until
+from testproject.redis_server import free_port
+
+UWSGI = shutil.which("uwsgi", path=Path(sys.executable).parent) or shutil.which("uwsgi")
+
+
+def answers(port):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
+@pytest.mark.skipif(UWSGI is None, reason="uWSGI is not installed (pip install uwsgi, needs a C compiler)")
+@pytest.mark.parametrize("options", [[], ["--enable-threads"], ["--enable-threads", "--py-call-osafterfork"]], ids=str)
+def test_workers_renew_their_locks(request, redis_url, tmp_path, options):
+    """A worker that is forked from a process that has used locks keeps its lock for longer than the ttl."""
+    port = free_port(request)
+    command = [
+        UWSGI,
+        "--http-socket",
+        f"127.0.0.1:{port}",
+        "--module",
+        "tests.core.uwsgi_app",
+        "--master",
+        "--need-app",
+    ]
+    command += ["-H", sys.prefix, "--processes", "2", "--pythonpath", str(Path(__file__).parents[2]), *options]
+    child = Child(command, output=tmp_path / "log", env={"REDLOCK_URL": redis_url})
+    try:
+        wait_until(lambda: answers(port), child=child, timeout=60, what="uWSGI")
+        for _ in range(2):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as response:
+                assert response.read() == b"forked True lost False", child.log()
+    finally:
+        child.kill()

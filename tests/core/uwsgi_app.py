@@ -1,0 +1,20 @@
+"""A WSGI application for uWSGI, which loads it, a used backend included, before it forks its workers."""
+
+import os
+import time
+
+from django_redlock.backends.redis import RedisBackend
+
+loaded = os.getpid()
+backend = RedisBackend(os.environ["REDLOCK_URL"], ttl=0.3)
+with backend.lock("loaded"):
+    pass
+
+
+def application(environ, start_response):
+    """Say whether a worker that was forked keeps its lock for longer than the ttl."""
+    with backend.lock(f"worker:{os.getpid()}", on_lost="warn") as lock:
+        time.sleep(0.5)
+        answer = f"forked {os.getpid() != loaded} lost {lock.lost}"
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [answer.encode()]

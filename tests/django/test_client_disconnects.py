@@ -1,0 +1,166 @@
+"""An async view whose client disconnects: its lock is held until the work has ended that its threads do."""
+
+import asyncio
+import contextlib
+import socket
+import sys
+import threading
+import time
+
+import pytest
+from django.http import HttpResponse
+from django.test import AsyncRequestFactory
+from django.utils import translation
+
+from django_redlock import lock
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.decorators import locked_view
+from testproject.processes import Child, wait_until
+from testproject.redis_server import free_port
+from tests.support.service import poll
+
+PATIENCE = 20
+
+
+class Request:
+    """A request over HTTP of which nobody may ever read the response."""
+
+    def __init__(self, port, path):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+
+    def status(self):
+        with self.socket, self.socket.makefile("rb") as answer:
+            return int(answer.readline().split()[1])
+
+    def disconnect(self):
+        self.socket.close()
+
+
+def answers(port):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
+@pytest.fixture(params=["uvicorn", "daphne"])
+def port(request, redis_url, tmp_path):
+    """A real ASGI server with `tests.django.asgi_sale`."""
+    pytest.importorskip(request.param)
+    port = free_port(request)
+    where = {"uvicorn": ["--host", "127.0.0.1", "--port"], "daphne": ["-b", "127.0.0.1", "-p"]}[request.param]
+    command = [sys.executable, "-m", request.param, *where, str(port), "tests.django.asgi_sale:application"]
+    env = {"TESTPROJECT_REDIS": redis_url, "TESTPROJECT_DATABASE": str(tmp_path / "db.sqlite3"), "ASGI_SALE": "1"}
+    child = Child(command, output=tmp_path / "log", env=env)
+    wait_until(lambda: answers(port), child=child, timeout=60, what=request.param)
+    yield port
+    child.kill()
+
+
+def test_next_request_enters_after_the_commit(port, redis_server):
+    """The client goes away while the view's thread is in a transaction: the next one enters after its commit."""
+    with redis_server.client() as redis, contextlib.closing(RedisBackend(redis_server.url)) as backend:
+
+        def events():
+            return [each.decode() for each in redis.lrange("events", 0, -1)]
+
+        def second_is_there():
+            held = backend.describe("sale")
+            return "entered 2" in events() or (held is not None and held.waiters == 1)
+
+        first = Request(port, "/buy/1/")
+        poll(lambda: "entered 1" in events(), timeout=PATIENCE, what="the first request")
+        first.disconnect()
+        poll(lambda: "disconnected" in events(), timeout=PATIENCE, what="the disconnect")
+        second = Request(port, "/buy/2/")
+        poll(second_is_there, timeout=PATIENCE, what="the second request")
+        for number in (1, 2):
+            redis.rpush(f"commit {number}", "")
+        assert second.status() == 201
+        assert events() == ["entered 1", "disconnected", "committed 1", "entered 2", "committed 2"]
+
+
+# ── details, without a server ────────────────────────────────────────────────────────────────
+
+aget = AsyncRequestFactory().get
+
+
+@pytest.fixture
+async def alocks(stores):
+    """The stores, of which this event loop's connections are closed in the end."""
+    yield stores
+    await stores["default"].aclose()
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_cancelled_while_a_thread_works(alocks, times):
+    """A view that is cancelled, once or again, ends as cancelled, after its work and with a free lock."""
+    begun, go_on, ended = threading.Event(), threading.Event(), []
+
+    @locked_view("stock", ttl=0.3)
+    async def view(request):
+        await asyncio.to_thread(lambda: (begun.set(), go_on.wait(PATIENCE)))
+        ended.append(request.lock.lost)
+        return HttpResponse()
+
+    task = asyncio.create_task(view(aget("/")))
+    await asyncio.to_thread(begun.wait, PATIENCE)
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0.01)
+    assert await lock("stock").alocked()
+    assert not await lock("stock").aacquire(timeout=0.4)  # it is renewed
+    go_on.set()
+    await asyncio.wait([task])
+    assert (task.cancelled(), ended) == (True, [False])
+    assert not await lock("stock").alocked()
+
+
+async def test_cancelled_while_it_waits_for_the_lock(alocks):
+    """A view that has not begun is not begun: its wait ends at once."""
+
+    @locked_view("stock", blocking_timeout=PATIENCE)
+    async def view(request):
+        raise AssertionError("never called")
+
+    async with lock("stock"):
+        task = asyncio.create_task(view(aget("/")))
+        await asyncio.to_thread(
+            poll, lambda: alocks["default"].describe("stock").waiters, timeout=PATIENCE, what="a waiter"
+        )
+        start = time.monotonic()
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert time.monotonic() - start < PATIENCE / 2
+
+
+async def test_error_of_a_cancelled_view(alocks):
+    """What the work raises after the client has gone is not lost: Django logs it."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @locked_view("stock")
+    async def view(request):
+        begun.set()
+        await go_on.wait()
+        raise ZeroDivisionError
+
+    task = asyncio.create_task(view(aget("/")))
+    await begun.wait()
+    task.cancel()
+    go_on.set()
+    with pytest.raises(ZeroDivisionError):
+        await task
+
+
+async def test_what_a_view_sets_middleware_sees(alocks):
+    """Context variables, such as the language that a view activates, reach those who have called it."""
+
+    @locked_view("stock")
+    async def view(request):
+        translation.activate("fr")
+        return HttpResponse()
+
+    with translation.override("en"):
+        await view(aget("/"))
+        assert translation.get_language() == "fr"
