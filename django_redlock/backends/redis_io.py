@@ -38,10 +38,10 @@ class Routes(NamedTuple):
 class RedisIO:
     """Carries requests to nodes, blocking or on the running event loop."""
 
-    def __init__(self, nodes: Sequence[Node], timeout: float) -> None:
+    def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
         self.nodes = nodes
-        self.party = Party(nodes, timeout)
-        self._async_party = AsyncParty(nodes, timeout, self.party)
+        self.party = Party(nodes, timeout, greeting)
+        self._async_party = AsyncParty(self.party)
         self.sharing = Sharing(nodes, timeout, self._carry)
         self._plans: dict[type, Callable[[Any], Flow[Any]]] = {
             Run: self._run,
@@ -71,8 +71,8 @@ class RedisIO:
             return request.function(*request.args)
         return self._routes(request)
 
-    async def aperform(self, request: Any, settled: asyncio.Event | None = None) -> Any:
-        """`perform` for asyncio. ``settled``: see `aexchange`."""
+    async def aperform(self, request: Any) -> Any:
+        """`perform` for asyncio."""
         kind = type(request)
         if kind is Sleep:
             return await asyncio.sleep(request.seconds)
@@ -83,11 +83,11 @@ class RedisIO:
         if kind is Routes:
             return await asyncio.to_thread(self._routes, request)
         if kind is Together:
-            return await self._async_party.perform(request, self.aperform)
-        return await self.sharing.perform(request, partial(self._carry, settled=settled))
+            return await self._async_party.perform(request)
+        return await self.sharing.perform(request, self._carry)
 
-    async def _carry(self, request: Any, settled: asyncio.Event | None = None) -> Any:
-        return await adrive(self._plans[type(request)](request), partial(aexchange, settled=settled))
+    async def _carry(self, request: Any) -> Any:
+        return await adrive(self._plans[type(request)](request), aexchange)
 
     # ── the plans ────────────────────────────────────────────────────────────────────────────
 

@@ -24,6 +24,7 @@ from .nodes import ClusterNode
 from .probing import probed
 from .redis_io import RedisIO, Routes
 from .standing import standing
+from .wire import spelled_out
 
 
 def default_node_timeout(ttl: float) -> float:
@@ -66,7 +67,8 @@ class ServerBackend(Backend):
         if self.quarantine and any(isinstance(node, ClusterNode) for node in self.nodes):
             raise ValueError("quarantine=True is not possible on a Redis Cluster: it would need a marker in every slot")
         self._turnstile = Turnstile(self, cohort) if _count(cohort, "cohort") else None
-        self._io = RedisIO(self.nodes, self.node_timeout)
+        guard = None if self.with_replicas else self._guard()
+        self._io = RedisIO(self.nodes, self.node_timeout, spelled_out(guard.touch()) if guard else b"")
         self.perform, self.aperform = self._io.perform, self._io.aperform  # type: ignore[method-assign]
 
     def turnstile_for(self, primitive: Primitive) -> Turnstile | None:
