@@ -88,8 +88,9 @@ class Party:
         return Fault(error or TimeoutError(reason), where=self._nodes[index].label)
 
     def failed(self, index: int, runs: Sequence[Run], failure: Fault) -> None:
-        """The node did not answer."""
-        self.dialer.leave_out(index, failure.error)
+        """The node did not answer. It is left out, unless it is only its connections that break: it takes new ones."""
+        if not failure.stale:
+            self.dialer.leave_out(index, failure.error)
         self.arrears.missed(runs, index)
 
     def owe(self, family: bytes, index: int, line: Line) -> None:
