@@ -63,24 +63,24 @@ class Dialer:
         """Open a connection to the node, in the background."""
         if self._generation != _lease.generation:
             self._begin()  # a fork's child: the threads are the parent's
-        if index not in self._dialing and not self._start(self._dial, index, self._dialing):
-            self.leave_out(index, RuntimeError("there can be no more threads"))
+        if index not in self._dialing and (error := self._start(self._dial, index, self._dialing)) is not None:
+            self.leave_out(index, error)
 
     def close(self) -> None:
         """Probe no more, until there is another request."""
         self._closed.set()
         self._closed = threading.Event()
 
-    def _start(self, work: Callable[[int], None], index: int, at_work: set[int]) -> bool:
+    def _start(self, work: Callable[[int], None], index: int, at_work: set[int]) -> Exception | None:
         with self._mutex:
             if index in at_work:
-                return True
+                return None
             try:
                 threading.Thread(target=work, args=(index,), name="redlock-dial", daemon=True).start()
-            except RuntimeError:  # there may be no more threads, or the interpreter is shutting down
-                return False
+            except RuntimeError as error:  # there may be no more threads, or the interpreter is shutting down
+                return error
             at_work.add(index)
-        return True
+        return None
 
     def _dial(self, index: int) -> None:
         try:
