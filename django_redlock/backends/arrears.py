@@ -83,7 +83,7 @@ class Arrears:
 
     def _told(self, node: int, runs: Sequence[Run]) -> bool:
         try:
-            route = self._nodes[node].find(b"")
+            route = self._nodes[node].find(b"").for_many
             line = Line(self._nodes[node], route, route.connect())
             try:
                 line.send(runs, time.monotonic())

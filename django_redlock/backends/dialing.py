@@ -1,97 +1,131 @@
-"""Connecting to several nodes at once, and to those that hang without anybody waiting for it."""
+"""Connecting to several nodes at once, and to those that hang, without anybody waiting for it."""
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from ..core import fork
-from .exchange import fault
+from .exchange import NUDGE, fault
 from .nodes import Node
-from .patience import reply
+from .patience import answers
+from .routes import AllInUse
 
-LEFT_OUT = 1.0  # seconds for which a node that could not be reached is not tried again
-PATIENCE = 0.1  # of the node timeout: what a majority that is connected waits for the others
+LEFT_OUT = 1.0  # seconds for which a node that could not be reached is not asked; then it is probed
+PROBED = 60.0  # seconds for which that goes on after the last request
 
 
 class Dialer:
     """Opens connections in threads of their own, each of which ends within the node's timeout or so.
 
-    That is the only use of threads here: it happens when a process starts and when a node comes back.
+    That happens when a process starts and when a node comes back. A node that is left out is probed by one thread until
+    it answers, so that it is asked again, and its quarantine begins, as soon as it is there. ``greeting`` is sent on
+    each new connection, and its answer is ignored.
     """
 
-    def __init__(self, nodes: Sequence[Node], timeout: float) -> None:
+    def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
         self._nodes = nodes
         self._timeout = timeout
+        self._greeting = greeting
+        self.wanted = 0.0  # when a request was made last
         self._begin()
         fork.on_fork(self._begin)  # the threads and who waits for them are the parent's
 
     def _begin(self) -> None:
         self._mutex = threading.RLock()  # entered as it is: see `core.renewal`
-        self._waiting: set[queue.SimpleQueue[None]] = set()  # no Condition: in there an interrupt becomes another error
         self._dialing: set[int] = set()
+        self._probing: set[int] = set()
         self._failed: dict[int, tuple[float, Exception]] = {}  # node -> when to try again, and what was wrong
+        self._closed = threading.Event()
 
     def failure(self, index: int, now: float) -> Exception | None:
         """Why the node is left out for now, if it is."""
         failed = self._failed.get(index)
         return failed[1] if failed and now < failed[0] else None
 
+    def failing(self, index: int) -> bool:
+        """Whether the node could not be reached the last time."""
+        return index in self._failed
+
+    def dialing(self, index: int) -> bool:
+        """Whether a connection to the node is being opened."""
+        return index in self._dialing
+
     def leave_out(self, index: int, error: Exception) -> None:
-        """The node did not answer: let it be for a while."""
+        """The node did not answer: let it be for a while, then probe it."""
         self._failed[index] = time.monotonic() + LEFT_OUT, error
+        self._start(self._probe, index, self._probing)
 
-    def dial(self, indexes: Collection[int], enough: int, patience: float = PATIENCE) -> None:
-        """Connect to these nodes, and wait until all are, or until ``enough`` are and the others take long.
+    def dial(self, index: int) -> None:
+        """Open a connection to the node, in the background."""
+        if index not in self._dialing and (error := self._start(self._dial, index, self._dialing)) is not None:
+            self.leave_out(index, error)
 
-        Long is ``patience`` of the node timeout, and nothing for a node that could not be reached the last time.
-        """
-        start, told = time.monotonic(), queue.SimpleQueue[None]()
+    def close(self) -> None:
+        """Probe no more, until there is another request."""
+        self._closed.set()
+        self._closed = threading.Event()
+
+    def _start(self, work: Callable[[int], None], index: int, at_work: set[int]) -> Exception | None:
         with self._mutex:
-            for index in indexes:
-                if index in self._dialing:
-                    continue
-                try:
-                    threading.Thread(
-                        target=fork.run, args=(self._dial, index), name="redlock-dial", daemon=True
-                    ).start()
-                    self._dialing.add(index)
-                except RuntimeError as error:  # there may be no more threads
-                    self.leave_out(index, error)
-        try:
-            self._waiting.add(told)
-            while open_ := self._dialing.intersection(indexes):
-                waited = time.monotonic() - start
-                met = len(indexes) - len(open_) >= enough
-                limit = self._timeout * (patience if met else 1)
-                if waited >= limit or (met and self._failed.keys() >= open_):
-                    return
-                with suppress(queue.Empty):
-                    told.get(timeout=limit - waited)
-        finally:
-            self._waiting.discard(told)
+            if index in at_work:
+                return None
+            try:
+                threading.Thread(target=work, args=(index,), name="redlock-dial", daemon=True).start()
+            except RuntimeError as error:  # there may be no more threads, or the interpreter is shutting down
+                return error
+            at_work.add(index)
+        return None
 
     def _dial(self, index: int) -> None:
+        with fork.postponed:
+            self._dial_now(index)
+
+    def _dial_now(self, index: int) -> None:
         try:
-            route = self._nodes[index].find(b"")
-            connection = route.connect()
-            try:
-                connection.send_command("PING", check_health=False)
-                reply(connection, time.monotonic() + self._timeout)
-            except BaseException:
-                route.drop(connection)
-                raise
-            route.give(connection)
-            self._failed.pop(index, None)
-        except (RedisError, OSError) as error:
-            self.leave_out(index, fault(self._nodes[index], error).error)
+            for broken in (False, True):
+                try:
+                    self._connect(index)
+                    self._failed.pop(index, None)
+                    return
+                except AllInUse:
+                    return
+                except (RedisError, OSError) as error:
+                    failure = fault(self._nodes[index], error, connected=not broken)
+                if not failure.stale:
+                    break
+            self.leave_out(index, failure.error)
         finally:
             with self._mutex:
                 self._dialing.discard(index)
-            for told in list(self._waiting):
-                told.put(None)
+
+    def _connect(self, index: int) -> None:
+        route = self._nodes[index].find(b"").for_many
+        connection = route.connect()
+        try:
+            connection.send_packed_command((NUDGE + self._greeting,), check_health=False)
+            pong, *_ = answers(connection, 1 + bool(self._greeting), time.monotonic() + self._timeout)
+        except BaseException:
+            route.drop(connection)
+            raise
+        route.give(connection)
+        if isinstance(pong, ResponseError):
+            raise pong
+
+    def _probe(self, index: int) -> None:
+        closed = self._closed
+        while not closed.wait(LEFT_OUT):
+            with self._mutex:
+                idle = time.monotonic() - self.wanted > PROBED
+                if idle or index not in self._failed:
+                    self._probing.discard(index)
+                    return
+                busy = index in self._dialing
+                self._dialing.add(index)
+            if not busy:
+                self._dial(index)
+        with self._mutex:
+            self._probing.discard(index)

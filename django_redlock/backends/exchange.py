@@ -184,10 +184,10 @@ def _nudge(connection: Any, sent: list[bytes]) -> None:
     connection._writer.write(NUDGE)
 
 
-async def aexchange(request: Exchange, settled: asyncio.Event | None = None) -> list[Any] | Fault:
-    """Send and receive on the running event loop. What got no answer is undone once that is ``settled``."""
+async def aexchange(request: Exchange) -> list[Any] | Fault:
+    """Send and receive on the running event loop."""
     node, key, payload, count, block, undoing, route, enough, *_ = request
-    connection, whole, timer, cancelled = None, False, None, False
+    connection, whole, timer = None, False, None
     nudges: list[bytes] = []
     try:
         route = route or node.known(key) or await node.afind(key)
@@ -208,9 +208,6 @@ async def aexchange(request: Exchange, settled: asyncio.Event | None = None) -> 
         return replies[:count]
     except (RedisError, OSError, ValueError) as error:  # the last: a number that is none
         return fault(node, error, connection is not None, route.where if route else "")
-    except asyncio.CancelledError:
-        cancelled = True
-        raise
     finally:
         if timer is not None:
             timer.cancel()
@@ -218,24 +215,7 @@ async def aexchange(request: Exchange, settled: asyncio.Event | None = None) -> 
             if whole:
                 await route.agive(connection)
             else:
-                last_words = undoing and spelled_out(undoing())
-                if settled is None or settled.is_set():
-                    await route.adrop(connection, last_words)
-                elif cancelled or not last_words:  # by a loop that ends: nobody would wait any more
-                    await route.adrop(connection)
-                else:
-                    later(_drop(route, connection, last_words, settled))
-
-
-async def _drop(route: Route, connection: Any, last_words: bytes | None, settled: asyncio.Event) -> None:
-    released = False
-    try:
-        async with asyncio.timeout(LINGER):
-            released = await settled.wait()
-    except TimeoutError:
-        pass
-    finally:  # also when the loop ends before
-        await route.adrop(connection, last_words if released else None)
+                await route.adrop(connection, undoing and spelled_out(undoing()))
 
 
 def later(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -39,14 +39,16 @@ class Line:
         "since",
         "skip",
         "spelled",
+        "tries",
         "undoing",
     )
 
-    def __init__(self, node: Node, route: Route, connection: Any, repeated: Fault | None = None) -> None:
+    def __init__(self, node: Node, route: Route, connection: Any) -> None:
         self.node = node
         self.route = route
         self.connection = connection
-        self.repeated = repeated  # why the question was asked a second time
+        self.repeated: Fault | None = None  # why the question was asked once more
+        self.tries = 1  # how often it was asked
         self.since = 0.0
         self.skip = 0  # replies to come that nobody waits for any more
         self.due = 0  # replies to come that are waited for
@@ -144,4 +146,4 @@ class Line:
     def lost(self, error: Exception) -> Fault:
         """Close after ``error``."""
         self.drop()
-        return fault(self.node, error, self.repeated is None, self.route.where)
+        return fault(self.node, error, connected=True, where=self.route.where)

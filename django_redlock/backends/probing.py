@@ -26,7 +26,7 @@ NAMES = 10_000  # tries for one in a slot that a cluster's server serves
 def probed(backend: ServerBackend, row: dict[str, Any], node: int, route: Route | None) -> Flow[dict[str, Any]]:
     """The row, with what the server said if it takes no locks. A server that has problems already is not asked.
 
-    Past the guard: a quarantine is told of elsewhere, and must not begin because somebody looks.
+    Past the guard: a quarantine is told of elsewhere.
     """
     name = _name(backend, node, route) if row["ok"] else None
     said = None if name is None else (yield from _said(backend, name, node))

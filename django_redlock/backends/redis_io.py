@@ -40,10 +40,10 @@ class Routes(NamedTuple):
 class RedisIO:
     """Carries requests to nodes, blocking or on the running event loop."""
 
-    def __init__(self, nodes: Sequence[Node], timeout: float) -> None:
+    def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
         self.nodes = nodes
-        self.party = Party(nodes, timeout)
-        self._async_party = AsyncParty(nodes, timeout, self.party)
+        self.party = Party(nodes, timeout, greeting)
+        self._async_party = AsyncParty(self.party)
         self.sharing = Sharing(nodes, timeout, self._carry)
         self._plans: dict[type, Callable[[Any], Flow[Any]]] = {
             Run: self._run,
@@ -73,8 +73,8 @@ class RedisIO:
             return request.function(*request.args)
         return self._routes(request.node)
 
-    async def aperform(self, request: Any, settled: asyncio.Event | None = None) -> Any:
-        """`perform` for asyncio. ``settled``: see `aexchange`."""
+    async def aperform(self, request: Any) -> Any:
+        """`perform` for asyncio."""
         kind = type(request)
         if kind is Sleep:
             return await asyncio.sleep(request.seconds)
@@ -85,11 +85,11 @@ class RedisIO:
         if kind is Routes:
             return await self._aroutes(request.node)
         if kind is Together:
-            return await self._async_party.perform(request, self.aperform)
-        return await self.sharing.perform(request, partial(self._carry, settled=settled))
+            return await self._async_party.perform(request)
+        return await self.sharing.perform(request, self._carry)
 
-    async def _carry(self, request: Any, settled: asyncio.Event | None = None) -> Any:
-        return await adrive(self._plans[type(request)](request), partial(self._aexchange, settled=settled))
+    async def _carry(self, request: Any) -> Any:
+        return await adrive(self._plans[type(request)](request), self._aexchange)
 
     def _exchange(self, request: Any) -> Any:
         """Carry out what a plan asks for: an `Exchange`, several at the same time, or `Routes`."""
@@ -97,12 +97,12 @@ class RedisIO:
             return exchange(request)
         return self._routes(request.node) if type(request) is Routes else exchanges(request)
 
-    async def _aexchange(self, request: Any, settled: asyncio.Event | None = None) -> Any:
+    async def _aexchange(self, request: Any) -> Any:
         if type(request) is Exchange:
-            return await aexchange(request, settled)
+            return await aexchange(request)
         if type(request) is Routes:
             return await self._aroutes(request.node)
-        return await asyncio.gather(*(aexchange(each, settled) for each in request))
+        return await asyncio.gather(*map(aexchange, request))
 
     # ── the plans ────────────────────────────────────────────────────────────────────────────
 

@@ -53,6 +53,10 @@ class RedlockBackend(ServerBackend):
         labels = tuple(node.label for node in self.nodes)
         self.rule = Quorum(len(self.nodes), self.clock, self._guard(), labels=labels)
 
+    async def aclose(self) -> None:
+        await super().aclose()
+        self.close()  # the connections of requests to several nodes are of no event loop
+
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         found: dict[str, list[Held]] = {}
         scanned, complete, errors = 0, True, {}

@@ -12,6 +12,7 @@ import inspect
 import select
 import socket
 import struct
+import threading
 import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping
@@ -25,6 +26,7 @@ from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnix
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.connection import AbstractConnection, Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
 from ..core.fork import on_fork
@@ -89,6 +91,16 @@ class Route:
     def for_waiting(self) -> Route:
         """The way for a request that blocks."""
         return self
+
+    @property
+    def for_many(self) -> Route:
+        """The way for a request to several nodes."""
+        return self
+
+    @property
+    def full(self) -> bool:
+        """Whether there may be no more connections."""
+        return False
 
     # ── blocking ─────────────────────────────────────────────────────────────────────────────
 
@@ -208,24 +220,74 @@ class Route:
         self._begin()
 
 
+class AllInUse(RedisConnectionError):
+    """There may be no more connections now."""
+
+
+class LimitedRoute(Route):
+    """Connections of our own with the settings of a pool, and as many at most as that may have."""
+
+    def __init__(self, pool: ConnectionPool, timeout: float) -> None:
+        self._limit = pool.max_connections
+        super().__init__(*portable(pool), timeout)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._mutex = threading.RLock()
+        self._made: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._connecting = 0
+
+    @property
+    def full(self) -> bool:
+        with self._mutex:
+            return self._connecting + sum(socket_of(each) is not None for each in self._made) >= self._limit
+
+    def connect(self) -> Connection:
+        with self._mutex:
+            if self.full:
+                raise AllInUse(f"all {self._limit} connections are in use")
+            self._connecting += 1
+        connection = None
+        try:
+            connection = super().connect()
+        finally:
+            with self._mutex:
+                self._connecting -= 1
+                if connection is not None:
+                    self._made.add(connection)
+        return connection
+
+
 class BorrowedRoute(Route):
     """Connections of somebody else's pool, a django-redis cache's: its limits and its settings hold.
 
-    Not for those who wait: when they had all that a pool may have, no lease could be renewed.
+    Not for those who wait: when they had all that a pool may have, no lease could be renewed. Nor for requests to
+    several nodes: a pool connects when it is asked for a connection, and the other nodes would wait for that.
     """
 
     def __init__(self, pool: ConnectionPool, timeout: float) -> None:
         super().__init__(*portable(pool), timeout)
         self._pool = pool
         self._for_waiting = Route(*portable(pool), timeout)
+        self._for_many = LimitedRoute(pool, timeout)
 
     @property
     def for_waiting(self) -> Route:
         return self._for_waiting
 
+    @property
+    def for_many(self) -> Route:
+        return self._for_many
+
     def clear(self) -> None:
         super().clear()
         self._for_waiting.clear()
+        self._for_many.clear()
+
+    def close(self) -> None:
+        super().close()
+        self._for_waiting.close()
+        self._for_many.close()
 
     def spare(self) -> Connection:
         return self.connect()

@@ -24,6 +24,7 @@ from .nodes import ClusterNode
 from .probing import probed
 from .redis_io import RedisIO, Routes
 from .standing import standing
+from .wire import spelled_out
 
 
 def default_node_timeout(ttl: float) -> float:
@@ -66,7 +67,8 @@ class ServerBackend(Backend):
         if self.quarantine and any(isinstance(node, ClusterNode) for node in self.nodes):
             raise ValueError("quarantine=True is not possible on a Redis Cluster: it would need a marker in every slot")
         self._turnstile = Turnstile(self, cohort) if _count(cohort, "cohort") else None
-        self._io = RedisIO(self.nodes, self.node_timeout)
+        touch = self._touch()
+        self._io = RedisIO(self.nodes, self.node_timeout, spelled_out(touch) if touch else b"")
         self.perform, self.aperform = self._io.perform, self._io.aperform  # type: ignore[method-assign]
 
     def turnstile_for(self, primitive: Primitive) -> Turnstile | None:
@@ -115,6 +117,8 @@ class ServerBackend(Backend):
         if not self.quarantine:
             return rows
         told = []
+        if (touch := self._touch(node)) and any(row.get("role") == "master" for row in rows):
+            yield touch
         for row in rows:
             answer = yield from standing(row, self._marker, self.max_ttl, node)
             told.append(answer)
@@ -129,6 +133,11 @@ class ServerBackend(Backend):
     def _guard(self) -> Guard | None:
         return quarantine(self.key_prefix, self.max_ttl) if self.quarantine else None
 
+    def _touch(self, node: int = 0) -> Run | None:
+        """What starts the clock of a node's quarantine, if that is due. With replicas only who takes a lock does."""
+        guard = None if self.with_replicas else self._guard()
+        return guard and guard.touch(node)
+
     def prepare(self) -> bool:
         """Load the scripts into every server that answers in time, and start the clock of a quarantine that is due.
 
@@ -142,9 +151,8 @@ class ServerBackend(Backend):
                 continue
             for route in routes:
                 self.drive(load_scripts(index, route, guard.scripts() if guard else ()))
-            if guard is not None and not self.with_replicas:
-                reply = self.perform(guard.touch(index))
-                whole = whole and not isinstance(served(reply), Fault)
+            if (touch := self._touch(index)) is not None:
+                whole = whole and not isinstance(served(self.perform(touch)), Fault)
         return whole
 
     def close(self) -> None:

@@ -28,39 +28,56 @@ _WAKE = script("wake")
 Carry = Callable[..., Awaitable[Any]]
 
 
+class Turns:
+    """So many tasks of one event loop ask at the same time, and the others wait for their turn."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._line = asyncio.Semaphore(REQUESTS)
+        self._answered = 0.0
+
+    async def take(self) -> Fault | None:
+        """Wait for a turn. As long as others are answered that may take a while; else a `Fault`."""
+        while self._line.locked():
+            try:
+                async with Limit(self._timeout):
+                    await self._line.acquire()
+                    return None
+            except TimeoutError as error:
+                if asyncio.get_running_loop().time() - self._answered > self._timeout:
+                    return Fault(TimeoutError(f"no answer in time: {error}"))
+        await self._line.acquire()
+        return None
+
+    def give(self, answered: bool) -> None:
+        """The turn is over; whether there was an answer."""
+        if answered:
+            self._answered = asyncio.get_running_loop().time()
+        self._line.release()
+
+
 class Crowd:
     """The tasks of one event loop that use one node."""
 
     def __init__(self, node: int, timeout: float, carry: Carry) -> None:
         self.node = node
-        self._timeout = timeout
         self._carry = carry
-        self._line = asyncio.Semaphore(REQUESTS)
-        self._answered = 0.0
+        self._turns = Turns(timeout)
         self._waiting: dict[bytes, dict[asyncio.Future[Any], None]] = {}
         self._listener: asyncio.Task[None] | None = None
         self.blocked = 0
 
     async def ask(self, request: Any, carry: Carry) -> Any:
         """Send when it is this one's turn. As long as others are answered that may take a while."""
-        loop = asyncio.get_running_loop()
-        while self._line.locked():
-            try:
-                async with Limit(self._timeout):
-                    await self._line.acquire()
-                    break
-            except TimeoutError as error:
-                if loop.time() - self._answered > self._timeout:
-                    return Fault(TimeoutError(f"no answer in time: {error}"))
-        else:
-            await self._line.acquire()
+        if (fault := await self._turns.take()) is not None:
+            return fault
+        answered = False
         try:
             reply = await carry(request)
-            if not isinstance(reply, Fault):
-                self._answered = loop.time()
+            answered = not isinstance(reply, Fault)
             return reply
         finally:
-            self._line.release()
+            self._turns.give(answered)
 
     async def block(self, request: Any, carry: Carry) -> Any:
         """Wait on a connection of one's own."""

@@ -142,3 +142,12 @@ def test_sentinels_that_know_no_such_master_are_left(sentinel, start, unique):
         with pytest.raises(LockUnavailable):
             backend.lock(unique).acquire()
     poll(lambda: connections_to(sentinel) <= before, timeout=10, what="the end of the connections to Sentinels")
+
+
+async def test_of_no_event_loop(proxies, backend):
+    """aclose() closes the connections to the nodes, which all event loops and threads share."""
+    async with backend.lock("stock"):
+        pass
+    poll(lambda: all(each.connections for each in proxies), timeout=10, what="a connection to each node")
+    await backend.aclose()
+    all_closed(proxies)

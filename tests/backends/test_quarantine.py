@@ -1,5 +1,6 @@
 """A server that may have forgotten a grant makes no new one until every lease it may have given has ended."""
 
+import contextlib
 import time
 
 import pytest
@@ -257,11 +258,29 @@ def test_health_shows_it(redis_server, client_of):
     backend = store(redis_server)
     client = client_of(backend)
     (row,) = client.health()
-    assert (row["armed"], row["quarantine"], row["ok"]) == (False, SHORT["max_ttl"], True)
-    assert "makes no new grants" in row["warnings"][0]
+    assert (row["armed"], row["ok"]) == (False, True)
+    assert 0 < row["quarantine"] <= SHORT["max_ttl"]
+    assert "makes no new grants for another" in row["warnings"][0]
     backend.arm()
     (row,) = client.health()
     assert (row["armed"], row["quarantine"], row["warnings"]) == (True, 0, [])
+
+
+def test_who_looks_starts_the_clock(redis_server, client_of):
+    """Monitoring begins the quarantine of a server that nobody asks for locks, so that it is over in time."""
+    client = client_of(store(redis_server))
+    poll(lambda: client.health()[0]["armed"], timeout=20, what="the end of the quarantine")
+
+
+def test_who_renews_starts_the_clock(own_redis, start):
+    """A holder whose lock a server has kept over a restart begins the quarantine for those that it may have lost."""
+    server = own_redis("--appendonly", "yes", "--appendfsync", "always")
+    backend = start(contextlib.closing(store(server)))
+    backend.arm()
+    with backend.lock("stock"):
+        restart(server)
+        with server.client() as client:
+            poll(lambda: b" " in client.get("redlock:marker"), timeout=20, what="a quarantine")
 
 
 def test_health_of_a_server_that_is_back(armed, client_of):

@@ -40,7 +40,7 @@ def store(places, **options):
 
 def connected(client):
     """The client, with a connection to each node: nobody waits for the last of them to be opened."""
-    assert all(row["ok"] for row in client.health())
+    assert all(row["ok"] for row in client.backend.health())
     return client
 
 

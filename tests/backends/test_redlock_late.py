@@ -71,7 +71,7 @@ async def test_a_vote_that_came_late_is_kept_in_asyncio(three):
     """The same on an event loop."""
     _, proxies, holding = three
     backend = store(proxies)
-    assert all(row["ok"] for row in await backend.ahealth())  # and so connected
+    assert all(row["ok"] for row in backend.health())  # and so connected
     proxies[0].hold("replies")
     lock = backend.lock("stock", auto_renew=False)
     assert await lock.aacquire()
@@ -173,7 +173,7 @@ async def test_a_missed_release_is_made_up_for_in_asyncio(three, way):
     servers, proxies, holding = three
     leave, come_back = AWAY[way]
     backend = store(proxies)
-    assert all(row["ok"] for row in await backend.ahealth())
+    assert all(row["ok"] for row in backend.health())
     lock = backend.lock("stock", ttl=30, auto_renew=False)
     assert await lock.aacquire()
     poll(lambda: all(holding()), timeout=4, what="votes of all nodes")
@@ -193,7 +193,7 @@ def test_a_loop_that_ends_with_the_refusal(three):
     backend = store(servers)
 
     async def refused():
-        assert all(row["ok"] for row in await backend.ahealth())
+        assert all(row["ok"] for row in backend.health())
         for server in servers[:2]:
             server.pause()
         with pytest.raises(LockUnavailable) as error:
@@ -217,7 +217,7 @@ def test_a_loop_that_ends_before_an_answer(three, released):
     backend = store(proxies)
 
     async def work():
-        assert all(row["ok"] for row in await backend.ahealth())
+        assert all(row["ok"] for row in backend.health())
         proxies[0].hold("replies")
         lock = backend.lock("stock", auto_renew=False)
         assert await lock.aacquire()
@@ -235,7 +235,7 @@ def test_a_vote_that_comes_byte_by_byte(three, client_of, drips):
     """A node that answers little by little keeps nobody from the votes of the others; two of them are no majority."""
     _, proxies, _ = three
     client = client_of(RedlockBackend([proxy.url for proxy in proxies], ttl=30, max_ttl=30, node_timeout=2))
-    assert all(row["ok"] for row in client.health())  # and so connected
+    assert all(row["ok"] for row in client.backend.health())  # and so connected
     for proxy in proxies[:drips]:
         proxy.drip(0.5)  # 10 s for a vote
     for proxy in proxies[drips:]:

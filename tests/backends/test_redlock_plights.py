@@ -53,7 +53,7 @@ def test_plights(three, client_of, seed):
 
     def well():
         """All are connected, and none is left out because it failed lately."""
-        return all(row["ok"] for row in client.health()) and not any(
+        return all(row["ok"] for row in backend.health()) and not any(
             party.dialer.failure(node, time.monotonic()) for node in range(3)
         )
 

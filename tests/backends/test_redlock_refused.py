@@ -26,7 +26,7 @@ def test_undone_where_it_has_not_been_heard(three, start, client_of):
     proxy = start(Proxy(three[2].url))
     urls = [three[0].url, three[1].url, proxy.url]
     client = client_of(RedlockBackend(urls, ttl=30, node_timeout=5, quarantine=False))
-    assert all(row["ok"] for row in client.health())  # and so connected
+    assert all(row["ok"] for row in client.backend.health())  # and so connected
     with three[2].client() as third:
 
         def scripts():

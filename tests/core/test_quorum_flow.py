@@ -1,10 +1,10 @@
-"""The flow for a quorum, fed by hand: what it does about a split vote."""
+"""The flow for a quorum, fed by hand: what it does about a split vote, and about one with nodes that are silent."""
 
 from django_redlock.core.flows.quorum import BACKOFF, Quorum
 from django_redlock.core.keys import keys_for
 from django_redlock.core.lease import Claim, new_token
 from django_redlock.core.primitives import MUTEX
-from django_redlock.core.requests import Sleep
+from django_redlock.core.requests import Fault, Signal, Sleep
 
 SERVER = 5_000_000_000  # µs on the servers' clocks
 
@@ -32,3 +32,16 @@ def test_a_split_vote():
         assert flow.send([None] * 5) == Sleep(pause)
         asked = flow.send(None)
     assert len(tokens) == 2
+
+
+def test_a_node_is_down():
+    """Those that refused, and the one that is silent, may be a majority for the holder: its release is waited for."""
+    rule = Quorum(3, lambda: 100.0, None, lambda *_: 0.02)
+    claim = Claim("stock", keys_for(b"redlock", b"stock"), new_token(), b"{}", 10.0)
+    flow = rule.acquire(MUTEX, claim, 105.0)
+    asked, answers = next(flow), [Fault(ConnectionError()), refused_by(b"one"), None]
+    assert asked.decided(answers)
+    flow.send(answers)  # it is given back
+    waits = flow.send([None] * 3)
+    assert type(waits) is Signal
+    assert (waits.node, waits.seconds) == (1, 0.02)

@@ -55,7 +55,7 @@ class Proxy:
         self._held: set[Way] = set()
         self._delay = 0.0
         self._drip = 0.0
-        self._to_lose: tuple[bytes, threading.Event] | None = None
+        self._to_lose: list[tuple[bytes, threading.Event]] = []
         self._listener: socket.socket | None = None
         self._links: set[_Link] = set()
         self._changed = threading.Condition()  # guards all of the above
@@ -101,12 +101,12 @@ class Proxy:
     def lose_next_reply(self, matching: bytes = b"") -> threading.Event:
         """Forward the next request that contains these bytes, swallow its reply, close that connection.
 
-        The event is set once the server has replied and nobody heard. Requests that share a connection with others
-        under way would lose theirs as well.
+        A second call is about the one after that. The event is set once the server has replied and nobody heard.
+        Requests that share a connection with others under way would lose theirs as well.
         """
         lost = threading.Event()
         with self._changed:
-            self._to_lose = matching, lost
+            self._to_lose.append((matching, lost))
         return lost
 
     def retarget(self, url: str) -> None:
@@ -117,7 +117,7 @@ class Proxy:
     def restore(self) -> None:
         """Back to normal: what was held is delivered, connections that lost bytes are closed, new ones are welcome."""
         with self._changed:
-            self._dropped, self._held, self._to_lose = set(), set(), None
+            self._dropped, self._held, self._to_lose = set(), set(), []
             self._delay = self._drip = 0.0
             if self._listener is None:
                 self._listener = socket.create_server(("127.0.0.1", self.port), backlog=128)
@@ -209,8 +209,8 @@ class Proxy:
                 link.lossy.add(way)
             if way in link.lossy or not data:
                 return False
-            if way is Way.REQUESTS and self._to_lose and self._to_lose[0] in data:
-                link.doomed, self._to_lose = self._to_lose[1], None
+            if way is Way.REQUESTS and self._to_lose and self._to_lose[0][0] in data:
+                link.doomed = self._to_lose.pop(0)[1]
             elif way is Way.REPLIES and link.doomed:
                 link.doomed.set()
                 link.hang_up()

@@ -100,6 +100,10 @@ class Quorum(NamedTuple):
         run = primitive.take(claim, wait)
         return self.guard.over(run) if self.guard else run
 
+    def _touch(self, node: int) -> list[Run]:
+        """A node that doesn't have the lock may have forgotten others as well."""
+        return [self.guard.touch(node)] if self.guard else []
+
     def _everywhere(self, run: Run) -> list[Run]:
         return [run.at(node) for node in range(self.nodes)]
 
@@ -156,8 +160,8 @@ class Quorum(NamedTuple):
         absent = [node for node in lease.nodes if replies[node] == 0]
         kept = sum(confirmed(reply) for reply in replies)
         if absent and kept >= need:  # a node was away when the lock was taken, or has restarted: get its vote (back)
-            votes = [putting_back(primitive, lease.claim, ttl, node) for node in absent]
-            yield Together(votes, _all, lease.claim.family)
+            votes = [[*self._touch(node), putting_back(primitive, lease.claim, ttl, node)] for node in absent]
+            yield Together([Batch(runs, runs[0].node) for runs in votes], _all, lease.claim.family)
         elif absent and self.guard:
             kept += yield from self._reseed(primitive, lease, ttl, self.guard, absent)
         if kept >= need:

@@ -193,7 +193,10 @@ class SingleNode(NamedTuple):
     ) -> Flow[list[Lease | Fault | None]]:
         """The same for many at once, in one pipeline; a `Fault` says nothing about the lease it stands for."""
         start = self.clock()
-        replies = yield Batch([prolonging(primitive, lease, ttl, start) for lease, ttl in leases])
+        runs = [prolonging(primitive, lease, ttl, start) for lease, ttl in leases]
+        if self.guard:  # the server may have come back with the lock, and without others
+            runs.append(self.guard.touch())
+        replies = (yield Batch(runs))[: len(leases)]
         outcomes: list[Lease | Fault | None] = []
         for (lease, ttl), reply in zip(leases, replies, strict=True):
             if isinstance(reply, Fault):

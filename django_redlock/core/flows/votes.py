@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ..lease import Lease, Refusal
 from ..replies import grants
+from ..requests import Fault
 
 
 def votes_needed(nodes: int, limit: int = 1) -> int:
@@ -56,10 +57,12 @@ def taken(outcomes: Sequence[Any], need: int, *, any_one: bool, several: bool) -
     counted = Counter(each.holder for each in refusals.values()).most_common(1)
     if any_one and refusals:
         return Taken(min(refusals.values()), min(refusals))
-    if not counted or (counted[0][1] < need and not several):
-        return Taken(Refusal(0.0, counted[0][0] if counted else ""), None)
-    if several:
+    if counted and several:
         return Taken(min(refusals.values()), min(refusals), sure=False)
-    holder = counted[0][0]
+    holder, votes = counted[0] if counted else ("", 0)
+    silent = sum(isinstance(each, Fault) for each in outcomes)  # those may have voted for the holder, too
+    if not votes or votes + silent < need:
+        return Taken(Refusal(0.0, holder), None)
     nodes = [node for node, each in refusals.items() if each.holder == holder]
-    return Taken(Refusal(min(refusals[node].remaining for node in nodes), holder), nodes[0])
+    remaining = min(refusals[node].remaining for node in nodes)
+    return Taken(Refusal(remaining, holder), nodes[0], sure=votes >= need)

@@ -1,0 +1,102 @@
+"""Nodes of a quorum whose connections break, and that take new ones at once, or come back empty."""
+
+import contextlib
+
+import pytest
+
+from django_redlock.backends.dialing import LEFT_OUT
+from django_redlock.backends.redlock import RedlockBackend
+from testproject.redis_server import RedisServer
+from tests.backends.conftest import SHORT
+from tests.support.group import Group
+from tests.support.proxy import Proxy
+from tests.support.service import poll, revive
+
+
+class Nodes(Group):
+    """Three nodes."""
+
+    def __init__(self):
+        super().__init__(RedisServer() for _ in range(3))
+
+
+@pytest.fixture
+def servers(running):
+    """They run, and know of nothing."""
+    servers = running(Nodes).servers
+    for server in servers:
+        revive(server)
+        with server.client() as client:
+            client.flushall()
+    return servers
+
+
+def test_connections_break(servers, start, client_of):
+    """A node that takes a new connection at once, also when the second one breaks, is asked there, and not left out."""
+    proxies = [start(Proxy(server.url)) for server in servers]
+    client = client_of(RedlockBackend([proxy.url for proxy in proxies], ttl=20, node_timeout=2, quarantine=False))
+    assert all(row["ok"] for row in client.backend.health())  # and so connected
+    lost = [proxy.lose_next_reply(b"{stock}") for proxy in proxies[:2] for _ in range(2)]
+    lock = client.lock("stock")
+    assert lock.acquire(blocking=False)
+    assert all(each.is_set() for each in lost)
+    assert not any(client.backend._io.party.dialer.failing(node) for node in range(3))
+    lock.release()
+
+
+def in_service(servers):
+    backend = RedlockBackend([server.url for server in servers], **SHORT)
+    assert set(backend.arm().values()) == {"armed"}
+    return backend
+
+
+def in_quarantine(server):
+    """How it stands with a node's quarantine, for one who only looks."""
+    with server.client() as client:
+        return b" " in (client.get("redlock:marker") or b"")
+
+
+def test_a_renewal_begins_it(servers):
+    """A holder that gives a node its vote back begins the quarantine for others that the node may have forgotten."""
+    with contextlib.closing(in_service(servers)) as backend:
+        lock = backend.lock("stock", ttl=4, auto_renew=False)
+        assert lock.acquire()
+        poll(lambda: len(backend.describe("stock").nodes) == 3, timeout=3, what="all votes")
+        granted = servers[lock._lease.nodes[0]]
+        with granted.client() as client:
+            client.flushall()
+        lock.extend()
+        assert in_quarantine(granted)
+        assert lock.owned()
+        lock.release()
+
+
+def restart(server):
+    server.kill()
+    server.start()
+
+
+def test_a_quarantine_begins_at_once(servers):
+    """A process that has asked lately reconnects by itself to a node that comes back, and so begins its quarantine."""
+    with contextlib.closing(in_service(servers)) as backend:
+        with backend.lock("stock"):
+            pass
+        servers[2].kill()
+        with backend.lock("stock"):  # the last request
+            pass
+        assert backend._io.party.dialer.failing(2)
+        servers[2].start()
+        poll(lambda: in_quarantine(servers[2]), timeout=5 * LEFT_OUT, what="a quarantine")
+        poll(lambda: not backend._io.party.dialer.failing(2), timeout=5, what="a node that is asked again")
+
+
+def test_a_connection_begins_it(servers):
+    """Where nobody had noticed the restart, the next request begins it, also where that request is no acquire."""
+    with contextlib.closing(in_service(servers)) as backend:
+        lock = backend.lock("stock", ttl=4, auto_renew=False)
+        assert lock.acquire()
+        poll(lambda: len(backend.describe("stock").nodes) == 3, timeout=3, what="all votes")
+        restart(servers[2])
+        lock.extend()
+        poll(lambda: in_quarantine(servers[2]), timeout=5 * LEFT_OUT, what="a quarantine")
+        lock.release()

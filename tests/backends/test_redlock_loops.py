@@ -1,0 +1,117 @@
+"""A quorum's lock that is taken on one event loop and released on another, or in a thread."""
+
+import asyncio
+import contextlib
+import threading
+import time
+
+import pytest
+
+from django_redlock.backends.redlock import RedlockBackend
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
+from tests.support.proxy import Proxy
+from tests.support.service import poll, revive
+
+OPTIONS = {"ttl": 60, "max_ttl": 60, "node_timeout": 0.5, "quarantine": False, "history": False}
+
+
+class Nodes(Group):
+    """Three nodes."""
+
+    def __init__(self):
+        super().__init__(RedisServer() for _ in range(3))
+
+
+@pytest.fixture
+def three(running, start):
+    """A backend on three nodes, connected to each; the first is behind a proxy."""
+    servers = running(Nodes).servers
+    for server in servers:
+        revive(server)
+        with server.client() as client:
+            client.flushall()
+    proxy = start(Proxy(servers[0].url))
+    places = [proxy.url, servers[1].url, servers[2].url]
+    with contextlib.closing(RedlockBackend(places, **OPTIONS)) as backend:
+        poll(lambda: taken(backend) and len(backend._io.party._owing) == 0, timeout=10, what="three nodes")
+        yield backend, servers, proxy
+    revive(servers[0])
+
+
+def taken(backend):
+    """A lock was taken, and every node is connected and has answered."""
+    with backend.lock("warm"):
+        pass
+    return all(row["ok"] for row in backend.health())
+
+
+@contextlib.contextmanager
+def another_loop():
+    """Runs in a thread; `call(coroutine)` is what the coroutine comes to there."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(20)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(20)
+    loop.close()
+
+
+def hang(server, _):
+    server.pause()
+
+
+def hear_late(_, proxy):
+    proxy.hold("requests")
+
+
+def answer_late(_, proxy):
+    proxy.hold("replies")
+
+
+WAYS = {
+    "the same loop": lambda call, lock: call(lock.arelease()),
+    "another loop": lambda _, lock: asyncio.run(lock.arelease()),
+    "a thread": lambda _, lock: lock.release(),
+}
+
+
+@pytest.mark.parametrize("lives", [True, False], ids=["the loop runs", "the loop has ended"])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("plight", [hang, hear_late, answer_late])
+def test_released_elsewhere(three, plight, way, lives):
+    """It comes back within the node's time, and when the node goes on nothing is left there, whatever the ttl."""
+    backend, servers, proxy = three
+    if not lives and way == "the same loop":
+        pytest.skip("it has ended")
+    lock = backend.lock("stock", auto_renew=False)
+    with servers[0].client() as client, another_loop() as call:
+        before = scripts(client)
+        plight(servers[0], proxy)
+        run = call if lives else asyncio.run
+        assert run(lock.aacquire(timeout=5))
+        began = time.monotonic()
+        WAYS[way](call, lock)
+        assert time.monotonic() - began < 3
+        servers[0].resume()
+        proxy.restore()
+        poll(lambda: scripts(client) >= before + 2, timeout=10, what="the acquire and its release")
+        assert not client.exists("redlock:{stock}")
+
+
+def scripts(client):
+    """How many the node has run."""
+    return sum(row["calls"] for name, row in client.info("commandstats").items() if "eval" in name)
+
+
+def test_a_slow_node(three):
+    """Taken in asyncio and released in a thread, ten times in a row: a slow node keeps none of the votes."""
+    backend, servers, proxy = three
+    proxy.delay(0.02)
+    for number in range(10):
+        lock = backend.lock(f"stock:{number}", auto_renew=False)
+        assert asyncio.run(lock.aacquire(timeout=5))
+        lock.release()
+    with servers[0].client() as client:
+        poll(lambda: not client.keys("redlock:{stock:*}"), timeout=10, what="a node on which nothing is left")

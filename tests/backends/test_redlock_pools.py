@@ -1,0 +1,155 @@
+"""A quorum on nodes whose connections are limited: pools of caches, and ``?max_connections=``."""
+
+import contextlib
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.core.cache import caches
+from django.test import override_settings
+
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.errors import LockUnavailable
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
+from tests.support.service import poll, revive
+
+OPTIONS = {"ttl": 5, "node_timeout": 1, "quarantine": False, "history": False}
+LIMIT = 2
+
+
+class Nodes(Group):
+    """Three nodes that other tests use as well."""
+
+    def __init__(self):
+        super().__init__(RedisServer() for _ in range(3))
+
+
+@pytest.fixture
+def servers(running):
+    servers = running(Nodes).servers
+    for server in servers:
+        revive(server)
+        with server.client() as client:
+            client.flushall()
+    yield servers
+    for server in servers:
+        revive(server)
+
+
+@pytest.fixture(params=["cache", "url"])
+def places(request, servers):
+    """A LOCATION of limited pools."""
+    if request.param == "url":
+        yield [f"{server.url}?max_connections={LIMIT}" for server in servers]
+        return
+    configured = {
+        f"node{number}": {
+            "BACKEND": "django_redis.cache.RedisCache",
+            "LOCATION": server.url,
+            "OPTIONS": {"CONNECTION_POOL_KWARGS": {"max_connections": LIMIT}},
+        }
+        for number, server in enumerate(servers)
+    }
+    with override_settings(CACHES={"default": next(iter(configured.values())), **configured}):
+        yield [f"cache:{alias}" for alias in configured]
+        for alias in configured:
+            caches[alias].client.get_client().connection_pool.disconnect()
+
+
+@pytest.fixture
+def backend(places):
+    with contextlib.closing(RedlockBackend(places, **OPTIONS)) as backend:
+        yield backend
+
+
+def taken(backend, name):
+    """Taken and released."""
+    with backend.lock(name, blocking_timeout=20):
+        pass
+
+
+def test_more_threads_than_connections(backend, servers):
+    """Threads wait for each other's connections: no attempt fails, and no node gets more connections than allowed."""
+    together, most = threading.Barrier(8), []
+
+    def work(number):
+        together.wait(20)
+        for _ in range(15):
+            taken(backend, f"stock:{number}")
+
+    with ThreadPoolExecutor(8) as pool, servers[0].client() as onlooker:
+        working = [pool.submit(work, number) for number in range(8)]
+        while not all(each.done() for each in working):
+            most.append(len(onlooker.client_list()) - 1)
+        for each in working:
+            each.result()
+    assert max(most) <= LIMIT
+
+
+@pytest.mark.parametrize("stop", [RedisServer.kill, RedisServer.pause], ids=["down", "hung"])
+def test_one_node_is_gone(backend, servers, stop):
+    """A majority grants and renews all the same, as often as it is asked, and the application's cache connects."""
+    taken(backend, "stock")
+    stop(servers[2])
+    held = backend.lock("held")
+    assert held.acquire(timeout=5)
+    for number in range(4 * LIMIT):
+        taken(backend, f"stock:{number}")
+    assert held.extend() > 0
+    held.release()
+    if stop is RedisServer.pause:
+        servers[2].resume()
+
+
+def test_the_cache_can_connect(places, backend, servers):
+    """Locks that are held, or can't be had, take no connection from the application's cache."""
+    if not places[0].startswith("cache:"):
+        pytest.skip("no cache here")
+    servers[2].kill()
+    locks = [backend.lock(f"stock:{number}") for number in range(2 * LIMIT)]
+    assert all(lock.acquire(timeout=5) for lock in locks)
+    servers[2].start()
+    cache = caches["node2"]
+    for _ in range(2 * LIMIT):
+        cache.set("answer", 42)
+    assert cache.get("answer") == 42
+    for lock in locks:
+        lock.release()
+
+
+def test_no_majority(backend, servers):
+    """Each node's error is in the refusal; when they are back, the store serves as before."""
+    for server in servers[1:]:
+        server.kill()
+    for _ in range(2 * LIMIT):
+        with pytest.raises(LockUnavailable, match="no majority") as refused:
+            backend.lock("stock").acquire(timeout=0)
+        assert len(refused.value.errors) == 2
+    for server in servers[1:]:
+        server.start()
+    poll(lambda: not failing(backend), timeout=20, what="a lock")
+
+
+def failing(backend):
+    try:
+        taken(backend, "stock")
+    except LockUnavailable:
+        return True
+    return False
+
+
+def test_a_node_that_owes_all_its_answers(backend, servers):
+    """A node all of whose connections wait for an answer counts as one that is not there; it is no error of others'."""
+    taken(backend, "stock")
+    servers[2].pause()
+    locks = [backend.lock(f"stock:{number}", auto_renew=False) for number in range(3 * LIMIT)]
+    began = time.monotonic()
+    assert all(lock.acquire(timeout=5) for lock in locks)
+    assert time.monotonic() - began < 5
+    servers[2].resume()
+    for lock in locks:
+        lock.release()
+    with servers[2].client() as client:
+        poll(lambda: not client.keys("redlock:{stock:*}"), timeout=10, what="a node on which nothing is left")
