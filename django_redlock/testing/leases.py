@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,16 +17,17 @@ from .faces import PATIENCE, Client
 from .fixtures import Fixtures, NewClient, eventually
 
 
-def is_renewed(lock: Any) -> bool:
-    """Wait until what is left of the lease grows."""
-    least = lock.remaining
+def is_renewed(lock: Any, see: Callable[[str], Any] | None = None) -> bool:
+    """Wait until what is left of the lease grows. ``see(attribute)`` reads the lock in the thread that holds it."""
+    see = see or functools.partial(getattr, lock)
+    least = see("remaining")
 
     def grown() -> bool:
         nonlocal least
-        least = min(least, lock.remaining)
-        return bool(lock.lost or lock.remaining > least + 0.01)
+        least = min(least, see("remaining"))
+        return bool(see("lost") or see("remaining") > least + 0.01)
 
-    return bool(eventually(grown)) and not lock.lost
+    return bool(eventually(grown)) and not see("lost")
 
 
 class LeaseCases(Fixtures):

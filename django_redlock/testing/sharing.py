@@ -11,7 +11,7 @@ import pytest
 from ..backends.base import Backend
 from .exclusion import WAKE, Counter
 from .faces import PATIENCE, EventLoop
-from .fixtures import Fixtures, NewBackend, Spawn, eventually, in_child
+from .fixtures import Fixtures, NewBackend, Spawn, eventually, in_child, needs
 from .people import InTask, InThread, Person
 
 MAKE: Mapping[str, Callable[..., Any]] = {
@@ -19,13 +19,22 @@ MAKE: Mapping[str, Callable[..., Any]] = {
     "fair": lambda backend, name, **options: backend.lock(name, fair=True, **options),
     "rlock": lambda backend, name, **options: backend.rlock(name, **options),
     "rwlock": lambda backend, name, **options: backend.rwlock(name, **options).write,
-    "semaphore": lambda backend, name, **options: backend.semaphore(name, limit=3, **options),
-    "striped": lambda backend, name, **options: backend.striped(name, 3, **options),
+    "semaphore": lambda backend, name, limit=3, **options: backend.semaphore(name, limit=limit, **options),
+    "striped": lambda backend, name, stripes=3, **options: backend.striped(name, stripes, **options),
     "multilock": lambda backend, name, **options: backend.multilock([name, name + ":2"], **options),
 }
 
 
-class SharedHandleCases(Fixtures):
+class EachKind(Fixtures):
+    """Cases that run once for each kind of lock that the store has: those with the argument ``kind_of_lock``."""
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Parametrize it."""
+        if "kind_of_lock" in metafunc.fixturenames:
+            metafunc.parametrize("kind_of_lock", [kind for kind in sorted(MAKE) if kind not in self.lacks])
+
+
+class SharedHandleCases(EachKind):
     """One handle, several users."""
 
     @pytest.fixture
@@ -35,13 +44,12 @@ class SharedHandleCases(Fixtures):
         yield backend
         backend.close()
 
-    @pytest.fixture(params=sorted(MAKE))
-    def make(self, request: pytest.FixtureRequest, shared_store: Backend, name: str) -> Callable[..., Any]:
+    @pytest.fixture
+    def make(self, kind_of_lock: str, shared_store: Backend, name: str) -> Callable[..., Any]:
         """`make(**options)`: a handle of each kind that this store has."""
-        kind = request.param
-        if kind not in shared_store.kinds and not (kind == "fair" and shared_store.fair):
-            pytest.skip(f"no {kind} here")
-        return partial(MAKE[kind], shared_store, name)
+        if kind_of_lock not in shared_store.kinds and not (kind_of_lock == "fair" and shared_store.fair):
+            pytest.skip(f"no {kind_of_lock} here")
+        return partial(MAKE[kind_of_lock], shared_store, name)
 
     @pytest.fixture(params=[(InThread,), (InTask,), (InThread, InTask)], ids=["threads", "tasks", "both"])
     def sharers(self, request: pytest.FixtureRequest, shared_store: Backend) -> Iterator[list[Person]]:
@@ -86,12 +94,14 @@ class SharedHandleCases(Fixtures):
 
     def test_shared_and_lost(self, make: Callable[..., Any], sharers: list[Person]) -> None:
         """When the one who has it loses it, the next of those who wait has it."""
-        shared, (me, you, *_) = make(ttl=3 * self.short, auto_renew=False), sharers
+        shared, (me, you, *_) = make(ttl=10 * self.short, auto_renew=False), sharers
         assert me.do(shared, "acquire", True, PATIENCE)
         token = me.see(shared, "token")
+        me.do(shared, "extend", self.short)
         assert you.begin(shared, "acquire", True, PATIENCE).result(PATIENCE)
         assert you.see(shared, "token") not in (None, token)
 
+    @needs("semaphore")
     def test_shared_with_a_child(self, shared_store: Backend, name: str, spawn: Spawn) -> None:
         """A forked child's copy of a handle does not wait for those of its parent who share it."""
         if "semaphore" not in shared_store.kinds:
