@@ -39,6 +39,7 @@ PLACES = {
     "conformance/test_several_servers.py": Tier.REST,
     "conformance/test_standard_library.py": Tier.REST,
     "conformance/test_transports.py": Tier.REST,
+    "conformance/test_zookeeper.py": Tier.REST,
     "django/test_commands_unread.py": Tier.REST,  # processes
     "django/test_flash_sale.py": Tier.REST,
     "faults/": Tier.REST,
