@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,11 @@ from .people import InTask, InThread, People
 from .sharing import MAKE, EachKind
 
 # Of each kind one that a single user may hold.
-SINGLE = {**MAKE, "semaphore": partial(MAKE["semaphore"], limit=1), "striped": partial(MAKE["striped"], stripes=1)}
+SINGLE: Mapping[str, Callable[..., Any]] = {
+    **MAKE,
+    "semaphore": partial(MAKE["semaphore"], limit=1),
+    "striped": partial(MAKE["striped"], stripes=1),
+}
 
 
 class KindCases(EachKind):
