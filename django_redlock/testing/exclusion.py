@@ -108,8 +108,7 @@ class ExclusionCases(Fixtures):
             with pytest.raises(LockNotAcquired), lock:
                 raise AssertionError("the block was entered")
             assert time.monotonic() - start >= self.short
-        with lock:
-            pass
+        assert lock.acquire(timeout=PATIENCE)
 
     def test_timeout(self, client: Client, other: Client, name: str) -> None:
         """acquire(timeout) comes back without the lock, never early, however long it is held."""
