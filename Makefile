@@ -1,17 +1,31 @@
 # Needs Python 3.11+ and nothing else of ours: .venv is made on first use, and again when setup.cfg changes.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers pytest coverage docs bench faults simulate venv clean
+.PHONY: help demo quick test test-rest test-all lint types layers pytest coverage docs bench faults simulate matrix build venv clean
 PY := .venv/bin/python
 SEEDS ?= 10000
+# Workers mostly wait for servers and leases: there are more of them than processors. A class or file of tests is one's.
+PYTEST := $(PY) -m pytest -n 4 --dist loadscope
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 demo: .venv/demo ## a flash sale with the lock and without it; on a terminal it keeps serving until Ctrl-C
 	@scripts/redis
 	@$(PY) -m testproject.demo $(ARGS)
 
-test: .venv/dev .venv/system lint types layers docs simulate pytest ## everything that .ci/run checks, servers installed where it may
+quick: lint ## on each save, half a minute: style, and tests of what needs memory or one Redis
+	$(PYTEST) --tier quick
+
+test: lint types layers ## before a commit, four minutes: what finds most mistakes; needs no more than a redis-server
+	$(PY) -m tests.simulation --seeds 1000
+	$(PYTEST) --tier test
+
+test-rest: .venv/dev .venv/system docs simulate ## what `make test` leaves out, servers installed where it may
+	$(PYTEST) --tier rest
+
+test-all: ## everything that .ci/run checks, a quarter of an hour
+	$(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory test-rest
 
 lint: .venv/dev ## style and format
 	$(PY) -m ruff check
@@ -23,9 +37,8 @@ types: .venv/dev ## mypy, strict
 layers: .venv/dev ## imports point down only
 	.venv/bin/lint-imports
 
-pytest: .venv/dev .venv/system ## the tests; make pytest ARGS="-k renewal -x"
-	@# Real servers on a busy machine: what fails beside thousands of others must fail once more by itself to count.
-	$(PY) -m pytest -n 3 --dist worksteal $(ARGS) || $(PY) -m pytest --last-failed --last-failed-no-failures none $(ARGS)
+pytest: .venv/dev .venv/system ## any of the tests; make pytest ARGS="-k renewal -x"
+	$(PYTEST) $(ARGS)
 
 coverage: .venv/dev .venv/system ## the tests, and which lines of the package they run
 	$(PY) -m coverage run -m pytest $(ARGS)
@@ -48,10 +61,18 @@ faults: .venv/dev .venv/system ## make faults ARGS="--runs 200 --jobs 8": real s
 simulate: .venv/dev ## make simulate SEEDS=100000: the flows under random faults in virtual time
 	$(PY) -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
+matrix: .venv/dev ## the tests on oldest and newest Python, Django, Celery, redis-py and servers; writes docs/compatibility.rst
+	$(PY) scripts/matrix.py $(ARGS)
+
+build: .venv/dev ## dist/: what is published
+	rm -rf dist
+	$(PY) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	$(PY) -m twine check --strict dist/*
+
 venv: .venv/dev ## .venv with all that development needs
 
 clean: ## remove what make has made
-	rm -rf .venv build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis htmlcov
+	rm -rf .venv .matrix build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis htmlcov
 	rm -rf *.egg-info .coverage .coverage.*
 
 .venv/demo .venv/dev .venv/bench: setup.cfg pyproject.toml scripts/venv

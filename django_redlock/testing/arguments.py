@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from ..errors import LockNotSupported
 from .faces import Client
 from .fixtures import Fixtures, NewBackend
+from .sharing import MAKE
 
 NOT_POSITIVE = [0, -1, -0.001, float("nan"), float("inf"), float("-inf"), timedelta(0), timedelta(seconds=-1)]
 NOT_A_TIME = ["10", True, [], b"1", 1j]
@@ -123,6 +126,17 @@ class ArgumentCases(Fixtures):
         with client.lock(full) as lock:
             assert lock.extend(20) > 10
             assert lock.name == full
+
+    @pytest.mark.parametrize("kind", sorted(MAKE))
+    def test_kinds(self, new_backend: NewBackend, name: str, kind: str) -> None:
+        """A kind of lock that the store has not is refused when it is asked for, with its name."""
+        with contextlib.closing(new_backend()) as backend:
+            if kind in backend.kinds or (kind == "fair" and backend.fair):
+                assert kind not in self.lacks
+                MAKE[kind](backend, name)
+            else:
+                with pytest.raises(LockNotSupported, match=kind):
+                    MAKE[kind](backend, name)
 
     @pytest.mark.parametrize("bad", BAD_NAMES, ids=lambda bad: ascii(bad[:4]))
     def test_bad_names(self, client: Client, bad: str) -> None:

@@ -8,8 +8,9 @@
             return functools.partial(MyBackend, my_server.address)
 
 A store that can't say who holds a lock takes `LockConformance`, one that grants everything `HandleConformance`.
+Another way to a store that has passed all of it takes `TransportConformance`: the cases that a connection can break.
 Leases in here are as short as 0.06 s: a slower store sets `short`. A store whose locks end at the border of the process
-sets `one_process`.
+sets `one_process`, one that refuses some kinds of locks names them in `lacks`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from .fairness import FairCases
 from .handles import HandleCases
 from .inspection import InspectionCases
 from .interruptions import ForkCases, InterruptionCases
+from .kinds import KindCases
 from .leases import LeaseCases
 from .multilocks import MultilockCases
 from .readwrite import ReadWriteCases
@@ -28,7 +30,7 @@ from .semaphores import SemaphoreCases
 from .sharing import SharedHandleCases
 from .stripes import StripedCases
 
-__all__ = ["BackendConformance", "HandleConformance", "LockConformance"]
+__all__ = ["BackendConformance", "HandleConformance", "LockConformance", "TransportConformance"]
 
 
 class HandleConformance(HandleCases, ArgumentCases):
@@ -49,5 +51,10 @@ class BackendConformance(
     StripedCases,
     MultilockCases,
     SharedHandleCases,
+    KindCases,
 ):
     """All that, what the store says of its locks, and the other kinds of locks, where it has them."""
+
+
+class TransportConformance(ExclusionCases, LeaseCases, InspectionCases, InterruptionCases, ForkCases, KindCases):
+    """What another connection to the same kind of server can break."""

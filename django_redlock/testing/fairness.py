@@ -15,6 +15,8 @@ from .fixtures import Fixtures, NewClient, Spawn, until_someone_waits
 class FairCases(Fixtures):
     """lock(fair=True)"""
 
+    feature = "fair"
+
     @pytest.fixture
     def fan(self, new_client: NewClient) -> Client:
         """A user of a store that keeps the order. One that can't says so, and that is all."""

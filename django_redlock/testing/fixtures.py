@@ -10,9 +10,9 @@ import select
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -23,6 +23,19 @@ from .faces import PATIENCE, AsyncClient, Client, SyncClient
 NewBackend = Callable[..., Backend]
 NewClient = Callable[..., Client]
 Spawn = Callable[..., "Future[Any]"]
+Case = TypeVar("Case", bound=Callable[..., Any])
+
+PROCESSES = "processes"  # the feature of a store that several processes can reach
+
+
+def needs(feature: str) -> Callable[[Case], Case]:
+    """Mark a case that a store without this feature doesn't run."""
+
+    def mark(case: Case) -> Case:
+        case.feature = feature  # type: ignore[attr-defined]
+        return case
+
+    return mark
 
 
 class Fixtures:
@@ -30,6 +43,16 @@ class Fixtures:
 
     short = 0.06  # seconds: waits and leases that end by themselves
     one_process = False  # the store's locks end at the border of the process
+    lacks: Collection[str] = ()  # "fair" and the kinds of locks that the store refuses: their cases are not collected
+    feature = ""  # of a class of cases: what the store needs for them
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        lacks = {*cls.lacks, *([PROCESSES] if cls.one_process else [])}
+        for cases in cls.__mro__ if lacks else ():
+            for name, case in vars(cases).items():
+                if name.startswith("test_") and {vars(cases).get("feature"), getattr(case, "feature", None)} & lacks:
+                    setattr(cls, name, None)
 
     @pytest.fixture
     def new_backend(self) -> NewBackend:

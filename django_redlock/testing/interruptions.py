@@ -17,7 +17,7 @@ import pytest
 from ..errors import LockNotAcquired, LockNotHeld
 from .exclusion import WAKE
 from .faces import PATIENCE, Client
-from .fixtures import Fixtures, NewBackend, Spawn, in_child, until_someone_waits
+from .fixtures import PROCESSES, Fixtures, NewBackend, Spawn, in_child, needs, until_someone_waits
 from .leases import is_renewed
 
 
@@ -93,10 +93,9 @@ class ForkCases(Fixtures):
                 lambda: (lock := client.again().lock(name + "child", ttl=ttl)).acquire() and is_renewed(lock)
             )
 
+    @needs(PROCESSES)
     def test_waits_for_its_parent(self, client: Client, name: str, spawn: Spawn) -> None:
         """A child that waits for its parent's lock gets it when that is released."""
-        if self.one_process:
-            pytest.skip("a store of one process")
         lock = client.lock(name)
         lock.acquire()
         waiting = spawn(in_child, lambda: client.again().adopt(lock).acquire(timeout=PATIENCE))

@@ -63,6 +63,8 @@ class ReadWriters(Fixtures):
 class ReadWriteTurnCases(ReadWriters):
     """Readers and writers who wait for each other."""
 
+    feature = "rwlock"
+
     def test_rwlock_of_many(self, people: People, name: str, spawn: Spawn) -> None:
         """Whoever comes and goes, a writer is alone in there; everybody has a turn."""
         lock, room = people.backend.rwlock(name), Room()
@@ -129,7 +131,7 @@ class ReadWriteTurnCases(ReadWriters):
         """A writer that has waited in vain holds no readers up any more."""
         lock = people.backend.rwlock(name)
         me.do(lock.read, "acquire")
-        writing = you.begin(lock.write, "acquire", True, 10 * self.short)
+        writing = you.begin(lock.write, "acquire", True, 5 * self.short)
         until_someone_waits(people.backend, name)
         assert people().do(lock.read, "acquire", True, PATIENCE)
         assert writing.result(PATIENCE) is False

@@ -14,11 +14,13 @@ from ..core.keys import glob_escape
 from ..errors import LockLost, LockNotHeld, LockNotSupported
 from .exclusion import WAKE, Counter
 from .faces import PATIENCE
-from .fixtures import Fixtures, NewBackend, Spawn, eventually, in_child, until_someone_waits
+from .fixtures import PROCESSES, Fixtures, NewBackend, Spawn, eventually, in_child, needs, until_someone_waits
 
 
 class ReentrantCases(Fixtures):
     """rlock()"""
+
+    feature = "rlock"
 
     @pytest.fixture
     def store(self, new_backend: NewBackend) -> Iterator[Backend]:
@@ -78,10 +80,9 @@ class ReentrantCases(Fixtures):
 
         asyncio.run(main())
 
+    @needs(PROCESSES)
     def test_rlock_in_a_child(self, store: Backend, name: str) -> None:
         """A forked child is another holder, though its thread has the same number."""
-        if self.one_process:
-            pytest.skip("a store of one process")
         with store.rlock(name) as lock:
 
             def child() -> tuple[bool, bool]:

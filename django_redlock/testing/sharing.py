@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -22,17 +22,30 @@ MAKE: Mapping[str, Callable[..., Any]] = {
     "fair": lambda backend, name, **options: backend.lock(name, fair=True, **options),
     "rlock": lambda backend, name, **options: backend.rlock(name, **options),
     "rwlock": lambda backend, name, **options: backend.rwlock(name, **options).write,
+    "semaphore": lambda backend, name, limit=3, **options: backend.semaphore(name, limit=limit, **options),
+    "striped": lambda backend, name, stripes=3, **options: backend.striped(name, stripes, **options),
     "multilock": lambda backend, name, **options: backend.multilock([name, name + ":2"], **options),
 }
 
-
-SEVERAL: Mapping[str, Callable[..., Any]] = {
-    "semaphore": lambda backend, name, **options: backend.semaphore(name, limit=3, **options),
-    "striped": lambda backend, name, **options: backend.striped(name, 3, **options),
+PERMITS = "semaphore", "striped"  # kinds of which a shared handle may hold several
+ARGUMENTS: Mapping[str, Collection[str]] = {
+    "kind_of_lock": MAKE,
+    "kind_of_mutex": MAKE.keys() - PERMITS,
+    "kind_of_permit": PERMITS,
 }
 
 
-class SharedHandleCases(Fixtures):
+class EachKind(Fixtures):
+    """Cases that run once for each kind of lock that the store has: those with one of the `ARGUMENTS`."""
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Parametrize it."""
+        for argument, kinds in ARGUMENTS.items():
+            if argument in metafunc.fixturenames:
+                metafunc.parametrize(argument, [kind for kind in sorted(kinds) if kind not in self.lacks])
+
+
+class SharedHandleCases(EachKind):
     """One handle, several users."""
 
     @pytest.fixture
@@ -42,13 +55,12 @@ class SharedHandleCases(Fixtures):
         yield backend
         backend.close()
 
-    @pytest.fixture(params=sorted(MAKE))
-    def make(self, request: pytest.FixtureRequest, shared_store: Backend, name: str) -> Callable[..., Any]:
-        """`make(**options)`: a handle of each kind that this store has."""
-        kind = request.param
-        if kind not in shared_store.kinds and not (kind == "fair" and shared_store.fair):
-            pytest.skip(f"no {kind} here")
-        return partial(MAKE[kind], shared_store, name)
+    @pytest.fixture
+    def make(self, kind_of_mutex: str, shared_store: Backend, name: str) -> Callable[..., Any]:
+        """`make(**options)`: a handle that is one lock, of each such kind that this store has."""
+        if kind_of_mutex not in shared_store.kinds and not (kind_of_mutex == "fair" and shared_store.fair):
+            pytest.skip(f"no {kind_of_mutex} here")
+        return partial(MAKE[kind_of_mutex], shared_store, name)
 
     @pytest.fixture(params=[(InThread,), (InTask,), (InThread, InTask)], ids=["threads", "tasks", "both"])
     def sharers(self, request: pytest.FixtureRequest, shared_store: Backend) -> Iterator[list[Person]]:
@@ -93,18 +105,19 @@ class SharedHandleCases(Fixtures):
 
     def test_shared_and_lost(self, make: Callable[..., Any], sharers: list[Person]) -> None:
         """When the one who has it loses it, the next of those who wait has it."""
-        shared, (me, you, *_) = make(ttl=3 * self.short, auto_renew=False), sharers
+        shared, (me, you, *_) = make(ttl=10 * self.short, auto_renew=False), sharers
         assert me.do(shared, "acquire", True, PATIENCE)
         token = me.see(shared, "token")
+        me.do(shared, "extend", self.short)
         assert you.begin(shared, "acquire", True, PATIENCE).result(PATIENCE)
         assert you.see(shared, "token") not in (None, token)
 
-    @pytest.fixture(params=sorted(SEVERAL))
-    def several(self, request: pytest.FixtureRequest, shared_store: Backend, name: str) -> Callable[..., Any]:
+    @pytest.fixture
+    def several(self, kind_of_permit: str, shared_store: Backend, name: str) -> Callable[..., Any]:
         """`several(**options)`: a handle with which three may hold at once, of each kind that this store has."""
-        if request.param not in shared_store.kinds:
-            pytest.skip(f"no {request.param} here")
-        return partial(SEVERAL[request.param], shared_store, name)
+        if kind_of_permit not in shared_store.kinds:
+            pytest.skip(f"no {kind_of_permit} here")
+        return partial(MAKE[kind_of_permit], shared_store, name)
 
     def test_each_acquire_takes_one(self, several: Callable[..., Any], sharers: list[Person]) -> None:
         """Each acquire() takes one, whoever calls it; each release() gives one back, and no more than were taken."""

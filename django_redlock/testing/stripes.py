@@ -17,6 +17,8 @@ from .fixtures import Fixtures, NewClient, Spawn, eventually, until_someone_wait
 class StripedCases(Fixtures):
     """striped()"""
 
+    feature = "striped"
+
     @pytest.fixture
     def striper(self, new_client: NewClient) -> Client:
         """A user of a store that has stripes. One that hasn't says so, and that is all."""

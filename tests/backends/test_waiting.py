@@ -15,8 +15,6 @@ from django_redlock.core.keys import hash_tag
 from django_redlock.errors import LockError, LockUnavailable
 from django_redlock.testing.faces import PATIENCE, AsyncClient, SyncClient
 from django_redlock.testing.fixtures import eventually, until_someone_waits
-from tests.support.cluster import Cluster
-from tests.support.sentinel import Sentinel
 
 WAKE = 3  # seconds: less than after which one who was not woken looks by itself
 
@@ -70,11 +68,9 @@ class TestSentinel:
     """The master is another one while somebody waits."""
 
     @pytest.fixture
-    def group(self, running):
-        group = running(Sentinel)
-        group.heal()
-        yield group
-        group.heal()
+    def group(self, sentinel):
+        yield sentinel
+        sentinel.heal()
 
     @pytest.fixture
     def users(self, group, new_client):
@@ -134,9 +130,7 @@ class TestCluster:
     """The lock's slot goes to another node while somebody waits."""
 
     @pytest.fixture
-    def cluster(self, running):
-        cluster = running(Cluster)
-        cluster.heal()
+    def cluster(self, cluster):
         yield cluster
         cluster.heal()
 
@@ -233,9 +227,7 @@ class TestHalfMoved:
     """A slot is on its way, and some of a lock's keys are nowhere: the node says TRYAGAIN."""
 
     @pytest.fixture
-    def cluster(self, running):
-        cluster = running(Cluster)
-        cluster.heal()
+    def cluster(self, cluster):
         yield cluster
         cluster.heal()
 

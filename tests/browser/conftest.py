@@ -59,7 +59,7 @@ def page(chromium, stores, client, transactional_db, monkeypatch):
     from django_redlock.models import HeldLock
 
     monkeypatch.setattr(admin.site.get_model_admin(HeldLock), "refresh", 0.3)
-    user = User.objects.create_user("operator", password="secret", is_staff=True)
+    user = User.objects.create_user("operator", is_staff=True)  # no password: hashing one takes long
     user.user_permissions.set(Permission.objects.filter(codename__in=["view_heldlock", "delete_heldlock"]))
     client.force_login(user)
     chromium.log_in(client.cookies["sessionid"].value)

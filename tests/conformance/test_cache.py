@@ -1,4 +1,4 @@
-"""The conformance suite on the connections of a django-redis cache, whatever that does to replies."""
+"""What a connection can break, on those of a django-redis cache, whatever that does to replies."""
 
 import functools
 
@@ -7,7 +7,7 @@ from django.core.cache import caches
 from django.test import override_settings
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.testing.conformance import BackendConformance
+from django_redlock.testing.conformance import TransportConformance
 from django_redlock.testing.exclusion import ExclusionCases
 from testproject.redis_server import RedisServer
 
@@ -54,11 +54,11 @@ class OnCache:
         assert settings.items() >= POOLS[self.alias].items()
 
 
-class TestCache(OnCache, BackendConformance):
+class TestCache(OnCache, TransportConformance):
     """A cache as most people have it."""
 
 
-class TestDecodingCache(OnCache, BackendConformance):
+class TestDecodingCache(OnCache, TransportConformance):
     """A cache whose connections turn replies into str."""
 
     alias = "decoding"

@@ -1,4 +1,4 @@
-"""A backend of an outsider's: three methods, and the suite."""
+"""A backend of an outsider's: three methods, and what they promise. That of the documentation runs the whole suite."""
 
 import os
 import threading
@@ -9,7 +9,9 @@ import pytest
 from django_redlock.backends.plain import PlainBackend
 from django_redlock.core.lease import Lease, Refusal
 from django_redlock.errors import LockNotSupported
-from django_redlock.testing.conformance import LockConformance
+from django_redlock.testing.exclusion import ExclusionCases
+from django_redlock.testing.interruptions import ForkCases, InterruptionCases
+from django_redlock.testing.leases import LeaseCases
 
 SHELF = {}
 MUTEX = threading.Lock()
@@ -47,8 +49,8 @@ class ShelfBackend(PlainBackend):
         return SHELF.get((self.key_prefix, name), (b"", 0))
 
 
-class TestShelf(LockConformance):
-    """Everything that makes a lock."""
+class TestShelf(ExclusionCases, LeaseCases, InterruptionCases, ForkCases):
+    """What makes a lock."""
 
     one_process = True
 

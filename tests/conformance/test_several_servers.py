@@ -1,4 +1,4 @@
-"""The conformance suite on several nodes, and on a primary with a replica."""
+"""The conformance suite on five nodes and on a primary with a replica, but what `test_redlock` has."""
 
 import functools
 
@@ -8,47 +8,39 @@ from django.test import override_settings
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
-from django_redlock.testing.conformance import BackendConformance
+from django_redlock.testing.conformance import TransportConformance
+from django_redlock.testing.fairness import FairCases
+from django_redlock.testing.handles import HandleCases
+from django_redlock.testing.inspection import InspectionCases
+from django_redlock.testing.interruptions import ForkCases, InterruptionCases
+from django_redlock.testing.kinds import KindCases
+from django_redlock.testing.multilocks import MultilockCases
+from django_redlock.testing.readwrite import ReadWriteCases
+from django_redlock.testing.reentrant import ReentrantCases
+from django_redlock.testing.semaphores import SemaphoreCases
+from django_redlock.testing.sharing import SharedHandleCases
+from django_redlock.testing.stripes import StripedCases
 from testproject.redis_server import RedisServer
+from tests.conformance.several_servers import Following, put_in_service
+from tests.conformance.test_redlock import OnRedlock
 from tests.support.group import Group
-from tests.support.replicas import Replicated, wait_in_sync
-
-PREFIXES = "redlock", "another"  # each has a quarantine of its own
 
 
-class FiveNodes(Group):
-    """Five nodes in service."""
-
-    def __init__(self):
-        super().__init__(RedisServer() for _ in range(5))
-
-    def form(self):
-        put_in_service(functools.partial(RedlockBackend, [server.url for server in self.servers], node_timeout=2))
-
-
-class Following(Replicated):
-    """A primary in service with a replica in sync."""
-
-    def form(self):
-        super().form()
-        wait_in_sync(self.primary, self.replicas)
-        put_in_service(functools.partial(ReplicaBackend, self.primary.url, node_timeout=2))
+class TestRedlockAtLarge(
+    OnRedlock,
+    HandleCases,
+    InspectionCases,
+    InterruptionCases,
+    ForkCases,
+    KindCases,
+):
+    """What its users see, and what happens to them."""
 
 
-def put_in_service(new_backend):
-    for prefix in PREFIXES:
-        backend = new_backend(key_prefix=prefix)
-        assert set(backend.arm().values()) == {"armed"}
-        backend.close()
-
-
-class TestRedlock(BackendConformance):
-    """On a majority of five nodes."""
-
-    @pytest.fixture
-    def new_backend(self, running):
-        places = [server.url for server in running(FiveNodes).servers]
-        return functools.partial(RedlockBackend, places, node_timeout=2, ttl=3)  # a vote that is left over ends with it
+class TestRedlockKinds(
+    OnRedlock, ReentrantCases, SemaphoreCases, ReadWriteCases, StripedCases, MultilockCases, SharedHandleCases
+):
+    """The other kinds of locks, with votes of their own."""
 
 
 class SixOfSeven(Group):
@@ -62,8 +54,10 @@ class SixOfSeven(Group):
         self.servers[-1].kill()
 
 
-class TestPools(BackendConformance):
+class TestPools(TransportConformance, SemaphoreCases, ReadWriteCases, StripedCases, MultilockCases):
     """On nodes with few connections, limited by LOCATION or by caches, one of which is down."""
+
+    lacks = ("fair",)
 
     @pytest.fixture
     def new_backend(self, running):
@@ -89,7 +83,15 @@ class TestPools(BackendConformance):
         assert [row["ok"] for row in client.health()] == [True] * 6 + [False]
 
 
-class TestReplica(BackendConformance):
+class TestReplica(
+    TransportConformance,
+    FairCases,
+    ReentrantCases,
+    SemaphoreCases,
+    ReadWriteCases,
+    StripedCases,
+    MultilockCases,
+):
     """On a primary whose replica must confirm."""
 
     @pytest.fixture

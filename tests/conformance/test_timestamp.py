@@ -7,16 +7,22 @@ import pytest
 from django_redlock.backends.timestamp import TimestampBackend
 from django_redlock.errors import LockNotSupported
 from django_redlock.testing.conformance import BackendConformance
+from django_redlock.testing.leases import LeaseCases
 
 
-class OldCodeConformance(BackendConformance):
+class OnOldCode:
+    """Where the locks are."""
+
     kind = "timestamp"
+    lacks = ("fair", "rlock", "rwlock", "semaphore", "striped", "multilock")
     unit = "s"
 
     @pytest.fixture
     def new_backend(self, redis_url):
         return functools.partial(TimestampBackend, redis_url, unit=self.unit)
 
+
+class TestSeconds(OnOldCode, BackendConformance):
     def test_fencing_tokens_of_many(self, client, name):
         """fencing=True is refused: a holder that is old code has no token."""
         with pytest.raises(LockNotSupported, match="fencing"):
@@ -28,9 +34,7 @@ class OldCodeConformance(BackendConformance):
         super().test_fencing_tokens_grow(client, other, name, fencing)
 
 
-class TestSeconds(OldCodeConformance):
-    pass
+class TestMilliseconds(OnOldCode, LeaseCases):
+    """Another unit is other arithmetic, and nothing else."""
 
-
-class TestMilliseconds(OldCodeConformance):
     unit = "ms"

@@ -16,6 +16,8 @@ def hosts(running):
 
 
 class TestZooKeeper(BackendConformance):
+    lacks = ("rlock", "rwlock", "semaphore", "striped", "multilock")
+
     @pytest.fixture
     def new_backend(self, hosts):
         made = []

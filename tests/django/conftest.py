@@ -42,7 +42,7 @@ def user_with(db, client):
     """`user_with("view_heldlock", staff=True)`: logs such a user in."""
 
     def login(*codenames: str, staff: bool = True) -> User:
-        user = User.objects.create_user("operator", password="secret", is_staff=staff)
+        user = User.objects.create_user("operator", is_staff=staff)  # no password: hashing one takes long
         user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
         client.force_login(user)
         return user

@@ -228,11 +228,12 @@ else:
 """
 
 
-def test_several_processes(tmp_path):
+def test_several_processes(tmp_path, redis_url):
     """With PROMETHEUS_MULTIPROC_DIR the numbers of all processes are added up, of forked ones too."""
     environment = {
         **os.environ,
         "PROMETHEUS_MULTIPROC_DIR": str(tmp_path),
+        "TESTPROJECT_REDIS": redis_url,  # without one each process tries for seconds to reach it when it starts
         "DJANGO_SETTINGS_MODULE": "tests.django.with_metrics",
     }
     run = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SHARED]

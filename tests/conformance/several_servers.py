@@ -1,0 +1,37 @@
+"""Several servers in service, one of each kind for the session: five nodes, and a primary with a replica."""
+
+import functools
+
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.backends.replica import ReplicaBackend
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
+from tests.support.replicas import Replicated, wait_in_sync
+
+PREFIXES = "redlock", "another"  # each has a quarantine of its own
+
+
+class FiveNodes(Group):
+    """Five nodes in service."""
+
+    def __init__(self):
+        super().__init__(RedisServer() for _ in range(5))
+
+    def form(self):
+        put_in_service(functools.partial(RedlockBackend, [server.url for server in self.servers], node_timeout=2))
+
+
+class Following(Replicated):
+    """A primary in service with a replica in sync."""
+
+    def form(self):
+        super().form()
+        wait_in_sync(self.primary, self.replicas)
+        put_in_service(functools.partial(ReplicaBackend, self.primary.url, node_timeout=2))
+
+
+def put_in_service(new_backend):
+    for prefix in PREFIXES:
+        backend = new_backend(key_prefix=prefix)
+        assert set(backend.arm().values()) == {"armed"}
+        backend.close()

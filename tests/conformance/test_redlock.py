@@ -1,0 +1,25 @@
+"""What makes a lock, on a majority of five nodes: exclusion and leases."""
+
+import functools
+
+import pytest
+
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.testing.exclusion import ExclusionCases
+from django_redlock.testing.leases import LeaseCases
+from tests.conformance.several_servers import FiveNodes
+
+
+class OnRedlock:
+    """Where the locks are."""
+
+    lacks = ("fair",)
+
+    @pytest.fixture
+    def new_backend(self, running):
+        places = [server.url for server in running(FiveNodes).servers]
+        return functools.partial(RedlockBackend, places, node_timeout=2, ttl=3)  # a vote that is left over ends with it
+
+
+class TestRedlock(OnRedlock, ExclusionCases, LeaseCases):
+    pass

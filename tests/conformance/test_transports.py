@@ -1,0 +1,111 @@
+"""What a connection can break: over a unix socket, over TLS, behind Sentinels, on a Cluster, on an older server."""
+
+import functools
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.testing.conformance import TransportConformance
+from django_redlock.testing.multilocks import MultilockCases
+from django_redlock.testing.stripes import StripedCases
+from testproject.redis_server import RedisServer
+from tests.support.cluster import Cluster
+from tests.support.older_redis import OlderRedis
+from tests.support.sentinel import Sentinel
+from tests.support.service import revive
+from tests.support.tls import TlsRedis
+
+# Names are unique and nothing else is looked at: the servers are shared with all other tests, and not emptied.
+
+
+class ConnectionCases:
+    """The servers close connections and forget scripts."""
+
+    @pytest.mark.parametrize("method", ["acquire", "extend", "release", "owned"])
+    def test_closed_connection(self, servers, client, name, method):
+        """A request on a connection that was closed behind its back is sent again on a new one."""
+        lock = self.ready(client, name, method)
+        for server in servers:
+            with server.client() as admin:
+                admin.client_kill_filter(_type="normal", skipme=True)
+        getattr(lock, method)()
+        assert (method == "release") is (lock.token is None)
+
+    @pytest.mark.parametrize("method", ["acquire", "extend", "release", "owned"])
+    def test_forgotten_script(self, servers, client, name, method):
+        """A script that the server doesn't know any more is sent again."""
+        lock = self.ready(client, name, method)
+        for server in servers:
+            with server.client() as admin:
+                admin.script_flush()
+        getattr(lock, method)()
+        assert (method == "release") is (lock.token is None)
+
+    @staticmethod
+    def ready(client, name, method):
+        """A handle on an open connection, which holds the lock if the method needs that."""
+        lock = client.lock(name)
+        lock.acquire()
+        if method == "acquire":
+            lock.release()
+        return lock
+
+
+class RedisTransport(ConnectionCases, TransportConformance):
+    """`kind` is what of `tests.support` the session shares."""
+
+    @pytest.fixture
+    def there(self, running):
+        server = running(self.kind)
+        if hasattr(server, "heal"):
+            server.heal()
+        else:
+            revive(server)
+        return server
+
+    @pytest.fixture
+    def servers(self, there):
+        return [there]
+
+    @pytest.fixture
+    def location(self, there):
+        return there.url
+
+    @pytest.fixture
+    def new_backend(self, location):
+        # On a machine with much to do a server may take its time: that is not what is tested here.
+        return functools.partial(RedisBackend, location, node_timeout=10)
+
+
+class TestOlderRedis(RedisTransport):
+    kind = OlderRedis
+
+
+class TestUnixSocket(RedisTransport):
+    kind = RedisServer
+
+    @pytest.fixture
+    def location(self, there):
+        return there.unix_url
+
+
+class TestTls(RedisTransport):
+    kind = TlsRedis
+
+
+class TestSentinel(RedisTransport):
+    kind = Sentinel
+
+    @pytest.fixture
+    def servers(self, there):
+        return [there.master]
+
+
+class TestCluster(RedisTransport, StripedCases, MultilockCases):
+    """Of several names each may be in another slot: kinds that have several run in full."""
+
+    kind = Cluster
+
+    @pytest.fixture
+    def servers(self, there):
+        return there.nodes

@@ -1,0 +1,87 @@
+"""Which tests run when: decided here, by the folder that a test lies in and by what it needs.
+
+- ``quick``, on each save: what needs memory or one Redis, and next to no time.
+- ``test``, before a commit: whatever needs no more than a redis-server that all tests share.
+- ``rest``: servers, workers and processes of a test's own, faults, a browser. With ``test`` it is everything.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+
+class Tier(IntEnum):
+    """In the order in which they run."""
+
+    QUICK = 0
+    TEST = 1
+    REST = 2
+
+
+# The longest name that a path begins with counts.
+PLACES = {
+    "core/": Tier.QUICK,
+    "scripts/": Tier.QUICK,
+    "conformance/test_in_memory.py": Tier.QUICK,
+    "conformance/test_bad_settings.py": Tier.QUICK,
+    "": Tier.TEST,
+    "backends/zookeeper/": Tier.REST,
+    "browser/": Tier.REST,
+    "celery/test_typing.py": Tier.REST,  # mypy once more
+    "conformance/test_cache.py": Tier.REST,
+    "conformance/test_cache_pools.py": Tier.REST,
+    "conformance/test_nonsense.py": Tier.REST,
+    "conformance/test_several_servers.py": Tier.REST,
+    "conformance/test_standard_library.py": Tier.REST,
+    "conformance/test_transports.py": Tier.REST,
+    "conformance/test_zookeeper.py": Tier.REST,
+    "django/test_commands_unread.py": Tier.REST,  # processes
+    "django/test_flash_sale.py": Tier.REST,
+    "faults/": Tier.REST,
+    "packaging/": Tier.REST,
+    "packaging/test_exports.py": Tier.TEST,
+    "simulation/": Tier.REST,  # `make simulate` plays; here the mistakes are that it must find
+    "support_tests/": Tier.REST,
+    "testing/test_plugin.py": Tier.REST,  # whole test runs
+}
+# Names of fixtures, and of parameters: a server besides the one Redis, or processes of the test's own.
+NEEDS = frozenset({"start", "start_worker", "own_redis", "proxy", "workers"})
+NEEDS |= {"tls_redis", "sentinel", "cluster", "zookeeper", "rabbitmq", "postgres", "older-redis", "chromium"}
+# A handful of tests that run a task in a real worker: one of them, shared.
+ONE_WORKER = "celery/test_canvas.py"
+
+
+def place(path: Path) -> Tier:
+    """The tier of a file, before what its tests need."""
+    name = path.relative_to(TESTS).as_posix()
+    return PLACES[max((begin for begin in PLACES if name.startswith(begin)), key=len)]
+
+
+def tier(item: pytest.Item) -> Tier:
+    """The tier of a test."""
+    needed = NEEDS & {*getattr(item, "fixturenames", ()), *_parameters(item)}
+    if item.path == TESTS / ONE_WORKER:
+        needed -= {"workers", "start_worker"}
+    return Tier.REST if needed else place(item.path)
+
+
+def _parameters(item: pytest.Item) -> set[str]:
+    callspec = getattr(item, "callspec", None)
+    return {each.lower() for each in callspec._idlist} if callspec else set()
+
+
+def ignored(path: Path, wanted: range) -> bool:
+    """Whether nothing in this file can be in one of these tiers: it is not even imported then."""
+    return path.suffix == ".py" and path.is_relative_to(TESTS) and place(path) >= wanted.stop
+
+
+def select(config: pytest.Config, items: list[pytest.Item], wanted: range) -> None:
+    """Keep the tests of these tiers."""
+    tiers = [tier(item) for item in items]
+    config.hook.pytest_deselected(items=[item for item, each in zip(items, tiers, strict=True) if each not in wanted])
+    items[:] = [item for item, each in zip(items, tiers, strict=True) if each in wanted]
