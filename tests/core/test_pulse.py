@@ -42,7 +42,7 @@ def test_hands_over(pulse, seen, monkeypatch):
 def test_one_thread_for_all(pulse, seen, monkeypatch):
     """Many threads that begin at once start one, and it ends when nothing comes any more, and starts again."""
     monkeypatch.setattr(module, "INTERVAL", 0.01)
-    monkeypatch.setattr(module, "RESTING", 2)
+    monkeypatch.setattr(module, "RESTING", 10)
     started = []
     run = pulse._run
     monkeypatch.setattr(pulse, "_run", lambda running: (started.append(1), run(running)))
