@@ -11,6 +11,7 @@ from redis.crc import key_slot
 
 from django_redlock.backends.nodes import Redirection
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.renewal import BATCH, Renewal
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.faces import PATIENCE
 from tests.support.cluster import Cluster, ask
@@ -54,13 +55,26 @@ def names_on(cluster: Cluster, unique: str, count: int = 1, form: str = "faults:
 
 
 def test_a_hung_master_loses_its_own_locks_only(cluster, backend, unique):
-    """Renewals are sent in several batches; those of the healthy masters don't wait for the hung one."""
-    hung, *healthy = names_on(cluster, unique, 120)
+    """The others' are renewed all the time."""
+    hung, *healthy = names_on(cluster, unique, 100)
     locks = {name: backend.lock(name, on_lost="warn") for names in (hung, *healthy) for name in names}
     assert all(lock.acquire(False) for lock in locks.values())
     cluster.nodes[0].pause()
     poll(lambda: all(locks[name].lost for name in hung), timeout=PATIENCE, what="the hung server's locks to be lost")
     assert not [name for names in healthy for name in names if locks[name].lost]
+
+
+def test_batches_of_renewals(cluster, start, unique):
+    """Locks of the hung master that fill a whole batch don't keep those of the others back."""
+    backend = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=NODE_TIMEOUT, key_prefix="faults")))
+    hung, *others = names_on(cluster, unique, BATCH + 1)
+    healthy = [name for names in others for name in names[:5]]
+    locks = {name: backend.lock(name, ttl=30) for name in (*hung, *healthy)}
+    assert all(lock.acquire(False) for lock in locks.values())
+    cluster.nodes[0].pause()
+    ends = {name: lock._lease.valid_until for name, lock in locks.items()}
+    Renewal()._serve(list(locks.values()))
+    assert {name for name, lock in locks.items() if lock._lease.valid_until > ends[name]} == set(healthy)
 
 
 def test_locks_of_healthy_masters_while_one_hangs(cluster, backend, unique):
