@@ -146,7 +146,7 @@ class Lock(Holding):
         try:
             while True:
                 asking = gate.acquire(primitive, claim, deadline)
-                if wait == _FOREVER:
+                if wait == _FOREVER and renewal._live:  # else this process holds nothing
                     asking = before_waiting(asking, partial(self._check_nesting, claim))
                 outcome = yield from asking
                 now = store.clock()
@@ -289,7 +289,9 @@ class Lock(Holding):
         That is the innermost block of this one; if it has entered none, the block that was entered first.
         """
         with holding._mutex:
-            return self._blocks.pop(max(0, self._block()))[1] if self._blocks else None
+            if len(self._blocks) > 1:
+                return self._blocks.pop(max(0, self._block()))[1]
+            return self._blocks.pop()[1] if self._blocks else None
 
     def _leave(self, failure: LockError, error: BaseException | None) -> None:
         """What a failed release at the end of a block comes to. The body's own exception is never hidden."""

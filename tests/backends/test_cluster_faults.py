@@ -11,7 +11,7 @@ from redis.crc import key_slot
 
 from django_redlock.backends.nodes import Redirection
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.renewal import BATCH, Renewal
+from django_redlock.core.renewal_thread import BATCH, renew
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.faces import PATIENCE
 from tests.support.cluster import Cluster, ask
@@ -73,7 +73,7 @@ def test_batches_of_renewals(cluster, start, unique):
     assert all(lock.acquire(False) for lock in locks.values())
     cluster.nodes[0].pause()
     ends = {name: lock._lease.valid_until for name, lock in locks.items()}
-    Renewal()._serve(list(locks.values()))
+    renew(locks.values())
     assert {name for name, lock in locks.items() if lock._lease.valid_until > ends[name]} == set(healthy)
 
 

@@ -69,7 +69,8 @@ def test_on_a_few_nodes(servers, client_of, kind):
     lock = KINDS[kind](client)
     assert lock.acquire()
     poll(lambda: holding(servers) == 3, timeout=10, what="votes of all nodes")
-    with servers[lock._lease.nodes[0]].client() as direct:
+    lease = (lock._mine() if kind == "semaphore" else lock)._lease
+    with servers[lease.nodes[0]].client() as direct:
         direct.flushall()
     about_to.armed = True
     with ThreadPoolExecutor(1) as pool:

@@ -312,7 +312,7 @@ def test_check_fix_arms_new_servers(new_server, answer):
     done = Done("redlock_check", "--fix")
     assert done.code == 0
     assert ": armed" in done.err
-    assert "0/" not in done.out
+    assert " 0/" not in done.out
     assert in_service()
     again = Done("redlock_check", "--fix")
     assert "no lock is held" not in again.err
