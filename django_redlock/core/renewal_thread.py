@@ -190,9 +190,9 @@ def _renew_alike(locks: list[Holding]) -> set[Holding]:
             flow = store.rule.extend_many(primitive, [(lease, ttl) for _, lease, ttl in pairs])
             try:
                 outcomes = drive(flow, store.perform)
-            except Exception as error:  # a defect, perhaps of somebody's own backend: try again as long as it lasts
+            except BaseException as error:  # a defect, perhaps of somebody's own backend: try again as long as it lasts
                 logger.exception("the renewal of locks failed")
-                fault = Fault(error)
+                fault = Fault(error if isinstance(error, Exception) else RuntimeError(repr(error)))
                 outcomes = [fault] * len(pairs)
         for (lock, lease, _), outcome in zip(pairs, outcomes, strict=True):
             if isinstance(outcome, Fault):
@@ -207,7 +207,7 @@ def _logged(failed: set[Holding], lock: Holding) -> Iterator[None]:
     """What goes wrong with one lock concerns no other."""
     try:
         yield
-    except Exception:
+    except BaseException:
         failed.add(lock)
         logger.exception("the renewal of lock %r failed", lock.name)
 
