@@ -21,17 +21,11 @@ def caller() -> int:
     return threading.get_ident() if task is None else id(task)
 
 
-class _Thread(threading.local):
-    """What is another object in each thread."""
-
-    def __init__(self) -> None:
-        self.mark = object()
-
-
-_thread = _Thread()
+_thread = threading.local()
 
 
 def calling() -> object:
     """The thread, or within an event loop the task, that is running: equal to no other, also after it has ended."""
     task = running_task()
-    return _thread.mark if task is None else weakref.ref(task)
+    # One step: the handler of a signal may ask, too.
+    return _thread.__dict__.setdefault("mark", object()) if task is None else weakref.ref(task)

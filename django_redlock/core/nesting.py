@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _WAITS = {Await, Signal, Turn, WakeUp}
-_ONE_HOLDER = {"mutex", "multilock"}  # kinds of locks that exclude every other handle
+_ONE_HOLDER = {"mutex", "multilock", "timestamp"}  # kinds of locks that exclude every other handle
 
 
 def before_waiting(flow: Flow[T], check: Callable[[], None]) -> Flow[T]:

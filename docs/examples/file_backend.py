@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from django_redlock.backends.plain import PlainBackend
-from django_redlock.core import lease as leases
 from django_redlock.core.lease import Claim, Lease, Refusal, valid_until
 
 Entries = dict[str, tuple[str, float, str]]  # key -> token, Unix time of its end, owner
@@ -26,7 +25,7 @@ class FileBackend(PlainBackend):
                 return Refusal(end - now, owner)
             self._write(entries, claim, claim.ttl)
             fencing_token = time.time_ns() // 1000
-        return Lease(claim, claim.ttl, valid_until(start, claim.ttl), fencing_token, start, leases.generation)
+        return Lease.granted(claim, start, fencing_token)
 
     def prolong(self, lease: Lease, ttl: float) -> Lease | None:
         start = self.clock()

@@ -52,11 +52,11 @@ class ConnectionCases:
 
 
 class RedisTransport(ConnectionCases, TransportConformance):
-    """`kind` is what of `tests.support` the session shares."""
+    """`transport` is what of `tests.support` the session shares."""
 
     @pytest.fixture
     def there(self, running):
-        server = running(self.kind)
+        server = running(self.transport)
         if hasattr(server, "heal"):
             server.heal()
         else:
@@ -78,11 +78,11 @@ class RedisTransport(ConnectionCases, TransportConformance):
 
 
 class TestOlderRedis(RedisTransport):
-    kind = OlderRedis
+    transport = OlderRedis
 
 
 class TestUnixSocket(RedisTransport):
-    kind = RedisServer
+    transport = RedisServer
 
     @pytest.fixture
     def location(self, there):
@@ -90,11 +90,11 @@ class TestUnixSocket(RedisTransport):
 
 
 class TestTls(RedisTransport):
-    kind = TlsRedis
+    transport = TlsRedis
 
 
 class TestSentinel(RedisTransport):
-    kind = Sentinel
+    transport = Sentinel
 
     @pytest.fixture
     def servers(self, there):
@@ -104,7 +104,7 @@ class TestSentinel(RedisTransport):
 class TestCluster(RedisTransport, StripedCases, MultilockCases):
     """Of several names each may be in another slot: kinds that have several run in full."""
 
-    kind = Cluster
+    transport = Cluster
 
     @pytest.fixture
     def servers(self, there):

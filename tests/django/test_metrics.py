@@ -179,7 +179,7 @@ def test_twice(registry):
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_fork(registry):
+def test_fork(held_now):
     """A child holds nothing of its parent's, and counts what it does itself."""
     with lock("parent"):
         assert held_now() == 1

@@ -32,7 +32,9 @@ fought_again: dict[str, str] = {}
 def fought(request, running) -> Iterator[Fought]:
     """`fought(name)`: the first seed and what came out of the fights of that scenario."""
     running(RedisServer)  # skips, or fails, where there is none
-    wanted = [item.callspec.id for item in request.session.items if item.path == request.path]
+    wanted = [
+        item.callspec.id for item in request.session.items if item.path == request.path and hasattr(item, "callspec")
+    ]
     table = {f"guarded-{name}": scenario for name, scenario in SCENARIOS.items()}
     table |= {f"control-{name}": scenario for name, scenario in CONTROLS.items()}
     futures: dict[str, Future[tuple[int, list[Outcome]]]] = {name: Future() for name in wanted}
