@@ -1,7 +1,7 @@
 """Locks that are watched in the background: renewed when they are due, and freed when an interrupted caller left them.
 
-A `RenewalThread` for each store does it, for locks that were taken by coroutines too: an event loop that is busy for a
-while must not lose its locks.
+A `RenewalThread` for each server of a store does it, for locks that were taken by coroutines too: an event loop that is
+busy for a while must not lose its locks.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 import weakref
 from collections import Counter
 from functools import partial
+from typing import Any
 
 from .fork import on_fork
 from .lease import Claim
@@ -31,16 +32,17 @@ class Renewal:
         # and what a signal's handler raises in there would leave it locked for good.
         self._mutex = threading.RLock()
         self._live: dict[bytes, Entry] = {}
-        self._threads: dict[int, RenewalThread] = {}  # by the id of the store, of which it must not keep hold
+        # By the server, and by the id of the store, of which it must not keep hold.
+        self._threads: dict[tuple[int, str], RenewalThread] = {}
 
     def watch(self, token: bytes, target: Target, delay: float) -> None:
         """See to ``target`` in ``delay`` seconds. What is to be freed stays so, and is not renewed any more."""
         due = time.monotonic() + delay
-        store = target.store if isinstance(target, Orphan) else target()._store  # type: ignore[union-attr]  # it lives
+        place = _server_of(target)
         with self._mutex:
             if token in self._live and isinstance(self._live[token][1], Orphan) and not isinstance(target, Orphan):
                 return
-            if (thread := self._threads.get(place := id(store))) is None:
+            if (thread := self._threads.get(place)) is None:
                 ended = partial(self._threads.pop, place, None)
                 thread = self._threads[place] = RenewalThread(self._mutex, self._live, ended)
             thread.add(token, target, due)
@@ -79,6 +81,16 @@ class Renewal:
         if waited:
             later = claim.all_attempts()
             self.watch(later.token, orphan._replace(claim=later), LEAVE)
+
+
+def _server_of(target: Target) -> tuple[int, str]:
+    """The store and its server that a target is on: a server of a Cluster that hangs delays no other's renewals."""
+    if isinstance(target, Orphan):
+        store, keys = target.store, target.claim.keys
+    else:
+        lock: Any = target()  # it lives
+        store, keys = lock._store, lock._keys
+    return id(store), store.server_of(keys)
 
 
 renewal = Renewal()

@@ -1,7 +1,7 @@
-"""The thread that serves one store: it renews what is due, says what was lost, and frees what a caller left behind.
+"""The thread that serves one server: it renews what is due, says what was lost, and frees what a caller left behind.
 
-Each store has its own, so that a store which doesn't answer delays nobody else's renewals, wherever it holds us up: in
-the look-up of a host's name, in connecting, or in somebody else's code.
+Each server of a Cluster and each other store has its own. So one that doesn't answer delays no other's renewals,
+wherever it holds us up: in the look-up of a host's name, in connecting, or in somebody else's code.
 """
 
 from __future__ import annotations

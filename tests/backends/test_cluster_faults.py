@@ -64,6 +64,21 @@ def test_a_hung_master_loses_its_own_locks_only(cluster, backend, unique):
     assert not [name for names in healthy for name in names if locks[name].lost]
 
 
+def test_a_hung_master_delays_no_renewal_on_another(cluster, start, unique):
+    """A lock whose ttl is shorter than the wait for the hung master is renewed all the same."""
+    patient = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=PATIENCE, key_prefix="faults")))
+    (hung,), (healthy,), _ = names_on(cluster, unique)
+    with patient.lock(healthy, ttl=TTL) as lock:
+        first = patient.lock(hung, ttl=TTL, on_lost="warn")
+        assert first.acquire(False)
+        cluster.nodes[0].pause()
+        poll(lambda: first.lost, timeout=PATIENCE, what="the hung server's lock to be lost")
+        renewals = lock._lease.renewals
+        poll(lambda: lock.lost or lock._lease.renewals > renewals + 3, timeout=PATIENCE, what="more renewals")
+        assert not lock.lost
+        cluster.heal()
+
+
 def test_batches_of_renewals(cluster, start, unique):
     """Locks of the hung master that fill a whole batch don't keep those of the others back."""
     backend = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=NODE_TIMEOUT, key_prefix="faults")))

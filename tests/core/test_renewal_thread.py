@@ -74,10 +74,10 @@ def test_the_thread_ends_when_nothing_is_watched(unique, monkeypatch):
     backend = LocMemBackend(unique)
     for _ in range(2):
         with backend.lock("stock", ttl=TTL) as lock:
-            thread = renewal._threads[id(backend)]._thread
+            thread = renewal._threads[id(backend), ""]._thread
             assert is_renewed(lock)
         poll(lambda thread=thread: not thread.is_alive(), timeout=WAIT, what="its end")
-        assert id(backend) not in renewal._threads
+        assert (id(backend), "") not in renewal._threads
 
 
 class Failing(LocMemBackend):
