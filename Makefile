@@ -13,7 +13,7 @@ demo: .venv/demo ## a flash sale with the lock and without it; on a terminal it 
 	@scripts/redis
 	@$(PY) -m testproject.demo $(ARGS)
 
-quick: lint ## on each save, half a minute: style, and tests of what needs memory or one Redis
+quick: lint ## on each save, about a minute: style, and tests of what needs memory or one Redis
 	$(PYTEST) --tier quick
 
 test: lint types layers ## before a commit, four minutes: what finds most mistakes; needs no more than a redis-server
@@ -23,7 +23,7 @@ test: lint types layers ## before a commit, four minutes: what finds most mistak
 test-rest: .venv/dev .venv/system docs simulate ## what `make test` leaves out, servers installed where it may
 	$(PYTEST) --tier rest
 
-test-all: ## everything that .ci/run checks, a quarter of an hour
+test-all: ## everything that .ci/run checks, about 20 minutes
 	$(MAKE) --no-print-directory test
 	$(MAKE) --no-print-directory test-rest
 
