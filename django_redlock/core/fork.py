@@ -54,7 +54,7 @@ class Postponed:
                     self._changed.notify_all()
 
     def before(self) -> None:
-        """Let nobody begin, and wait until all others are through."""
+        """Keep new work from starting, and wait until the work of all other threads has ended: ``PATIENCE`` at most."""
         me = threading.get_ident()
         with self._mutex:
             self._forks += 1
@@ -81,7 +81,10 @@ _methods: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary() 
 
 
 def on_fork(callback: Callback) -> Callback:
-    """Call it in each child. A method is called as long as its object lives; an object has one such method."""
+    """Register ``callback`` for each child of a fork.
+
+    A method is registered until its object is garbage-collected. An object can register one method.
+    """
     if inspect.ismethod(callback):
         _methods[callback.__self__] = callback.__func__
     else:
