@@ -25,8 +25,8 @@ class RedlockConfig(AppConfig):
 
     def ready(self) -> None:
         """Read and hash every script and, where a server or worker starts, load them into the stores that answer."""
-        from . import checks  # noqa: F401  (registers the system checks)
-        from .core.scripts import all_scripts
+        from .checks import settings  # noqa: F401  (registers the system checks)
+        from .core.flow.scripts import all_scripts
 
         all_scripts()
         watch()

@@ -15,14 +15,14 @@ from django.db import DEFAULT_DB_ALIAS
 from django.utils.module_loading import import_string
 
 from .backends.base import Backend
-from .backends.discretion import without_password
+from .client.redact import redact
+from .core.event_queue import EventRecord, event_queue
 from .core.events import Event
-from .core.history import recorder
-from .core.lease import Seconds
-from .core.lock import Lock
-from .core.pulse import Moment, pulse
-from .core.terms import OnLost
+from .core.locks.lock import Lock
+from .core.options import OnLost
+from .core.values import Seconds
 from .errors import LockUnavailable
+from .history.counters import recorder
 from .signals import announce, task_duplicate
 from .transactions import CommitLock, warn_of_early_release
 
@@ -35,7 +35,7 @@ WHAT_TO_WRITE = (
 _KEYS = ("BACKEND", "LOCATION", "KEY_PREFIX", "OPTIONS")
 
 
-class LockOptions(TypedDict, total=False):
+class LockKwargs(TypedDict, total=False):
     """The options of a backend's ``lock()``. What they mean, and what is wrong with a value, is said there."""
 
     ttl: Seconds | None
@@ -52,8 +52,8 @@ class LockOptions(TypedDict, total=False):
 
 def check_options(where: str, options: Mapping[str, Any]) -> None:
     """Raise ``TypeError`` for an option that ``lock()`` doesn't have: long before it would be called."""
-    if unknown := [name for name in options if name not in LockOptions.__annotations__]:
-        known = ", ".join(LockOptions.__annotations__)
+    if unknown := [name for name in options if name not in LockKwargs.__annotations__]:
+        known = ", ".join(LockKwargs.__annotations__)
         raise TypeError(f"{where}() has no option {', '.join(map(repr, unknown))} (options of a lock: {known})")
 
 
@@ -68,9 +68,7 @@ def configuration() -> Mapping[str, Any]:
         on_cache = str(cache.get("BACKEND", "")).startswith("django_redis.")
         return {DEFAULT_ALIAS: {"BACKEND": REDIS_BACKEND, "LOCATION": "cache:default"}} if on_cache else {}
     if not isinstance(configured, Mapping):
-        raise ImproperlyConfigured(
-            f"REDLOCK is a dict of aliases, not {without_password(configured)!r}. {WHAT_TO_WRITE}"
-        )
+        raise ImproperlyConfigured(f"REDLOCK is a dict of aliases, not {redact(configured)!r}. {WHAT_TO_WRITE}")
     return configured
 
 
@@ -78,9 +76,7 @@ def backend_class(alias: str, entry: Any) -> Callable[..., Backend]:
     """What the BACKEND of one entry of the setting names. Raises ``ImproperlyConfigured`` with what is wrong in it."""
     where = f"REDLOCK[{alias!r}]"
     if not isinstance(entry, Mapping) or "BACKEND" not in entry:
-        raise ImproperlyConfigured(
-            f"{where} is a dict with a BACKEND, not {without_password(entry)!r}. {WHAT_TO_WRITE}"
-        )
+        raise ImproperlyConfigured(f"{where} is a dict with a BACKEND, not {redact(entry)!r}. {WHAT_TO_WRITE}")
     if unknown := [str(key) for key in entry if key not in _KEYS]:
         raise ImproperlyConfigured(f"{where} has unknown keys: {', '.join(unknown)} (known: {', '.join(_KEYS)})")
     try:
@@ -111,7 +107,7 @@ def build(alias: str, entry: Any) -> Backend:
     except Exception as error:
         raise ImproperlyConfigured(f"{where}: {error}{_known_options(make, error)}") from error
     backend.alias = alias
-    backend.hook = partial(_tell, backend)
+    backend.hook = partial(_dispatch, backend)
     return backend
 
 
@@ -125,20 +121,20 @@ def _known_options(make: Any, error: Exception) -> str:
     return f" (options of {make.__name__}: {', '.join(known)})"
 
 
-def _tell(backend: Backend, event: Event) -> None:
+def _dispatch(backend: Backend, event: Event) -> None:
     announce(event, type(backend))
-    if backend.history or len(pulse.watchers) > 1:
-        pulse.tell(event, backend)
+    if backend.history or len(event_queue.listeners) > 1:
+        event_queue.record_event(event, backend)
     if event.kind == "released":
         warn_of_early_release(event)
 
 
-def _tell_duplicate(*, conflict: Any, **_kwargs: Any) -> None:
-    pulse.put(Moment(time.time(), "duplicate", conflict.task, reason=conflict.where))
+def _record_duplicate(*, conflict: Any, **_kwargs: Any) -> None:
+    event_queue.record(EventRecord(time.time(), "duplicate", conflict.task, reason=conflict.where))
 
 
-task_duplicate.connect(_tell_duplicate, dispatch_uid="django_redlock.handler")
-pulse.watch("history", recorder.see)
+task_duplicate.connect(_record_duplicate, dispatch_uid="django_redlock.handler")
+event_queue.subscribe("history", recorder.observe)
 
 
 class Locks(Mapping[str, Backend]):
@@ -184,7 +180,7 @@ def lock(
     using: str = DEFAULT_ALIAS,
     *,
     release_on_commit: bool | str = False,
-    **options: Unpack[LockOptions],
+    **options: Unpack[LockKwargs],
 ) -> Lock:
     """A lock on the backend ``using``: short for ``locks[using].lock(name, **options)``.
 

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 
 from django.db import models
 
-from .core.held import Held
+from .core.lock_info import LockInfo
 from .fencing import FencedModel
 
 __all__ = ["FencedModel", "HeldLock", "make_pk", "parse_pk"]
@@ -22,7 +22,7 @@ class HeldLock(models.Model):
     id = models.CharField(primary_key=True, max_length=1024, editable=False)
     alias = models.CharField("store", max_length=100, editable=False)
     name = models.CharField(max_length=512, editable=False)
-    held: Held
+    held: LockInfo
 
     class Meta:
         managed = False
@@ -38,7 +38,7 @@ class HeldLock(models.Model):
         raise TypeError("a lock is acquired, not saved")
 
     @classmethod
-    def of(cls, alias: str, held: Held) -> Self:
+    def of(cls, alias: str, held: LockInfo) -> Self:
         """The row for ``held``, a lock of the store ``alias``."""
         row = cls(id=make_pk(alias, held.name), alias=alias, name=held.name)
         row.held = held

@@ -17,11 +17,11 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-from .core.drivers import drive
 from .core.events import Event
-from .core.lease import Lease, Refusal
-from .core.lock import Lock
-from .core.requests import Flow
+from .core.flow.drivers import drive
+from .core.flow.requests import Flow
+from .core.locks.lock import Lock
+from .core.values import Lease, Refusal
 from .errors import LockError, LockLost
 
 logger = logging.getLogger("django_redlock.transactions")
@@ -29,7 +29,7 @@ logger = logging.getLogger("django_redlock.transactions")
 # The methods of a connection with which a transaction can end, and what undoes it in place of the two that keep it.
 _ENDS = ("commit", "savepoint_commit", "rollback", "savepoint_rollback", "set_autocommit", "close")
 _UNDO = {"commit": "rollback", "savepoint_commit": "savepoint_rollback"}
-_KEPT = "_redlock_kept"
+_ATTRIBUTE = "_redlock_kept"
 
 
 def in_atomic(connection: BaseDatabaseWrapper) -> bool:
@@ -48,7 +48,7 @@ def in_transaction(connection: BaseDatabaseWrapper) -> bool:
     return connection.connection is not None and not connection.autocommit
 
 
-class Keeper(Lock):
+class DeferredRelease(Lock):
     """Holds what a `CommitLock` has released until the transaction has ended."""
 
 
@@ -61,35 +61,35 @@ class CommitLock(Lock):
     @classmethod
     def like(cls, other: Lock, database: str) -> CommitLock:
         """The same lock, bound to the transactions of the database alias ``database``."""
-        made = cls(other._store, other._primitive, other.name, other._keys, other._terms)
+        made = cls(other.store, other.primitive, other.name, other.keys, other.options)
         made._database = database
         connections[database]  # an unknown alias is an error here, not when the lock is released
         return made
 
     _database: str
 
-    def _take(self, wait: float) -> Lease | Refusal:
-        kept: Kept | None = vars(connections[self._database]).get(_KEPT)
+    def _acquire(self, wait: float) -> Lease | Refusal:
+        kept: TransactionLocks | None = vars(connections[self._database]).get(_ATTRIBUTE)
         keeper = kept.keeper_of(self) if kept else None
         if kept is None or keeper is None:
-            return super()._take(wait)
-        lease = drive(keeper._hand_over(), self._store.perform)
-        self._granted(lease)
+            return super()._acquire(wait)
+        lease = drive(keeper.hand_over_flow(), self.store.perform)
+        self.on_granted(lease)
         kept.replace(keeper, self)
         return lease
 
-    def _releasing(self, token: bytes | None = None) -> Flow[None]:
+    def release_flow(self, token: bytes | None = None) -> Flow[None]:
         connection = connections[self._database]
         if self.lost or not in_transaction(connection):
-            yield from super()._releasing(token)
+            yield from super().release_flow(token)
             return
-        lease = yield from self._hand_over(token)
-        keeper = Keeper(self._store, self._primitive, self.name, self._keys, self._terms)
-        keeper._granted(lease)
-        (vars(connection).get(_KEPT) or Kept(connection)).replace(self, keeper)
+        lease = yield from self.hand_over_flow(token)
+        keeper = DeferredRelease(self.store, self.primitive, self.name, self.keys, self.options)
+        keeper.on_granted(lease)
+        (vars(connection).get(_ATTRIBUTE) or TransactionLocks(connection)).replace(self, keeper)
 
 
-class Kept:
+class TransactionLocks:
     """The locks that one open transaction keeps, or has kept and taken again.
 
     Django tells of a commit, but not of a rollback. So the methods that end a transaction are watched on this one
@@ -100,15 +100,15 @@ class Kept:
         self.locks: list[Lock] = []
         self._connection = connection
         self._watched = {name: self._watch(name) for name in _ENDS}
-        vars(connection).update(self._watched, **{_KEPT: self})
+        vars(connection).update(self._watched, **{_ATTRIBUTE: self})
 
-    def keeper_of(self, handle: Lock) -> Keeper | None:
+    def keeper_of(self, handle: Lock) -> DeferredRelease | None:
         """What keeps the lock that ``handle`` is of. Raises ``LockLost`` if this transaction has lost it."""
         for lock in self.locks:
-            if (lock.name, lock._store, lock._primitive) == (handle.name, handle._store, handle._primitive):
+            if (lock.name, lock.store, lock.primitive) == (handle.name, handle.store, handle.primitive):
                 if lock.lost:  # it stays here: what was written under it must not be committed
                     raise LockLost(lock.name)
-                if isinstance(lock, Keeper):
+                if isinstance(lock, DeferredRelease):
                     return lock
         return None
 
@@ -139,7 +139,7 @@ class Kept:
     def _check(self, name: str, args: tuple[Any, ...]) -> None:
         """Another may hold what this transaction wrote under: roll back instead of committing."""
         for lock in self.locks:
-            if lock.lost and lock._terms.on_lost == "raise":
+            if lock.lost and lock.options.on_lost == "raise":
                 getattr(self._connection, _UNDO[name])(*args)
                 raise LockLost(lock.name, "the lease was lost before the transaction could be committed")
 
@@ -148,12 +148,12 @@ class Kept:
         for name, watched in self._watched.items():
             if attributes.get(name) is watched:
                 del attributes[name]
-        if attributes.get(_KEPT) is self:
-            del attributes[_KEPT]
+        if attributes.get(_ATTRIBUTE) is self:
+            del attributes[_ATTRIBUTE]
         while self.locks:
             lock = self.locks.pop(0)
             try:
-                if isinstance(lock, Keeper):
+                if isinstance(lock, DeferredRelease):
                     lock.release()
             except LockError as error:
                 logger.warning("%s (after the end of the transaction that kept it)", error)
@@ -176,12 +176,12 @@ class _Opened(threading.local):
 _opened = _Opened()
 
 
-def _remember(*, connection: BaseDatabaseWrapper, **_kwargs: Any) -> None:
+def _watch_connection(*, connection: BaseDatabaseWrapper, **_kwargs: Any) -> None:
     others = (each for each in _opened.connections if each.alias != connection.alias)
     _opened.connections = (*others, connection)
 
 
-connection_created.connect(_remember, dispatch_uid="django_redlock.transactions")
+connection_created.connect(_watch_connection, dispatch_uid="django_redlock.transactions")
 
 
 def warn_of_early_release(event: Event) -> None:
@@ -191,11 +191,11 @@ def warn_of_early_release(event: Event) -> None:
             break
     else:
         return
-    if isinstance(event.lock, CommitLock | Keeper):
+    if isinstance(event.lock, CommitLock | DeferredRelease):
         return
     if not any(in_atomic(connection) for connection in connections.all(initialized_only=True)):
         return
-    place = _place()
+    place = _call_site()
     if place not in _places:
         _places.add(place)
         logger.warning(
@@ -206,7 +206,7 @@ def warn_of_early_release(event: Event) -> None:
         )
 
 
-def _place() -> tuple[str, int]:
+def _call_site() -> tuple[str, int]:
     """File and line, outside this package, where the lock was released."""
     frame = sys._getframe(1)
     while frame.f_back and str(frame.f_globals.get("__name__", "")).startswith(("django_redlock.", "contextlib")):

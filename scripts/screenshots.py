@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from django_redlock.backends.redis import RedisBackend  # noqa: E402
-from django_redlock.core.history import Tally  # noqa: E402
-from django_redlock.core.pulse import Moment  # noqa: E402
+from django_redlock.core.event_queue import EventRecord  # noqa: E402
+from django_redlock.history.counters import MinuteCounter  # noqa: E402
 from testproject.demo.servers import LOGIN, running  # noqa: E402
 from testproject.demo.showcase import keep_serving  # noqa: E402
 from tests.browser.chromium import DESKTOP, PHONE, Browser  # noqa: E402
@@ -48,16 +48,16 @@ def an_hour(backend: RedisBackend) -> None:
 
 def _minute(draw: random.Random, start: float, busy: float) -> str:
     acquired = max(0, round(draw.gauss(busy, busy / 4)))
-    tally = Tally()
+    tally = MinuteCounter()
     for _ in range(acquired):
         at = min(start + draw.uniform(0, 59), time.time() - 30)
         holder = json.dumps({"host": "web-2", "pid": 711, "thread": "worker-1", "label": "price list"})
-        tally.see(Moment(at, "acquired", "", waited=draw.lognormvariate(-2.5, 1), holder=holder))
+        tally.see(EventRecord(at, "acquired", "", waited=draw.lognormvariate(-2.5, 1), holder=holder))
         kind = "lost" if draw.random() < 0.02 else "released"
         reason = "the lease ran out" if kind == "lost" else ""
-        tally.see(Moment(at + 1, kind, "", held=draw.lognormvariate(0, 0.7), holder=holder, reason=reason))
+        tally.see(EventRecord(at + 1, kind, "", held=draw.lognormvariate(0, 0.7), holder=holder, reason=reason))
         if draw.random() < 0.15:
-            tally.see(Moment(at, "refused", "", waited=5, reason="taken", holder=holder))
+            tally.see(EventRecord(at, "refused", "", waited=5, reason="taken", holder=holder))
     return tally.text()
 
 

@@ -18,15 +18,15 @@ from django.urls.resolvers import URLPattern
 
 from ..core.owner import Owner
 from ..errors import LockError
+from ..formatting import age, hold_times
 from ..handler import locks
-from ..looking import explained, find, health, last_hour, views
+from ..inspection import explain, find_lock, health, last_hour, node_views
 from ..models import HeldLock, parse_pk
-from ..wording import age, tenures
 from . import release
+from .charts import Chart, charts
 from .columns import Columns, nodes_of
 from .filters import SCAN, AliasFilter, HostFilter, KindFilter, ScanFilter, TaskFilter
-from .plots import Plot, plots
-from .rows import Rows
+from .queryset import LockRows
 
 
 def _longest_first(waiter: tuple[Owner, float | None]) -> float:
@@ -35,7 +35,9 @@ def _longest_first(waiter: tuple[Owner, float | None]) -> float:
 
 @admin.register(HeldLock)
 class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
-    """The stock list over `Rows`. ``max_locks`` and ``max_keys`` bound what one store is asked for, for one page."""
+    """The stock list over `LockRows`. ``max_locks`` and ``max_keys`` bound what one store is asked for, for one
+    page.
+    """
 
     list_display = ["lock", "holder", "held_for", "left", "waiters"]
     list_display_links = None
@@ -81,11 +83,11 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
 
     def get_queryset(self, request: HttpRequest) -> Any:
         """The live locks, read once for each request."""
-        rows: Rows | None = getattr(request, "_redlock_rows", None)
+        rows: LockRows | None = getattr(request, "_redlock_rows", None)
         if rows is None:
             alias, scope = request.GET.get("alias", ""), SCAN.get(request.GET.get("scan", ""), 1)
             aliases = [alias] if alias in locks else list(locks)
-            rows = Rows.read(aliases, request.GET.get("q", ""), self.max_locks * scope, self.max_keys * scope)
+            rows = LockRows.read(aliases, request.GET.get("q", ""), self.max_locks * scope, self.max_keys * scope)
             request._redlock_rows = rows  # type: ignore[attr-defined]
         return rows
 
@@ -110,7 +112,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> HeldLock | None:
         """The lock as it is now; ``None`` when nobody holds it."""
-        return find(object_id)
+        return find_lock(object_id)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -124,9 +126,9 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             raise Http404
         row, error = None, ""
         try:
-            row = find(pk)
+            row = find_lock(pk)
         except (LockError, ImproperlyConfigured) as failure:
-            error = explained(failure)
+            error = explain(failure)
         minutes, _ = ([], "") if error else last_hour(alias, name)
         history = LogEntry.objects.filter(content_type=ContentType.objects.get_for_model(HeldLock), object_id=pk)
         context = {
@@ -135,10 +137,10 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             "row": row,
             "error": error,
             "facts": row and self.facts(row),
-            "holders": [(owner, each.held) for owner, each in tenures(row.held)] if row else [],
+            "holders": [(owner, each.held) for owner, each in hold_times(row.held)] if row else [],
             "queue": sorted(((owner, age(owner)) for owner in row.held.queue), key=_longest_first) if row else [],
-            "views": views(pk),
-            "plots": plots(minutes),
+            "views": node_views(pk),
+            "plots": charts(minutes),
             "complete": all(minute.complete for minute in minutes),
             "events": [event for minute in reversed(minutes) for event in reversed(minute.events)][: self.max_events],
             "history": history.select_related("user")[:10],
@@ -172,12 +174,12 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             raise PermissionDenied
         return self.page(request, "health", {"title": "Health of the lock stores", "stores": list(self.stores())})
 
-    def stores(self) -> Iterator[tuple[str, list[dict[str, Any]], list[Plot]]]:
+    def stores(self) -> Iterator[tuple[str, list[dict[str, Any]], list[Chart]]]:
         """Each store, its nodes, and its last hour in pictures."""
         for number, alias in enumerate(locks):
             nodes = health(alias)
             asked = any(node["ok"] for node in nodes)
-            yield alias, nodes, plots(last_hour(alias)[0], number) if asked else []
+            yield alias, nodes, charts(last_hour(alias)[0], number) if asked else []
 
     def release_view(self, request: HttpRequest) -> HttpResponse:
         """Release what was confirmed."""

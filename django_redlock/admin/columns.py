@@ -17,9 +17,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
+from ..formatting import duration, hold_time, others
 from ..handler import locks
 from ..templatetags.redlock import moment
-from ..wording import duration, others, tenure
 
 if TYPE_CHECKING:
     from django.utils.safestring import SafeString
@@ -83,7 +83,7 @@ class Columns:
 
     @admin.display(description="held for", ordering="held")
     def held_for(self, row: HeldLock) -> SafeString | str:
-        seconds = tenure(row.held).held
+        seconds = hold_time(row.held).held
         return UNKNOWN if seconds is None else moment(time.time() - seconds)
 
     @admin.display(description="lease left", ordering="ttl")
@@ -94,12 +94,12 @@ class Columns:
 
     def lease(self, row: HeldLock) -> SafeString:
         """As wide as the lease that was asked for last, where that is known."""
-        left, known, usual = row.held.ttl, tenure(row.held), locks[row.alias].ttl
+        left, known, usual = row.held.ttl, hold_time(row.held), locks[row.alias].ttl
         return bar(left, known.ttl or (usual if known.held is None else min(usual, (left or 0.0) + known.held)))
 
     def renewals(self, row: HeldLock) -> str:
         """How often the lease was renewed, and when last; ``""``: unknown."""
-        _, number, ago, _ = row.held.tenure
+        _, number, ago, _ = row.held.hold_time
         if number is None or ago is None:
             return ""
         when = f", {duration(ago)} ago" if number else ""
@@ -130,7 +130,7 @@ class Columns:
             *((str(key), self.detail(str(key), value)) for key, value in owner.extra.items()),
             ("Held for", self.held_for(row)),
             ("Lease left", self.lease(row)),
-            ("Lease", held.tenure.ttl and f"{duration(held.tenure.ttl)}, {self.renewals(row)}"),
+            ("Lease", held.hold_time.ttl and f"{duration(held.hold_time.ttl)}, {self.renewals(row)}"),
             ("Nodes", format_html_join(", ", "{}", ((node,) for node in held.nodes))),
             ("Token", held.token_prefix and f"{held.token_prefix}…"),
         ]

@@ -10,9 +10,9 @@ from typing import Any
 from django.contrib.admin import SimpleListFilter
 from django.http import HttpRequest
 
+from ..formatting import owners, task_of
 from ..handler import locks
 from ..models import HeldLock
-from ..wording import owners, task_of
 
 SCAN = {"10": 10, "100": 100}  # how many times the usual bounds
 

@@ -6,7 +6,7 @@ The form carries the digest of each holding that was shown, so that nobody is re
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import DELETION, LogEntry
@@ -14,30 +14,27 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from ..errors import LockError
+from ..formatting import duration, hold_time, others
 from ..handler import locks
-from ..looking import explained, find
+from ..inspection import explain, find_lock
 from ..models import HeldLock, parse_pk
-from ..wording import duration, others, tenure
-
-if TYPE_CHECKING:
-    from . import HeldLockAdmin
 
 
 @admin.action(permissions=["delete"], description="Release by force …")
-def force_release(model_admin: HeldLockAdmin, request: HttpRequest, queryset: Any) -> HttpResponse:  # noqa: ARG001
+def force_release(model_admin: Any, request: HttpRequest, queryset: Any) -> HttpResponse:  # noqa: ARG001
     """The action of the list."""
     return ask(model_admin, request, request.POST.getlist("_selected_action"))
 
 
-def ask(model_admin: HeldLockAdmin, request: HttpRequest, pks: Iterable[str]) -> HttpResponse:
+def ask(model_admin: Any, request: HttpRequest, pks: Iterable[str]) -> HttpResponse:
     """The page that shows the holders and asks."""
     rows = []
     for pk in pks:
         name = parse_pk(pk)[1]
         try:
-            row = find(pk)
+            row = find_lock(pk)
         except (LockError, ImproperlyConfigured) as error:
-            model_admin.message_user(request, f"Lock {name}: {explained(error)}", messages.ERROR)
+            model_admin.message_user(request, f"Lock {name}: {explain(error)}", messages.ERROR)
             continue
         if row is None:
             model_admin.message_user(request, f"Lock {name} is held by nobody any more.", messages.INFO)
@@ -47,7 +44,8 @@ def ask(model_admin: HeldLockAdmin, request: HttpRequest, pks: Iterable[str]) ->
         return HttpResponseRedirect(model_admin.list_url())
     columns = model_admin.lock, model_admin.holder, model_admin.held_for
     shown = [(f"{row.held.digest}:{row.pk}", row, *(column(row) for column in columns)) for row in rows]
-    return model_admin.page(request, "force_release", {"title": "Release by force?", "shown": shown})
+    response: HttpResponse = model_admin.page(request, "force_release", {"title": "Release by force?", "shown": shown})
+    return response
 
 
 class Outcome(NamedTuple):
@@ -57,7 +55,7 @@ class Outcome(NamedTuple):
     text: str
 
 
-def carry_out(model_admin: HeldLockAdmin, request: HttpRequest) -> HttpResponse:
+def carry_out(model_admin: Any, request: HttpRequest) -> HttpResponse:
     """Release what the form names, if it is still held by those whom the form showed."""
     for holding in request.POST.getlist("holding"):
         digest, _, pk = holding.partition(":")
@@ -69,13 +67,13 @@ def carry_out(model_admin: HeldLockAdmin, request: HttpRequest) -> HttpResponse:
 def _release(request: HttpRequest, pk: str, digest: str) -> Outcome:
     alias, name = parse_pk(pk)
     try:
-        row = find(pk)
+        row = find_lock(pk)
         if row is None:
             return Outcome(messages.INFO, f"Lock {name} was free already.")
         if row.held.digest != digest or not locks[alias].force_release(name, digest, str(request.user)):
             return Outcome(messages.WARNING, f"Lock {name} has changed hands since you looked: it was not released.")
     except (LockError, ImproperlyConfigured) as error:
-        return Outcome(messages.ERROR, f"Lock {name} may not have been released: {explained(error)}")
+        return Outcome(messages.ERROR, f"Lock {name} may not have been released: {explain(error)}")
     _log(request, row)
     holders = f"{row.held.owner} {others(row.held)}".rstrip()
     return Outcome(messages.SUCCESS, f"Lock {name} was released. It was held by {holders}.")
@@ -83,7 +81,7 @@ def _release(request: HttpRequest, pk: str, digest: str) -> Outcome:
 
 def _log(request: HttpRequest, row: HeldLock) -> None:
     held = row.held
-    seconds = tenure(held).held
+    seconds = hold_time(held).held
     how_long = f" for {duration(seconds)}" if seconds is not None else ""
     LogEntry.objects.log_actions(
         request.user.pk,  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 """What every backend has: its options, and the locks it makes.
 
-A store of one's own is a `django_redlock.backends.plain.PlainBackend` with three methods.
+A store of one's own is a `django_redlock.backends.storage.PlainBackend` with three methods.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
-from ..core.drivers import adrive, drive
+from ..core.contract import Algorithm
 from ..core.events import Event, Hook, logger, report
-from ..core.held import Held
-from ..core.history import NAMES, Minute, minutes_until, names_counted
+from ..core.flow.drivers import adrive, drive
+from ..core.flow.requests import Flow
 from ..core.keys import Keys, check_name, check_prefix, keys_for
-from ..core.lease import Seconds, check_lease, seconds
-from ..core.lock import Lock
+from ..core.lock_info import LockInfo
+from ..core.locks.lock import Lock
+from ..core.options import LockOptions, OnLost
 from ..core.owner import describe_owner
-from ..core.primitives import MUTEX, Primitive
-from ..core.requests import Flow
-from ..core.store import Rule
-from ..core.terms import OnLost, Terms
-from ..core.turnstile import Turnstile
+from ..core.primitives.base import MUTEX, Primitive
+from ..core.values import Seconds, check_lease, seconds
+from ..core.waiting.local_queue import LocalQueue
 from ..errors import LockNotSupported
-from .relatives import Relatives
+from ..history.counters import MAX_NAMES, MinuteStats, check_history_option, minutes_until
+from .kinds import LockKinds
 
 T = TypeVar("T")
 
@@ -37,12 +37,12 @@ class Listing(NamedTuple):
     ``unanswered``: the servers of a Redis Cluster that could not be asked, each with its error.
     """
 
-    locks: list[Held]
+    locks: list[LockInfo]
     scanned: int
     complete: bool
     unanswered: Mapping[str, Exception] = {}
 
-    def told(self) -> list[Held]:
+    def told(self) -> list[LockInfo]:
         """The locks, for a caller that does not look whether that is all: the log says which servers are missing."""
         if self.unanswered:
             missing = "; ".join(f"{where}: {error}" for where, error in self.unanswered.items())
@@ -50,7 +50,7 @@ class Listing(NamedTuple):
         return self.locks
 
 
-class Backend(Relatives):
+class Backend(LockKinds):
     """A place where locks are kept.
 
     ``ttl`` (30, or ``max_ttl`` where that is less) and ``max_ttl`` are seconds, ``auto_renew`` renews at a third of the
@@ -61,7 +61,7 @@ class Backend(Relatives):
 
     alias = ""
     hook: Hook | None = None
-    rule: Rule
+    algorithm: Algorithm
     fair: Primitive | None = None  # what keeps the order of arrival
     unfair = "it does not know who came first"
 
@@ -74,7 +74,7 @@ class Backend(Relatives):
         max_ttl: Seconds = 300,
         auto_renew: bool = True,
         blocking_timeout: Seconds | None = None,
-        history: int | bool = NAMES,
+        history: int | bool = MAX_NAMES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.location = location
@@ -83,9 +83,9 @@ class Backend(Relatives):
         self.ttl = min(DEFAULT_TTL, self.max_ttl) if ttl is None else self.check_ttl(ttl)
         self.auto_renew = bool(auto_renew)
         self.blocking_timeout = None if blocking_timeout is None else _wait(blocking_timeout)
-        self.history = names_counted(history)
+        self.history = check_history_option(history)
         self.clock = clock
-        self._prefix = self.key_prefix.encode()
+        self.encoded_prefix = self.key_prefix.encode()
 
     # ── locks ────────────────────────────────────────────────────────────────────────────────
 
@@ -113,7 +113,7 @@ class Backend(Relatives):
         pid and thread. ``on_lost``: ``"raise"``, ``"warn"`` or a callable that gets the lock. Times are seconds.
         Raises ``TypeError`` and ``ValueError`` for bad values, ``LockNotSupported`` for what this backend can't do.
         """
-        keys = self._keys(name)
+        keys = self.keys_of(name)
         if fair and self.fair is None:
             raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}: {self.unfair}")
         if not blocking and blocking_timeout is not None:
@@ -122,7 +122,7 @@ class Backend(Relatives):
             raise ValueError(f'on_lost is "raise", "warn" or a callable, not {on_lost!r}')
         longest = None if max_hold is None else check_lease(seconds(max_hold, "max_hold"), "max_hold")
         lease = self.ttl if ttl is None else self.check_ttl(ttl)
-        terms = Terms(
+        terms = LockOptions(
             lease if longest is None else min(lease, longest),
             bool(blocking),
             self.blocking_timeout if blocking_timeout is None else _wait(blocking_timeout),
@@ -133,10 +133,10 @@ class Backend(Relatives):
             owner,
             on_lost,
         )
-        return self._make(self.fair if fair and self.fair else MUTEX, name, keys, terms)
+        return self._new_handle(self.fair if fair and self.fair else MUTEX, name, keys, terms)
 
-    def _make(self, primitive: Primitive, name: str, keys: Keys, terms: Terms) -> Lock:
-        return Lock(self, primitive, name, keys, terms)
+    def _new_handle(self, primitive: Primitive, name: str, keys: Keys, options: LockOptions) -> Lock:
+        return Lock(self, primitive, name, keys, options)
 
     def check_ttl(self, ttl: Seconds) -> float:
         """``ttl`` in seconds. Raises ``TypeError`` or ``ValueError`` unless it is 0.003 to ``max_ttl``."""
@@ -150,11 +150,11 @@ class Backend(Relatives):
 
     # ── what is held ─────────────────────────────────────────────────────────────────────────
 
-    def held(self, pattern: str = "*", limit: int | None = None) -> list[Held]:
+    def held(self, pattern: str = "*", limit: int | None = None) -> list[LockInfo]:
         """The live locks whose names match the glob ``pattern``, ``limit`` at most. Raises ``LockUnavailable``."""
         return self.listing(pattern, limit).told()
 
-    async def aheld(self, pattern: str = "*", limit: int | None = None) -> list[Held]:
+    async def aheld(self, pattern: str = "*", limit: int | None = None) -> list[LockInfo]:
         """`held` for asyncio."""
         return (await self.alisting(pattern, limit)).told()
 
@@ -166,39 +166,39 @@ class Backend(Relatives):
         """`listing` for asyncio."""
         return await self.adrive(self._listing(pattern, limit, max_keys))
 
-    def describe(self, name: str) -> Held | None:
+    def describe(self, name: str) -> LockInfo | None:
         """Who holds the lock ``name`` and who waits for it; ``None`` when nobody does. Raises ``LockUnavailable``."""
-        return self.drive(self.rule.describe(name, self._keys(name), queue=True))
+        return self.drive(self.algorithm.describe(name, self.keys_of(name), with_waiters=True))
 
-    async def adescribe(self, name: str) -> Held | None:
+    async def adescribe(self, name: str) -> LockInfo | None:
         """`describe` for asyncio."""
-        return await self.adrive(self.rule.describe(name, self._keys(name), queue=True))
+        return await self.adrive(self.algorithm.describe(name, self.keys_of(name), with_waiters=True))
 
     def force_release(self, name: str, digest: str = "", by: str = "") -> bool:
         """Free the lock whoever holds it, wake a waiter, and say whether it was held.
 
-        With the ``digest`` of a `Held` only if that holding is still the current one. ``by``: who wants that, for those
-        who are told of it. Raises ``LockUnavailable``.
+        With the ``digest`` of a `LockInfo` only if that holding is still the current one. ``by``: who wants that, for
+        those who are told of it. Raises ``LockUnavailable``.
         """
-        return self.drive(self._forcing(name, digest, by))
+        return self.drive(self._force_release_flow(name, digest, by))
 
     async def aforce_release(self, name: str, digest: str = "", by: str = "") -> bool:
         """`force_release` for asyncio."""
-        return await self.adrive(self._forcing(name, digest, by))
+        return await self.adrive(self._force_release_flow(name, digest, by))
 
-    def last_hour(self, name: str = "") -> list[Minute]:
+    def last_hour(self, name: str = "") -> list[MinuteStats]:
         """The last hour of the lock ``name``, or of all locks together: sixty minutes, the one that runs now last.
 
         Empty where none is kept. Raises ``LockUnavailable``.
         """
         return self.drive(self._read_history(name, minutes_until(time.time())))
 
-    async def alast_hour(self, name: str = "") -> list[Minute]:
+    async def alast_hour(self, name: str = "") -> list[MinuteStats]:
         """`last_hour` for asyncio."""
         return await self.adrive(self._read_history(name, minutes_until(time.time())))
 
     def add_history(self, minute: int, texts: Mapping[str, str]) -> None:
-        """Keep what was counted in a minute: see `core.history`. Raises ``LockUnavailable``."""
+        """Keep what was counted in a minute: see `history.counters`. Raises ``LockUnavailable``."""
         self.drive(self._add_history(minute, texts))
 
     def health(self) -> list[dict[str, Any]]:
@@ -210,7 +210,7 @@ class Backend(Relatives):
         return await self.adrive(self._health())
 
     def arm(self) -> dict[str, str]:
-        """Take new servers into service at once, where that means anything; see `ServerBackend.arm`."""
+        """Take new servers into service at once, where that means anything; see `RedisBaseBackend.arm`."""
         return {}
 
     async def aarm(self) -> dict[str, str]:
@@ -227,8 +227,8 @@ class Backend(Relatives):
 
     # ── for the subclasses ───────────────────────────────────────────────────────────────────
 
-    def _keys(self, name: str) -> Keys:
-        return keys_for(self._prefix, check_name(name))
+    def keys_of(self, name: str) -> Keys:
+        return keys_for(self.encoded_prefix, check_name(name))
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         raise LockNotSupported("", f"{type(self).__name__} can't list its locks")
@@ -236,7 +236,7 @@ class Backend(Relatives):
     def _force_release(self, name: str, digest: str) -> Flow[bool]:
         raise LockNotSupported(name, f"{type(self).__name__} can't release by force")
 
-    def _forcing(self, name: str, digest: str, by: str) -> Flow[bool]:
+    def _force_release_flow(self, name: str, digest: str, by: str) -> Flow[bool]:
         released = yield from self._force_release(name, digest)
         if released and self.hook is not None:
             report(self.hook, Event("forced", None, name, self.alias, holder=describe_owner(by or None).decode()))
@@ -246,7 +246,7 @@ class Backend(Relatives):
         """Without a place for it, nothing is kept."""
         yield from ()
 
-    def _read_history(self, name: str, minutes: Sequence[int]) -> Flow[list[Minute]]:
+    def _read_history(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
         yield from ()
         return []
 
@@ -254,7 +254,7 @@ class Backend(Relatives):
         return [{"node": str(self.location) or type(self).__name__, "ok": True, "problems": []}]
         yield
 
-    def turnstile_for(self, primitive: Primitive) -> Turnstile | None:
+    def local_queue_for(self, primitive: Primitive) -> LocalQueue | None:
         """Where those queue who wait for such a lock in one process, if they do."""
         return None
 

@@ -5,33 +5,33 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from ..core.held import Held
-from ..core.lease import Claim, Lease, Refusal
-from ..core.primitives import KINDS, MUTEX
-from .plain import PlainBackend
+from ..core.lock_info import LockInfo
+from ..core.primitives.base import KINDS, MUTEX
+from ..core.values import Claim, Lease, Refusal
+from .storage import StorageBackend
 
 
-class DummyBackend(PlainBackend):
+class DummyBackend(StorageBackend):
     """Grants everything to everybody, at once. Options are checked as any backend's. Options: `Backend`."""
 
     kinds = KINDS
     fair = MUTEX
-    blocks = False
+    does_io = False
 
-    def attempt(self, claim: Claim) -> Lease | Refusal:
+    def acquire_once(self, claim: Claim) -> Lease | Refusal:
         return Lease.granted(claim, self.clock(), time.time_ns() // 1000)
 
-    def prolong(self, lease: Lease, ttl: float) -> Lease | None:
-        return lease.prolonged(self.clock(), ttl)
+    def extend(self, lease: Lease, ttl: float) -> Lease | None:
+        return lease.extended(self.clock(), ttl)
 
-    def free(self, claim: Claim, keep: float = 0.0) -> bool:
+    def release(self, claim: Claim, keep: float = 0.0) -> bool:
         return True
 
-    def look(self, name: str) -> Held | None:
+    def describe_once(self, name: str) -> LockInfo | None:
         return None
 
     def names(self) -> Iterable[str]:
         return ()
 
-    def evict(self, name: str, digest: str) -> bool:
+    def force_release_once(self, name: str, digest: str) -> bool:
         return False

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.flows.scattered import Scattered
-from ..core.flows.single import SingleNode
+from ..client.discovery import ClusterNode
+from ..client.redact import redact
+from ..core.algorithms.cluster import Cluster
+from ..core.algorithms.single_node import SingleNode
+from ..core.flow.requests import Flow
 from ..core.keys import Keys
-from ..core.line import FAIR
-from ..core.primitives import Primitive
-from ..core.requests import Flow
+from ..core.primitives.base import Primitive
+from ..core.primitives.fair import FAIR
 from .base import Listing
-from .discretion import without_password
-from .looking import force_release, listing
-from .nodes import ClusterNode
-from .server import ServerBackend
+from .inspection import force_release, listing
+from .redis_base import RedisBaseBackend
 
 UNKNOWN = "~"  # in place of a server's address, and behind all of them
 
 
-class RedisBackend(ServerBackend):
+class RedisBackend(RedisBaseBackend):
     """Locks in one Redis.
 
     ``location``: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://h:p,h:p/SERVICE/DB``,
     ``redis+cluster://h:p,h:p`` or ``cache:ALIAS``.
 
     ``quarantine`` (off): with it, a restart costs ``max_ttl`` without new locks, and none gives a lock away twice.
-    Options: `ServerBackend`. Source of the algorithm: Redis documentation, "Distributed Locks with Redis", on one
+    Options: `RedisBaseBackend`. Source of the algorithm: Redis documentation, "Distributed Locks with Redis", on one
     instance.
     """
 
@@ -34,24 +34,24 @@ class RedisBackend(ServerBackend):
 
     def __init__(self, location: str, **options: Any) -> None:
         if not isinstance(location, str):
-            raise ValueError(f"LOCATION of {type(self).__name__} is one URL, not {without_password(location)!r}")
+            raise ValueError(f"LOCATION of {type(self).__name__} is one URL, not {redact(location)!r}")
         super().__init__([location], **options)
         self.location = location
-        rule = Scattered if isinstance(self.nodes[0], ClusterNode) else SingleNode
-        self.rule = rule(self.clock, self._guard())
+        rule = Cluster if isinstance(self.nodes[0], ClusterNode) else SingleNode
+        self.algorithm = rule(self.clock, self._new_quarantine())
 
     def server_of(self, keys: Keys) -> str:
         node = self.nodes[0]
         if not isinstance(node, ClusterNode):
             return ""
-        route = node.known(keys.lock)
+        route = node.known_pool(keys.lock)
         return route.where if route else UNKNOWN
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         return listing(self.key_prefix, pattern, limit, max_keys)
 
     def _force_release(self, name: str, digest: str) -> Flow[bool]:
-        return force_release(name, self._keys(name), digest)
+        return force_release(name, self.keys_of(name), digest)
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
         return (yield from self._node_health())

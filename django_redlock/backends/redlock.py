@@ -8,37 +8,37 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..core.flows.merging import merged
-from ..core.flows.quorum import Quorum
-from ..core.flows.votes import votes_needed
-from ..core.held import Held
+from ..client.discovery import ClusterNode
+from ..client.redact import redact
+from ..core.algorithms.merging import merge_views
+from ..core.algorithms.redlock import Redlock
+from ..core.algorithms.votes import votes_needed
+from ..core.flow.requests import Flow
 from ..core.keys import check_name, keys_for
-from ..core.line import READERS_BEHIND_WRITERS
-from ..core.requests import Flow
+from ..core.lock_info import LockInfo
+from ..core.primitives.fair import READERS_BEHIND_WRITERS
 from ..errors import LockUnavailable
 from .base import Listing
-from .discretion import without_password
-from .looking import force_release, listing
-from .nodes import ClusterNode
-from .server import ServerBackend
+from .inspection import force_release, listing
+from .redis_base import RedisBaseBackend
 
 
-class RedlockBackend(ServerBackend):
+class RedlockBackend(RedisBaseBackend):
     """Locks on N independent nodes (no replication between them), each given as `RedisBackend`'s ``location``.
 
     ``quarantine`` (on): a node that may have forgotten a grant makes none until every lease has ended; new nodes are
-    taken into service by ``arm()``. Other options: `ServerBackend`. Warns on an even number of nodes: one node more
+    taken into service by ``arm()``. Other options: `RedisBaseBackend`. Warns on an even number of nodes: one node more
     than an odd number tolerates no more failures. Source: Redis documentation, "The Redlock Algorithm".
     """
 
     default_max_ttl = 60.0
     default_quarantine = True
-    order = READERS_BEHIND_WRITERS
+    queue_order = READERS_BEHIND_WRITERS
     unfair = "each node sees an order of arrival of its own, and those who are first on a few wait for each other"
 
     def __init__(self, location: Sequence[str], **options: Any) -> None:
         if isinstance(location, str) or not location:
-            shown = without_password(location)
+            shown = redact(location)
             raise ValueError(f"LOCATION of {type(self).__name__} is a list of URLs, one for each node, not {shown!r}")
         if not hasattr(select, "poll"):  # with which all nodes are asked at once
             raise RuntimeError(
@@ -51,14 +51,14 @@ class RedlockBackend(ServerBackend):
             few = f"{len(self.nodes)} nodes tolerate no more failures than {len(self.nodes) - 1}"
             warnings.warn(f"{type(self).__name__}: {few}; use an odd number", stacklevel=2)
         labels = tuple(node.label for node in self.nodes)
-        self.rule = Quorum(len(self.nodes), self.clock, self._guard(), labels=labels)
+        self.algorithm = Redlock(len(self.nodes), self.clock, self._new_quarantine(), labels=labels)
 
     async def aclose(self) -> None:
         await super().aclose()
         self.close()  # the connections of requests to several nodes are of no event loop
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
-        found: dict[str, list[Held]] = {}
+        found: dict[str, list[LockInfo]] = {}
         scanned, complete, errors = 0, True, {}
         for index, node in enumerate(self.nodes):
             try:
@@ -71,11 +71,11 @@ class RedlockBackend(ServerBackend):
                 found.setdefault(held.name, []).append(replace(held, nodes=(node.label,)))
         if len(errors) > len(self.nodes) - votes_needed(len(self.nodes)):
             raise LockUnavailable(pattern, f"no majority of the {len(self.nodes)} nodes can be asked", errors)
-        rows = [row for views in found.values() if (row := merged(views)) is not None]
+        rows = [row for views in found.values() if (row := merge_views(views)) is not None]
         return Listing(rows[:limit], scanned, complete and (limit is None or len(rows) <= limit))
 
     def _force_release(self, name: str, digest: str) -> Flow[bool]:
-        keys, released, errors = keys_for(self._prefix, check_name(name)), False, {}
+        keys, released, errors = keys_for(self.encoded_prefix, check_name(name)), False, {}
         for index, node in enumerate(self.nodes):
             try:
                 released |= yield from force_release(name, keys, digest, index)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.flows.replicated import Replicated
-from ..core.lease import Seconds, seconds
-from .nodes import ClusterNode
+from ..client.discovery import ClusterNode
+from ..core.algorithms.replicated import Replicated
+from ..core.values import Seconds, seconds
 from .redis import RedisBackend
 
 
@@ -43,7 +43,7 @@ class ReplicaBackend(RedisBackend):
             raise ValueError(f"min_replicas={min_replicas!r} is reckoned by the quarantine; without it, give a number")
         self.min_replicas = min_replicas
         self.wait_timeout = self.node_timeout if wait_timeout is None else seconds(wait_timeout, "wait_timeout")
-        self.rule = Replicated(
+        self.algorithm = Replicated(
             self.clock,
             key_prefix=self.key_prefix,
             max_ttl=self.max_ttl,

@@ -11,79 +11,84 @@ from functools import partial
 from string import Formatter
 from typing import Any
 
-from ..core.flows.single import SingleNode, ask
-from ..core.held import Held, read_held
+from ..core.algorithms.single_node import SingleNode, run_idempotent
+from ..core.flow.replies import fault_error, parse_reply
+from ..core.flow.requests import Batch, EvalScript, Fault, Flow
+from ..core.flow.scripts import script
 from ..core.keys import Keys, check_name, glob_escape, keys_for
-from ..core.lease import PRECISION, Claim, Refusal, Seconds, millis, seconds
-from ..core.lock import Lock
-from ..core.primitives import Primitive, scripts
-from ..core.replies import trouble, understood
-from ..core.requests import Batch, Fault, Flow, Run
-from ..core.scripts import script
-from ..core.terms import Terms
+from ..core.lock_info import LockInfo, read_lock_info
+from ..core.locks.lock import Lock
+from ..core.options import LockOptions
+from ..core.primitives.base import Primitive, script_family
+from ..core.values import PRECISION, Claim, Refusal, Seconds, millis, seconds
 from ..errors import LockNotSupported
 from .base import Listing
-from .looking import PAGE, find
+from .inspection import LOCKS_IN_PIPELINE, find_keys
 from .redis import RedisBackend
 
-POLL = 0.05, 0.2  # seconds between two looks at a lock of old code, which wakes nobody when it frees it
+OLD_CODE_POLL_SECONDS = (
+    0.05,
+    0.2,
+)  # seconds between two looks at a lock of old code, which wakes nobody when it frees it
 UNITS = {"s": b"1000", "ms": b"1"}
 RETRIES = 3  # of a force release whose lock changes hands meanwhile
 
 
-class Timestamp(Primitive):
+class TimestampPrimitive(Primitive):
     """A lock whose value is the time at which it ends. ``form``: milliseconds in a unit of it, and clock skew in ms."""
 
     form: tuple[bytes, bytes]
 
-    def take(self, claim: Claim, wait: int = 0, node: int = 0) -> Run:
+    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         keys, (unit, skew) = claim.keys, self.form
-        return Run(
-            self.acquire,
+        return EvalScript(
+            self.acquire_script,
             (keys.lock, keys.waiters, keys.fence),
             (claim.token, claim.owner, millis(claim.ttl), b"%d" % wait, unit, skew),
             node,
-            partial(self.free, claim, node=node),
+            partial(self.release_request, claim, node=node),
         )
 
-    def prolong(self, claim: Claim, ttl: float, tenure: bytes = b"", node: int = 0) -> Run:
-        args = claim.token, millis(ttl), *self.form, tenure
-        return Run(self.extend, (claim.keys.lock, claim.keys.fence), args, node)
+    def extend_request(self, claim: Claim, ttl: float, renewal_record: bytes = b"", node: int = 0) -> EvalScript:
+        args = claim.token, millis(ttl), *self.form, renewal_record
+        return EvalScript(self.extend_script, (claim.keys.lock, claim.keys.fence), args, node)
 
-    def free(self, claim: Claim, keep: float = 0.0, node: int = 0) -> Run:
+    def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         lock, waiters, wake, holder = claim.keys
         kept = millis(keep + PRECISION) if keep > 0 else b"0"
-        return Run(self.release, (lock, waiters, wake, holder), (claim.token, kept, *self.form), node)
+        return EvalScript(self.release_script, (lock, waiters, wake, holder), (claim.token, kept, *self.form), node)
 
-    def describe(self, keys: Keys, queue: bool = False) -> Run:
+    def describe(self, keys: Keys, queue: bool = False) -> EvalScript:
         """Ask who holds the lock."""
-        return Run(script("timestamp_describe"), (keys.lock, keys.waiters, keys.fence), (b"%d" % queue, *self.form))
+        return EvalScript(
+            script("timestamp_describe"), (keys.lock, keys.waiters, keys.fence), (b"%d" % queue, *self.form)
+        )
 
 
-def timestamp(unit: str, skew: float) -> Timestamp:
+def timestamp(unit: str, skew: float) -> TimestampPrimitive:
     """The primitive for values in ``unit``, honoured ``skew`` seconds longer than they say."""
-    made = Timestamp("timestamp", *scripts("timestamp"))
+    made = TimestampPrimitive("timestamp", *script_family("timestamp"))
     made.form = UNITS[unit], b"%d" % round(skew * 1000)
     return made
 
 
-class TimestampRule(SingleNode):
+class TimestampAlgorithm(SingleNode):
     """One node's word, beside clients who wake nobody."""
 
-    primitive: Timestamp
+    primitive: TimestampPrimitive
 
-    def _patience(self, primitive: Primitive, refusal: Refusal) -> float:
-        return primitive.patience if refusal.holder else random.uniform(*POLL)
+    def _max_block(self, primitive: Primitive, refusal: Refusal) -> float:
+        return primitive.max_block if refusal.holder else random.uniform(*OLD_CODE_POLL_SECONDS)
 
-    def describe(self, name: str, keys: Keys, queue: bool = False) -> Flow[Held | None]:
-        reply = yield from ask(self.primitive.describe(keys, queue))
+    def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
+        reply = yield from run_idempotent(self.primitive.describe(keys, with_waiters))
         return _held(name, reply)
 
 
-def _held(name: str, reply: Any) -> Held | None:
+def _held(name: str, reply: Any) -> LockInfo | None:
     if isinstance(reply, Fault):
-        raise trouble(name, reply)
-    return replace(understood(name, partial(read_held, name), reply), kind="timestamp") if reply else None
+        raise fault_error(name, reply)
+    return replace(parse_reply(name, partial(read_lock_info, name), reply), kind="timestamp") if reply else None
 
 
 class TimestampBackend(RedisBackend):
@@ -119,39 +124,41 @@ class TimestampBackend(RedisBackend):
         skew = 0.0 if clock_skew in (0, timedelta(0)) else seconds(clock_skew, "clock_skew")
         self.unit, self.key_format, self.clock_skew = unit, key_format, skew
         self._key, self._name_of = _key_format(key_format, self.key_prefix)
-        self._primitive = timestamp(unit, skew)
-        self.rule = rule = TimestampRule(self.clock)
-        rule.primitive = self._primitive
+        self.primitive = timestamp(unit, skew)
+        self.algorithm = rule = TimestampAlgorithm(self.clock)
+        rule.primitive = self.primitive
 
-    def _keys(self, name: str) -> Keys:
+    def keys_of(self, name: str) -> Keys:
         check_name(name)
         key = self._key(name).encode()
-        return keys_for(self._prefix, key)._replace(lock=key)
+        return keys_for(self.encoded_prefix, key)._replace(lock=key)
 
-    def _make(self, primitive: Primitive, name: str, keys: Keys, terms: Terms) -> Lock:
-        if terms.fencing:
+    def _new_handle(self, primitive: Primitive, name: str, keys: Keys, options: LockOptions) -> Lock:
+        if options.fencing:
             raise LockNotSupported(name, "fencing=True is not supported: the old code has no tokens, so none protects")
-        return super()._make(self._primitive, name, keys, terms)
+        return super()._new_handle(self.primitive, name, keys, options)
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
-        keys, scanned, complete, lost = yield from find(self._key(pattern, glob_escape), None, max_keys, pattern)
-        named = [(name, self._keys(name)) for key in keys if (name := self._name_of(key))]
-        locks: list[Held] = []
-        for first in range(0, len(named), PAGE):
-            page = named[first : first + PAGE]
-            replies = yield Batch([self._primitive.describe(keys) for _, keys in page])
+        keys, scanned, complete, lost = yield from find_keys(self._key(pattern, glob_escape), None, max_keys, pattern)
+        named = [(name, self.keys_of(name)) for key in keys if (name := self._name_of(key))]
+        locks: list[LockInfo] = []
+        for first in range(0, len(named), LOCKS_IN_PIPELINE):
+            page = named[first : first + LOCKS_IN_PIPELINE]
+            replies = yield Batch([self.primitive.describe(keys) for _, keys in page])
             locks += [held for (name, _), reply in zip(page, replies, strict=True) if (held := _held(name, reply))]
         return Listing(locks[:limit], scanned, complete and (limit is None or len(locks) <= limit), lost)
 
     def _force_release(self, name: str, digest: str) -> Flow[bool]:
-        keys = self._keys(name)
+        keys = self.keys_of(name)
         for _ in range(RETRIES):
-            held = yield from self.rule.describe(name, keys)
+            held = yield from self.algorithm.describe(name, keys)
             if held is None or digest not in ("", held.digest):
                 return False
-            reply = yield from ask(Run(script("timestamp_evict"), keys, (held.digest.encode(),)))
+            reply = yield from run_idempotent(
+                EvalScript(script("timestamp_force_release"), keys, (held.digest.encode(),))
+            )
             if isinstance(reply, Fault):
-                raise trouble(name, reply)
+                raise fault_error(name, reply)
             if reply == 1:
                 return True
         return False

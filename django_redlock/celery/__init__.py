@@ -8,11 +8,11 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 from celery import Task
 from celery.local import Proxy
 
-from ..core.lease import Seconds
+from ..core.values import Seconds
 from ..signals import task_duplicate
-from . import adopt
+from . import patching
+from .call_names import CallNamer
 from .conflicts import Conflict, OnConflict, is_duplicate
-from .keys import Key
 from .modes import ModeName, options
 
 __all__ = ["Conflict", "is_duplicate", "single_instance_task", "task_duplicate"]
@@ -20,7 +20,7 @@ __all__ = ["Conflict", "is_duplicate", "single_instance_task", "task_duplicate"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-adopt.install()
+patching.install()
 
 
 @overload
@@ -101,8 +101,8 @@ def single_instance_task(
             )
         if not callable(function):
             raise TypeError(f"single_instance_task takes keyword arguments only, not {function!r}")
-        Key(function, chosen.key, chosen.unique_on)  # says now which argument does not exist
-        setattr(function, adopt.DECLARED, chosen)
+        CallNamer(function, chosen.key, chosen.unique_on)  # says now which argument does not exist
+        setattr(function, patching.OPTIONS_ATTRIBUTE, chosen)
         return function
 
     return declare if function is None else declare(function)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from ..core.events import logger
-from ..core.lease import Refusal
 from ..core.owner import Owner
+from ..core.values import Refusal
 from ..errors import LockNotAcquired
 from ..signals import task_duplicate
 
@@ -57,7 +57,7 @@ def decide(action: OnConflict, conflict: Conflict, known: tuple[str, ...]) -> st
     return str(word)
 
 
-def tell(conflict: Conflict, warn: bool = False) -> None:
+def notify_duplicate(conflict: Conflict, warn: bool = False) -> None:
     """Log the duplicate, and send the signal `task_duplicate`."""
     (logger.warning if warn else logger.info)(
         "task %s[%s] is a duplicate at %s: %s is %s with lock %r, %.1f s left",
@@ -72,12 +72,12 @@ def tell(conflict: Conflict, warn: bool = False) -> None:
     task_duplicate.send_robust(sender=conflict.task, conflict=conflict)
 
 
-def marker(conflict: Conflict) -> dict[str, str]:
+def duplicate_result(conflict: Conflict) -> dict[str, str]:
     """The result of a task that a worker skipped: plain data, so that every serializer carries it."""
     return {"redlock": "duplicate", "key": conflict.key, "holder": conflict.holder}
 
 
-def marked(result: Any, duplicate: bool) -> Any:
+def flag_result(result: Any, duplicate: bool) -> Any:
     """``result`` of ``apply_async``, which says whether it is that of a duplicate."""
     result.duplicate = duplicate
     return result

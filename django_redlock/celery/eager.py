@@ -5,29 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery import states
 from celery.result import EagerResult
 from kombu.utils.uuid import uuid
 
-from ..core.drivers import drive
 from ..core.events import logger
-from ..core.lease import Refusal
+from ..core.flow.drivers import drive
+from ..core.values import Refusal
 from ..errors import LockUnavailable
-from .conflicts import conflict_of, decide, marked, marker, tell
-from .guard import Message, new_sending
-from .worker import leave
-
-if TYPE_CHECKING:
-    from .task import SingleInstance
+from .conflicts import conflict_of, decide, duplicate_result, flag_result, notify_duplicate
+from .contract import ProtectedTask
+from .execution import release_body
+from .task_lock import Message, new_delivery_id
 
 _WORDS = ("skip", "log", "raise", "wait", "replace", "retry")
 # Locks and ids of the tasks that run eagerly further up: Celery runs an eager retry inside the call that it retries.
 _running: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("redlock_eager", default=())
 
 
-def always(conf: Any) -> bool:
+def is_always_eager(conf: Any) -> bool:
     """The setting ``task_always_eager``. To look it up costs as much as all else that a submit does here, since Celery
     tries every spelling in every place, with an exception for each: it is asked where anybody has set it at all.
     """
@@ -42,18 +40,18 @@ def _spellings(prefix: str | None) -> set[str]:
     return {"task_always_eager", "CELERY_ALWAYS_EAGER", name.lower(), name.upper()}
 
 
-def apply(task: SingleInstance, run: Callable[..., Any], args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:
+def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:
     """Run the task with its lock held. A duplicate's result has ``duplicate`` set, and the marker as its value."""
     task_id = options["task_id"] = options.get("task_id") or uuid()
     guard = task.redlock
-    message = Message(task._name_of(args, kwargs, None), new_sending(), task_id)
+    message = Message(task.lock_name(args, kwargs, None), new_delivery_id(), task_id)
     if (message.name, task_id) in _running.get():
         return run(args, kwargs, *rest, **options)
-    ticket = guard.ticket(task, task_id, message)
+    ticket = guard.new_call(task, task_id, message)
     wait = guard.options.wait if "wait" in (guard.options.at_submit, guard.options.at_start) else 0.0
     try:
         lock = guard.lock(ticket)
-        outcome = drive(lock._acquiring(wait), lock._store.perform)
+        outcome = drive(lock.acquire_flow(wait), lock.store.perform)
     except LockUnavailable as error:
         if not guard.options.run_unprotected:
             raise
@@ -62,13 +60,15 @@ def apply(task: SingleInstance, run: Callable[..., Any], args: Any, kwargs: Any,
     if isinstance(outcome, Refusal):
         conflict = conflict_of(task.name, task_id, ticket.name, "submit", outcome)
         word = decide(guard.options.at_submit, conflict, _WORDS)
-        tell(conflict, word == "log")
+        notify_duplicate(conflict, word == "log")
         if word in ("raise", "wait"):
             raise conflict.error()
-        return marked(EagerResult(conflict.holder or task_id, marker(conflict), states.SUCCESS, name=task.name), True)
+        return flag_result(
+            EagerResult(conflict.holder or task_id, duplicate_result(conflict), states.SUCCESS, name=task.name), True
+        )
     token = _running.set((*_running.get(), (message.name, task_id)))
     try:
-        return marked(run(args, kwargs, *rest, **options), False)
+        return flag_result(run(args, kwargs, *rest, **options), False)
     finally:
         _running.reset(token)
-        leave(lock, ended=True)
+        release_body(lock, ended=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
-from ..core.lease import Seconds, seconds
+from ..core.values import Seconds, seconds
 from .conflicts import AT_START, AT_SUBMIT, OnConflict
 
 ModeName = Literal["until_executed", "until_executing", "while_executing", "until_and_while_executing", "until_expired"]
@@ -20,7 +20,7 @@ class Mode(NamedTuple):
 
     at_submit: str
     at_start: str
-    stays: bool = False
+    until_expiry: bool = False
 
 
 MODES: dict[str, Mode] = {
@@ -28,12 +28,12 @@ MODES: dict[str, Mode] = {
     "until_executing": Mode("queued", "queued"),
     "while_executing": Mode("", "running"),
     "until_and_while_executing": Mode("queued", "running"),
-    "until_expired": Mode("queued", "queued", stays=True),
+    "until_expired": Mode("queued", "queued", until_expiry=True),
 }
-LEASE = 30.0  # seconds, of a running body whose declaration has none, or has a `ttl` that is the period
+PERIODIC_BODY_TTL = 30.0  # seconds, of a running body whose declaration has none, or has a `ttl` that is the period
 
 
-class Options(NamedTuple):
+class TaskOptions(NamedTuple):
     """The arguments of ``single_instance_task``, checked. Times are seconds."""
 
     name: str
@@ -52,13 +52,13 @@ class Options(NamedTuple):
     retries: int | None
 
     @property
-    def life(self) -> float:
+    def queued_ttl(self) -> float:
         """Seconds that a queued record lives from the ETA on."""
-        return self.ttl if self.mode.stays else self.queue_ttl
+        return self.ttl if self.mode.until_expiry else self.queue_ttl
 
-    def lease(self, max_ttl: float) -> float:
+    def body_ttl(self, max_ttl: float) -> float:
         """Seconds of a running body's lease: what was declared as such, or as much of the default as is allowed."""
-        return self.ttl if self.has_lease else min(self.ttl, LEASE, max_ttl)
+        return self.ttl if self.has_lease else min(self.ttl, PERIODIC_BODY_TTL, max_ttl)
 
 
 def options(
@@ -74,7 +74,7 @@ def options(
     using: str,
     conflict_timeout: Seconds,
     conflict_retries: int | None,
-) -> Options:
+) -> TaskOptions:
     """``Options`` of what a task was declared with. Raises ``TypeError`` or ``ValueError`` for what makes no sense."""
     if mode not in MODES:
         raise ValueError(f"mode is one of {', '.join(get_args(ModeName))}; not {mode!r}")
@@ -90,15 +90,15 @@ def options(
         raise ValueError(f"conflict_retries is 1 or more, or None; not {conflict_retries!r}")
     at_submit, at_start = _conflict(mode, on_conflict, limit)
     patient = mode == "until_and_while_executing"  # the one that waits must not be lost: its queue_ttl is its limit
-    return Options(
+    return TaskOptions(
         mode,
         MODES[mode],
         key,
         (unique_on,) if isinstance(unique_on, str) else None if unique_on is None else tuple(unique_on),
         at_submit,
         at_start,
-        LEASE if ttl is None else seconds(ttl, "ttl"),
-        ttl is not None and not MODES[mode].stays,
+        PERIODIC_BODY_TTL if ttl is None else seconds(ttl, "ttl"),
+        ttl is not None and not MODES[mode].until_expiry,
         seconds(queue_ttl, "queue_ttl"),
         limit,
         on_store_error == "run",

@@ -10,16 +10,16 @@ import os
 from functools import partial
 from typing import NamedTuple, cast
 
-from ..core.flows.single import SingleNode, ask
-from ..core.guard import served
+from ..core.algorithms.quarantine import unwrap_reply
+from ..core.algorithms.single_node import SingleNode, run_idempotent
+from ..core.flow.replies import fault_error, read_outcome
+from ..core.flow.requests import EvalScript, Fault, Flow
+from ..core.flow.scripts import script
 from ..core.keys import Keys
-from ..core.lease import Claim, Lease, Refusal, millis
-from ..core.lock import Lock
+from ..core.locks.lock import Lock
 from ..core.owner import Fields, describe_owner
-from ..core.primitives import Primitive
-from ..core.replies import outcome_of, trouble
-from ..core.requests import Fault, Flow, Run
-from ..core.scripts import script
+from ..core.primitives.base import Primitive
+from ..core.values import Claim, Lease, Refusal, millis
 from .modes import Mode
 
 SUBMIT = script("task_submit")
@@ -27,10 +27,10 @@ START = script("task_start")
 EXTEND = script("task_extend")
 END = script("task_end")
 CANCEL = script("task_cancel")
-BURY = script("task_bury")
+REQUEUE_DEAD = script("task_requeue_dead")
 
 
-class Ticket(NamedTuple):
+class TaskCall(NamedTuple):
     """One call of a task: its lock, who asks for it, and on which terms. Times are seconds.
 
     ``sending`` is the message's own identity: a message that comes again has the same, a retry has another.
@@ -41,11 +41,11 @@ class Ticket(NamedTuple):
     keys: Keys
     task: str
     task_id: str
-    sending: str
+    delivery_id: str
     mode: Mode
     limit: int
-    life: float
-    remember: float
+    queued_ttl: float
+    done_ttl: float
 
     @property
     def owner(self) -> Fields:
@@ -53,137 +53,143 @@ class Ticket(NamedTuple):
         return Fields.of(self.task, "task_id", self.task_id)
 
     @property
-    def keep(self) -> float:
+    def requeue_ttl(self) -> float:
         """How long its record counts as queued when its message is delivered again: 0 where nothing is queued."""
-        return self.life if self.mode.at_submit else 0.0
+        return self.queued_ttl if self.mode.at_submit else 0.0
 
     @property
-    def done(self) -> bytes:
+    def done_key(self) -> bytes:
         """The key that says that this sending has ended."""
-        return self.keys.lock + b":done:" + self.sending.encode()
+        return self.keys.lock + b":done:" + self.delivery_id.encode()
 
 
-class Running(Primitive):
+class BodyLease(Primitive):
     """The lease of one running body, as a kind of lock: what holds and renews other locks does so with this one.
 
     ``ended`` turns true when the body has run to its end; until then giving up means to be queued again as before.
     """
 
-    ticket: Ticket
+    call: TaskCall
     ended = False
-    keep = 0.0
+    requeue_ttl = 0.0
 
     @classmethod
-    def of(cls, ticket: Ticket) -> Running:
+    def of(cls, call: TaskCall) -> BodyLease:
         """The lease of ``ticket``."""
         running = cls("task", START, EXTEND, END)
-        running.ticket = ticket
-        running.keep = ticket.keep
+        running.call = call
+        running.requeue_ttl = call.requeue_ttl
         return running
 
-    def take(self, claim: Claim, wait: int = 0, node: int = 0) -> Run:
+    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         """Ask to run. One that is put back after the server forgot it has no rivals, whatever that still knows."""
-        ticket, keys = cast("Ticket", claim.lane), claim.keys
+        ticket, keys = cast("TaskCall", claim.queue_key), claim.keys
         args = (
             claim.token,
             claim.owner,
             millis(claim.ttl),
             ticket.task_id.encode(),
-            ticket.sending.encode(),
+            ticket.delivery_id.encode(),
             b"%d" % ticket.limit,
-            ticket.mode.at_start.encode() if self.order else b"",
-            millis(ticket.life) if ticket.mode.stays else b"0",
+            ticket.mode.at_start.encode() if self.queue_order else b"",
+            millis(ticket.queued_ttl) if ticket.mode.until_expiry else b"0",
             b"%d" % wait,
         )
-        return Run(START, (keys.lock, keys.waiters, ticket.done), args, node, partial(self.free, claim, node=node))
+        return EvalScript(
+            START,
+            (keys.lock, keys.waiters, ticket.done_key),
+            args,
+            node,
+            partial(self.release_request, claim, node=node),
+        )
 
-    def prolong(self, claim: Claim, ttl: float, tenure: bytes = b"", node: int = 0) -> Run:
+    def extend_request(self, claim: Claim, ttl: float, renewal_record: bytes = b"", node: int = 0) -> EvalScript:
         """Replace the rest of the lease by ``ttl``."""
-        return Run(EXTEND, (claim.keys.lock,), (claim.token, millis(ttl), tenure), node)
+        return EvalScript(EXTEND, (claim.keys.lock,), (claim.token, millis(ttl), renewal_record), node)
 
-    def free(self, claim: Claim, keep: float = 0.0, node: int = 0) -> Run:
+    def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """The body has ended, or never began."""
-        ticket, keys = self.ticket, claim.keys
+        ticket, keys = self.call, claim.keys
         args = (
             claim.token,
             ticket.task_id.encode(),
-            ticket.sending.encode(),
-            millis(ticket.remember) if self.ended else b"0",
-            millis(self.keep) if self.keep else b"0",
+            ticket.delivery_id.encode(),
+            millis(ticket.done_ttl) if self.ended else b"0",
+            millis(self.requeue_ttl) if self.requeue_ttl else b"0",
         )
-        return Run(END, (keys.lock, keys.waiters, keys.wake, ticket.done), args, node)
+        return EvalScript(END, (keys.lock, keys.waiters, keys.wake, ticket.done_key), args, node)
 
 
-class RunningLock(Lock):
+class BodyLock(Lock):
     """The handle of one. Leases are renewed together, by the primitive of any of them: each brings its own ticket."""
 
-    def _claim(self) -> Claim:
-        return super()._claim()._replace(lane=cast("Running", self._primitive).ticket)
+    def new_claim(self) -> Claim:
+        return super().new_claim()._replace(queue_key=cast("BodyLease", self.primitive).call)
 
 
-class Forgotten(Primitive):
+class CancelRecord(Primitive):
     """A queued record that is to go: "giving the lock back" cancels it."""
 
-    ticket: Ticket
+    call: TaskCall
 
     @classmethod
-    def of(cls, ticket: Ticket) -> Forgotten:
+    def of(cls, call: TaskCall) -> CancelRecord:
         """The record of ``ticket``."""
         forgotten = cls("task", START, EXTEND, CANCEL)
-        forgotten.ticket = ticket
+        forgotten.call = call
         return forgotten
 
-    def free(self, claim: Claim, keep: float = 0.0, node: int = 0) -> Run:
+    def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """Forget it."""
-        return cancel_run(self.ticket)
+        return cancel_request(self.call)
 
 
-def submit(ticket: Ticket, own: bool, replace: bool, rule: SingleNode) -> Flow[Lease | Refusal]:
+def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> Flow[Lease | Refusal]:
     """Queue the task. ``own``: as a retry of the one who has the record; ``replace``: in place of a queued one.
 
     Raises ``LockUnavailable``.
     """
-    owner = describe_owner(ticket.owner)
-    claim = Claim(ticket.name, ticket.keys, ticket.sending.encode(), owner, ticket.life)
+    owner = describe_owner(call.owner)
+    claim = Claim(call.name, call.keys, call.delivery_id.encode(), owner, call.queued_ttl)
     args = (
-        ticket.task_id.encode(),
+        call.task_id.encode(),
         claim.token,
         owner,
-        millis(ticket.life),
-        b"%d" % ticket.limit,
-        ticket.mode.at_submit.encode(),
+        millis(call.queued_ttl),
+        b"%d" % call.limit,
+        call.mode.at_submit.encode(),
         b"1" if own else b"0",
         b"1" if replace else b"0",
-        millis(ticket.remember),
+        millis(call.done_ttl),
     )
-    run = Run(SUBMIT, (ticket.keys.lock,), args, undoing=partial(cancel_run, ticket))
-    start = rule.clock()
-    reply = served((yield from ask(rule.guard.over(run) if rule.guard else run)))
+    run = EvalScript(SUBMIT, (call.keys.lock,), args, compensation=partial(cancel_request, call))
+    start = algorithm.clock()
+    reply = unwrap_reply((yield from run_idempotent(algorithm.quarantine.wrap(run) if algorithm.quarantine else run)))
     if isinstance(reply, Fault):
-        raise trouble(ticket.name, reply)
-    return outcome_of(claim, reply, start)
+        raise fault_error(call.name, reply)
+    return read_outcome(claim, reply, start)
 
 
-def cancel_run(ticket: Ticket, sending: bool = True) -> Run:
+def cancel_request(call: TaskCall, same_delivery: bool = True) -> EvalScript:
     """Forget the queued task, with ``sending`` only if it is this one."""
-    keys = ticket.keys
-    args = (ticket.task_id.encode(), ticket.sending.encode() if sending else b"")
-    return Run(CANCEL, (keys.lock, keys.waiters, keys.wake), args)
+    keys = call.keys
+    args = (call.task_id.encode(), call.delivery_id.encode() if same_delivery else b"")
+    return EvalScript(CANCEL, (keys.lock, keys.waiters, keys.wake), args)
 
 
-def cancel(ticket: Ticket, sending: bool = True) -> Flow[bool]:
+def cancel(call: TaskCall, same_delivery: bool = True) -> Flow[bool]:
     """The task will not run: whether it was queued. Raises ``LockUnavailable``."""
-    return (yield from _tell(ticket, cancel_run(ticket, sending)))
+    return (yield from _run(call, cancel_request(call, same_delivery)))
 
 
-def bury(ticket: Ticket, pid: int) -> Flow[bool]:
+def requeue_dead(call: TaskCall, pid: int) -> Flow[bool]:
     """The process ``pid`` of this host is dead: whether the task was running there. What was queued is so again.
 
     Raises ``LockUnavailable``.
     """
-    keys = ticket.keys
-    args = (ticket.task_id.encode(), process(pid), millis(ticket.keep) if ticket.keep else b"0")
-    return (yield from _tell(ticket, Run(BURY, (keys.lock, keys.waiters, keys.wake, ticket.done), args)))
+    keys = call.keys
+    args = (call.task_id.encode(), process(pid), millis(call.requeue_ttl) if call.requeue_ttl else b"0")
+    return (yield from _run(call, EvalScript(REQUEUE_DEAD, (keys.lock, keys.waiters, keys.wake, call.done_key), args)))
 
 
 def process(pid: int) -> bytes:
@@ -192,8 +198,8 @@ def process(pid: int) -> bytes:
     return own[1 : own.index(b',"thread"')].replace(b'"pid":%d' % os.getpid(), b'"pid":%d' % pid) + b","
 
 
-def _tell(ticket: Ticket, run: Run) -> Flow[bool]:
-    reply = yield from ask(run)
+def _run(call: TaskCall, run: EvalScript) -> Flow[bool]:
+    reply = yield from run_idempotent(run)
     if isinstance(reply, Fault):
-        raise trouble(ticket.name, reply)
+        raise fault_error(call.name, reply)
     return bool(reply == 1)

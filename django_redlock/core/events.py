@@ -4,12 +4,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from .holding import Holding
+from .owner import Owner
 
 logger = logging.getLogger("django_redlock")
+
+
+class LockHandle(Protocol):
+    """A lock as the receivers of events and ``on_lost`` see it."""
+
+    name: str
+
+    @property
+    def token(self) -> str | None: ...
+
+    @property
+    def owner(self) -> Owner | None: ...
+
+    @property
+    def fencing_token(self) -> int | None: ...
+
+    @property
+    def remaining(self) -> float: ...
+
+    @property
+    def lost(self) -> bool: ...
+
+    def check(self) -> None: ...
 
 
 class Event(NamedTuple):
@@ -22,7 +44,7 @@ class Event(NamedTuple):
     """
 
     kind: Literal["acquired", "released", "refused", "lost", "forced"]
-    lock: Holding | None
+    lock: LockHandle | None
     name: str
     alias: str
     waited: float = 0.0

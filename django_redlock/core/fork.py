@@ -20,12 +20,12 @@ from . import uwsgi_fork  # noqa: F401  (tells Python of uWSGI's forks)
 from .events import logger
 
 Callback = TypeVar("Callback", bound=Callable[[], object])
-PATIENCE = 0.5  # seconds
+FORK_TIMEOUT = 0.5  # seconds
 
 generation = 0  # the number of forks that led to this process. A lease of another generation belongs to an ancestor.
 
 
-class Postponed:
+class ForkGuard:
     """A context for work that must not be cut in half by a fork. Reentrant; work of many threads goes on side by side.
 
     Work does not begin while another thread forks.
@@ -41,7 +41,7 @@ class Postponed:
         me = threading.get_ident()
         with self._mutex:
             if self._forks and not self._working[me]:
-                self._changed.wait_for(lambda: not self._forks, PATIENCE)
+                self._changed.wait_for(lambda: not self._forks, FORK_TIMEOUT)
             self._working[me] += 1
 
     def __exit__(self, *error: object) -> None:
@@ -58,7 +58,7 @@ class Postponed:
         me = threading.get_ident()
         with self._mutex:
             self._forks += 1
-            self._changed.wait_for(lambda: not self._working.keys() - {me}, PATIENCE)
+            self._changed.wait_for(lambda: not self._working.keys() - {me}, FORK_TIMEOUT)
 
     def after(self) -> None:
         """In the parent: go on."""
@@ -67,7 +67,7 @@ class Postponed:
             self._changed.notify_all()
 
 
-postponed = Postponed()
+postponed = ForkGuard()
 
 
 def run(work: Callable[..., object], *args: object) -> None:

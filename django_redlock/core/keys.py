@@ -31,9 +31,9 @@ class Keys(NamedTuple):
         """Hash: token -> how often its holder has renewed, as ``mutex_extend.lua`` has it, from the first time on."""
         return renewed_of(self.lock)
 
-    def wake_of(self, family: bytes) -> bytes:
-        """The wake-up list of one waiter alone, as `line.lua` has it."""
-        return self.wake + b":" + family
+    def wake_key_of(self, acquisition_id: bytes) -> bytes:
+        """The wake-up list of one waiter alone, as `fair_queue.lua` has it."""
+        return self.wake + b":" + acquisition_id
 
 
 def check_name(name: str) -> bytes:
@@ -94,7 +94,7 @@ def is_stripe(name: str) -> bool:
     return _STRIPE.fullmatch(name) is not None
 
 
-def name_of(prefix: bytes, key: bytes) -> str | None:
+def lock_name_of(prefix: bytes, key: bytes) -> str | None:
     """The lock's name that ``key`` belongs to, or ``None`` when it is no lock's own key."""
     head = prefix + b":{"
     if not (key.startswith(head) and key.endswith(b"}")) or len(key) - len(head) > MAX_NAME_BYTES + 1:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
-from .callers import running_task
+from .context import running_task
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,24 +16,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from . import fork
-from .drivers import drive
+from .contract import Renewable, Store
 from .events import logger
-from .lease import Claim, Lease
-from .primitives import Primitive
-from .requests import Fault
-from .store import Store
-
-if TYPE_CHECKING:
-    from .holding import Holding
+from .flow.drivers import drive
+from .flow.requests import Fault
+from .primitives.base import Primitive
+from .values import Claim, Lease
 
 BATCH = 256  # renewals in one pipeline: about 2 ms of a server's time
 SLACK = 0.05  # seconds that a renewal may come early, to travel with others
-AGAIN = 0.5  # seconds after which what has failed is tried again
-IDLE = 10.0  # seconds without anything to watch, after which the thread ends
-LONGEST = 3600.0  # seconds of one wait: Python takes no number at will
+RETRY_SECONDS = 0.5  # seconds after which what has failed is tried again
+IDLE_SECONDS = 10.0  # seconds without anything to watch, after which the thread ends
+MAX_WAIT = 3600.0  # seconds of one wait: Python takes no number at will
 
 
 class Orphan(NamedTuple):
@@ -46,7 +43,7 @@ class Orphan(NamedTuple):
     waited: bool = False  # it may be listed as a waiter
 
 
-Target = weakref.ref["Holding"] | Orphan
+Target = weakref.ref["Renewable"] | Orphan
 Entry = tuple[float, Target]  # when it is due, by the monotonic clock
 
 
@@ -97,17 +94,17 @@ class RenewalThread:
             except BaseException:
                 with suppress(BaseException):
                     logger.exception("the renewal of locks failed")
-                    time.sleep(AGAIN)
+                    time.sleep(RETRY_SECONDS)
 
     def _round(self) -> bool:
         """Wait until something is due, and see to it; ``False`` when nothing has been watched for a while."""
         with self._mutex:
-            if not self._heap and not self._wait(IDLE) and not self._heap:
+            if not self._heap and not self._wait(IDLE_SECONDS) and not self._heap:
                 self._thread = None
                 self._ended()
                 return False
             self._wait((self._heap[0][0] if self._heap else math.inf) - time.monotonic())
-        due: dict[bytes, tuple[Entry, Holding | Orphan]] = {}
+        due: dict[bytes, tuple[Entry, Renewable | Orphan]] = {}
         unserved: set[bytes] = set()
         try:
             with fork.postponed:
@@ -120,7 +117,7 @@ class RenewalThread:
                     if self._live.get(token) is not entry:
                         continue  # watched anew, or released
                     if token in unserved:
-                        self.add(token, entry[1], time.monotonic() + AGAIN)
+                        self.add(token, entry[1], time.monotonic() + RETRY_SECONDS)
                     else:
                         del self._live[token]
         return True
@@ -131,11 +128,11 @@ class RenewalThread:
             return False
         self._wakes_at = time.monotonic() + seconds if self._heap else math.inf
         try:
-            return self._changed.wait(min(seconds, LONGEST))
+            return self._changed.wait(min(seconds, MAX_WAIT))
         finally:
             self._wakes_at = -math.inf
 
-    def _take(self, until: float, due: dict[bytes, tuple[Entry, Holding | Orphan]]) -> None:
+    def _take(self, until: float, due: dict[bytes, tuple[Entry, Renewable | Orphan]]) -> None:
         with self._mutex:
             while self._heap and self._heap[0][0] <= until:
                 when, token = heapq.heappop(self._heap)
@@ -149,45 +146,45 @@ class RenewalThread:
                 else:
                     due[token] = entry, alive
 
-    def _serve(self, due: dict[bytes, tuple[Entry, Holding | Orphan]], unserved: set[bytes]) -> None:
+    def _serve(self, due: dict[bytes, tuple[Entry, Renewable | Orphan]], unserved: set[bytes]) -> None:
         locks = {alive: token for token, (_, alive) in due.items() if not isinstance(alive, Orphan)}
-        failed = renew(locks)
+        failed = extend_all(locks)
         unserved.difference_update(token for lock, token in locks.items() if lock not in failed)
         silent: set[str] = set()  # servers that did not answer are waited for once in a round, not for each orphan
         for token, (_, orphan) in due.items():
             if isinstance(orphan, Orphan):
                 server = orphan.store.server_of(orphan.claim.keys)
-                freed = server not in silent and _free(orphan)
+                freed = server not in silent and _release_orphan(orphan)
                 if not freed:
                     silent.add(server)
                 if freed or orphan.store.clock() >= orphan.until:
                     unserved.discard(token)
 
 
-def renew(locks: Iterable[Holding]) -> set[Holding]:
+def extend_all(locks: Iterable[Renewable]) -> set[Renewable]:
     """Renew all of them, or say that they are lost. Returns those that have to be tried again."""
-    failed: set[Holding] = set()
-    pairs = sorted(((_alike(lock), lock) for lock in locks), key=itemgetter(0))
+    failed: set[Renewable] = set()
+    pairs = sorted(((_group_key(lock), lock) for lock in locks), key=itemgetter(0))
     for _, group in groupby(pairs, key=itemgetter(0)):
-        failed |= _renew_alike([lock for _, lock in group])
+        failed |= _extend_group([lock for _, lock in group])
     return failed
 
 
-def _renew_alike(locks: list[Holding]) -> set[Holding]:
-    store, primitive = locks[0]._store, locks[0]._primitive
-    failed: set[Holding] = set()
+def _extend_group(locks: list[Renewable]) -> set[Renewable]:
+    store, primitive = locks[0].store, locks[0].primitive
+    failed: set[Renewable] = set()
     fault: Fault | None = None
     for first in range(0, len(locks), BATCH):
-        pairs: list[tuple[Holding, Lease, float]] = []
+        pairs: list[tuple[Renewable, Lease, float]] = []
         for lock in locks[first : first + BATCH]:
             with _logged(failed, lock):
-                if terms := lock._renewal_terms():
+                if terms := lock.begin_renewal():
                     pairs.append((lock, *terms))
         if not pairs:
             continue
         outcomes: Sequence[Lease | Fault | None] = [fault] * len(pairs)
         if fault is None:  # else one batch has waited for this node in vain: don't let the others wait as well
-            flow = store.rule.extend_many(primitive, [(lease, ttl) for _, lease, ttl in pairs])
+            flow = store.algorithm.extend_many(primitive, [(lease, ttl) for _, lease, ttl in pairs])
             try:
                 outcomes = drive(flow, store.perform)
             except BaseException as error:  # a defect, perhaps of somebody's own backend: try again as long as it lasts
@@ -198,12 +195,12 @@ def _renew_alike(locks: list[Holding]) -> set[Holding]:
             if isinstance(outcome, Fault):
                 fault = outcome
             with _logged(failed, lock):
-                lock._replaced(lease, outcome)
+                lock.on_extended(lease, outcome)
     return failed
 
 
 @contextmanager
-def _logged(failed: set[Holding], lock: Holding) -> Iterator[None]:
+def _logged(failed: set[Renewable], lock: Renewable) -> Iterator[None]:
     """What goes wrong with one lock concerns no other."""
     try:
         yield
@@ -212,17 +209,17 @@ def _logged(failed: set[Holding], lock: Holding) -> Iterator[None]:
         logger.exception("the renewal of lock %r failed", lock.name)
 
 
-def _alike(lock: Holding) -> tuple[int, str, str, int, str]:
+def _group_key(lock: Renewable) -> tuple[int, str, str, int, str]:
     """What can be renewed in one batch, and fails together. Locks of a server that isn't known come last."""
-    primitive, lease = lock._primitive, lock._current()
-    server = lock._store.server_of(lease.claim.keys) if lease else ""
-    return id(lock._store), server, primitive.kind, primitive.limit, primitive.mode
+    primitive, lease = lock.primitive, lock.current_lease()
+    server = lock.store.server_of(lease.claim.keys) if lease else ""
+    return id(lock.store), server, primitive.kind, primitive.limit, primitive.access
 
 
-def _free(orphan: Orphan) -> bool:
+def _release_orphan(orphan: Orphan) -> bool:
     store, primitive, claim, _, waited = orphan
     try:
-        drive((store.rule.withdraw if waited else store.rule.release)(primitive, claim), store.perform)
+        drive((store.algorithm.cancel if waited else store.algorithm.release)(primitive, claim), store.perform)
     except Exception:  # noqa: BLE001  (whatever it is: try again, and in the end the ttl frees the lock)
         return False
     return True

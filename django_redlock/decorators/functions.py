@@ -9,9 +9,9 @@ from typing import Any, ParamSpec, TypeVar, Unpack, cast
 
 from asgiref.sync import iscoroutinefunction
 
-from ..core.lock import Lock
-from ..handler import DEFAULT_ALIAS, LockOptions, check_options, lock
-from ..naming import namer
+from ..core.locks.lock import Lock
+from ..handler import DEFAULT_ALIAS, LockKwargs, check_options, lock
+from ..name_templates import namer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,7 +22,7 @@ def locked(
     *,
     using: str = DEFAULT_ALIAS,
     release_on_commit: bool | str = False,
-    **options: Unpack[LockOptions],
+    **options: Unpack[LockKwargs],
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Hold a lock during each call of a function, method or coroutine function.
 

@@ -19,11 +19,11 @@ from django.utils.decorators import classonlymethod
 
 from ..core.events import logger
 from ..core.keys import check_name, stripe_name
-from ..core.lock import Lock
-from ..core.striped import Striped, check_stripes
+from ..core.locks.lock import Lock
+from ..core.locks.striped import Striped, check_stripes
 from ..errors import LockLost, LockNotAcquired, LockUnavailable
-from ..handler import DEFAULT_ALIAS, LockOptions, check_options, locks
-from ..naming import namer
+from ..handler import DEFAULT_ALIAS, LockKwargs, check_options, locks
+from ..name_templates import namer
 from ..transactions import in_atomic
 from .uncancelled import run_to_end
 
@@ -43,7 +43,7 @@ def locked_view(
     using: str = DEFAULT_ALIAS,
     on_conflict: OnConflict = 409,
     stripes: int | None = None,
-    **options: Unpack[LockOptions],
+    **options: Unpack[LockKwargs],
 ) -> Callable[[V], V]:
     """Hold a lock, ``request.lock``, while a view answers: a function, sync or async, or a class with ``as_view``.
 
@@ -79,19 +79,19 @@ def locked_view(
             return _on_class(view, decorate)
         _check_view(view)
         name_of = namer(name, view, "request", follow_wrapped=not _poses_as_method(view))
-        return _protected(view, Guard(name_of, using, on_conflict, stripes, options))
+        return _wrap(view, ViewLock(name_of, using, on_conflict, stripes, options))
 
     return decorate
 
 
-class Guard(NamedTuple):
+class ViewLock(NamedTuple):
     """What comes before a view and what comes instead of it."""
 
     name_of: Callable[..., str]
     using: str
     on_conflict: OnConflict
     stripes: int | None
-    options: LockOptions
+    options: LockKwargs
 
     def lock_for(self, request: Any, args: Any, kwargs: Any, opted_out: set[str]) -> Lock:
         """The lock for this request. Raises ``BadRequest`` for a bad name, ``TypeError`` in the wrong place."""
@@ -114,7 +114,7 @@ class Guard(NamedTuple):
             return backend.lock(name, **self.options)
         return backend.striped(name, self.stripes, **self.options)
 
-    def missed(self, held: Lock | None, error: LockNotAcquired | LockUnavailable) -> bool:
+    def is_missed(self, held: Lock | None, error: LockNotAcquired | LockUnavailable) -> bool:
         """Whether the view has not got its lock, or no other stripe of it; else it is an error of another lock."""
         return held is None or (isinstance(held, Striped) and held.token is None and error.name == held.name)
 
@@ -122,13 +122,13 @@ class Guard(NamedTuple):
         """The response without a lock; an awaitable, where ``on_conflict`` is a coroutine function."""
         if isinstance(error, LockUnavailable):
             logger.error("%s %s: %s", request.method, request.path, error, exc_info=error)
-            return _come_again(503, "The service is not available now.", None)
+            return _retry_later(503, "The service is not available now.", None)
         if callable(self.on_conflict):
             return self.on_conflict(request, error)
-        return _come_again(self.on_conflict, "Another request is being worked on.", error.retry_after)
+        return _retry_later(self.on_conflict, "Another request is being worked on.", error.retry_after)
 
 
-def _come_again(status: int, text: str, seconds: float | None) -> HttpResponse:
+def _retry_later(status: int, text: str, seconds: float | None) -> HttpResponse:
     wait = RETRY_AFTER if seconds is None else max(1, math.ceil(seconds))
     headers = {"Retry-After": str(wait), "Cache-Control": "no-store"}
     return HttpResponse(f"{text}\n", status=status, content_type="text/plain; charset=utf-8", headers=headers)
@@ -144,7 +144,7 @@ class EveryAlias(set[str]):
         return True
 
 
-def _protected(view: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
+def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
     opted_out = EveryAlias(getattr(view, "_non_atomic_requests", ()))
 
     @wraps(view)
@@ -161,7 +161,7 @@ def _protected(view: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
                 held = request.lock = stack.enter_context(lock)
                 response: HttpResponseBase = _atomic(work, opted_out)()
             except (LockNotAcquired, LockUnavailable) as error:
-                if not guard.missed(held, error):
+                if not guard.is_missed(held, error):
                     raise
                 response = guard.answer(request, error)
             return response
@@ -184,7 +184,7 @@ def _protected(view: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
                     held = request.lock = await stack.enter_async_context(lock)
                     response: HttpResponseBase = await _atomic(work, opted_out)()
                 except (LockNotAcquired, LockUnavailable) as error:
-                    if not guard.missed(held, error):
+                    if not guard.is_missed(held, error):
                         raise
                     answer = guard.answer(request, error)
                     response = await answer if isawaitable(answer) else answer
@@ -205,7 +205,7 @@ def _atomic(work: Any, opted_out: set[str]) -> Any:
 
 
 def _check(lock: Lock) -> None:
-    if lock.lost and lock._terms.on_lost == "raise":
+    if lock.lost and lock.options.on_lost == "raise":
         raise LockLost(lock.name)
 
 

@@ -11,7 +11,7 @@ from django.db import IntegrityError, models, router, transaction
 
 from ..errors import LockNotHeld, StaleLock
 from .queryset import FencedManager, FencedQuerySet, home_of
-from .tokens import FIELD, WITHOUT, Fence, Fencing, bound, fence_of
+from .tokens import FIELD, WITHOUT, FencingLock, FencingToken, bound, fencing_token_of
 
 
 class FencedModel(models.Model):
@@ -27,12 +27,12 @@ class FencedModel(models.Model):
     objects = FencedManager()
 
     fence_required: ClassVar[bool] = False
-    _fence: Fence | None = None
+    _fence: FencingToken | None = None
 
     class Meta:
         abstract = True
 
-    def save(self, *args: Any, lock: Fencing | int = WITHOUT, **kwargs: Any) -> None:
+    def save(self, *args: Any, lock: FencingLock | int = WITHOUT, **kwargs: Any) -> None:
         """Write under ``lock``: in one statement, and only where nobody has written under a later one.
 
         Raises ``StaleLock`` when somebody has, when the row has been deleted, or when the lock has been lost;
@@ -41,7 +41,7 @@ class FencedModel(models.Model):
         if lock is WITHOUT:
             super().save(*args, **kwargs)
             return
-        fence = fence_of(lock)
+        fence = fencing_token_of(lock)
         if kwargs.get("update_fields"):
             kwargs["update_fields"] = {*kwargs["update_fields"], FIELD}
         before = {FIELD: vars(self)[FIELD]} if FIELD in vars(self) else {}
@@ -64,13 +64,13 @@ class FencedModel(models.Model):
 
     asave.alters_data = True  # type: ignore[attr-defined]
 
-    def delete(self, *args: Any, lock: Fencing | int = WITHOUT, **kwargs: Any) -> tuple[int, dict[str, int]]:
+    def delete(self, *args: Any, lock: FencingLock | int = WITHOUT, **kwargs: Any) -> tuple[int, dict[str, int]]:
         """Delete under ``lock``, with the errors of `save`. What cascades to other tables goes along."""
         if lock is WITHOUT:
             if self.fence_required:
                 raise self._unfenced("delete")
             return super().delete(*args, **kwargs)
-        fence, using = fence_of(lock), self._written_to(**kwargs)
+        fence, using = fencing_token_of(lock), self._written_to(**kwargs)
         with transaction.atomic(using=using):
             self._row(using)._raise_fences(fence)
             return super().delete(*args, **kwargs | {"using": using})
@@ -83,12 +83,12 @@ class FencedModel(models.Model):
 
     adelete.alters_data = True  # type: ignore[attr-defined]
 
-    def refresh_from_db(self, *args: Any, lock: Fencing | int = WITHOUT, **kwargs: Any) -> None:
+    def refresh_from_db(self, *args: Any, lock: FencingLock | int = WITHOUT, **kwargs: Any) -> None:
         """Read the row again; with ``lock``, after raising the row's fence, so that no earlier holder can change it."""
         if lock is WITHOUT:
             super().refresh_from_db(*args, **kwargs)
             return
-        fence, using = fence_of(lock), self._written_to(**kwargs)
+        fence, using = fencing_token_of(lock), self._written_to(**kwargs)
         with transaction.atomic(using=using):
             self._row(using)._raise_fences(fence)
             super().refresh_from_db(*args, **kwargs | {"using": using})

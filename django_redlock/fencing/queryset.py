@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from asgiref.sync import sync_to_async
 from django.db import connections, models, transaction
 from django.db.models.utils import resolve_callables
 
 from ..errors import LockNotHeld
-from .tokens import FIELD, Fence, Fencing, fence_of, handle_of
+from .tokens import FIELD, FencingLock, FencingToken, fencing_token_of, handle_of
 
-if TYPE_CHECKING:
-    from .model import FencedModel
-
-M = TypeVar("M", bound="FencedModel")
+M = TypeVar("M", bound=models.Model)
 
 
 class FencedQuerySet(models.QuerySet[M]):
     """The queryset of a `FencedModel`. Without ``fenced()`` it is Django's own, and leaves the fences alone."""
 
-    _lock: Fencing | int | None = None
+    _lock: FencingLock | int | None = None
 
-    def fenced(self, lock: Fencing | int) -> Self:
+    def fenced(self, lock: FencingLock | int) -> Self:
         """A queryset whose writes are made under ``lock``: ``update``, ``delete``, ``claim`` and all that creates.
 
         A row that was written under a later lock is not written: ``StaleLock``, and of what the call would have written
         nothing is. The lock is looked at when something is written. Raises ``LockNotHeld`` and ``TypeError``.
         """
-        fence_of(lock)
+        fencing_token_of(lock)
         made: Self = self._chain()  # type: ignore[attr-defined]
         made._lock = handle_of(lock)
         return made
@@ -43,7 +40,7 @@ class FencedQuerySet(models.QuerySet[M]):
 
     def update(self, **values: Any) -> int:
         """As Django's, and raise the fence: one statement, which passes by what was written under a later lock."""
-        fence = self._fence()
+        fence = self._token()
         if fence is None:
             return super().update(**values)
         if FIELD in values:
@@ -73,7 +70,7 @@ class FencedQuerySet(models.QuerySet[M]):
 
     def delete(self) -> tuple[int, dict[str, int]]:
         """As Django's, after raising the fence in the same transaction, so that nobody gets in between."""
-        fence = self._fence()
+        fence = self._token()
         if fence is None:
             return super().delete()
         self._for_write = True
@@ -93,7 +90,7 @@ class FencedQuerySet(models.QuerySet[M]):
         """
         if self._lock is None:
             raise self._unfenced()
-        fence = fence_of(self._lock)
+        fence = fencing_token_of(self._lock)
         self._for_write = True
         with transaction.atomic(using=self.db):
             wanted = self.filter(*args, **kwargs)
@@ -114,10 +111,10 @@ class FencedQuerySet(models.QuerySet[M]):
         """As Django's, with the fence raised from the start."""
         if self._lock is None:
             return super().create(**kwargs)
-        made: M = self.model(**kwargs)
+        made: Any = self.model(**kwargs)
         self._for_write = True
         made.save(lock=self._lock, force_insert=True, using=self.db)
-        return made
+        return cast("M", made)
 
     create.alters_data = True  # type: ignore[attr-defined]
 
@@ -134,23 +131,24 @@ class FencedQuerySet(models.QuerySet[M]):
         with transaction.atomic(using=self.db):
             found, created = self.get_or_create(defaults if create_defaults is None else create_defaults, **kwargs)
             if not created:
-                found = self.claim(pk=found.pk)
+                row: Any = self.claim(pk=found.pk)
                 for name, value in resolve_callables(defaults or {}):
-                    setattr(found, name, value)
-                found.save(lock=self._lock, using=self.db)
+                    setattr(row, name, value)
+                row.save(lock=self._lock, using=self.db)
+                found = row
         return found, created
 
     update_or_create.alters_data = True  # type: ignore[attr-defined]
 
     def bulk_create(self, objs: Iterable[M], *args: Any, **kwargs: Any) -> list[M]:
         """As Django's. ``update_conflicts`` would not look at the fence of what is there: ``TypeError``."""
-        if self._lock is None and not self.model.fence_required:
+        if self._lock is None and not self._fenced_model.fence_required:
             return super().bulk_create(objs, *args, **kwargs)
         if kwargs.get("update_conflicts") or len(args) > 2:
             raise TypeError("bulk_create(update_conflicts=True) would overwrite rows without looking at their fences")
         if self._lock is None:
             return super().bulk_create(objs, *args, **kwargs)
-        fence, made = fence_of(self._lock), list(objs)
+        fence, made = fencing_token_of(self._lock), list[Any](objs)
         for each in made:
             each.fence = fence.token
         return super().bulk_create(made, *args, **kwargs)
@@ -159,10 +157,14 @@ class FencedQuerySet(models.QuerySet[M]):
 
     # ── the fence ────────────────────────────────────────────────────────────────────────────
 
-    def _fence(self) -> Fence | None:
+    @property
+    def _fenced_model(self) -> Any:
+        return self.model
+
+    def _token(self) -> FencingToken | None:
         if self._lock is not None:
-            return fence_of(self._lock)
-        if self.model.fence_required:
+            return fencing_token_of(self._lock)
+        if self._fenced_model.fence_required:
             raise self._unfenced()
         return None
 
@@ -173,7 +175,7 @@ class FencedQuerySet(models.QuerySet[M]):
         """The same rows, for statements that need no further condition."""
         return models.QuerySet(self.model, self.query.chain(), self.db)
 
-    def _older(self, fence: Fence) -> models.QuerySet[M]:
+    def _older(self, fence: FencingToken) -> models.QuerySet[M]:
         return self._without_lock().filter(**{f"{FIELD}__lte": fence.token})
 
     def _is_one_table(self) -> bool:
@@ -186,7 +188,7 @@ class FencedQuerySet(models.QuerySet[M]):
         query.get_initial_alias()
         return query.count_active_tables() == 1 and not any(self.model._meta.parents.values())
 
-    def _raise_fences(self, fence: Fence) -> None:
+    def _raise_fences(self, fence: FencingToken) -> None:
         """Raise the fence of every row. They are ours then, until the transaction ends; ``StaleLock`` if one is not."""
         if self._is_one_table():
             self._older(fence).update(**{FIELD: fence.token})
@@ -200,7 +202,7 @@ class FencedQuerySet(models.QuerySet[M]):
             rows.update(**{FIELD: fence.token})
         self._refuse_later(fence)
 
-    def _refuse_later(self, fence: Fence) -> None:
+    def _refuse_later(self, fence: FencingToken) -> None:
         later = self._without_lock().filter(**{f"{FIELD}__gt": fence.token}).order_by(f"-{FIELD}")
         found = later.values_list("pk", FIELD).first()
         if found is not None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-from ..core.rwlock import Side
+from ..core.locks.read_write import RWLockSide
 from ..errors import LockLost, LockNotHeld, StaleLock
 
 FIELD = "fence"  # the column's name
 
 
-class Fencing(Protocol):
+class FencingLock(Protocol):
     """What a lock has to say of itself: any handle of this package does, and so does ``request.lock``."""
 
     name: str
@@ -21,7 +21,7 @@ class Fencing(Protocol):
     def check(self) -> None: ...
 
 
-class Fence(NamedTuple):
+class FencingToken(NamedTuple):
     """Under which lock is written: its name (``""``: nobody has said), for errors, and its number."""
 
     name: str
@@ -50,7 +50,7 @@ def handle_of(lock: Any) -> Any:
 
     A side of a read-write lock is another lock for each thread and task.
     """
-    return lock._mine() if isinstance(lock, Side) else lock
+    return lock.own_handle() if isinstance(lock, RWLockSide) else lock
 
 
 def bound(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -58,14 +58,14 @@ def bound(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {**kwargs, "lock": handle_of(kwargs["lock"])} if "lock" in kwargs else kwargs
 
 
-def fence_of(lock: Fencing | int) -> Fence:
+def fencing_token_of(lock: FencingLock | int) -> FencingToken:
     """The fence of a lock that is held, or of a bare token that another process was handed by the holder.
 
     Raises ``LockNotHeld`` when nothing is held, ``StaleLock`` when the lock has been lost, ``TypeError`` for what is no
     lock with a fencing token.
     """
     if type(lock) is int:
-        return Fence("", lock)
+        return FencingToken("", lock)
     if lock is None:
         raise LockNotHeld("", "lock=None is no lock (to write without one, leave it out)")
     check = getattr(lock, "check", None)
@@ -82,4 +82,4 @@ def fence_of(lock: Fencing | int) -> Fence:
         raise LockNotHeld(lock.name)  # type: ignore[union-attr]
     if type(token) is not int:
         raise TypeError(f"{lock!r} has no single fencing token: give one of the locks that it consists of")
-    return Fence(lock.name, token)  # type: ignore[union-attr]
+    return FencingToken(lock.name, token)  # type: ignore[union-attr]

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from ..core.held import Held
+from ..core.lock_info import LockInfo
+from ..formatting import duration, hold_time, others
 from ..handler import WHAT_TO_WRITE, locks
-from ..wording import duration, others, tenure
 from .pipes import unread
 
 COLUMNS = ("STORE", "NAME", "KIND", "HOLDER", "HELD FOR", "LEFT", "RENEWALS", "WAITERS", "NODES")
@@ -127,9 +127,9 @@ def printable(value: Any) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
 
 
-def cells(alias: str, held: Held) -> list[Any]:
+def cells(alias: str, held: LockInfo) -> list[Any]:
     """A lock as a line of a table with `COLUMNS`."""
-    known = tenure(held)
+    known = hold_time(held)
     left = "no end" if held.ttl is None else f"{held.ttl:.1f} s" if held.ttl < 60 else duration(held.ttl)
     for_long = "unknown" if known.held is None else duration(known.held)
     renewals = "unknown" if known.renewals is None else known.renewals

@@ -1,6 +1,6 @@
 """Numbers and traces for other systems. Switched on by the setting ``REDLOCK_METRICS``, or by calling `install`.
 
-They are fed by the `Pulse`, beside the locks: see there. Without Django a backend has to be told of it, once:
+They are fed by the `EventQueue`, beside the locks: see there. Without Django a backend has to be told of it, once:
 ``backend.hook = pulse.tell``.
 """
 

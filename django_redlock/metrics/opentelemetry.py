@@ -11,7 +11,7 @@ from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 
 from .. import __version__
-from ..core.pulse import Moment, Work, pulse
+from ..core.event_queue import EventRecord, Work, event_queue
 from ..core.renewal import renewal
 
 NAME = "django_redlock"
@@ -24,21 +24,23 @@ def install(
 
     ``spans=False``: metrics only. Called again, what it was given then counts.
     """
-    pulse.watch("opentelemetry metrics", Metrics(metrics.get_meter(NAME, __version__, meter_provider)).see)
+    event_queue.subscribe(
+        "opentelemetry metrics", MetricsListener(metrics.get_meter(NAME, __version__, meter_provider)).observe
+    )
     if spans:
         tracer = trace.get_tracer(NAME, __version__, tracer_provider)
-        pulse.context = context.get_current
-        pulse.watch("opentelemetry spans", Spans(tracer).see)
+        event_queue.context = context.get_current
+        event_queue.subscribe("opentelemetry spans", SpanListener(tracer).observe)
     else:
-        pulse.context = None
-        pulse.forget("opentelemetry spans")
+        event_queue.context = None
+        event_queue.unsubscribe("opentelemetry spans")
 
 
-def _lock(moment: Moment) -> dict[str, Any]:
+def _lock(moment: EventRecord) -> dict[str, Any]:
     return {"redlock.backend": moment.alias, "redlock.kind": moment.primitive}
 
 
-class Metrics:
+class MetricsListener:
     """The instruments of one meter."""
 
     def __init__(self, meter: metrics.Meter) -> None:
@@ -53,15 +55,15 @@ class Metrics:
         held = time("redlock.hold.duration", "s", "Time for which a lock was held")
         meter.create_observable_up_down_counter("redlock.held", [_held], "{lock}", "Locks that are held")
 
-        def on_acquired(moment: Moment) -> None:
+        def on_acquired(moment: EventRecord) -> None:
             acquired.add(1, _lock(moment))
             waited.record(moment.waited, _lock(moment))
 
-        def on_lost(moment: Moment) -> None:
+        def on_lost(moment: EventRecord) -> None:
             lost.add(1, _lock(moment))
             held.record(moment.held, _lock(moment))
 
-        self._told: dict[str, Callable[[Moment], None]] = {
+        self._told: dict[str, Callable[[EventRecord], None]] = {
             "acquired": on_acquired,
             "released": lambda moment: held.record(moment.held, _lock(moment)),
             "refused": lambda moment: refused.add(1, {**_lock(moment), "redlock.reason": moment.reason}),
@@ -73,8 +75,8 @@ class Metrics:
             ),
         }
 
-    def see(self, moments: Sequence[Moment]) -> None:
-        """Watch: see `Pulse.watch`."""
+    def observe(self, moments: Sequence[EventRecord]) -> None:
+        """Watch: see `EventQueue.subscribe`."""
         for moment in moments:
             self._told[moment.kind](moment)
 
@@ -82,28 +84,30 @@ class Metrics:
 def _held(_options: CallbackOptions) -> Iterable[Observation]:
     return [
         Observation(number, {"redlock.backend": alias, "redlock.kind": kind})
-        for (alias, kind), number in renewal.held().items()
+        for (alias, kind), number in renewal.held_counts().items()
     ]
 
 
-class Spans:
+class SpanListener:
     """A span for each attempt to acquire a lock, and one for the time it was held, in the trace of who did that."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
 
-    def see(self, moments: Sequence[Moment]) -> Work:
-        """Watch: see `Pulse.watch`. What ends a span may send it, and so forks and scrapes don't wait for that."""
+    def observe(self, moments: Sequence[EventRecord]) -> Work:
+        """Watch: see `EventQueue.subscribe`. What ends a span may send it, and so forks and scrapes don't wait for
+        that.
+        """
         return partial(self._end, moments)
 
-    def _end(self, moments: Sequence[Moment]) -> None:
+    def _end(self, moments: Sequence[EventRecord]) -> None:
         for moment in moments:
             if moment.kind in ("acquired", "refused"):
                 self._span("redlock.acquire", moment, moment.waited, failed=moment.kind == "refused")
             elif moment.kind in ("released", "lost"):
                 self._span("redlock.hold", moment, moment.held, failed=moment.kind == "lost")
 
-    def _span(self, name: str, moment: Moment, seconds: float, *, failed: bool) -> None:
+    def _span(self, name: str, moment: EventRecord, seconds: float, *, failed: bool) -> None:
         end = round(moment.at * 1e9)
         span = self._tracer.start_span(
             name,

@@ -15,25 +15,25 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ..core.history import recorder
-from ..core.pulse import Moment, pulse
+from ..core.event_queue import EventRecord, event_queue
 from ..core.renewal import renewal
+from ..history.counters import recorder
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)  # seconds
 LOCK = ("backend", "kind")
 HELD = ("redlock_held", "Locks that are held")
 
-_installed: WeakKeyDictionary[CollectorRegistry, Metrics] = WeakKeyDictionary()
+_installed: WeakKeyDictionary[CollectorRegistry, PrometheusListener] = WeakKeyDictionary()
 
 
 def install(registry: CollectorRegistry = REGISTRY) -> None:
     """Register the metrics, and keep them up to date from now on. Doing it twice does no harm."""
     if registry not in _installed:
-        metrics = _installed[registry] = Metrics(registry)
-        pulse.watch(f"prometheus {id(registry)}", metrics.see)
+        metrics = _installed[registry] = PrometheusListener(registry)
+        event_queue.subscribe(f"prometheus {id(registry)}", metrics.observe)
 
 
-class Held(Collector):
+class HeldLocksCollector(Collector):
     """The gauge, reckoned once for each scrape. Stands first in a registry: what waits in the queue is counted then."""
 
     def __init__(self, labels: set[tuple[str, str]]) -> None:
@@ -43,14 +43,14 @@ class Held(Collector):
         return [GaugeMetricFamily(*HELD, labels=LOCK)]
 
     def collect(self) -> Iterable[Metric]:
-        pulse.drain()
-        now, family = renewal.held(), GaugeMetricFamily(*HELD, labels=LOCK)
+        event_queue.drain()
+        now, family = renewal.held_counts(), GaugeMetricFamily(*HELD, labels=LOCK)
         for label in sorted(self._labels):
             family.add_metric(label, now[label])
         return [family]
 
 
-class Metrics:
+class PrometheusListener:
     """All of them, in one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -59,7 +59,7 @@ class Metrics:
         if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
             self._gauge = Gauge(*HELD, LOCK, registry=registry, multiprocess_mode="livesum")
         else:
-            registry.register(Held(self._labels))
+            registry.register(HeldLocksCollector(self._labels))
         counter = partial(Counter, registry=registry)
         histogram = partial(Histogram, unit="seconds", buckets=BUCKETS, registry=registry)
         self.acquired = cache(counter("redlock_acquisitions", "Locks acquired", LOCK).labels)
@@ -72,7 +72,7 @@ class Metrics:
         self.duplicates = cache(counter("redlock_task_duplicates", "Calls of tasks", ("task", "found_at")).labels)
         self.dropped = counter("redlock_events_dropped", "Events that were not counted, or not written down", ("by",))
         self._dropped = {"queue": 0, "history": 0}
-        self._told: dict[str, Callable[[Moment], None]] = {
+        self._told: dict[str, Callable[[EventRecord], None]] = {
             "acquired": self._acquired,
             "released": lambda moment: self.held(moment.alias, moment.primitive).observe(moment.held),
             "refused": lambda moment: self.refused(moment.alias, moment.primitive, moment.reason).inc(),
@@ -84,23 +84,23 @@ class Metrics:
         for by in self._dropped:
             self.dropped.labels(by)  # zero from the start
 
-    def see(self, moments: Sequence[Moment]) -> None:
-        """Watch: see `Pulse.watch`."""
+    def observe(self, moments: Sequence[EventRecord]) -> None:
+        """Watch: see `EventQueue.subscribe`."""
         for moment in moments:
             self._told[moment.kind](moment)
-        for by, now in {"queue": pulse.dropped, "history": recorder.dropped}.items():
+        for by, now in {"queue": event_queue.dropped, "history": recorder.dropped}.items():
             self.dropped.labels(by).inc(max(0, now - self._dropped[by]))
             self._dropped[by] = now
         if self._gauge:
-            held = renewal.held()
+            held = renewal.held_counts()
             for label in self._labels:
                 self._gauge.labels(*label).set(held[label])
 
-    def _acquired(self, moment: Moment) -> None:
+    def _acquired(self, moment: EventRecord) -> None:
         self.acquired(moment.alias, moment.primitive).inc()
         self.waited(moment.alias, moment.primitive).observe(moment.waited)
         self._labels.add((moment.alias, moment.primitive))
 
-    def _lost(self, moment: Moment) -> None:
+    def _lost(self, moment: EventRecord) -> None:
         self.lost(moment.alias, moment.primitive).inc()
         self.held(moment.alias, moment.primitive).observe(moment.held)

@@ -11,12 +11,12 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from ..core.owner import Owner
-from ..wording import age, facts, what_happened
-from ..wording import duration as _duration
+from ..formatting import age, event_text, facts
+from ..formatting import duration as _duration
 
 register = template.Library()
 register.filter(facts)
-register.filter(what_happened)
+register.filter(event_text)
 
 
 @register.filter

@@ -1,28 +1,28 @@
 """For those who test.
 
 Code that locks: `override_locks`, `assert_locked`, `assert_not_locked`, `Clock` and `Rehearsal`, with any test runner,
-and the pytest plugin's fixtures ``redlock``, ``redlock_dummy`` and ``redlock_clock``. They live in `helpers`.
+and the pytest plugin's fixtures ``redlock``, ``redlock_dummy`` and ``redlock_clock``.
 
-A backend of one's own: the suite that every backend of this package passes, in `conformance` and the modules beside it.
+A backend of one's own: the suite that every backend of this package passes, in `conformance`.
 """
 
 from __future__ import annotations
 
 import sys
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .helpers.asserts import assert_locked, assert_not_locked
-    from .helpers.clock import Clock
-    from .helpers.override import override_locks
-    from .helpers.rehearsal import Rehearsal
+    from .asserts import assert_locked, assert_not_locked
+    from .clock import Clock
+    from .fake_locks import Rehearsal
+    from .override import override_locks
 
 __all__ = ["Clock", "Rehearsal", "assert_locked", "assert_not_locked", "override_locks"]
 
 _HOMES = {
     "Clock": "clock",
-    "Rehearsal": "rehearsal",
+    "Rehearsal": "fake_locks",
     "assert_locked": "asserts",
     "assert_not_locked": "asserts",
     "override_locks": "override",
@@ -34,10 +34,10 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         from importlib import import_module
 
-        return getattr(import_module(f"{__name__}.helpers.{_HOMES[name]}"), name)
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 if "pytest" in sys.modules:  # plain asserts of the suite say what they compared, also in other people's test runs
-    _suite = (f"{__name__}.{module.name}" for module in iter_modules(__path__) if not module.ispkg)
+    _suite = (module.name for module in walk_packages(__path__, f"{__name__}."))
     sys.modules["pytest"].register_assert_rewrite(*_suite)

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from django_redlock.backends.plain import PlainBackend
-from django_redlock.core.lease import Claim, Lease, Refusal, valid_until
+from django_redlock.backends.storage import StorageBackend
+from django_redlock.core.values import Claim, Lease, Refusal, valid_until
 
 Entries = dict[str, tuple[str, float, str]]  # key -> token, Unix time of its end, owner
 
 
-class FileBackend(PlainBackend):
+class FileBackend(StorageBackend):
     """``location`` is the path of a file that all processes can write. Options: `Backend`."""
 
-    def attempt(self, claim: Claim) -> Lease | Refusal:
+    def acquire_once(self, claim: Claim) -> Lease | Refusal:
         start = self.clock()
         with self._entries() as entries:
             now = time.time()
@@ -27,7 +27,7 @@ class FileBackend(PlainBackend):
             fencing_token = time.time_ns() // 1000
         return Lease.granted(claim, start, fencing_token)
 
-    def prolong(self, lease: Lease, ttl: float) -> Lease | None:
+    def extend(self, lease: Lease, ttl: float) -> Lease | None:
         start = self.clock()
         with self._entries() as entries:
             if start >= lease.valid_until or not self._is_held(entries, lease.claim):
@@ -35,7 +35,7 @@ class FileBackend(PlainBackend):
             self._write(entries, lease.claim, ttl)
         return lease._replace(ttl=ttl, valid_until=valid_until(start, ttl))
 
-    def free(self, claim: Claim, keep: float = 0.0) -> bool:
+    def release(self, claim: Claim, keep: float = 0.0) -> bool:
         with self._entries() as entries:
             if not self._is_held(entries, claim):
                 return False

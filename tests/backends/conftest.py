@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from django_redlock.backends.redis_base import RedisBaseBackend
 from django_redlock.backends.replica import ReplicaBackend
-from django_redlock.backends.server import ServerBackend
-from django_redlock.testing.faces import AsyncClient, Client, SyncClient
+from django_redlock.testing.conformance.harness.clients import AsyncClient, Client, SyncClient
 from tests.support.replicas import Replicated
 
 # Seconds: as short as a machine can stand on which everything takes ten times as long as it should.
@@ -17,11 +17,11 @@ SHORT = {"ttl": 3, "max_ttl": 4, "node_timeout": 0.5}
 
 
 @pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
-def client_of(request) -> Iterator[Callable[[ServerBackend], Client]]:
+def client_of(request) -> Iterator[Callable[[RedisBaseBackend], Client]]:
     """`client_of(backend)`: one way to use it for both colours."""
     clients: list[Any] = []
 
-    def client(backend: ServerBackend) -> Client:
+    def client(backend: RedisBaseBackend) -> Client:
         clients.append(request.param(backend))
         return clients[-1]
 

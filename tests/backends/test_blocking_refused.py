@@ -8,9 +8,9 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.errors import LockError, LockUnavailable
-from django_redlock.testing.exclusion import WAKE
-from django_redlock.testing.faces import PATIENCE, AsyncClient, SyncClient
-from tests.backends.test_sharing import all_blocked, opened
+from django_redlock.testing.conformance.exclusion import WAKE
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT, AsyncClient, SyncClient
+from tests.client.test_multiplexing import all_blocked, opened
 from tests.support.service import poll
 
 FEW = 200  # commands: a waiter that spins sends some 10,000 in a second
@@ -45,7 +45,7 @@ def test_a_user_who_may_not_block(server, admin, unique, face, kind):
     with contextlib.closing(holder), holder.lock(unique):
         before = commands(admin)
         with pytest.raises(LockUnavailable, match="no permissions"):
-            client.lock(unique, fair=kind == "fair").acquire(timeout=PATIENCE)
+            client.lock(unique, fair=kind == "fair").acquire(timeout=TEST_TIMEOUT)
         assert commands(admin) - before < FEW
     client.backend.close()
 
@@ -57,7 +57,7 @@ def test_a_wake_up_list_of_another_type(server, admin, unique, face):
     with contextlib.closing(RedisBackend(server.url)) as holder, holder.lock(unique):
         admin.set(f"redlock:{{{unique}}}:wake", "x")
         with pytest.raises(LockError, match="no lock of this kind"):
-            client.lock(unique).acquire(timeout=PATIENCE)
+            client.lock(unique).acquire(timeout=TEST_TIMEOUT)
     client.backend.close()
 
 
@@ -69,13 +69,13 @@ def test_unblocked_by_an_operator(server, admin, unique, face):
     with contextlib.closing(holder):
         lock = holder.lock(unique)
         lock.acquire()
-        waiter = threading.Thread(target=lambda: granted.append(client.lock(unique).acquire(timeout=PATIENCE)))
+        waiter = threading.Thread(target=lambda: granted.append(client.lock(unique).acquire(timeout=TEST_TIMEOUT)))
         waiter.start()
         for _ in range(3):
-            poll(lambda: blocked(admin), timeout=PATIENCE, what="a waiter that blocks")
+            poll(lambda: blocked(admin), timeout=TEST_TIMEOUT, what="a waiter that blocks")
             admin.client_unblock(blocked(admin)[0], error=True)
         lock.release()
-        waiter.join(PATIENCE)
+        waiter.join(TEST_TIMEOUT)
     assert granted == [True]
     client.backend.close()
 

@@ -9,11 +9,11 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from django_redlock.backends.nodes import Redirection
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.renewal_thread import BATCH, renew
+from django_redlock.client.discovery import Redirection
+from django_redlock.core.renewal_thread import BATCH, extend_all
 from django_redlock.errors import LockUnavailable
-from django_redlock.testing.faces import PATIENCE
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.cluster import Cluster, ask
 from tests.support.service import poll
 
@@ -60,21 +60,23 @@ def test_a_hung_master_loses_its_own_locks_only(cluster, backend, unique):
     locks = {name: backend.lock(name, on_lost="warn") for names in (hung, *healthy) for name in names}
     assert all(lock.acquire(False) for lock in locks.values())
     cluster.nodes[0].pause()
-    poll(lambda: all(locks[name].lost for name in hung), timeout=PATIENCE, what="the hung server's locks to be lost")
+    poll(
+        lambda: all(locks[name].lost for name in hung), timeout=TEST_TIMEOUT, what="the hung server's locks to be lost"
+    )
     assert not [name for names in healthy for name in names if locks[name].lost]
 
 
 def test_a_hung_master_delays_no_renewal_on_another(cluster, start, unique):
     """A lock whose ttl is shorter than the wait for the hung master is renewed all the same."""
-    patient = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=PATIENCE, key_prefix="faults")))
+    patient = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=TEST_TIMEOUT, key_prefix="faults")))
     (hung,), (healthy,), _ = names_on(cluster, unique)
     with patient.lock(healthy, ttl=TTL) as lock:
         first = patient.lock(hung, ttl=TTL, on_lost="warn")
         assert first.acquire(False)
         cluster.nodes[0].pause()
-        poll(lambda: first.lost, timeout=PATIENCE, what="the hung server's lock to be lost")
+        poll(lambda: first.lost, timeout=TEST_TIMEOUT, what="the hung server's lock to be lost")
         renewals = lock._lease.renewals
-        poll(lambda: lock.lost or lock._lease.renewals > renewals + 3, timeout=PATIENCE, what="more renewals")
+        poll(lambda: lock.lost or lock._lease.renewals > renewals + 3, timeout=TEST_TIMEOUT, what="more renewals")
         assert not lock.lost
         cluster.heal()
 
@@ -88,7 +90,7 @@ def test_batches_of_renewals(cluster, start, unique):
     assert all(lock.acquire(False) for lock in locks.values())
     cluster.nodes[0].pause()
     ends = {name: lock._lease.valid_until for name, lock in locks.items()}
-    renew(locks.values())
+    extend_all(locks.values())
     assert {name for name, lock in locks.items() if lock._lease.valid_until > ends[name]} == set(healthy)
 
 
@@ -174,12 +176,12 @@ def test_announced_host_names(cluster, start, unique):
         def named():
             return all(entry[2][0] == "localhost" for entry in ask(cluster.nodes[0], "CLUSTER", "SLOTS"))
 
-        poll(named, timeout=PATIENCE, what="the host names to be known")
+        poll(named, timeout=TEST_TIMEOUT, what="the host names to be known")
         backend = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=2, key_prefix="faults")))
         for (name,) in names_on(cluster, unique):
             with backend.lock(name):
                 pass
-        assert {each.where.partition(":")[0] for each in backend.nodes[0].routes()} == {"localhost"}
+        assert {each.where.partition(":")[0] for each in backend.nodes[0].pools()} == {"localhost"}
     finally:
         for node in cluster.nodes:
             ask(node, "CONFIG", "SET", "cluster-preferred-endpoint-type", "ip")
@@ -220,11 +222,11 @@ def test_addresses_that_serve_no_more_are_forgotten(cluster, backend, unique):
     with backend.lock(unique):
         pass
     backend.nodes[0].redirected(Redirection(True, 1, "127.0.0.1", 1), None)
-    assert len(backend.nodes[0].used()) == 4
+    assert len(backend.nodes[0].open_pools()) == 4
     backend.nodes[0].forget()
     with backend.lock(unique):
         pass
-    assert len(backend.nodes[0].used()) == 3
+    assert len(backend.nodes[0].open_pools()) == 3
 
 
 def test_many_threads_learn_at_once(cluster, backend, unique):
@@ -245,7 +247,7 @@ def test_many_threads_learn_at_once(cluster, backend, unique):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(TEST_TIMEOUT)
     assert problems == []
 
 

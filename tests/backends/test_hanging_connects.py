@@ -14,7 +14,7 @@ from django.test import override_settings
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.errors import LockUnavailable
-from django_redlock.testing.leases import is_renewed
+from django_redlock.testing.conformance.leases import is_renewed
 from tests.support.service import poll
 
 WAIT = 20

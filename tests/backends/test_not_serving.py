@@ -8,7 +8,7 @@ import redis
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.errors import LockUnavailable
-from django_redlock.testing.faces import PATIENCE, AsyncClient, SyncClient
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT, AsyncClient, SyncClient
 from tests.support.service import poll
 
 
@@ -34,16 +34,16 @@ def test_busy(own_redis, client_of, unique):
     with server.client() as stuck, server.client() as admin:
         loop = threading.Thread(target=_forever, args=[stuck], daemon=True)
         loop.start()
-        poll(lambda: says("BUSY", admin), timeout=PATIENCE, what="a server that is busy")
+        poll(lambda: says("BUSY", admin), timeout=TEST_TIMEOUT, what="a server that is busy")
         with pytest.raises(LockUnavailable, match="BUSY"):
-            client.lock(unique + "other").acquire(timeout=PATIENCE)
+            client.lock(unique + "other").acquire(timeout=TEST_TIMEOUT)
         with pytest.raises(LockUnavailable, match="BUSY"):
             held.release()
         admin.script_kill()
-        loop.join(PATIENCE)
+        loop.join(TEST_TIMEOUT)
         with client.lock(unique + "other"):
             pass
-        poll(lambda: not admin.exists(f"redlock:{{{unique}}}"), timeout=PATIENCE, what="the release")
+        poll(lambda: not admin.exists(f"redlock:{{{unique}}}"), timeout=TEST_TIMEOUT, what="the release")
     client.backend.close()
 
 
@@ -63,10 +63,10 @@ def test_loading(own_redis, client_of, unique):
         starting = threading.Thread(target=server.start)
         starting.start()
         client = client_of(RedisBackend(server.url, node_timeout=2))
-        poll(lambda: says("load", admin), timeout=PATIENCE, what="a server that loads")
+        poll(lambda: says("load", admin), timeout=TEST_TIMEOUT, what="a server that loads")
         with pytest.raises(LockUnavailable, match="loading the dataset"):
-            client.lock(unique).acquire(timeout=PATIENCE)
-        starting.join(PATIENCE)
+            client.lock(unique).acquire(timeout=TEST_TIMEOUT)
+        starting.join(TEST_TIMEOUT)
         with client.lock(unique):
             pass
     client.backend.close()

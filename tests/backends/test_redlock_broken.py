@@ -4,8 +4,8 @@ import contextlib
 
 import pytest
 
-from django_redlock.backends.dialing import LEFT_OUT
 from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.client.fanout.connector import DOWN_SECONDS
 from testproject.redis_server import RedisServer
 from tests.backends.conftest import SHORT
 from tests.support.group import Group
@@ -40,7 +40,7 @@ def test_connections_break(servers, start, client_of):
     lock = client.lock("stock")
     assert lock.acquire(blocking=False)
     assert all(each.is_set() for each in lost)
-    assert not any(client.backend._io.party.dialer.failing(node) for node in range(3))
+    assert not any(client.backend._executor.fan_out.connector.is_down(node) for node in range(3))
     lock.release()
 
 
@@ -84,10 +84,10 @@ def test_a_quarantine_begins_at_once(servers):
         servers[2].kill()
         with backend.lock("stock"):  # the last request
             pass
-        assert backend._io.party.dialer.failing(2)
+        assert backend._executor.fan_out.connector.is_down(2)
         servers[2].start()
-        poll(lambda: in_quarantine(servers[2]), timeout=5 * LEFT_OUT, what="a quarantine")
-        poll(lambda: not backend._io.party.dialer.failing(2), timeout=5, what="a node that is asked again")
+        poll(lambda: in_quarantine(servers[2]), timeout=5 * DOWN_SECONDS, what="a quarantine")
+        poll(lambda: not backend._executor.fan_out.connector.is_down(2), timeout=5, what="a node that is asked again")
 
 
 def test_a_connection_begins_it(servers):
@@ -98,5 +98,5 @@ def test_a_connection_begins_it(servers):
         poll(lambda: len(backend.describe("stock").nodes) == 3, timeout=3, what="all votes")
         restart(servers[2])
         lock.extend()
-        poll(lambda: in_quarantine(servers[2]), timeout=5 * LEFT_OUT, what="a quarantine")
+        poll(lambda: in_quarantine(servers[2]), timeout=5 * DOWN_SECONDS, what="a quarantine")
         lock.release()

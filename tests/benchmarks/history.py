@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.event_queue import event_queue
 from django_redlock.core.events import Event
-from django_redlock.core.history import recorder
-from django_redlock.core.pulse import pulse
+from django_redlock.history.counters import recorder
 from testproject.redis_server import RedisServer
 from tests.benchmarks.measure import Row, interleaved, one_core
 
@@ -23,7 +23,7 @@ def _times(number: int, function: Callable[[], object]) -> None:
 
 def _tell(place: RedisBackend, events: list[Event]) -> None:
     for event in events:
-        pulse.tell(event, place=place)
+        event_queue.record_event(event, backend=place)
 
 
 def _cpu(*functions: Callable[[], object]) -> list[float]:
@@ -40,8 +40,8 @@ def history() -> Iterator[Row]:
     """Acquire and release with the last hour kept and without, and what is done for it beside them."""
     with one_core(), RedisServer() as server:
         off, on = RedisBackend(server.url, history=False), RedisBackend(server.url)
-        off.hook, on.hook = lambda _event: None, partial(pulse.tell, place=on)
-        pulse.watch("history", recorder.see)
+        off.hook, on.hook = lambda _event: None, partial(event_queue.record_event, backend=on)
+        event_queue.subscribe("history", recorder.observe)
 
         def pair(backend: RedisBackend) -> None:
             with backend.lock("x"):
@@ -49,15 +49,15 @@ def history() -> Iterator[Row]:
 
         rounds = interleaved({"off": partial(pair, off), "on": partial(pair, on)})
         yield from rounds.rows("off", {"on": 1.05})
-        pulse.beat()
+        event_queue.flush()
         told: list[Event] = []
         on.hook = told.append
         _times(PAIRS, partial(pair, on))
-        functions = partial(_times, PAIRS, partial(pair, off)), partial(_tell, on, told), pulse.beat
+        functions = partial(_times, PAIRS, partial(pair, off)), partial(_tell, on, told), event_queue.flush
         seen = [_cpu(*functions) for _ in range(9)]
         pairs, telling, beside = map(min, zip(*seen, strict=True))
         yield Row("on, what a pair does for it, of its CPU time", telling / pairs * 100, 5, "%")
         yield Row("on, all that is done for it, of a pair's CPU time", (telling + beside) / pairs * 100, 5, "%")
-        pulse.forget("history")
+        event_queue.unsubscribe("history")
         for backend in (off, on):
             backend.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import redis
 
-from django_redlock.backends.wire import words
+from django_redlock.client.resp import encode_command
 
 FREE = "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end"
 
@@ -58,7 +58,7 @@ class Wire:
 
     def ask(self, *parts: bytes) -> bytes:
         """Send a command and read what comes."""
-        self.sock.sendall(words(*parts))
+        self.sock.sendall(encode_command(*parts))
         return self.sock.recv(4096)
 
 
@@ -98,9 +98,9 @@ def polled(ports: Sequence[int]) -> Callable[[], None]:
 
     def pair() -> None:
         token = os.urandom(16).hex().encode()
-        if asked(words(b"SET", b"bench:poll", token, b"NX", b"PX", b"30000"), b"+OK\r\n") <= len(wires) // 2:
+        if asked(encode_command(b"SET", b"bench:poll", token, b"NX", b"PX", b"30000"), b"+OK\r\n") <= len(wires) // 2:
             raise RuntimeError("no majority")
-        asked(words(b"EVALSHA", sha, b"1", b"bench:poll", token), b":1\r\n")
+        asked(encode_command(b"EVALSHA", sha, b"1", b"bench:poll", token), b":1\r\n")
 
     return pair
 

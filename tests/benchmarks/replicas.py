@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Callable, Iterator
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redis_base import RedisBaseBackend
 from django_redlock.backends.replica import ReplicaBackend
-from django_redlock.backends.server import ServerBackend
 from testproject.redis_server import RedisServer
 from tests.benchmarks import peers
 from tests.benchmarks.measure import Row, interleaved, one_core
@@ -61,7 +61,7 @@ def quarantine() -> Iterator[Row]:
         yield from _cost("one replica", group.primary, [without, _armed(group, auto_renew=False)], 14)
 
 
-def _cost(where: str, server: RedisServer, backends: list[ServerBackend], bar: float) -> Iterator[Row]:
+def _cost(where: str, server: RedisServer, backends: list[RedisBaseBackend], bar: float) -> Iterator[Row]:
     """The difference between the second backend and the first, round by round."""
     spent = [(_spent(backends[0], server), _spent(backends[1], server)) for _ in range(ROUNDS)]
     for index, (what, limit) in enumerate({"acquire": bar, "release": 1.0}.items()):
@@ -72,7 +72,7 @@ def _cost(where: str, server: RedisServer, backends: list[ServerBackend], bar: f
         yield Row(f"quarantine's cost in {what}, {where}", more, limit, "µs", note=f"µs without, with: {note}")
 
 
-def _spent(backend: ServerBackend, server: RedisServer) -> tuple[float, float]:
+def _spent(backend: RedisBaseBackend, server: RedisServer) -> tuple[float, float]:
     """Server time in µs of one acquire and of one release: what commandstats says of EVALSHA."""
     locks = [backend.lock(f"cost:{number}") for number in range(CALLS)]
     spent = []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_redlock.core.pulse import pulse
+from django_redlock.core.event_queue import event_queue
 from tests.browser.chromium import PHONE
 from tests.browser.conftest import LIST
 
@@ -14,7 +14,7 @@ def happen(stores, times=3):
     for _ in range(times):
         with stores["default"].lock("stock"):
             stores["default"].lock("stock").acquire(blocking=False)
-    pulse.beat()
+    event_queue.flush()
 
 
 def test_pictures_follow(page, stores):

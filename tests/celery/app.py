@@ -331,7 +331,7 @@ class ByClass(Task):
     """A task that is a class, with a `__call__` that knows of no other, and requests of its own."""
 
     name = f"{__name__}.by_class"
-    Request = "tests.celery.requests:OwnRequest"
+    Request = "tests.celery.submits:OwnRequest"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         note(args[0], "call")

@@ -7,7 +7,7 @@ from celery import Celery
 
 from django_redlock import locks
 from django_redlock.celery import is_duplicate, single_instance_task
-from django_redlock.celery.eager import always
+from django_redlock.celery.eager import is_always_eager
 from django_redlock.errors import LockNotAcquired
 
 REDIS, LOCMEM = "redis", "locmem"
@@ -74,11 +74,11 @@ def test_whoever_switches_it_on(declare, read):
     app = Celery("settings", set_as_current=False)
     if read:
         assert app.conf.task_serializer
-        assert not always(app.conf)
+        assert not is_always_eager(app.conf)
     declare(app)
-    assert always(app.conf)
+    assert is_always_eager(app.conf)
     assert app.conf.task_always_eager
-    assert always(app.conf)
+    assert is_always_eager(app.conf)
 
 
 def test_it_is_switched_in_the_settings_object():
@@ -88,7 +88,7 @@ def test_it_is_switched_in_the_settings_object():
     app.config_from_object(settings, namespace="CELERY")
     told = []
     for settings.CELERY_TASK_ALWAYS_EAGER in (False, True, False):
-        told.append((always(app.conf), app.conf.task_always_eager))
+        told.append((is_always_eager(app.conf), app.conf.task_always_eager))
     assert told == [(False, False), (True, True), (False, False)]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from django_redlock import locks
-from django_redlock.celery.guard import Message, new_sending
-from django_redlock.celery.worker import leave
-from django_redlock.core.drivers import drive
+from django_redlock.celery.execution import release_body
+from django_redlock.celery.task_lock import Message, new_delivery_id
+from django_redlock.core.flow.drivers import drive
 from django_redlock.errors import LockUnavailable
 
 
@@ -32,8 +32,10 @@ def begun(tasks, store):
 
     def begin(task, name):
         guard, task_id = task.redlock, f"id-{name}"
-        lock = guard.lock(guard.ticket(task, task_id, Message(guard.name(task, (name,), {}), new_sending(), task_id)))
-        drive(lock._acquiring(0), lock._store.perform)
+        lock = guard.lock(
+            guard.new_call(task, task_id, Message(guard.name(task, (name,), {}), new_delivery_id(), task_id))
+        )
+        drive(lock.acquire_flow(0), lock.store.perform)
         return lock
 
     return begin
@@ -45,14 +47,14 @@ def test_bodies_that_run_are_put_back(tasks, begun, store, seen, held):
     with store.client() as client:
         client.flushall()
     leases = [(body._lease, 60.0) for body in bodies]
-    outcomes = drive(bodies[0]._store.rule.extend_many(bodies[0]._primitive, leases), bodies[0]._store.perform)
-    assert [outcome.mine.token for outcome in outcomes] == [body.token.encode() for body in bodies]
+    outcomes = drive(bodies[0].store.algorithm.extend_many(bodies[0].primitive, leases), bodies[0].store.perform)
+    assert [outcome.effective_claim.token for outcome in outcomes] == [body.token.encode() for body in bodies]
     for body in bodies:
         (owner,) = held(body.name).holders
-        assert owner.extra == {"state": "running", "task_id": body._primitive.ticket.task_id}
-        leave(body, ended=True)
+        assert owner.extra == {"state": "running", "task_id": body.primitive.call.task_id}
+        release_body(body, ended=True)
         with store.client() as client:
-            assert client.get(body._primitive.ticket.done) == b"ended"
+            assert client.get(body.primitive.call.done) == b"ended"
 
 
 def test_nothing_is_submitted(tasks, begun, store, seen, held):

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.celery.memory import MemoryStore
+from django_redlock.celery.memory_records import MemoryStore
 from django_redlock.celery.modes import MODES
-from django_redlock.celery.records import Running, Ticket, bury, cancel, process, submit
-from django_redlock.core.drivers import drive
+from django_redlock.celery.records import BodyLease, TaskCall, cancel, process, requeue_dead, submit
+from django_redlock.core.flow.drivers import drive
 from django_redlock.core.keys import keys_for
-from django_redlock.core.lease import Claim, Lease
 from django_redlock.core.owner import describe_owner
+from django_redlock.core.values import Claim, Lease
 from tests.support.service import poll
 
 numbers = itertools.count()
@@ -34,7 +34,7 @@ class Player:
         self.keys = keys_for(b"redlock", self.name.encode())
 
     def ticket(self, task, sending):
-        return Ticket(self.name, self.keys, "t", task, sending, self.mode, self.limit, 600.0, self.remember)
+        return TaskCall(self.name, self.keys, "t", task, sending, self.mode, self.limit, 600.0, self.remember)
 
     def claim(self, task, run):
         owner = describe_owner({"task_id": task})
@@ -42,20 +42,20 @@ class Player:
 
     def play(self, move, task, sending, *, own=False, replace=False, run=0, ended=True, again=False):
         ticket, store = self.ticket(task, f"{task}-{sending}"), self.store
-        running = Running.of(ticket)
+        running = BodyLease.of(ticket)
         if move == "submit":
-            return self.outcome(drive(submit(ticket, own, replace, store.rule), store.perform))
+            return self.outcome(drive(submit(ticket, own, replace, store.algorithm), store.perform))
         if move == "start":
-            claim = self.claim(task, run)._replace(lane=ticket)
-            return self.outcome(drive(store.rule.acquire(running, claim, 0.0), store.perform))
+            claim = self.claim(task, run)._replace(queue_key=ticket)
+            return self.outcome(drive(store.algorithm.acquire(running, claim, 0.0), store.perform))
         if move == "extend":
-            return store.perform(running.prolong(self.claim(task, run), 60.0))
+            return store.perform(running.extend_request(self.claim(task, run), 60.0))
         if move == "end":
-            running.ended, running.keep = ended and not again, 600.0 if again else 0.0
-            return store.perform(running.free(self.claim(task, run)))
+            running.ended, running.requeue_ttl = ended and not again, 600.0 if again else 0.0
+            return store.perform(running.release_request(self.claim(task, run)))
         if move == "cancel":
             return drive(cancel(ticket, sending != "any"), store.perform)
-        return drive(bury(ticket, 0 if again else os.getpid()), store.perform)
+        return drive(requeue_dead(ticket, 0 if again else os.getpid()), store.perform)
 
     @staticmethod
     def outcome(outcome):

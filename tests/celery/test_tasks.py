@@ -16,7 +16,7 @@ from celery.signals import setup_logging
 from django.db import transaction
 
 from django_redlock.celery import is_duplicate, single_instance_task
-from django_redlock.celery.task import SingleInstance
+from django_redlock.celery.task import SingleInstanceMixin
 from django_redlock.errors import LockNotSupported
 from tests.support.service import poll
 
@@ -68,7 +68,7 @@ def test_every_way_to_make_a_task_is_caught(tasks, seen, make):
     task = make(tasks.app, single_instance_task(function))
     results = [task.apply_async((1,), queue="nobody") for _ in range(2)]
     assert [result.duplicate for result in results] == [False, True]
-    assert isinstance(task, SingleInstance)
+    assert isinstance(task, SingleInstanceMixin)
 
 
 def test_one_shared_task_in_two_apps(tasks, seen):
@@ -282,17 +282,21 @@ def test_delay_on_commit(tasks, seen, held):
 
 def test_backend_that_keeps_no_records(tasks, seen, settings, monkeypatch):
     """A store that can't hand a record over says so at the first use; while_executing works with its mutex."""
-    from django_redlock.backends import plain as plain_module
+    from django_redlock.backends import storage as plain_module
     from django_redlock.backends.locmem import LocMemBackend
 
-    class Foreign(plain_module.PlainBackend):
+    class Foreign(plain_module.StorageBackend):
         def __init__(self, location="", **options):
             super().__init__(location, **options)
             self._inner = LocMemBackend(f"foreign-{location}")
-            self.attempt, self.prolong, self.free = self._inner.attempt, self._inner.prolong, self._inner.free
+            self.acquire_once, self.extend, self.release = (
+                self._inner.acquire_once,
+                self._inner.extend,
+                self._inner.release,
+            )
 
     monkeypatch.setattr(plain_module, "Foreign", Foreign, raising=False)
-    settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.plain.Foreign", "LOCATION": seen.name}}
+    settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.storage.Foreign", "LOCATION": seen.name}}
     with pytest.raises(LockNotSupported, match="Foreign"):
         tasks.executed.apply_async((seen.name,), queue="nobody")
     assert tasks.running.apply((seen.name,)).get() == seen.name

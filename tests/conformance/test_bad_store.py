@@ -9,9 +9,9 @@ import pytest
 from redis.exceptions import ResponseError
 
 from django_redlock.errors import LockError, LockUnavailable
-from django_redlock.testing.faces import PATIENCE
-from django_redlock.testing.fixtures import eventually, until_someone_waits
-from tests.conformance.trouble import OwnRedis
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from django_redlock.testing.conformance.harness.fixtures import eventually, until_someone_waits
+from tests.conformance.broken_servers import OwnRedis
 
 SOON = 5  # seconds, where the node timeout is a quarter of one: not a hang
 
@@ -184,7 +184,7 @@ class TestHung(OwnRedis):
         until_someone_waits(client, name)
         server.pause()
         with unavailable():
-            waiting.result(PATIENCE)
+            waiting.result(TEST_TIMEOUT)
         server.resume()
         assert client.lock(name).acquire(timeout=SOON), "a lock that nobody owns"
 
@@ -338,7 +338,7 @@ def answering(text):
             thread.start()
             yield listener.getsockname()[1]
             listener.shutdown(socket.SHUT_RDWR)
-            thread.join(PATIENCE)
+            thread.join(TEST_TIMEOUT)
 
     return running()
 

@@ -8,7 +8,7 @@ from django.test import override_settings
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.testing.conformance import TransportConformance
-from django_redlock.testing.exclusion import ExclusionCases
+from django_redlock.testing.conformance.exclusion import ExclusionCases
 from testproject.redis_server import RedisServer
 
 pytest.importorskip("django_redis")

@@ -8,9 +8,9 @@ from django.core.cache import caches
 from django.test import override_settings
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.testing.exclusion import ExclusionCases
-from django_redlock.testing.faces import PATIENCE
-from django_redlock.testing.fixtures import Fixtures, until_someone_waits
+from django_redlock.testing.conformance.exclusion import ExclusionCases
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from django_redlock.testing.conformance.harness.fixtures import Fixtures, until_someone_waits
 from testproject.redis_server import RedisServer
 from tests.support.sentinel import SERVICE, Sentinel
 from tests.support.service import revive
@@ -61,7 +61,7 @@ class TestSentinels(OnCache, ExclusionCases):
         with client.lock(name):
             pass
         running(Sentinel).failover()
-        with client.lock(name, blocking_timeout=PATIENCE):
+        with client.lock(name, blocking_timeout=TEST_TIMEOUT):
             pass
 
 
@@ -75,12 +75,12 @@ class InUse(Fixtures):
             assert handle.acquire()
         waiting = []
         for handle in handles:  # one after another: what is asked at the same time may well be too much for the pool
-            waiting.append(spawn(client.lock(handle.name).acquire, timeout=PATIENCE))
+            waiting.append(spawn(client.lock(handle.name).acquire, timeout=TEST_TIMEOUT))
             until_someone_waits(onlooker, handle.name)
         for handle in handles:
             handle.extend()
             handle.release()
-        assert [waiter.result(PATIENCE) for waiter in waiting] == [True, True]
+        assert [waiter.result(TEST_TIMEOUT) for waiter in waiting] == [True, True]
 
     @pytest.fixture
     def server(self, running):

@@ -6,16 +6,16 @@ import threading
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.testing.exclusion import WAKE, Counter
-from django_redlock.testing.faces import PATIENCE
-from django_redlock.testing.fixtures import eventually, until_someone_waits
-from django_redlock.testing.leases import is_renewed
-from tests.conformance.trouble import OwnRedis
+from django_redlock.testing.conformance.exclusion import WAKE, Counter
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from django_redlock.testing.conformance.harness.fixtures import eventually, until_someone_waits
+from django_redlock.testing.conformance.leases import is_renewed
+from tests.conformance.broken_servers import OwnRedis
 
 
 def in_parallel(spawn, users, work):
     for each in [spawn(work, number) for number in range(users)]:
-        each.result(PATIENCE)
+        each.result(TEST_TIMEOUT)
 
 
 @contextlib.contextmanager
@@ -35,7 +35,7 @@ def again_and_again(action):
         yield done
     finally:
         over.set()
-        thread.join(PATIENCE)
+        thread.join(TEST_TIMEOUT)
 
 
 class TestNew(OwnRedis):
@@ -66,7 +66,7 @@ class TestStale(OwnRedis):
 
         def use(number):
             with client.lock(f"{name}:{number}"):
-                together.wait(PATIENCE)
+                together.wait(TEST_TIMEOUT)
 
         in_parallel(spawn, 4, use)
         return use
@@ -114,7 +114,7 @@ class TestStale(OwnRedis):
         """One who waits goes on waiting when its connection is closed, and is woken."""
         lock = client.lock(name)
         lock.acquire()
-        waiting = spawn(other.lock(name).acquire, True, PATIENCE)
+        waiting = spawn(other.lock(name).acquire, True, TEST_TIMEOUT)
         until_someone_waits(client, name)
         with server.client() as admin:
             assert eventually(lambda: admin.client_kill_filter(_type="normal", skipme=True))
@@ -216,9 +216,9 @@ class TestLostReply(OwnRedis):
             lock.acquire()
             lost = proxy.lose_next_reply(b"BLPOP")
             second = client.lock(name)
-            waiting = spawn(second.acquire, True, PATIENCE)
+            waiting = spawn(second.acquire, True, TEST_TIMEOUT)
             assert eventually(lambda: (held := elsewhere.describe(name)) and held.waiters)
             lock.release()
-            assert waiting.result(PATIENCE)
+            assert waiting.result(TEST_TIMEOUT)
             assert lost.is_set()
             assert second.owned()

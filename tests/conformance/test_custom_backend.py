@@ -6,22 +6,22 @@ import time
 
 import pytest
 
-from django_redlock.backends.plain import PlainBackend
-from django_redlock.core.lease import Lease, Refusal
+from django_redlock.backends.storage import StorageBackend
+from django_redlock.core.values import Lease, Refusal
 from django_redlock.errors import LockNotSupported
-from django_redlock.testing.exclusion import ExclusionCases
-from django_redlock.testing.interruptions import ForkCases, InterruptionCases
-from django_redlock.testing.leases import LeaseCases
+from django_redlock.testing.conformance.exclusion import ExclusionCases
+from django_redlock.testing.conformance.interruptions import ForkCases, InterruptionCases
+from django_redlock.testing.conformance.leases import LeaseCases
 
 SHELF = {}
 MUTEX = threading.Lock()
 os.register_at_fork(after_in_child=lambda: (SHELF.clear(), MUTEX._at_fork_reinit()))
 
 
-class ShelfBackend(PlainBackend):
+class ShelfBackend(StorageBackend):
     """Keeps locks in a dict, name -> (token, end), and does what it does in threads, as if it did I/O."""
 
-    def attempt(self, claim):
+    def acquire_once(self, claim):
         with MUTEX:
             now, (token, end) = self.clock(), self._read(claim.name)
             if end > now and token != claim.token:
@@ -29,15 +29,15 @@ class ShelfBackend(PlainBackend):
             SHELF[self.key_prefix, claim.name] = claim.token, now + claim.ttl
             return Lease.granted(claim, now, time.monotonic_ns())
 
-    def prolong(self, lease, ttl):
+    def extend(self, lease, ttl):
         with MUTEX:
             now, (token, end) = self.clock(), self._read(lease.claim.name)
             if token != lease.claim.token or end <= now:
                 return None
             SHELF[self.key_prefix, lease.claim.name] = token, now + ttl
-            return lease.prolonged(now, ttl)
+            return lease.extended(now, ttl)
 
-    def free(self, claim, keep=0.0):
+    def release(self, claim, keep=0.0):
         with MUTEX:
             now, (token, end) = self.clock(), self._read(claim.name)
             if token != claim.token or end <= now:

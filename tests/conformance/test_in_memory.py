@@ -8,7 +8,7 @@ from django_redlock.backends.dummy import DummyBackend
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.errors import LockNotHeld
 from django_redlock.testing.conformance import BackendConformance, HandleConformance
-from django_redlock.testing.sharing import MAKE
+from django_redlock.testing.conformance.shared_handles import MAKE
 
 
 class TestLocMem(BackendConformance):

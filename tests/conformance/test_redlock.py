@@ -5,8 +5,8 @@ import functools
 import pytest
 
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.testing.exclusion import ExclusionCases
-from django_redlock.testing.leases import LeaseCases
+from django_redlock.testing.conformance.exclusion import ExclusionCases
+from django_redlock.testing.conformance.leases import LeaseCases
 from tests.conformance.several_servers import FiveNodes
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.errors import LockUnavailable
-from django_redlock.testing.faces import PATIENCE
-from django_redlock.testing.fixtures import eventually
-from tests.conformance.trouble import OwnRedis
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from django_redlock.testing.conformance.harness.fixtures import eventually
+from tests.conformance.broken_servers import OwnRedis
 
 
 class TestHungNeighbour(OwnRedis):
@@ -27,7 +27,7 @@ class TestHungNeighbour(OwnRedis):
         server.pause()
         for failed in [spawn(lock.release) for lock in locks]:
             with pytest.raises(LockUnavailable):
-                failed.result(PATIENCE)
+                failed.result(TEST_TIMEOUT)
         assert eventually(lambda: elsewhere.lost, 4) is False
         server.resume()
         assert eventually(lambda: client.held() == [])

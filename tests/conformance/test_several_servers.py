@@ -9,17 +9,17 @@ from django.test import override_settings
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.testing.conformance import TransportConformance
-from django_redlock.testing.fairness import FairCases
-from django_redlock.testing.handles import HandleCases
-from django_redlock.testing.inspection import InspectionCases
-from django_redlock.testing.interruptions import ForkCases, InterruptionCases
-from django_redlock.testing.kinds import KindCases
-from django_redlock.testing.multilocks import MultilockCases
-from django_redlock.testing.readwrite import ReadWriteCases
-from django_redlock.testing.reentrant import ReentrantCases
-from django_redlock.testing.semaphores import SemaphoreCases
-from django_redlock.testing.sharing import SharedHandleCases
-from django_redlock.testing.stripes import StripedCases
+from django_redlock.testing.conformance.fairness import FairCases
+from django_redlock.testing.conformance.handles import HandleCases
+from django_redlock.testing.conformance.harness.kinds import KindCases
+from django_redlock.testing.conformance.inspection import InspectionCases
+from django_redlock.testing.conformance.interruptions import ForkCases, InterruptionCases
+from django_redlock.testing.conformance.multilocks import MultilockCases
+from django_redlock.testing.conformance.readwrite import ReadWriteCases
+from django_redlock.testing.conformance.reentrant import ReentrantCases
+from django_redlock.testing.conformance.semaphores import SemaphoreCases
+from django_redlock.testing.conformance.shared_handles import SharedHandleCases
+from django_redlock.testing.conformance.stripes import StripedCases
 from testproject.redis_server import RedisServer
 from tests.conformance.several_servers import Following, put_in_service
 from tests.conformance.test_redlock import OnRedlock

@@ -7,7 +7,7 @@ import pytest
 from django_redlock.backends.timestamp import TimestampBackend
 from django_redlock.errors import LockNotSupported
 from django_redlock.testing.conformance import BackendConformance
-from django_redlock.testing.leases import LeaseCases
+from django_redlock.testing.conformance.leases import LeaseCases
 
 
 class OnOldCode:

@@ -6,8 +6,8 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.testing.conformance import TransportConformance
-from django_redlock.testing.multilocks import MultilockCases
-from django_redlock.testing.stripes import StripedCases
+from django_redlock.testing.conformance.multilocks import MultilockCases
+from django_redlock.testing.conformance.stripes import StripedCases
 from testproject.redis_server import RedisServer
 from tests.support.cluster import Cluster
 from tests.support.older_redis import OlderRedis

@@ -8,7 +8,7 @@ import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.errors import LockNotHeld
-from django_redlock.testing.fixtures import in_child
+from django_redlock.testing.conformance.harness.fixtures import in_child
 
 WAIT = 10
 

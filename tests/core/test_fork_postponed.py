@@ -10,9 +10,9 @@ import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.core import fork
-from django_redlock.core.pulse import Moment, pulse
+from django_redlock.core.event_queue import EventRecord, event_queue
 from django_redlock.core.renewal import renewal
-from django_redlock.testing.fixtures import in_child
+from django_redlock.testing.conformance.harness.fixtures import in_child
 
 WAIT = 20
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -49,14 +49,14 @@ class Slow(LocMemBackend):
 
     work = None
 
-    def prolong(self, lease, ttl):
+    def extend(self, lease, ttl):
         self.work()
-        return super().prolong(lease, ttl)
+        return super().extend(lease, ttl)
 
-    def free(self, claim, keep=0.0):
+    def release(self, claim, keep=0.0):
         if threading.current_thread().name == "redlock-renewal":
             self.work()
-        return super().free(claim, keep)
+        return super().release(claim, keep)
 
 
 def renews(work, unique):
@@ -75,20 +75,20 @@ def frees(work, unique):
 def tells_of_a_loss(work, unique):
     lock = LocMemBackend(unique).lock("stock", on_lost=work)
     lock.acquire()
-    renewal.lose(lock._lease.claim.token, "for a test")
+    renewal.mark_lost(lock._lease.claim.token, "for a test")
     return lock
 
 
 def watches(work, _unique):
-    pulse.watch("test", lambda _moments: work)
-    pulse.put(Moment(time.time(), "acquired", "stock"))
+    event_queue.subscribe("test", lambda _moments: work)
+    event_queue.record(EventRecord(time.time(), "acquired", "stock"))
 
 
 @pytest.fixture
 def quickly(monkeypatch):
-    monkeypatch.setattr("django_redlock.core.pulse.INTERVAL", 0.01)
+    monkeypatch.setattr("django_redlock.core.event_queue.INTERVAL", 0.01)
     yield
-    pulse.forget("test")
+    event_queue.unsubscribe("test")
 
 
 @pytest.mark.usefixtures("quickly")
@@ -104,7 +104,7 @@ def test_a_fork_waits_for(begin, work, unique):
 
 def test_a_fork_does_not_wait_for_ever(monkeypatch):
     """A thread that a store keeps waiting does not keep the process from forking."""
-    monkeypatch.setattr(fork, "PATIENCE", 0.05)
+    monkeypatch.setattr(fork, "FORK_TIMEOUT", 0.05)
     begun, go_on = threading.Event(), threading.Event()
     thread = threading.Thread(target=fork.run, args=(lambda: (begun.set(), go_on.wait(WAIT)),))
     thread.start()

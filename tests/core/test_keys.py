@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_redlock.core.keys import check_prefix, glob_escape, glob_matcher, keys_for, name_of
+from django_redlock.core.keys import check_prefix, glob_escape, glob_matcher, keys_for, lock_name_of
 
 ODD = "ab*?[]^-!\\{}é\n"
 
@@ -49,9 +49,9 @@ def test_names_come_back(name):
     """From a lock's key one gets its name, from its companions' nothing."""
     encoded = name.encode()
     lock, *companions = keys_for(b"redlock", encoded)
-    assert name_of(b"redlock", lock) == name
-    assert all(name_of(b"redlock", key) is None for key in companions)
-    assert name_of(b"another", lock) is None
+    assert lock_name_of(b"redlock", lock) == name
+    assert all(lock_name_of(b"redlock", key) is None for key in companions)
+    assert lock_name_of(b"another", lock) is None
 
 
 @pytest.mark.parametrize("prefix", ["", "a{b", "a}", None, 17])

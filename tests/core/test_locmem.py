@@ -2,20 +2,20 @@
 
 import threading
 
-from django_redlock.backends import locmem
 from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.locmem import backend as locmem
 
 
 def test_first_use_by_two(monkeypatch, unique):
     """Of two threads that are the first to use a location only one gets a lock there."""
     together, got = threading.Barrier(2), []
 
-    class SlowSpace(locmem.Space):
+    class SlowSpace(locmem.LockTable):
         def __init__(self):
             super().__init__()
             together.wait(10)  # both are making one
 
-    monkeypatch.setattr(locmem, "Space", SlowSpace)
+    monkeypatch.setattr(locmem, "LockTable", SlowSpace)
     backend = LocMemBackend(unique)
     threads = [threading.Thread(target=lambda: got.append(backend.lock("stock").acquire(False))) for _ in range(2)]
     for thread in threads:

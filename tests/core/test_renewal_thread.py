@@ -10,7 +10,7 @@ import pytest
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.core import renewal_thread
 from django_redlock.core.renewal import renewal
-from django_redlock.testing.leases import is_renewed
+from django_redlock.testing.conformance.leases import is_renewed
 from tests.support.service import poll
 
 WAIT = 20
@@ -29,16 +29,16 @@ class Hanging(LocMemBackend):
         super().__init__(*args, **options)
         self.asked, self.go_on = threading.Event(), threading.Event()
 
-    def prolong(self, lease, ttl):
+    def extend(self, lease, ttl):
         self.asked.set()
         assert self.go_on.wait(WAIT)
-        return super().prolong(lease, ttl)
+        return super().extend(lease, ttl)
 
 
 @pytest.fixture(autouse=True)
 def again_soon(monkeypatch):
     """What fails is repeated while leases as short as these last."""
-    monkeypatch.setattr(renewal_thread, "AGAIN", 0.05)
+    monkeypatch.setattr(renewal_thread, "RETRY_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def hanging(unique):
 def test_a_store_that_hangs_delays_no_other(hanging, unique):
     """The locks of other stores are renewed meanwhile; those of the store when it answers again."""
     with LocMemBackend(unique).lock("healthy", ttl=TTL) as healthy, hanging.lock("stuck", ttl=30) as stuck:
-        renewal.watch(stuck._lease.claim.token, renewal._live[stuck._lease.claim.token][1], 0.0)
+        renewal.schedule(stuck._lease.claim.token, renewal.entries[stuck._lease.claim.token][1], 0.0)
         assert hanging.asked.wait(WAIT)
         assert is_renewed(healthy)
         hanging.go_on.set()
@@ -70,7 +70,7 @@ def test_one_thread_for_all_locks_of_a_store(unique):
 
 def test_the_thread_ends_when_nothing_is_watched(unique, monkeypatch):
     """And begins again with the next lock."""
-    monkeypatch.setattr(renewal_thread, "IDLE", 0.01)
+    monkeypatch.setattr(renewal_thread, "IDLE_SECONDS", 0.01)
     backend = LocMemBackend(unique)
     for _ in range(2):
         with backend.lock("stock", ttl=TTL) as lock:
@@ -85,11 +85,11 @@ class Failing(LocMemBackend):
 
     error = None
 
-    def prolong(self, lease, ttl):
+    def extend(self, lease, ttl):
         if (error := self.error) is not None:
             self.error = None
             raise error
-        return super().prolong(lease, ttl)
+        return super().extend(lease, ttl)
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), ZeroDivisionError()], ids=repr)
@@ -168,4 +168,4 @@ def test_a_release_while_the_lease_is_replaced_leaves_no_entry(unique):
     clock.go_on.set()
     with backend.lock("other", ttl=TTL) as other:
         assert is_renewed(other)  # by then the thread is through with the first
-    assert token not in renewal._live
+    assert token not in renewal.entries

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from django_redlock.core.scripts import all_scripts, script
+from django_redlock.core.flow.scripts import all_scripts, script
 
 NAMES = [each.name for each in all_scripts()]
-STANDS_BEFORE_ANOTHER = {"asking", "guard", "guard_replicas", "reseed"}
+STANDS_BEFORE_ANOTHER = {"asking", "quarantine", "quarantine_replicas", "quarantine_restore"}
 
 
 def test_all_are_found():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_redlock.core.flows.votes import votes_needed
+from django_redlock.core.algorithms.votes import votes_needed
 
 
 @pytest.mark.parametrize("nodes", range(1, 8))

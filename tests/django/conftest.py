@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import Permission, User
 
 from django_redlock import locks
-from django_redlock.core.pulse import pulse
+from django_redlock.core.event_queue import event_queue
 from django_redlock.signals import lock_lost
 from tests.support.databases import sqlite_file
 from tests.support.service import poll
@@ -26,7 +26,7 @@ def stores(settings, redis_url, unique):
         "memory": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": unique},
     }
     yield locks
-    pulse.beat()  # nothing of this test is to be written down during another
+    event_queue.flush()  # nothing of this test is to be written down during another
     locks.reset()
 
 
@@ -89,10 +89,10 @@ def file(tmp_path, django_db_blocker):
 @pytest.fixture
 def watchers(stores, monkeypatch):
     """What a test installs goes with it."""
-    pulse.beat()
-    before = dict(pulse.watchers), pulse.context
+    event_queue.flush()
+    before = dict(event_queue.listeners), event_queue.context
     yield
-    pulse.watchers, pulse.context = before
+    event_queue.listeners, event_queue.context = before
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from xml.etree import ElementTree  # noqa: ICN001
 import pytest
 
 from django_redlock import locks
-from django_redlock.admin.plots import plots, round_up, short
-from django_redlock.core.history import Minute, bucket_of
-from django_redlock.core.pulse import pulse
+from django_redlock.admin.charts import charts, round_up, short
+from django_redlock.core.event_queue import event_queue
+from django_redlock.history.counters import MinuteStats, bucket_of
 from django_redlock.models import make_pk
 
 LIST = "/admin/django_redlock/heldlock/"
@@ -27,7 +27,7 @@ def detail(client, stores):
     from django.contrib.admin.utils import quote
 
     def detail(name, using="default"):
-        pulse.beat()
+        event_queue.flush()
         return client.get(f"{LIST}{quote(make_pk(using, name))}/change/").content.decode()
 
     return detail
@@ -36,8 +36,8 @@ def detail(client, stores):
 def an_hour(**last):
     """Sixty minutes, of which the last is as said."""
     start = time.time() // 60 * 60
-    empty = [Minute(start - 60 * ago) for ago in range(59, 0, -1)]
-    return [*empty, Minute(start, **last)]
+    empty = [MinuteStats(start - 60 * ago) for ago in range(59, 0, -1)]
+    return [*empty, MinuteStats(start, **last)]
 
 
 def drawn(plot) -> ElementTree.Element:
@@ -97,13 +97,13 @@ def test_health(client, operator, stores):
     """The health page has the pictures of each store, and none of one where nothing happened."""
     with stores["default"].lock("a"), stores["default"].lock("b"):
         pass
-    pulse.beat()
+    event_queue.flush()
     page = client.get(f"{LIST}health/").content.decode()
     assert page.count(PLOT) == 3
     assert re.search(r"<b>2</b> acquired", page)
     with stores["memory"].lock("a"):
         pass
-    pulse.beat()
+    event_queue.flush()
     page = client.get(f"{LIST}health/").content.decode()
     ids = re.findall(r' id="(redlock-[^"]+)"', page)
     assert page.count(PLOT) == 6
@@ -114,7 +114,7 @@ def test_store_down(client, one_down, operator):
     """A store that can't be asked has no pictures; the page says what is wrong, and the others have theirs."""
     with one_down["default"].lock("a"):
         pass
-    pulse.beat()
+    event_queue.flush()
     page = client.get(f"{LIST}health/")
     assert page.status_code == 200
     assert page.content.decode().count(PLOT) == 3
@@ -167,7 +167,7 @@ def test_hostile_events(detail, operator, stores):
 
 def test_counts_are_drawn():
     """Each kind has a bar as high as its number, and the picture says in words what it shows."""
-    counts, _, _ = plots(an_hour(acquired=8, refused=4, lost=2))
+    counts, _, _ = charts(an_hour(acquired=8, refused=4, lost=2))
     found = bars(counts)
     assert found["acquired"] == pytest.approx(2 * found["refused"], rel=0.01)
     assert found["acquired"] == pytest.approx(4 * found["lost"], rel=0.01)
@@ -182,7 +182,7 @@ def test_counts_are_drawn():
 
 def test_times_are_drawn():
     """Half and 95 %, one above the other."""
-    _, waited, held = plots(an_hour(acquired=100, waited={bucket_of(0.01): 90, bucket_of(1): 10}))
+    _, waited, held = charts(an_hour(acquired=100, waited={bucket_of(0.01): 90, bucket_of(1): 10}))
     found = bars(waited)
     assert found["p95"] > 20 * found["p50"]
     assert [kind for kind, _, _ in waited.legend] == ["p50", "p95"]
@@ -191,15 +191,15 @@ def test_times_are_drawn():
 
 def test_uncertain_minutes_are_shaded():
     """A minute in which not every name was counted says so."""
-    first, _, _ = plots(an_hour(acquired=1, complete=False))
+    first, _, _ = charts(an_hour(acquired=1, complete=False))
     assert "unknown" in bars(first)
-    assert "unknown" not in bars(plots(an_hour(acquired=1))[0])
+    assert "unknown" not in bars(charts(an_hour(acquired=1))[0])
 
 
 def test_stays_within():
     """Nothing is drawn below the floor, or above the top, however small or large."""
     for counted in ({"acquired": 1}, {"acquired": 10**9}, {"acquired": 1, "waited": {0: 1}, "held": {56: 1}}):
-        for plot in plots(an_hour(**counted)):
+        for plot in charts(an_hour(**counted)):
             for rect in drawn(plot).iter(f"{SVG}rect"):
                 top, height = float(rect.get("y")), float(rect.get("height"))
                 assert 8 <= top <= top + height <= 114.1

@@ -3,7 +3,7 @@
 import pytest
 from django.contrib.admin.utils import quote
 
-from django_redlock.testing.sharing import MAKE
+from django_redlock.testing.conformance.shared_handles import MAKE
 from tests.django.test_admin_list import LIST, names_in
 
 NAMES = {"striped": ["{x}#0", "{x}#1", "{x}#2"], "multilock": ["x", "x:2"]}

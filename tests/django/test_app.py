@@ -9,7 +9,7 @@ import pytest
 
 from django_redlock.apps import is_command, prepare
 from django_redlock.backends.dummy import DummyBackend
-from django_redlock.core.scripts import all_scripts
+from django_redlock.core.flow.scripts import all_scripts
 from tests.support.proxy import Proxy
 
 SETUP = "import django; django.setup()"

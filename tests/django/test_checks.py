@@ -11,12 +11,12 @@ from django.core.cache import caches as connections
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 
-import django_redlock.checks
-import django_redlock.deployment
+import django_redlock.checks.deploy
+import django_redlock.checks.settings
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.deployment import cautions
+from django_redlock.checks.deploy import cautions
 from django_redlock.handler import build
 
 REDIS = "django_redlock.backends.redis.RedisBackend"
@@ -246,7 +246,7 @@ def test_command(settings, capsys):
 def test_documented():
     """Every id is explained in the docs, and none that doesn't exist."""
     pattern = re.compile(r"\b[EWI]\d{3}\b")
-    modules = (django_redlock.checks, django_redlock.deployment)
+    modules = (django_redlock.checks.settings, django_redlock.checks.deploy)
     given = {id for module in modules for id in pattern.findall(Path(module.__file__).read_text())}
     explained = set(pattern.findall((ROOT / "docs/reference/checks.rst").read_text()))
     assert given == explained

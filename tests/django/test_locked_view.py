@@ -165,7 +165,7 @@ def test_retry_after_is_whole_seconds_and_one_at_least():
     """A lease of a few milliseconds is worth a second; one without an end some default."""
     with lock("stock:pear", ttl=0.2, auto_renew=False, min_hold=0.2):
         assert function(get("/"), "pear")["Retry-After"] == "1"
-    key = lock("stock:forever")._keys.lock
+    key = lock("stock:forever").keys.lock
     with Redis.from_url(locks["default"].location) as client:
         client.set(key, "another program's")
         assert function(get("/"), "forever")["Retry-After"] == "5"

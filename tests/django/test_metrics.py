@@ -17,7 +17,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from django_redlock import lock, locks
 from django_redlock.apps import watch
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.pulse import pulse
+from django_redlock.core.event_queue import event_queue
 from django_redlock.core.renewal import renewal
 from django_redlock.errors import LockUnavailable
 from django_redlock.metrics import install, prometheus
@@ -83,7 +83,7 @@ def test_open_metrics(registry):
 def held_now(registry):
     """`held_now(backend)`: how many mutexes are held by a scrape, without those that other tests may have left."""
     gc.collect()
-    left = renewal.held()
+    left = renewal.held_counts()
 
     def scrape(backend="default"):
         generate_latest(registry)
@@ -107,9 +107,9 @@ def test_gauge(held_now, using):
 
 def test_gauge_is_reckoned_once(registry, monkeypatch):
     """However many backends and kinds there are, a scrape looks through what is held once."""
-    looks, held = [], renewal.held
+    looks, held = [], renewal.held_counts
     with lock("a"), locks["memory"].rlock("b"):
-        monkeypatch.setattr(renewal, "held", lambda: looks.append("") or held())
+        monkeypatch.setattr(renewal, "held_counts", lambda: looks.append("") or held())
         text = generate_latest(registry).decode()
     assert 'redlock_held{backend="default",kind="mutex"}' in text
     assert 'redlock_held{backend="memory",kind="rlock"} 1.0' in text
@@ -137,7 +137,7 @@ def test_store_down(registry, one_down):
     """A store that can't be asked is a refusal with that reason, and an error of its node."""
     with pytest.raises(LockUnavailable):
         lock("a", "broken").acquire()
-    pulse.beat()
+    event_queue.flush()
     value = registry.get_sample_value
     assert value("redlock_refusals_total", {"backend": "broken", "kind": "mutex", "reason": "unavailable"}) == 1
     assert value("redlock_node_errors_total", {"node": "127.0.0.1:1", "error": "connection"}) >= 1
@@ -150,7 +150,7 @@ def test_quarantine(registry, settings, own_redis):
     settings.REDLOCK = {"default": entry}
     with pytest.raises(LockUnavailable):
         lock("a").acquire()
-    pulse.beat()
+    event_queue.flush()
     at = {"backend": "default", "kind": "mutex", "reason": "quarantine"}
     assert registry.get_sample_value("redlock_refusals_total", at) == 1
 
@@ -162,10 +162,10 @@ def test_what_is_dropped(registry, settings, own_redis):
     with lock("a"):
         pass
     server.kill()
-    pulse.beat()
+    event_queue.flush()
     with pytest.raises(LockUnavailable):
         lock("a").acquire()
-    pulse.beat()
+    event_queue.flush()
     assert registry.get_sample_value("redlock_events_dropped_total", {"by": "history"}) >= 2
 
 
@@ -174,7 +174,7 @@ def test_twice(registry):
     prometheus.install(registry)
     with lock("a"):
         pass
-    pulse.beat()
+    event_queue.flush()
     assert registry.get_sample_value("redlock_acquisitions_total", {"backend": "default", "kind": "mutex"}) == 1
 
 
@@ -205,7 +205,7 @@ import os, sys
 import django
 django.setup()
 from django_redlock import lock
-from django_redlock.core.pulse import pulse
+from django_redlock.core.event_queue import event_queue
 from prometheus_client import CollectorRegistry, multiprocess
 
 if len(sys.argv) > 1:
@@ -220,7 +220,7 @@ else:
     with lock(f"a:{os.getpid()}", "locmem"):
         pass
     held.acquire()
-    pulse.beat()
+    event_queue.flush()
     if child:
         os.waitpid(child, 0)
     sys.stdout.flush()
@@ -248,19 +248,19 @@ def test_several_processes(tmp_path, redis_url):
 
 def test_setting(settings):
     """`REDLOCK_METRICS` names what is switched on when the app is ready."""
-    pulse.forget("opentelemetry metrics")
+    event_queue.unsubscribe("opentelemetry metrics")
     settings.REDLOCK_METRICS = ["opentelemetry"]
     watch()
-    assert "opentelemetry metrics" in pulse.watchers
+    assert "opentelemetry metrics" in event_queue.listeners
 
 
 @pytest.mark.parametrize("nothing", [None, (), "", False])
 def test_nothing_switched_on(settings, nothing):
     """A setting that is empty in any way switches nothing on."""
-    before = dict(pulse.watchers)
+    before = dict(event_queue.listeners)
     settings.REDLOCK_METRICS = nothing
     watch()
-    assert pulse.watchers == before
+    assert event_queue.listeners == before
 
 
 @pytest.mark.parametrize("names", [5, True, [None], [["prometheus"]], {"statsd": 1}, "statsd"])
@@ -292,8 +292,8 @@ def test_not_installed(settings, monkeypatch, name):
 def test_without_django(registry, redis_url):
     """A backend that Django knows nothing of is counted when its hook is the pulse."""
     backend = RedisBackend(redis_url)
-    backend.alias, backend.hook = "mine", pulse.tell
+    backend.alias, backend.hook = "mine", event_queue.record_event
     with backend.lock("a"):
         pass
-    pulse.beat()
+    event_queue.flush()
     assert registry.get_sample_value("redlock_acquisitions_total", {"backend": "mine", "kind": "mutex"}) == 1

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from django_redlock import lock, locks
-from django_redlock.core.pulse import pulse
+from django_redlock.core.event_queue import event_queue
 from django_redlock.metrics import opentelemetry
 
 pytestmark = pytest.mark.usefixtures("watchers")
@@ -26,7 +26,7 @@ def spans():
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     opentelemetry.install(provider, MeterProvider())
-    yield lambda: [span for span in (pulse.beat(), *exporter.get_finished_spans()) if span]
+    yield lambda: [span for span in (event_queue.flush(), *exporter.get_finished_spans()) if span]
     provider.shutdown()
 
 
@@ -74,10 +74,10 @@ def test_exporter_that_hangs(own_thread):
     opentelemetry.install(provider, MeterProvider())
     with lock("stock"):
         pass
-    beating = own_thread(pulse.beat)
+    beating = own_thread(event_queue.flush)
     try:
         assert inside.wait(20)
-        own_thread(lambda: (pulse.drain(), drained.set()))
+        own_thread(lambda: (event_queue.drain(), drained.set()))
         assert drained.wait(20)
     finally:
         go_on.set()
@@ -90,7 +90,7 @@ def test_numbers(lost):
     opentelemetry.install(TracerProvider(), MeterProvider([reader]))
 
     def read():
-        pulse.beat()
+        event_queue.flush()
         data = json.loads(reader.get_metrics_data().to_json())
         metrics = data["resource_metrics"][0]["scope_metrics"][0]["metrics"]
         return {each["name"]: each["data"]["data_points"] for each in metrics}
@@ -117,6 +117,6 @@ def test_no_spans():
     opentelemetry.install(provider, MeterProvider(), spans=False)
     with lock("stock"):
         pass
-    pulse.beat()
+    event_queue.flush()
     assert exporter.get_finished_spans() == ()
-    assert pulse.context is None
+    assert event_queue.context is None

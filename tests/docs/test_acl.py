@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.scripts import all_scripts
+from django_redlock.core.flow.scripts import all_scripts
 from django_redlock.errors import LockError
 from tests.docs.pages import DOCS, examples
 

@@ -15,18 +15,18 @@ from django.dispatch import Signal
 import django_redlock
 from django_redlock import backends, errors, signals
 from django_redlock.backends.base import Backend
-from django_redlock.backends.plain import PlainBackend
+from django_redlock.backends.kinds import LockKinds
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.backends.relatives import Relatives
-from django_redlock.backends.server import ServerBackend
+from django_redlock.backends.redis_base import RedisBaseBackend
+from django_redlock.backends.storage import StorageBackend
 from django_redlock.celery import single_instance_task
 from django_redlock.decorators import locked, locked_view
-from django_redlock.handler import LockOptions, lock
-from django_redlock.testing.helpers import plugin
+from django_redlock.handler import LockKwargs, lock
+from django_redlock.testing import plugin
 from tests.docs.pages import DOCS, headings, options_table
 
 SETTINGS = DOCS / "reference" / "settings.rst"
-BASES = {Backend, PlainBackend, ServerBackend}
+BASES = {Backend, StorageBackend, RedisBaseBackend}
 COMMANDS = sorted(name for name, app in get_commands().items() if app == "django_redlock")
 _ASKED = re.compile(r'settings(?:\.|, ")(REDLOCK_\w+)')
 _GIVEN = re.compile(r'"(REDLOCK_\w+)":')
@@ -64,7 +64,7 @@ def test_options_of_a_lock():
 def test_options_that_django_adds():
     """What `lock()` takes beyond the backends' own `lock()` is listed, and hands all of theirs on."""
     assert options_table(SETTINGS, "options-django") == keyword_options(lock)
-    assert set(LockOptions.__annotations__) == set(keyword_options(Backend.lock))
+    assert set(LockKwargs.__annotations__) == set(keyword_options(Backend.lock))
 
 
 def test_options_of_every_backend():
@@ -150,10 +150,10 @@ def test_every_variable_is_documented():
     assert set(re.findall(r"``(REDLOCK_\w+)``", section)) == given
 
 
-@pytest.mark.parametrize("method", [name for name in vars(Relatives) if not name.startswith("_")])
+@pytest.mark.parametrize("method", [name for name in vars(LockKinds) if not name.startswith("_")])
 def test_options_of_a_relative(method):
     """The reference of a relative of the lock, which is its docstring, explains each option that it adds."""
-    function = getattr(Relatives, method)
+    function = getattr(LockKinds, method)
     own = keyword_options(function) if inspect.isfunction(function) else {}
     assert [name for name in own if f"``{name}``" not in function.__doc__] == []
 
@@ -168,7 +168,7 @@ def test_exit_codes_of_a_command(name):
 
 def test_layout_names_every_room():
     """The page on the layout places each package and module that stands at the top."""
-    told = re.findall(r"(\w+)(?:/|\.py)", (DOCS / "concepts" / "layout.rst").read_text())
+    told = re.findall(r"(\w+)(?:/|\.py)", (DOCS / "development" / "layout.rst").read_text())
     rooms = {module.name for module in pkgutil.iter_modules(django_redlock.__path__)}
     assert not rooms - set(told)
 

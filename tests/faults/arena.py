@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.backends.server import ServerBackend
+from django_redlock.backends.redis_base import RedisBaseBackend
 from testproject.redis_server import RedisServer
 from tests.faults.clients import Clients
 from tests.faults.contenders import Failure, Job
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 class Arena:
     """`servers`, each behind the proxy of the same place in `proxies`; a subclass brings up the kind of store."""
 
-    backend: type[ServerBackend] = RedisBackend
+    backend: type[RedisBaseBackend] = RedisBackend
     options: dict[str, Any] = {**SHORT, "quarantine": True}
 
     def __init__(self, *, proxied: bool = True, **options: Any) -> None:
@@ -99,7 +99,7 @@ class Arena:
             with server.client() as client:
                 client.flushall()
 
-    def store(self, client: int = 0, **options: Any) -> ServerBackend:
+    def store(self, client: int = 0, **options: Any) -> RedisBaseBackend:
         """A backend of our own, as the client has it."""
         return self.backend(self.locations(client), **{**self.options, "key_prefix": self.prefix, **options})
 

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from django_redlock.core.events import Event
-from django_redlock.core.lock import Lock
+from django_redlock.core.locks.lock import Lock
 from django_redlock.errors import LockLost, LockNotHeld, LockUnavailable
 from tests.support.overlap import believing
 from tests.support.processes import Channel

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from django_redlock.core.scripts import script
+from django_redlock.core.flow.scripts import script
 from testproject.redis_server import RedisServer
 from tests.faults.arena import CLIENTS, Arena
 from tests.faults.places import WithReplicas, WithSentinels

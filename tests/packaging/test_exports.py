@@ -33,12 +33,18 @@ PROMISED = {
     "django_redlock.backends.redlock": {"RedlockBackend"},
     "django_redlock.backends.replica": {"ReplicaBackend"},
     "django_redlock.backends.timestamp": {"TimestampBackend"},
-    "django_redlock.backends.zookeeper": {"ZooKeeperBackend"},
-    "django_redlock.backends.locmem": {"LocMemBackend"},
+    "django_redlock.backends.zookeeper.backend": {"ZooKeeperBackend"},
+    "django_redlock.backends.locmem.backend": {"LocMemBackend"},
     "django_redlock.backends.dummy": {"DummyBackend"},
 }
 MODULES = [module.name for module in pkgutil.walk_packages(django_redlock.__path__, "django_redlock.")]
-WITHOUT_DJANGO = [name for name in MODULES if name.startswith(("django_redlock.core", "django_redlock.backends"))]
+WITHOUT_DJANGO = [
+    name
+    for name in MODULES
+    if name.startswith(
+        ("django_redlock.core", "django_redlock.client", "django_redlock.history", "django_redlock.backends")
+    )
+]
 
 
 @pytest.mark.parametrize(("module", "names"), PROMISED.items())

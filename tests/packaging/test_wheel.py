@@ -78,7 +78,7 @@ def test_pytest_plugin(wheel):
     with zipfile.ZipFile(wheel) as archive:
         [name] = [name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt")]
         points = archive.read(name).decode()
-    assert points.split() == ["[pytest11]", "redlock", "=", "django_redlock.testing.helpers.plugin"]
+    assert points.split() == ["[pytest11]", "redlock", "=", "django_redlock.testing.plugin"]
 
 
 def test_works_alone(wheel, empty, tmp_path):

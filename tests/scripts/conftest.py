@@ -4,8 +4,8 @@ import contextlib
 
 import pytest
 
+from django_redlock.core.flow.scripts import script
 from django_redlock.core.keys import keys_for
-from django_redlock.core.scripts import script
 from testproject.redis_server import RedisServer
 from tests.support.older_redis import OlderRedis
 from tests.support.service import revive

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from django_redlock.core.history import merged
+from django_redlock.history.counters import merge_texts
 
 MINUTE = b"redlock:history:29000000"
 TTL = 60_000
@@ -60,7 +60,7 @@ def test_twin(add, read, first):
     add({"stock": first})
     add({"stock": second})
     counts, *events = read("stock")[0].decode().split("\n")
-    same, *lines = merged([first, second]).split("\n")
+    same, *lines = merge_texts([first, second]).split("\n")
     assert (sorted(counts.split()), events) == (sorted(same.split()), lines)
 
 

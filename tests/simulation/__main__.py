@@ -10,9 +10,9 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 
-from django_redlock.core.line import FAIR, WRITE
-from django_redlock.core.primitives import MUTEX, RLOCK, SEMAPHORE, Primitive
-from django_redlock.core.several import MULTILOCK, STRIPED
+from django_redlock.core.primitives.base import MUTEX, RLOCK, SEMAPHORE, Primitive
+from django_redlock.core.primitives.fair import FAIR, WRITE
+from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
 
 from .scenario import Setting, Violation, play
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING
 
-from django_redlock.core.guard import quarantine, replica_quarantine
+from django_redlock.core.algorithms.quarantine import replica_quarantine, standalone_quarantine
 from django_redlock.core.keys import keys_for
 
 from .replication import SYNC
@@ -57,11 +57,11 @@ def _pass(scenario: Scenario, seconds: float) -> None:
 
     One that stands alone begins it at once; with replicas it begins when they follow, which takes them a while.
     """
-    guard, pause = quarantine("sim", MAX_TTL), seconds
+    guard, pause = standalone_quarantine("sim", MAX_TTL), seconds
     if scenario.replicas:
         guard, pause = replica_quarantine("sim", MAX_TTL, LAG, 9, "majority"), 0.5
     end = scenario.world.now + seconds
     while scenario.world.now < end:
         for server in scenario.servers:
-            server.run(guard.touch())
+            server.run(guard.noop_request())
         scenario.world.run(min(end, scenario.world.now + pause))

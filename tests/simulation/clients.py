@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from django_redlock.core.keys import keys_for, name_of
-from django_redlock.core.lease import Claim, Lease
-from django_redlock.core.primitives import Primitive
-from django_redlock.core.requests import Fault
-from django_redlock.core.store import Rule
+from django_redlock.core.contract import Algorithm
+from django_redlock.core.flow.requests import Fault
+from django_redlock.core.keys import keys_for, lock_name_of
+from django_redlock.core.primitives.base import Primitive
+from django_redlock.core.values import Claim, Lease
 
 from .performer import Performer, Then
 from .world import Clock, World
@@ -22,7 +22,7 @@ AND = " + "
 
 def held(claim: Claim) -> list[str | None]:
     """The names of what a granted claim excludes others from."""
-    return [name_of(b"sim", place.lock) for place in (claim.places if claim.every else (claim.keys,))]
+    return [lock_name_of(b"sim", place.lock) for place in (claim.all_keys if claim.require_all else (claim.keys,))]
 
 
 class Watcher(Protocol):
@@ -62,11 +62,11 @@ class Client:
         self._ttl = ttl
         self._fencing = fencing
         self.primitive = primitive
-        self.mode = primitive.mode
+        self.mode = primitive.access
         self._paused_until = 0.0
         self._count = 0
         self.performer: Performer
-        self.rule: Rule
+        self.algorithm: Algorithm
 
     def later(self, event: Then, value: Any) -> None:
         """Handle an event when this client runs."""
@@ -140,7 +140,7 @@ class Client:
                 self.after(0.0 if error is None else self.world.random.uniform(0, DETERRED), then)
 
         self.world.say(self.name, f"wants {name} for {wait:.2f} s")
-        self.performer.drive(self.rule.acquire(self.primitive, claim, deadline), got)
+        self.performer.drive(self.algorithm.acquire(self.primitive, claim, deadline), got)
 
     def _hold(self, lease: Lease, then: Callable[[], None], hold: float | None) -> None:
         self.lease = lease
@@ -171,7 +171,7 @@ class Client:
                 delay = self._ttl / (RENEWALS if isinstance(outcome, Lease) else 20)
                 self.after(min(delay, max(0.0, end - self.world.now)), lambda: self._tend(claim, end, renews, then))
 
-            self.performer.drive(self.rule.extend_many(self.primitive, [(lease, self._ttl)]), extended)
+            self.performer.drive(self.algorithm.extend_many(self.primitive, [(lease, self._ttl)]), extended)
         else:
             left = max(0.0, min(end, self.clock.true(lease.valid_until)) - self.world.now)
             self.after(left, lambda: self._tend(claim, end, renews, then))
@@ -187,7 +187,7 @@ class Client:
                 self.after(0.5, attempt)
 
         def attempt() -> None:
-            self.performer.drive(self.rule.release(self.primitive, claim), freed)
+            self.performer.drive(self.algorithm.release(self.primitive, claim), freed)
 
         start = self.world.now
         attempt()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from django_redlock.core.requests import Await, Confirmed, Fault, Run, Signal
+from django_redlock.core.flow.requests import Block, BlockThenEval, EvalAndWait, EvalScript, Fault
 
 from .network import Connection, Message, Then
 from .replication import Member
@@ -64,11 +64,11 @@ class Exchange(Message):
     def _fault(self, error: OSError, *, stale: bool = False) -> Fault:
         return Fault(error, stale, self.connection.server.name, self.performer.passing)
 
-    def _undoing(self, run: Run) -> Work | None:
-        return partial(self._free, run) if run.undoing is not None else None
+    def _undoing(self, run: EvalScript) -> Work | None:
+        return partial(self._free, run) if run.compensation is not None else None
 
-    def _free(self, run: Run, reply: Then) -> None:
-        if (undo := run.undo) is not None:
+    def _free(self, run: EvalScript, reply: Then) -> None:
+        if (undo := run.compensate) is not None:
             reply(self.connection.server.run(undo))
 
 
@@ -93,7 +93,7 @@ class Runs(Exchange):
         connection: Connection,
         then: Then,
         node: int,
-        runs: Sequence[Run],
+        runs: Sequence[EvalScript],
         family: bytes,
         certain: Callable[[], bool] | None,
     ) -> None:
@@ -141,7 +141,7 @@ class Blocked(Exchange):
 
     __slots__ = ("_request",)
 
-    def __init__(self, performer: Performer, connection: Connection, request: Signal, then: Then) -> None:
+    def __init__(self, performer: Performer, connection: Connection, request: Block, then: Then) -> None:
         super().__init__(performer, connection, request.seconds, then)
         self._request = request
 
@@ -155,7 +155,7 @@ class Awaited(Exchange):
 
     __slots__ = "_ended", "_request"
 
-    def __init__(self, performer: Performer, connection: Connection, request: Await, then: Then) -> None:
+    def __init__(self, performer: Performer, connection: Connection, request: BlockThenEval, then: Then) -> None:
         super().__init__(performer, connection, request.seconds, then)
         self._request = request
         self._ended = False
@@ -177,7 +177,7 @@ class Awaited(Exchange):
     def _forget(self, reply: Then) -> None:
         # A server forgets what a blocked client has sent when that closes the connection.
         if self._ended:
-            self._free(self._request.run, reply)
+            self._free(self._request.script_call, reply)
         self._ended = True
 
 
@@ -186,7 +186,7 @@ class Acknowledged(Exchange):
 
     __slots__ = ("_request",)
 
-    def __init__(self, performer: Performer, connection: Connection, request: Confirmed, then: Then) -> None:
+    def __init__(self, performer: Performer, connection: Connection, request: EvalAndWait, then: Then) -> None:
         super().__init__(performer, connection, request.seconds, then)
         self._request = request
 
@@ -203,4 +203,4 @@ class Acknowledged(Exchange):
             server.wait(replicas, seconds, lambda count: reply((replies, self.performer.count(count))))
 
     def undo(self) -> Work | None:
-        return self._undoing(self._request.runs[0])
+        return self._undoing(self._request.script_calls[0])

@@ -13,13 +13,15 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from django_redlock.core import extension, holding, lock, renewal, striped, turnstile
+from django_redlock.core import renewal
+from django_redlock.core.contract import Algorithm
 from django_redlock.core.keys import Keys, keys_for
-from django_redlock.core.lease import Claim, Lease
-from django_redlock.core.primitives import Primitive
-from django_redlock.core.store import Rule
-from django_redlock.core.terms import Terms
-from django_redlock.core.tickets import Bell, Ticket
+from django_redlock.core.locks import extensions, lease_state, lock, striped
+from django_redlock.core.options import LockOptions
+from django_redlock.core.primitives.base import Primitive
+from django_redlock.core.values import Claim, Lease
+from django_redlock.core.waiting import local_queue
+from django_redlock.core.waiting.waiters import Waiter, WakeEvent
 
 from .aftermath import MAX_TTL
 from .clients import AND, DETERRED, Watcher
@@ -31,24 +33,26 @@ INTERRUPTED = 0.03  # of what threads do
 
 
 class Process:
-    """What threads share: the store (`core.store.Store`), connections, and that they pause and die together."""
+    """What threads share: the store (`core.contract.Store`), connections, and that they pause and die together."""
 
     alias, hook = "", None
 
-    def __init__(self, world: World, name: str, clock: Clock, rule: Rule, connect: Callable[..., Performer]) -> None:
+    def __init__(
+        self, world: World, name: str, clock: Clock, rule: Algorithm, connect: Callable[..., Performer]
+    ) -> None:
         self.world = world
         self.name = name
         self.clock = clock
-        self.rule = rule
+        self.algorithm = rule
         self.alive = True
         self.paused_until = 0.0
         self.watched: dict[bytes, object] = {}
         self.owing: dict[Any, Any] = {}
         self._connect = connect
-        self._turnstile = turnstile.Turnstile(self, COHORT)
+        self._turnstile = local_queue.LocalQueue(self, COHORT)
 
-    def turnstile_for(self, primitive: Primitive) -> turnstile.Turnstile | None:
-        return self._turnstile if primitive.acquire.name in turnstile.QUEUES else None
+    def local_queue_for(self, primitive: Primitive) -> local_queue.Turnstile | None:
+        return self._turnstile if primitive.acquire_script.name in local_queue.QUEUED_SCRIPTS else None
 
     def server_of(self, keys: Keys) -> str:
         return ""
@@ -88,17 +92,17 @@ class Handle(lock.Lock):
     claim: Claim
     _stripes: tuple[Keys, ...]
 
-    def _claim(self) -> Claim:
-        self.claim = super()._claim()
+    def new_claim(self) -> Claim:
+        self.claim = super().new_claim()
         self.thread.asks(self.claim)
         return self.claim
 
-    def _granted(self, lease: Lease) -> None:
-        super()._granted(lease)
+    def on_granted(self, lease: Lease) -> None:
+        super().on_granted(lease)
         self.thread.believe(self)
 
-    def _replaced(self, basis: Lease, outcome: Any) -> None:
-        super()._replaced(basis, outcome)
+    def on_extended(self, basis: Lease, outcome: Any) -> None:
+        super().on_extended(basis, outcome)
         self.thread.believe(self)
 
 
@@ -115,7 +119,7 @@ class Thread:
         self.host = process.name
         self.clock = process.clock
         self.primitive = primitive
-        self.mode = primitive.mode
+        self.mode = primitive.access
         self.performer = process.performer()
         self._watcher = watcher
         self._ttl = ttl
@@ -172,7 +176,7 @@ class Thread:
     def take(self, names: list[str], wait: float, then: Callable[[], None]) -> None:
         """Acquire any of them, hold for a while, release."""
         chance, name = self._world.random, AND.join(names)
-        terms = Terms(self._ttl, fencing=chance.random() < 0.3, auto_renew=chance.random() < 0.8)
+        terms = LockOptions(self._ttl, fencing=chance.random() < 0.3, auto_renew=chance.random() < 0.8)
         places = tuple(keys_for(b"sim", each.encode()) for each in names)
         kind = AnyOf if self.primitive.kind == "striped" else Handle
         handle = self._lock = kind(self.process, self.primitive, name, places[0], terms)
@@ -191,7 +195,7 @@ class Thread:
                 self.process.after(chance.uniform(0, 0.2 if error is None else DETERRED), then)
 
         self._world.say(self.holder, f"wants {name} for {wait:.2f} s")
-        self._do(handle._acquiring(wait), got)
+        self._do(handle.acquire_flow(wait), got)
 
     def _hold(self, handle: Handle, end: float, then: Callable[[], None]) -> None:
         chance = self._world.random
@@ -202,7 +206,7 @@ class Thread:
 
         def release() -> None:
             self._world.say(self.holder, f"releases {handle.name}")
-            claim = handle._held().claim
+            claim = handle._require_lease().claim
 
             def released(_: None, error: BaseException | None) -> None:
                 if error is not None:
@@ -210,12 +214,12 @@ class Thread:
                 self._watcher.over(claim)
                 then()
 
-            self._do(handle._releasing(), released)
+            self._do(handle.release_flow(), released)
 
         if end > self._world.now and chance.random() < 0.2:
             ttl = chance.choice((None, self._ttl / 2, MAX_TTL))
             pause = chance.uniform(0, end - self._world.now)
-            self.process.after(pause, lambda: self._do(handle._extending(ttl), extended))
+            self.process.after(pause, lambda: self._do(handle.extend_flow(ttl), extended))
         else:
             self.process.after(max(0.0, end - self._world.now), release)
 
@@ -232,9 +236,9 @@ class Background:
     def __init__(self) -> None:
         self._owner: dict[bytes, Process] = {}
 
-    def watch(self, token: bytes, target: Any, delay: float) -> None:
+    def schedule(self, token: bytes, target: Any, delay: float) -> None:
         alive = target if isinstance(target, renewal.Orphan) else target()
-        process = alive.store if isinstance(alive, renewal.Orphan) else alive._store
+        process = alive.store
         self._owner[token] = process
         process.watched[token] = target
         serve = self._bury if isinstance(target, renewal.Orphan) else self._renew
@@ -246,17 +250,19 @@ class Background:
         early = process.world.random.uniform(0, renewal.SLACK)  # with another's that is due then
         process.after(delay - early if delay > renewal.SLACK else delay, due)
 
-    def forget(self, token: bytes) -> None:
+    def cancel(self, token: bytes) -> None:
         if token in self._owner:
             self._owner[token].watched.pop(token, None)
 
-    def free(self, store: Any, primitive: Primitive, claim: Claim, *, waited: bool = False, after: float = 0.0) -> None:
+    def release_later(
+        self, store: Any, primitive: Primitive, claim: Claim, *, waited: bool = False, after: float = 0.0
+    ) -> None:
         orphan = renewal.Orphan(store, primitive, claim, store.clock() + claim.ttl, waited)
-        self.watch(claim.token, orphan, after)
+        self.schedule(claim.token, orphan, after)
 
     def _renew(self, process: Process, token: bytes, target: weakref.ref[Handle]) -> None:
         handle = target()
-        terms = handle._renewal_terms() if handle is not None else None
+        terms = handle.begin_renewal() if handle is not None else None
         if handle is None or terms is None:
             return
         lease, ttl = terms
@@ -264,22 +270,22 @@ class Background:
         def renewed(outcomes: Any, error: BaseException | None) -> None:
             assert error is None, f"the renewal thread must not fail: {error!r}"
             process.world.say(handle.thread.holder, f"renewal of {handle.name}: {type(outcomes[0]).__name__}")
-            handle._replaced(lease, outcomes[0])
+            handle.on_extended(lease, outcomes[0])
 
-        process.performer().drive(process.rule.extend_many(handle._primitive, [(lease, ttl)]), renewed)
+        process.performer().drive(process.algorithm.extend_many(handle.primitive, [(lease, ttl)]), renewed)
 
     def _bury(self, process: Process, token: bytes, orphan: renewal.Orphan) -> None:
         def buried(_: Any, error: BaseException | None) -> None:
             if error is None or process.clock() >= orphan.until:
-                self.forget(token)
+                self.cancel(token)
             elif process.watched.get(token) is orphan:
-                self.watch(token, orphan, 0.5)
+                self.schedule(token, orphan, 0.5)
 
-        free = process.rule.withdraw if orphan.waited else process.rule.release
+        free = process.algorithm.cancel if orphan.waited else process.algorithm.release
         process.performer().drive(free(orphan.primitive, orphan.claim), buried)
 
 
-class Virtual(Bell):
+class Virtual(WakeEvent):
     """What rings in the simulated world."""
 
     rung = False
@@ -287,13 +293,13 @@ class Virtual(Bell):
     def wake(self) -> None:
         """Replaced by the one that waits."""
 
-    def ring(self) -> None:
-        super().ring()
+    def set(self) -> None:
+        super().set()
         self.rung = True
         self.wake()
 
 
-class VirtualTicket(Virtual, Ticket):
+class VirtualTicket(Virtual, Waiter):
     """A ticket that rings there."""
 
 
@@ -303,16 +309,16 @@ def virtual(world: World) -> Iterator[None]:
     background, numbers = Background(), itertools.count(1)
     begin = lambda target, args=(), **_: SimpleNamespace(start=lambda: target(*args))  # noqa: E731
     with ExitStack() as ends:
-        for module in (holding, lock, turnstile):
+        for module in (lease_state, lock, local_queue):
             ends.enter_context(mock.patch.object(module, "renewal", background))
-        ends.enter_context(mock.patch.object(holding, "threading", SimpleNamespace(Thread=begin)))
-        ends.enter_context(mock.patch.object(holding, "logger", SimpleNamespace(warning=_nothing)))
-        ends.enter_context(mock.patch.object(turnstile, "Ticket", VirtualTicket))
-        for module in (extension, turnstile):
-            ends.enter_context(mock.patch.object(module, "Bell", Virtual))
-        ends.enter_context(mock.patch.object(striped, "_turns", itertools.count()))
+        ends.enter_context(mock.patch.object(lease_state, "threading", SimpleNamespace(Thread=begin)))
+        ends.enter_context(mock.patch.object(lease_state, "logger", SimpleNamespace(warning=_nothing)))
+        ends.enter_context(mock.patch.object(local_queue, "Waiter", VirtualTicket))
+        for module in (extensions, local_queue):
+            ends.enter_context(mock.patch.object(module, "WakeEvent", Virtual))
+        ends.enter_context(mock.patch.object(striped, "_first_stripes", itertools.count()))
         for module, name, function in (
-            (turnstile, "caller", lambda: id(world.running)),
+            (local_queue, "caller", lambda: id(world.running)),
             (striped, "caller", lambda: id(world.running)),
             (lock, "describe_owner", lambda *_: b'{"label":"sim"}'),
             (lock, "new_token", lambda: b"%08x" % next(numbers) + b"0" * 24),

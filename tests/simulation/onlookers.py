@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from django_redlock.core.held import Held
+from django_redlock.core.flow.requests import Fault, Flow, SendToAll
 from django_redlock.core.keys import keys_for
-from django_redlock.core.lease import DRIFT, PRECISION, Lease
-from django_redlock.core.requests import Fault, Flow, Together
+from django_redlock.core.lock_info import LockInfo
+from django_redlock.core.values import DRIFT, PRECISION, Lease
 
 from .clients import Client, held
 from .handles import Thread
@@ -35,24 +35,24 @@ class Onlooker:
         name = self._world.random.choice(names)
         holders = self._holders(name)
 
-        def told(said: Held | None, error: BaseException | None) -> None:
+        def told(said: LockInfo | None, error: BaseException | None) -> None:
             if error is None:
                 self._judge(name, holders, said)
             self._world.after(self._world.random.uniform(*PAUSE), partial(self.look, names, until))
 
         self._eyes.performer.drive(self._asking(name), told)
 
-    def _asking(self, name: str) -> Flow[Held | None]:
+    def _asking(self, name: str) -> Flow[LockInfo | None]:
         """`Rule.describe`, and how many nodes had no answer to it."""
-        flow, reply = self._eyes.rule.describe(name, keys_for(b"sim", name.encode())), None
+        flow, reply = self._eyes.algorithm.describe(name, keys_for(b"sim", name.encode())), None
         while True:
             try:
                 request = flow.send(reply)
             except StopIteration as done:
-                said: Held | None = done.value
+                said: LockInfo | None = done.value
                 return said
             reply = yield request
-            self._silent = sum(isinstance(each, Fault) for each in reply) if isinstance(request, Together) else 0
+            self._silent = sum(isinstance(each, Fault) for each in reply) if isinstance(request, SendToAll) else 0
 
     def _holders(self, name: str) -> dict[Client, Lease]:
         """Who holds it now, and had it confirmed after any server has forgotten something."""
@@ -65,7 +65,7 @@ class Onlooker:
             and self._world.forgot < client.clock.true(_confirmed(lease))
         }
 
-    def _judge(self, name: str, before: dict[Client, Lease], said: Held | None) -> None:
+    def _judge(self, name: str, before: dict[Client, Lease], said: LockInfo | None) -> None:
         """What some held from the question to the answer is not free. It is theirs, unless nodes were silent.
 
         Where nodes are silent, votes that are left over may look like a majority beside them.
@@ -73,13 +73,17 @@ class Onlooker:
         now = self._world.now
         for client, lease in self._holders(name).items():
             asked = before.get(client)
-            if asked is None or asked.mine.token != lease.mine.token or now >= client.clock.true(asked.valid_until):
+            if (
+                asked is None
+                or asked.effective_claim.token != lease.effective_claim.token
+                or now >= client.clock.true(asked.valid_until)
+            ):
                 continue
             if said is None:
                 self._scenario.fail(f"{name} is said to be free, and {client.name} holds it")
             if self._silent:
                 continue
-            if not said.is_of(lease):
+            if not said.matches(lease):
                 self._scenario.fail(f"{name} is said to be another's, and {client.name} holds it")
             for other in self._scenario.clients:
                 if self._scenario.alone and other is not client and _owned(other, name, said):
@@ -91,8 +95,8 @@ def _confirmed(lease: Lease) -> float:
     return lease.valid_until + lease.ttl * DRIFT + PRECISION - lease.ttl
 
 
-def _owned(client: Client, name: str, said: Held) -> bool:
+def _owned(client: Client, name: str, said: LockInfo) -> bool:
     """What `Lock.owned` would say."""
     if isinstance(client, Thread):
-        return client._lock is not None and client._lock.name == name and client._lock._is_mine(said)
-    return client.lease is not None and said.is_of(client.lease)
+        return client._lock is not None and client._lock.name == name and client._lock._is_ours(said)
+    return client.lease is not None and said.matches(client.lease)

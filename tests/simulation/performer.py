@@ -6,8 +6,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from django_redlock.core.requests import Await, Batch, Confirmed, Fault, Flow, Run, Signal, Sleep, Together
-from django_redlock.core.tickets import Turn
+from django_redlock.core.flow.requests import (
+    Batch,
+    Block,
+    BlockThenEval,
+    EvalAndWait,
+    EvalScript,
+    Fault,
+    Flow,
+    SendToAll,
+    Sleep,
+)
+from django_redlock.core.waiting.waiters import AwaitTurn
 from django_redlock.errors import LockError
 
 from .exchange import Acknowledged, Awaited, Blocked, Exchange, Runs
@@ -88,9 +98,9 @@ class Performer:
     def _batch(self, batch: Batch, then: Then) -> None:
         """One pipeline, or in a cluster one for each server that has some of the keys."""
         shares: dict[int, list[int]] = {}
-        for index, run in enumerate(batch.runs):
+        for index, run in enumerate(batch.script_calls):
             shares.setdefault(self._place(run.keys[0], batch.node), []).append(index)
-        replies: list[Any] = [None] * len(batch.runs)
+        replies: list[Any] = [None] * len(batch.script_calls)
         left = len(shares)
 
         def got(indexes: list[int], reply: Any) -> None:
@@ -102,17 +112,17 @@ class Performer:
                 then(replies)
 
         for node, indexes in shares.items():
-            self.ask(node, [batch.runs[index] for index in indexes], b"", partial(got, indexes))
+            self.ask(node, [batch.script_calls[index] for index in indexes], b"", partial(got, indexes))
 
-    def _run(self, run: Run, then: Then) -> None:
+    def _run(self, run: EvalScript, then: Then) -> None:
         node = self._place(run.keys[0], run.node)
         self.ask(node, (run,), b"", partial(_only, then))
 
     def _sleep(self, request: Sleep, then: Then) -> None:
         self.world.after(request.seconds, then, None)
 
-    def _turn(self, request: Turn, then: Then) -> None:
-        ticket: Any = request.ticket
+    def _turn(self, request: AwaitTurn, then: Then) -> None:
+        ticket: Any = request.event
         ended = False
 
         def end() -> None:
@@ -126,20 +136,24 @@ class Performer:
         if ticket.rung:
             end()
 
-    def _signal(self, request: Signal, then: Then) -> None:
+    def _signal(self, request: Block, then: Then) -> None:
         self.send(Blocked(self, self.connect(self._place(request.key, request.node)), request, then))
 
-    def _await(self, request: Await, then: Then) -> None:
-        self.send(Awaited(self, self.connect(self._place(request.run.keys[0], request.run.node)), request, then))
+    def _await(self, request: BlockThenEval, then: Then) -> None:
+        self.send(
+            Awaited(
+                self, self.connect(self._place(request.script_call.keys[0], request.script_call.node)), request, then
+            )
+        )
 
-    def _confirmed(self, request: Confirmed, then: Then) -> None:
+    def _confirmed(self, request: EvalAndWait, then: Then) -> None:
         self.send(Acknowledged(self, self.connect(0), request, then))
 
     def count(self, count: int) -> int:
         """How many replicas are said to have acknowledged."""
         return count
 
-    def _together(self, request: Together, then: Then) -> None:
+    def _together(self, request: SendToAll, then: Then) -> None:
         asks, decided, family = request
         replies: list[Any] = [None] * len(asks)
         left, over = len(asks), False
@@ -157,7 +171,7 @@ class Performer:
             return over and decided(replies)
 
         for place, ask in enumerate(asks):
-            runs = (ask,) if type(ask) is Run else ask.runs
+            runs = (ask,) if type(ask) is EvalScript else ask.script_calls
             self.ask(ask.node, runs, family, partial(got, place), certain)
         if not over and decided(replies):
             over = True
@@ -166,7 +180,7 @@ class Performer:
     def ask(
         self,
         node: int,
-        runs: Sequence[Run],
+        runs: Sequence[EvalScript],
         family: bytes,
         then: Then,
         certain: Callable[[], bool] | None = None,
@@ -216,12 +230,12 @@ def _only(then: Then, reply: Any) -> None:
 
 
 _KINDS: dict[type, Callable[[Performer, Any, Then], None]] = {
-    Run: Performer._run,
+    EvalScript: Performer._run,
     Batch: Performer._batch,
     Sleep: Performer._sleep,
-    Together: Performer._together,
-    Await: Performer._await,
-    Signal: Performer._signal,
-    Confirmed: Performer._confirmed,
-    Turn: Performer._turn,
+    SendToAll: Performer._together,
+    BlockThenEval: Performer._await,
+    Block: Performer._signal,
+    EvalAndWait: Performer._confirmed,
+    AwaitTurn: Performer._turn,
 }

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from redis import ResponseError
 
-from django_redlock.core.requests import Fault
-from django_redlock.core.scripts import Script
+from django_redlock.core.flow.requests import Fault
+from django_redlock.core.flow.scripts import Script
 
 PLAIN, FAST = "lua51", "luajit21"  # what Redis has, and the same language in half the time: not on every machine
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from redis import ReadOnlyError
 
-from django_redlock.core.requests import Fault, Run
+from django_redlock.core.flow.requests import EvalScript, Fault
 
 from .redis_model import Model
 from .servers import Server
@@ -42,7 +42,7 @@ class Member(Server):
             lines.append(f"slave{index}:ip={replica.name},state=online,offset=0,lag={lag}".encode())
         return b"\r\n".join(lines)
 
-    def run(self, run: Run) -> Any:
+    def run(self, run: EvalScript) -> Any:
         """The reply of a script; a replica takes no writes."""
         if self.master is not None:
             return Fault(ReadOnlyError("You can't write against a read only replica."))

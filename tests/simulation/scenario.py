@@ -10,17 +10,17 @@ from functools import partial
 from itertools import product
 from typing import NamedTuple, NoReturn, cast
 
-from django_redlock.core.flows.quorum import Quorum
-from django_redlock.core.flows.replicated import Replicated
-from django_redlock.core.flows.scattered import Scattered
-from django_redlock.core.flows.single import SingleNode
-from django_redlock.core.guard import quarantine
-from django_redlock.core.lease import Claim, Lease, millis
-from django_redlock.core.line import AS_THEY_CAME, READERS_BEHIND_WRITERS
-from django_redlock.core.primitives import MUTEX, Primitive
-from django_redlock.core.requests import Run
-from django_redlock.core.scripts import script
-from django_redlock.core.store import Rule
+from django_redlock.core.algorithms.cluster import Cluster
+from django_redlock.core.algorithms.quarantine import standalone_quarantine
+from django_redlock.core.algorithms.redlock import Redlock
+from django_redlock.core.algorithms.replicated import Replicated
+from django_redlock.core.algorithms.single_node import SingleNode
+from django_redlock.core.contract import Algorithm
+from django_redlock.core.flow.requests import EvalScript
+from django_redlock.core.flow.scripts import script
+from django_redlock.core.primitives.base import MUTEX, Primitive
+from django_redlock.core.primitives.fair import ARRIVAL_ORDER, READERS_BEHIND_WRITERS
+from django_redlock.core.values import Claim, Lease, millis
 
 from .aftermath import APART, LAG, MAX_TTL, TIMEOUT, at_rest
 from .clients import SEVERAL, Client, held
@@ -35,7 +35,7 @@ from .world import Clock, World
 DURATION = {"quorum": 5.0, "single": 5.0, "cluster": 5.0, "replicas": 12.0}  # a promotion costs some without grants
 FORGETS = "all", "old", "none"
 MEMORY = {"cluster": ("all",)}  # it has no quarantine: what its servers forget is given away again
-ONE = {"single": SingleNode, "cluster": Scattered}  # where one node's word counts
+ONE = {"single": SingleNode, "cluster": Cluster}  # where one node's word counts
 ALONE = "mutex", *SEVERAL  # kinds of which nobody shares a name
 RATE = 0.004  # how far a clock may be off: two of them differ by less than the drift that is allowed for
 
@@ -43,14 +43,14 @@ RATE = 0.004  # how far a clock may be off: two of them differ by less than the 
 class Setting(NamedTuple):
     """What a run is made of. The defaults are right; tests that look for violations make them wrong."""
 
-    rule: str = "quorum"
+    algorithm: str = "quorum"
     primitive: Primitive = MUTEX
     quarantine: bool = True
     rate: float = RATE
     calm: bool = False  # messages may be slow, and nothing else goes wrong: whatever is left over is an orphan
     slow: float | None = None  # how many messages are slow
     apart: int = 4  # it happens less often that a client can't reach a server
-    make: Callable[..., Rule] | None = None
+    make: Callable[..., Algorithm] | None = None
     handles: bool = False  # mutexes or stripes by way of `Lock` itself, in processes with several threads
     onlookers: bool = False  # somebody asks who holds what
     performer: type[Performer] = Performer
@@ -79,19 +79,19 @@ class Scenario:
         several = (3, 3, 5) if setting.primitive.limit == 1 else (2, 3, 4, 5)  # five take twice as long as three
         count = {"quorum": chance.choice(several), "replicas": chance.choice((2, 3, 4)), "single": 1, "cluster": 3}
         self.ttl = chance.uniform(0.8, MAX_TTL)
-        self.duration = DURATION[setting.rule]
+        self.duration = DURATION[setting.algorithm]
         slow, cut, twice = (chance.choice(some) for some in ((0.0, 0.02, 0.1), (0.0, 0.02), (0.0, 0.02, 0.1)))
         if setting.slow is not None:
             slow = setting.slow
         if setting.calm:
             self.ttl, slow, cut = MAX_TTL, 0.1, 0.0
         self.network = Network(self.world, slow, cut, twice, again=not setting.calm)
-        kind = Member if setting.rule == "replicas" else Server
+        kind = Member if setting.algorithm == "replicas" else Server
         # Where a majority has forgotten the last fencing token, or a promoted replica never had it, the next is above
         # it because nothing is granted for longer than the servers' clocks differ.
         self.servers: list[Server] = [
             kind(self.world, f"node-{index}", self._rate(), chance.uniform(-APART, APART) + 1.8e9)
-            for index in range(count[setting.rule])
+            for index in range(count[setting.algorithm])
         ]
         members = [server for server in self.servers if isinstance(server, Member)]
         self.replicas = ReplicaSet(self.world, members) if members else None
@@ -115,19 +115,19 @@ class Scenario:
         fencing, primitive = self.world.seed % 2 == 0, self._side(name)
         client = Client(self.world, name, name, clock, self, self.ttl, fencing, primitive)
         client.performer = self._performer(name, client.later)
-        client.rule = self._rule(clock)
+        client.algorithm = self._rule(clock)
         return [client]
 
     def _process(self, name: str) -> list[Client]:
         clock = Clock(self.world, self._rate(), self.world.random.uniform(0, 1e5))
         process = Process(self.world, name, clock, self._rule(clock), self._performer)
-        threads = range(self.world.random.choice((1, 3, 5) if self.setting.rule == "single" else (1, 2)))
+        threads = range(self.world.random.choice((1, 3, 5) if self.setting.algorithm == "single" else (1, 2)))
         each = [Thread(process, f"{name}.{index}", self, self.ttl, self._side(name)) for index in threads]
         return cast("list[Client]", each)
 
     def _performer(self, name: str, later: Callable[..., None]) -> Performer:
         servers: Sequence[Server] = self.servers if self.replicas is None else View(self.world, self.replicas)
-        servers = Slots(servers) if self.setting.rule == "cluster" else servers
+        servers = Slots(servers) if self.setting.algorithm == "cluster" else servers
         return self.setting.performer(self.network, servers, name, TIMEOUT, later)
 
     def _side(self, name: str) -> Primitive:
@@ -137,15 +137,19 @@ class Scenario:
             return MUTEX
         if primitive.kind != "rwlock":
             return primitive
-        order = READERS_BEHIND_WRITERS if self.setting.rule == "quorum" else AS_THEY_CAME
+        order = READERS_BEHIND_WRITERS if self.setting.algorithm == "quorum" else ARRIVAL_ORDER
         reads = name.startswith("client") and int(name[-1]) % 2
-        return primitive._replace(mode="r" if reads else "w", order=order)
+        return primitive._replace(access="r" if reads else "w", queue_order=order)
 
-    def _rule(self, clock: Clock) -> Rule:
-        guard = quarantine("sim", MAX_TTL) if self.setting.quarantine and self.setting.rule != "cluster" else None
+    def _rule(self, clock: Clock) -> Algorithm:
+        guard = (
+            standalone_quarantine("sim", MAX_TTL)
+            if self.setting.quarantine and self.setting.algorithm != "cluster"
+            else None
+        )
         if self.setting.make is not None:
             return self.setting.make(len(self.servers), clock, guard, self.world.random.uniform)
-        if self.setting.rule == "replicas":
+        if self.setting.algorithm == "replicas":
             return Replicated(
                 clock,
                 key_prefix="sim",
@@ -155,20 +159,20 @@ class Scenario:
                 lag=LAG,
                 quarantine=self.setting.quarantine,
             )
-        if self.setting.rule in ONE:
-            return ONE[self.setting.rule](clock, guard)
-        return Quorum(len(self.servers), clock, guard, self.world.random.uniform)
+        if self.setting.algorithm in ONE:
+            return ONE[self.setting.algorithm](clock, guard)
+        return Redlock(len(self.servers), clock, guard, self.world.random.uniform)
 
     # ── what must hold ───────────────────────────────────────────────────────────────────────
 
     def fail(self, what: str) -> NoReturn:
         """Say what happened, and all that led to it."""
-        where = f"seed {self.world.seed} ({self.setting.rule}), at {self.world.now:.4f} s"
+        where = f"seed {self.world.seed} ({self.setting.algorithm}), at {self.world.now:.4f} s"
         raise Violation(f"{where}: {what}\n{self.world.timeline()}")
 
     def asks(self, claim: Claim) -> None:
         """What it gets must be above what anybody has got before."""
-        self._known[claim.family] = self._tokens.copy()
+        self._known[claim.acquisition_id] = self._tokens.copy()
 
     def believes(self, client: Client, lease: Lease) -> None:
         """Not more than may hold it believe it now."""
@@ -185,8 +189,8 @@ class Scenario:
         if len(others) >= self.setting.primitive.limit and now < client.clock.true(lease.valid_until):
             all_ = "both" if len(others) == 1 else "all"
             self.fail(f"{' and '.join((client.name, *others.values()))} {all_} hold {lease.claim.name}")
-        if lease.mine.token not in self._seen:
-            self._seen.add(lease.mine.token)
+        if lease.effective_claim.token not in self._seen:
+            self._seen.add(lease.effective_claim.token)
             self.grants += 1
             self._granted(lease.claim, lease.fencing_token)
 
@@ -195,11 +199,11 @@ class Scenario:
 
         One server's clock gives growing numbers without a fence, too.
         """
-        if not claim.fencing and not (self.setting.handles and self.setting.rule == "single"):
+        if not claim.fencing and not (self.setting.handles and self.setting.algorithm == "single"):
             return
         for name in held(claim):
             last = self._tokens.get(name, 0)
-            known = last if self.alone else self._known[claim.family].get(name, 0)
+            known = last if self.alone else self._known[claim.acquisition_id].get(name, 0)
             if token <= known:
                 self.fail(f"the fencing token {token} of {name} is not above {known}")
             self._tokens[name] = max(token, last)
@@ -209,17 +213,19 @@ class Scenario:
 
         Unless it went from hand to hand: then when the last has freed it, if it lives.
         """
-        self._overs[claim.family] += 1
-        number = self._overs[claim.family]
+        self._overs[claim.acquisition_id] += 1
+        number = self._overs[claim.acquisition_id]
 
         def look() -> None:
             leases = [client.lease for client in self.clients if client.lease is not None]
             if self.killed and self.setting.handles:
                 return
-            if self._overs[claim.family] > number or any(each.claim.family == claim.family for each in leases):
+            if self._overs[claim.acquisition_id] > number or any(
+                each.claim.acquisition_id == claim.acquisition_id for each in leases
+            ):
                 return
-            for server, place in product(self.servers, claim.places):
-                if any(text.startswith(claim.family) for text in server.model.texts(place.lock)):
+            for server, place in product(self.servers, claim.all_keys):
+                if any(text.startswith(claim.acquisition_id) for text in server.model.texts(place.lock)):
                     self.fail(f"{claim.name} was left over on {server.name}")
 
         if self.setting.calm:
@@ -235,7 +241,7 @@ class Scenario:
     def arm(self) -> None:
         """Take the new servers into service."""
         for server in self.servers:
-            server.run(Run(script("arm"), (b"sim:marker",), (millis(MAX_TTL),)))
+            server.run(EvalScript(script("arm"), (b"sim:marker",), (millis(MAX_TTL),)))
 
     def faults(self) -> None:
         """Plan what goes wrong, at random times."""
@@ -246,9 +252,9 @@ class Scenario:
             server = chance.choice(self.servers)
             when = chance.uniform(0, self.duration)
             if chance.random() < 0.6:
-                memory, downtime = chance.choice(MEMORY.get(self.setting.rule, FORGETS)), chance.uniform(0.01, 3)
+                memory, downtime = chance.choice(MEMORY.get(self.setting.algorithm, FORGETS)), chance.uniform(0.01, 3)
                 self.world.at(when, partial(server.crash, downtime, memory))
-            elif chance.random() < 0.8 or self.setting.rule in MEMORY:
+            elif chance.random() < 0.8 or self.setting.algorithm in MEMORY:
                 self.world.at(when, partial(server.pause, chance.uniform(0.1, 3)))
             else:
                 self.world.at(when, server.flush)
@@ -264,7 +270,7 @@ class Scenario:
             if chance.random() < 0.7:
                 self.world.at(when, partial(client.pause, chance.uniform(0.1, 2 * MAX_TTL)))
             else:
-                silently = self.setting.rule in ONE and chance.random() < 0.5
+                silently = self.setting.algorithm in ONE and chance.random() < 0.5
                 self.world.at(when, partial(self.kill, client, silently=silently))
 
     def kill(self, client: Client, *, silently: bool) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from django_redlock.core.flow.requests import EvalScript
 from django_redlock.core.keys import hash_tag
-from django_redlock.core.requests import Run
 
 from .redis_model import Model
 from .world import Clock, World
@@ -52,7 +52,7 @@ class Server:
         if self.up and self.life == life:
             self.handle(work, *args)
 
-    def run(self, run: Run) -> Any:
+    def run(self, run: EvalScript) -> Any:
         """The reply of a script."""
         return self.model.run(run.script, run.keys, run.args)
 

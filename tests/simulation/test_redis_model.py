@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import redis
 
-from django_redlock.core.guard import quarantine
+from django_redlock.core.algorithms.quarantine import standalone_quarantine
+from django_redlock.core.flow.requests import EvalScript, Fault
+from django_redlock.core.flow.scripts import script
 from django_redlock.core.keys import keys_for
-from django_redlock.core.lease import Claim
-from django_redlock.core.line import FAIR, READ, WRITE
-from django_redlock.core.primitives import MUTEX, RLOCK, SEMAPHORE
-from django_redlock.core.requests import Fault, Run
-from django_redlock.core.scripts import script
-from django_redlock.core.several import MULTILOCK, STRIPED
+from django_redlock.core.primitives.base import MUTEX, RLOCK, SEMAPHORE
+from django_redlock.core.primitives.fair import FAIR, READ, WRITE
+from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
+from django_redlock.core.values import Claim
 
 from . import redis_model
 from .__main__ import KINDS as PLAYED
@@ -37,7 +37,7 @@ KINDS = (
     SEMAPHORE._replace(limit=2),
     READ,
     WRITE,
-    WRITE._replace(order=1),
+    WRITE._replace(queue_order=1),
     STRIPED,
     STRIPED,
     MULTILOCK,
@@ -50,7 +50,7 @@ _ends = re.compile(rb"(?<=@)\d+")  # of a share, in ms of the server's clock
 _where = re.compile(r"^.*(?=WRONGTYPE)|(?<=value) script:.*$")  # in the script the error was: in front, or behind
 
 
-def runs(chance: random.Random) -> Run:
+def runs(chance: random.Random) -> EvalScript:
     """A random request of the kind that flows make."""
     token = b"%024d%08d" % (chance.randrange(3), chance.randrange(2))
     kind = chance.choice(KINDS)
@@ -60,26 +60,26 @@ def runs(chance: random.Random) -> Run:
     keys, *others = [keys_for(b"sim", name) for name in names]
     owner, holder = (b'{"label":"%d"}' % chance.randrange(2) for _ in range(2))
     claim = Claim("x", keys, token, owner, 20.0, chance.random() < 0.5, holder, tuple(others), kind is MULTILOCK)
-    take = kind.take(claim, chance.choice((0, 6000, 6000, -6000, -1)))
-    guard = quarantine("sim", chance.choice((30.0, 60.0)))
+    take = kind.acquire_request(claim, chance.choice((0, 6000, 6000, -6000, -1)))
+    guard = standalone_quarantine("sim", chance.choice((30.0, 60.0)))
     return chance.choice(
         (
             take,
             take,
-            guard.over(take),
-            guard.over(take, "reseed"),
-            kind.prolong(claim, 25.0),
-            kind.free(claim, chance.choice((0, 0, 5))),
-            Run(script("arm"), (guard.marker,), (guard.args[0],)),
-            kind.remember(claim, chance.randrange(10**16)),
-            kind.leave(claim),
-            Run(script("force_release"), (keys.lock,), (b"",)),
-            Run(script("describe"), (keys.lock, keys.waiters, keys.renewed), (b"0",)),
+            guard.wrap(take),
+            guard.wrap(take, "quarantine_restore"),
+            kind.extend_request(claim, 25.0),
+            kind.release_request(claim, chance.choice((0, 0, 5))),
+            EvalScript(script("arm"), (guard.marker,), (guard.args[0],)),
+            kind.fencing_request(claim, chance.randrange(10**16)),
+            kind.dequeue_request(claim),
+            EvalScript(script("force_release"), (keys.lock,), (b"",)),
+            EvalScript(script("describe"), (keys.lock, keys.waiters, keys.renewed), (b"0",)),
         )
     )
 
 
-def answer(client: redis.Redis, run: Run) -> Any:
+def answer(client: redis.Redis, run: EvalScript) -> Any:
     """What a real server says, an error as a text."""
     try:
         return client.eval(run.script.source, len(run.keys), *run.keys, *run.args)

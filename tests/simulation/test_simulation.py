@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from django_redlock.core import lease
-from django_redlock.core.flows import quorum, single
-from django_redlock.core.held import Held
-from django_redlock.core.holding import Holding
-from django_redlock.core.lease import Lease
-from django_redlock.core.line import WRITE
-from django_redlock.core.primitives import MUTEX, SEMAPHORE, Primitive
-from django_redlock.core.requests import Batch, Fault, Sleep
-from django_redlock.core.scripts import Script, script
-from django_redlock.core.several import MULTILOCK, STRIPED
-from django_redlock.core.turnstile import Turnstile
+from django_redlock.core import values
+from django_redlock.core.algorithms import redlock, single_node
+from django_redlock.core.flow.requests import Batch, Fault, Sleep
+from django_redlock.core.flow.scripts import Script, script
+from django_redlock.core.lock_info import LockInfo
+from django_redlock.core.locks.lease_state import LeaseState
+from django_redlock.core.primitives.base import MUTEX, SEMAPHORE, Primitive
+from django_redlock.core.primitives.fair import WRITE
+from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
+from django_redlock.core.values import Lease
+from django_redlock.core.waiting.local_queue import LocalQueue
 
 from .exchange import Exchange
 from .handles import Background
@@ -50,27 +50,27 @@ def test_it_finds_what_quarantine_prevents(rule: str) -> None:
 @pytest.mark.parametrize("rule", ["quorum", "single"])
 def test_it_finds_clocks_that_run_apart(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the allowance for drift a slow client believes longer than fast servers grant."""
-    monkeypatch.setattr(lease, "DRIFT", 0.0)
-    monkeypatch.setattr(lease, "PRECISION", 0.0)
+    monkeypatch.setattr(values, "DRIFT", 0.0)
+    monkeypatch.setattr(values, "PRECISION", 0.0)
     assert "both hold" in found(Setting(rule), 3000)
 
 
 @pytest.mark.parametrize("limit", [2, 3])
 def test_it_finds_a_plain_majority_for_permits(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a majority for each there is a permit too many: three majorities of five are nine votes, of ten."""
-    monkeypatch.setattr(quorum, "votes_needed", lambda nodes, *_: nodes // 2 + 1)
+    monkeypatch.setattr(redlock, "votes_needed", lambda nodes, *_: nodes // 2 + 1)
     assert "all hold" in found(Setting(primitive=SEMAPHORE._replace(limit=limit), apart=80), 200)
 
 
 def test_it_finds_half_of_the_votes_for_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     """With less than a majority for each, somebody writes while another reads."""
-    monkeypatch.setattr(quorum, "votes_needed", lambda nodes, *_: nodes // 2)
+    monkeypatch.setattr(redlock, "votes_needed", lambda nodes, *_: nodes // 2)
     assert "both hold" in found(Setting(primitive=WRITE), 100)
 
 
 def test_it_finds_votes_for_different_stripes(monkeypatch: pytest.MonkeyPatch) -> None:
     """With votes for different stripes counted together there is a holder whom a minority has granted its stripe."""
-    monkeypatch.setattr(quorum, "agreed", lambda grants: ([lease for _, lease in grants], []))
+    monkeypatch.setattr(redlock, "split_votes", lambda grants: ([lease for _, lease in grants], []))
     said = found(Setting(primitive=STRIPED), 100)
     assert "both hold" in said or "is not above" in said  # the second to hear of it may hear too late to believe it
 
@@ -85,8 +85,8 @@ def rewritten(name: str, line: str, wrong: str) -> Script:
 @pytest.mark.parametrize("rule", ["quorum", "single", "replicas"])
 def test_it_finds_a_multilock_of_which_some_names_are_taken(rule: str) -> None:
     """Granted when the last of its names is free, it takes the others from whoever holds them."""
-    wrong = rewritten("all_acquire", "if another or not turn then", "if i == number and (another or not turn) then")
-    said = found(Setting(rule, MULTILOCK._replace(acquire=wrong)), 50)
+    wrong = rewritten("multi_acquire", "if another or not turn then", "if i == number and (another or not turn) then")
+    said = found(Setting(rule, MULTILOCK._replace(acquire_script=wrong)), 50)
     assert "both hold" in said or "is not above" in said  # who lost it may hear of its grant too late to believe it
 
 
@@ -94,7 +94,7 @@ def test_it_finds_a_request_that_must_not_come_twice() -> None:
     """Who asks once more, and hears that its own lock is in the way, leaves it behind."""
     another = "held and string.sub(held, 1, #ARGV[1]) ~= ARGV[1]"
     wrong = rewritten("mutex_acquire", another, "held")
-    assert "left over" in found(Setting("single", MUTEX._replace(acquire=wrong), calm=True), 100)
+    assert "left over" in found(Setting("single", MUTEX._replace(acquire_script=wrong), calm=True), 100)
 
 
 @pytest.mark.parametrize("rule", ["quorum", "single", "replicas"])
@@ -103,27 +103,27 @@ def test_it_finds_leases_longer_than_they_may_be(rule: str) -> None:
     wrong = rewritten(
         "mutex_extend", "redis.call('PEXPIRE', KEYS[1], ARGV[2])", "redis.call('PEXPIRE', KEYS[1], 2 * ARGV[2])"
     )
-    assert "is not free" in found(Setting(rule, MUTEX._replace(extend=wrong)), 500)
+    assert "is not free" in found(Setting(rule, MUTEX._replace(extend_script=wrong)), 500)
 
 
 def test_it_finds_a_lock_that_is_said_to_be_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who holds it on a majority holds it also while some of these nodes don't answer."""
-    merged = quorum.merged
-    monkeypatch.setattr(quorum, "merged", lambda held, _: merged(held, 3))
+    merged = redlock.merge_views
+    monkeypatch.setattr(redlock, "merge_views", lambda held, _: merged(held, 3))
     assert "said to be free" in found(Setting(onlookers=True), 100)
 
 
 @pytest.mark.parametrize("primitive", [MUTEX, WRITE])
 def test_it_finds_a_lock_that_is_said_to_be_anothers(primitive: Primitive, monkeypatch: pytest.MonkeyPatch) -> None:
     """What one node knows is a vote, and may be left over."""
-    merged = quorum.merged
-    monkeypatch.setattr(quorum, "merged", lambda held, votes: merged(held[:1], min(1, votes)))
+    merged = redlock.merge_views
+    monkeypatch.setattr(redlock, "merge_views", lambda held, votes: merged(held[:1], min(1, votes)))
     assert "said to be another's" in found(Setting(primitive=primitive, onlookers=True), 200)
 
 
 def test_it_finds_an_owner_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has lost a lock does not own what another holds."""
-    monkeypatch.setattr(Held, "is_of", lambda *_: True)
+    monkeypatch.setattr(LockInfo, "matches", lambda *_: True)
     assert "is said to own" in found(HANDLES._replace(onlookers=True), 200)
 
 
@@ -133,17 +133,17 @@ class Dropping(Performer):
     dropped: str
 
     def perform(self, request: Any, then: Then) -> None:
-        if isinstance(request, Batch) and request.runs[0].script.name == self.dropped:
-            self.world.after(0.001, lambda: then([1] * len(request.runs)))
+        if isinstance(request, Batch) and request.script_calls[0].script.name == self.dropped:
+            self.world.after(0.001, lambda: then([1] * len(request.script_calls)))
         else:
             super().perform(request, then)
 
 
-@pytest.mark.parametrize(("dropped", "said"), [("several_release", "left over"), ("fence_set", "is not above")])
+@pytest.mark.parametrize(("dropped", "said"), [("multi_release", "left over"), ("fence_set", "is not above")])
 def test_it_finds_half_a_multilock(dropped: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a cluster what was got in one slot is given back, and the fencing token of one slot told to the others."""
     monkeypatch.setattr(Dropping, "dropped", dropped, raising=False)
-    calm = dropped == "several_release"
+    calm = dropped == "multi_release"
     assert said in found(Setting("cluster", MULTILOCK, calm=calm, performer=Dropping), 100)
 
 
@@ -154,32 +154,32 @@ def test_a_seed_with_handles_replays_exactly() -> None:
 
 def test_it_finds_a_lock_that_is_handed_on_and_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock that goes to the next of a process must not be freed as well."""
-    release = Turnstile.release
+    release = LocalQueue.release
 
-    def twice(self: Turnstile, primitive: Any, lease: Any, keep: float) -> Any:
+    def twice(self: LocalQueue, primitive: Any, lease: Any, keep: float) -> Any:
         freed = yield from release(self, primitive, lease, keep)
-        yield from self._store.rule.release(primitive, lease.claim)
+        yield from self._store.algorithm.release(primitive, lease.claim)
         return freed
 
-    monkeypatch.setattr(Turnstile, "release", twice)
+    monkeypatch.setattr(LocalQueue, "release", twice)
     assert "both hold" in found(HANDLES, 2000)
 
 
 def test_it_finds_a_hand_over_that_is_taken_for_granted(monkeypatch: pytest.MonkeyPatch) -> None:
     """When nobody knows whether a lock was handed over, the next holds nothing."""
 
-    def give(self: Turnstile, primitive: Any, ticket: Any, outcome: Any) -> None:
+    def give(self: LocalQueue, primitive: Any, ticket: Any, outcome: Any) -> None:
         ticket.lease = outcome or Lease.granted(ticket.claim, self._store.clock(), 0)
-        ticket.ring()
+        ticket.set()
 
-    monkeypatch.setattr(Turnstile, "_give", give)
+    monkeypatch.setattr(LocalQueue, "_deliver", give)
     said = found(HANDLES, 400)
     assert "both hold" in said or "is not above" in said
 
 
 def test_it_finds_a_number_that_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who goes on with a lease needs a fencing token of its own."""
-    monkeypatch.setattr(Lease, "handed_on", lambda lease, claim, now: lease._replace(own=claim, since=now))
+    monkeypatch.setattr(Lease, "handed_over", lambda lease, claim, now: lease._replace(new_claim=claim, since=now))
     assert "is not above" in found(HANDLES, 400)
 
 
@@ -208,16 +208,16 @@ def test_it_finds_a_shorter_lease_that_counts_too_late(monkeypatch: pytest.Monke
 
     def rely_on_the_longer(handle: Any, ttl: float) -> Any:
         yield from ()
-        return handle._held(), ttl
+        return handle._require_lease(), ttl
 
-    monkeypatch.setattr(Holding, "_before_extending", rely_on_the_longer)
+    monkeypatch.setattr(LeaseState, "_begin_extension", rely_on_the_longer)
     assert "both hold" in found(setting, 400)
 
 
 def test_it_finds_what_nobody_frees_after_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an interrupted caller may have got is freed in the background."""
-    monkeypatch.setattr(Background, "free", lambda *_, **__: None)
-    assert "left over" in found(HANDLES._replace(rule="quorum", calm=True), 200)
+    monkeypatch.setattr(Background, "release_later", lambda *_, **__: None)
+    assert "left over" in found(HANDLES._replace(algorithm="quorum", calm=True), 200)
 
 
 def test_it_finds_a_number_that_a_majority_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +227,7 @@ def test_it_finds_a_number_that_a_majority_does_not_know(monkeypatch: pytest.Mon
         yield Sleep(0.0)
         return True
 
-    monkeypatch.setattr(quorum.Quorum, "_remember", remember)
+    monkeypatch.setattr(redlock.Redlock, "_store_fencing_token", remember)
     assert "is not above" in found(Setting(), 100)
 
 
@@ -288,5 +288,5 @@ def test_it_finds_a_token_that_is_used_again() -> None:
 
 def test_it_finds_a_lease_reckoned_from_its_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
     """A grant that came while a waiter was blocked may have lain in its socket for long."""
-    monkeypatch.setattr(single, "_since", lambda *times: times[-1])
+    monkeypatch.setattr(single_node, "_granted_after", lambda *times: times[-1])
     assert "seed" in found(Setting("single", slow=0.3), 2000)

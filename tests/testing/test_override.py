@@ -9,7 +9,8 @@ from django.test import SimpleTestCase, override_settings
 
 from django_redlock import lock, locks
 from django_redlock.backends.dummy import DummyBackend
-from django_redlock.backends.locmem import LocMemBackend, _spaces
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.locmem.backend import _tables
 from django_redlock.decorators import locked
 from django_redlock.errors import LockLost, LockNotAcquired, LockUnavailable
 from django_redlock.signals import lock_lost
@@ -53,7 +54,7 @@ class TestOverriding:
 
     def test_isolated(self):
         """Each has locks of its own; nothing is left behind."""
-        before = set(_spaces)
+        before = set(_tables)
         with override_locks():
             held = lock("x")
             held.acquire()
@@ -61,7 +62,7 @@ class TestOverriding:
                 assert_not_locked("x")
             assert_locked("x")
             held.release()
-        assert set(_spaces) <= before
+        assert set(_tables) <= before
 
     def test_without_settings(self):
         """No `REDLOCK` is needed for it."""

@@ -56,7 +56,7 @@ def test_is_installed():
     """pytest finds it by its entry point."""
     # As pytest looks: of an installed package and what a build has left in our tree, either may have it.
     values = [point.value for each in distributions() for point in each.entry_points if point.group == "pytest11"]
-    assert "django_redlock.testing.helpers.plugin" in values, "install the package anew: pip install -e ."
+    assert "django_redlock.testing.plugin" in values, "install the package anew: pip install -e ."
 
 
 def test_fixtures(run):
@@ -163,7 +163,7 @@ def test_brings_nothing_along(run):
         import sys
 
         def test_imports():
-            assert "django_redlock.testing.helpers.plugin" in sys.modules
+            assert "django_redlock.testing.plugin" in sys.modules
             loaded = {name.partition(".")[0] for name in sys.modules}
             assert not loaded & {"django", "asgiref", "redis", "celery", "kazoo"}
             assert not {"django_redlock.core", "django_redlock.backends", "django_redlock.handler"} & set(sys.modules)

@@ -1,5 +1,5 @@
 -- Take a new server into service at once. The caller asserts that no lock is held here.
--- KEYS 1 marker (as guard's)
+-- KEYS 1 marker (as quarantine's)
 -- ARGV 1 max_ttl in ms
 -- Returns 1 armed, 0 refused: the marker names another server, whose locks this one may have forgotten, or did so until
 --   the quarantine that still lasts.

@@ -1,5 +1,5 @@
 -- Take a mutex in order of arrival, or say who is in the way. Idempotent per token, as mutex_acquire.
--- USES line
+-- USES fair_queue
 -- KEYS 1 lock  2 waiters  3 fence
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait (as mutex_acquire's)  6 order
 --   order: 2 nobody passes those who stand in line, 0 its holder puts it back

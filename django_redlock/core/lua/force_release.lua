@@ -1,5 +1,5 @@
 -- Free a lock of any kind, whoever holds it, and wake one waiter, or those who are first in line.
--- USES line
+-- USES fair_queue
 -- KEYS 1 lock (as mutex_release's)
 -- ARGV 1 digest (as describe gives it, of the holding that the caller saw; empty: whatever it is now)
 -- Returns 1 freed, 0 nobody held it, -1 it has changed hands since.

@@ -1,5 +1,5 @@
 -- Free a mutex, if the token still holds it, and wake one waiter.
--- USES line
+-- USES fair_queue
 -- KEYS 1 lock (as mutex_extend's); beside it <lock>:waiters and <lock>:wake
 -- ARGV 1 token  2 keep in ms (>0: hold it that much longer, as nobody's)
 -- Returns 1 freed, 0 nobody held it, -1 another holds it.

@@ -1,5 +1,5 @@
 -- Take a lock to read beside other readers, or to write alone. Idempotent per token, as mutex_acquire.
--- USES line
+-- USES fair_queue
 -- KEYS 1 lock (hash: token and owner -> rwlock@end in ms mode holder)  2 waiters  3 fence
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait  6 order  7 mode (r or w)  8 holder
 --   wait: as mutex_acquire's

@@ -1,5 +1,5 @@
 -- Give back what the token holds of a lock that several may hold, and wake one waiter.
--- USES line
+-- USES fair_queue
 -- KEYS 1 lock (as shared_acquire's; alone, as mutex_release's)
 -- ARGV 1 token  2 keep in ms (>0: hold it that much longer, as nobody's)
 -- Returns 1 freed, 0 the token holds no share.

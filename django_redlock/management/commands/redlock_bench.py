@@ -15,7 +15,7 @@ from django.core.management.base import CommandParser
 from ...backends.base import Backend
 from ...errors import LockError
 from ...handler import locks
-from ...looking import explained
+from ...inspection import explain
 from ..base import StoreCommand, at_least
 
 Measure = Callable[[Backend, int], Iterator[float]]
@@ -85,7 +85,7 @@ class Command(StoreCommand):
                     taken = list(self._watched(f"{alias} {what}", measure(locks[alias], rounds), rounds))
                 except (LockError, ImproperlyConfigured) as error:
                     failed = True
-                    self.stderr.write(self.style.ERROR(f"{alias}: {explained(error)}"))
+                    self.stderr.write(self.style.ERROR(f"{alias}: {explain(error)}"))
                     break
                 if len(taken) > 1:
                     rows.append(_row(alias, what, taken))

@@ -9,11 +9,11 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 
-from ...deployment import cautions
+from ...checks.deploy import cautions
 from ...errors import LockError
+from ...formatting import facts
 from ...handler import locks
-from ...looking import explained, health
-from ...wording import facts
+from ...inspection import explain, health
 from ..base import StoreCommand, misused, printable
 
 ASSERTION = (
@@ -75,7 +75,7 @@ class Command(StoreCommand):
             try:
                 told = locks[alias].arm()
             except (LockError, ImproperlyConfigured) as error:
-                told = {alias: explained(error)}
+                told = {alias: explain(error)}
             for node, outcome in told.items():
                 self.stderr.write(f"{alias} {node}: {outcome}")
         return True

@@ -7,14 +7,14 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from ...core.held import Held
+from ...core.lock_info import LockInfo
 from ...core.owner import Owner
-from ...looking import Seen, look, pattern_for
-from ...wording import as_dict, owners, task_of
+from ...formatting import as_dict, owners, task_of
+from ...inspection import Listed, list_locks, pattern_for
 from ..base import COLUMNS, StoreCommand, at_least, cells
 
 CLEAR = "\x1b[H\x1b[2J"
-FIELDS = tuple(as_dict("", Held("", "", Owner(), None)))
+FIELDS = tuple(as_dict("", LockInfo("", "", Owner(), None)))
 
 
 class Command(StoreCommand):
@@ -40,7 +40,7 @@ class Command(StoreCommand):
         failed = False
         try:
             while True:
-                seen = [look(alias, pattern_for(options["search"]), options["limit"]) for alias in aliases]
+                seen = [list_locks(alias, pattern_for(options["search"]), options["limit"]) for alias in aliases]
                 failed = any(each.error for each in seen)
                 self._print(seen, options)
                 if options["watch"] is None:
@@ -52,7 +52,7 @@ class Command(StoreCommand):
         if failed:
             raise SystemExit(1)
 
-    def _print(self, seen: list[Seen], options: dict[str, Any]) -> None:
+    def _print(self, seen: list[Listed], options: dict[str, Any]) -> None:
         found = [(each.alias, held) for each in seen for held in each.locks if _wanted(held, options)]
         found.sort(key=lambda pair: (pair[1].name, pair[0]))
         if options["watch"] is not None and self.stdout.isatty():
@@ -70,7 +70,7 @@ class Command(StoreCommand):
                 self.stderr.write(f"{each.alias}: there are more than {len(each.locks)}; see --limit, or search")
 
 
-def _wanted(held: Held, options: dict[str, Any]) -> bool:
+def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
     """Any of those who hold it will do."""
     hosts, tasks = ({of(owner) for owner in owners(held)} for of in (lambda owner: owner.host, task_of))
     values = {"kind": {held.kind}, "host": hosts, "task": tasks}

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 
-from ...core.held import Held
+from ...core.lock_info import LockInfo
 from ...errors import LockError
+from ...formatting import as_dict, hold_time, hold_times, task_of
 from ...handler import locks
-from ...looking import explained
-from ...wording import as_dict, task_of, tenure, tenures
+from ...inspection import explain
 from ..base import COLUMNS, StoreCommand, at_least, cells, misused
 
 GLOB = set("*?[")
@@ -21,7 +21,7 @@ class Found(NamedTuple):
     """A lock that may be released."""
 
     alias: str
-    held: Held
+    held: LockInfo
 
 
 class Command(StoreCommand):
@@ -77,7 +77,7 @@ class Command(StoreCommand):
                     raise misused(error) from error
                 except (LockError, ImproperlyConfigured) as error:
                     self.failed = True
-                    self.stderr.write(self.style.ERROR(f"{alias}: {name}: {explained(error)}"))
+                    self.stderr.write(self.style.ERROR(f"{alias}: {name}: {explain(error)}"))
                     continue
                 found.update({(alias, held.name): Found(alias, held) for held in rows})
         return [each for each in found.values() if _wanted(each.held, options)]
@@ -89,7 +89,7 @@ class Command(StoreCommand):
             gone = locks[each.alias].describe(each.held.name) is None
         except LockError as error:
             self.failed = True
-            return f"unknown: {explained(error)}"
+            return f"unknown: {explain(error)}"
         self.failed = self.failed or not gone
         return "was free already" if gone else "changed hands, not released"
 
@@ -107,10 +107,10 @@ class Command(StoreCommand):
             )
 
 
-def _wanted(held: Held, options: dict[str, Any]) -> bool:
+def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
     """Of several who hold it each has to have held it that long: it is taken from all of them."""
     task, oldest = options["task"], options["older_than"]
-    shortest = min(((each.held or 0.0) for _, each in tenures(held)), default=tenure(held).held or 0.0)
+    shortest = min(((each.held or 0.0) for _, each in hold_times(held)), default=hold_time(held).held or 0.0)
     return task in (None, task_of(held.owner)) and (oldest is None or shortest > oldest)
 
 

@@ -102,7 +102,7 @@ def test_granted_again(backend):
     """A request that is sent twice because its answer was lost is granted twice, and freed by one release."""
     lock = backend.lock("stock")
     lock.acquire()
-    again = backend._primitive.take(lock._lease.claim)
+    again = backend.primitive.acquire_request(lock._lease.claim)
     assert isinstance(backend.perform(again), int)
     lock.release()
     assert backend.describe("stock") is None

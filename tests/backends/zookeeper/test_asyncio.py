@@ -24,7 +24,7 @@ def test_cancelled_while_the_server_hangs(own, connected, unique, times):
 
     async def scenario():
         task = asyncio.create_task(backend.lock(unique).aacquire())
-        await asyncio.to_thread(poll, lambda: backend._line, timeout=PATIENCE, what="a request under way")
+        await asyncio.to_thread(poll, lambda: backend._contenders, timeout=PATIENCE, what="a request under way")
         for _ in range(times):
             task.cancel()
             await asyncio.sleep(0)
@@ -34,7 +34,7 @@ def test_cancelled_while_the_server_hangs(own, connected, unique, times):
 
     paused(own)
     asyncio.run(scenario())
-    poll(lambda: not backend._line and backend.describe(unique) is None, timeout=PATIENCE, what="an empty line")
+    poll(lambda: not backend._contenders and backend.describe(unique) is None, timeout=PATIENCE, what="an empty line")
     with pytest.raises(LockNotAcquired), backend.lock(unique), backend.lock(unique, blocking=False):
         pass
 

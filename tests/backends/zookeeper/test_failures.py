@@ -83,7 +83,7 @@ def test_a_server_that_hangs(own, connected, unique):
     with pytest.raises(LockUnavailable):
         backend.lock(unique).acquire(timeout=0.3)
     own.resume()
-    poll(lambda: not backend._line and backend.describe(unique) is None, timeout=PATIENCE, what="an empty line")
+    poll(lambda: not backend._contenders and backend.describe(unique) is None, timeout=PATIENCE, what="an empty line")
     assert backend.lock(unique).acquire(False)
 
 

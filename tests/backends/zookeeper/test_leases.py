@@ -47,7 +47,7 @@ def test_many_are_renewed_together(backend, unique):
         lock.acquire()
     assert backend.force_release(locks[7].name)
     leases = [(lock._lease, 30) for lock in locks]
-    outcomes = backend.drive(backend.rule.extend_many(locks[0]._primitive, leases))
+    outcomes = backend.drive(backend.algorithm.extend_many(locks[0].primitive, leases))
     assert [number for number, outcome in enumerate(outcomes) if outcome is None] == [7]
     assert all(
         outcome.valid_until > lease.valid_until for outcome, (lease, _) in zip(outcomes, leases, strict=True) if outcome

@@ -40,12 +40,12 @@ async def test_timeouts_hold_for_a_crowd(backend, unique):
 async def test_cancelled_tasks_end_at_once(own, backend, unique):
     """A task that is cancelled doesn't wait for the answer; what was asked for it is taken back in the background."""
     tasks = [asyncio.create_task(backend.lock(unique).aacquire()) for _ in range(CROWD)]
-    await asyncio.to_thread(poll, lambda: backend._line, timeout=PATIENCE, what="a request under way")
+    await asyncio.to_thread(poll, lambda: backend._contenders, timeout=PATIENCE, what="a request under way")
     for task in tasks:
         task.cancel()
     done, _ = await asyncio.wait(tasks, timeout=5)
     assert all(task.cancelled() for task in done)
     assert len(done) == CROWD
     own.resume()
-    await asyncio.to_thread(poll, lambda: not backend._line, timeout=PATIENCE, what="an empty line")
+    await asyncio.to_thread(poll, lambda: not backend._contenders, timeout=PATIENCE, what="an empty line")
     assert await backend.lock(unique).aacquire(False)

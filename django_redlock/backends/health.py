@@ -1,0 +1,121 @@
+"""How a Redis is doing, and what there would endanger locks."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ..client.executor import ListPools
+from ..client.pool import ServerPool
+from ..core.flow.replies import unreadable
+from ..core.flow.requests import Command, Fault, Flow
+from ..core.flow.scripts import all_scripts
+
+OLDEST = (6, 2)
+CLOCKS_APART = 1.0  # seconds from which people who read "held for" would be misled
+ServerInfo = Mapping[str, str]
+
+
+class HealthRule(NamedTuple):
+    """A sentence about a server's INFO, said when ``applies``. ``{}`` stands for the value of ``key``."""
+
+    key: str
+    applies: Callable[[str, ServerInfo], bool]
+    sentence: str
+
+
+PROBLEMS = (
+    HealthRule("role", lambda role, _: role != "master", "is a {}, which takes no writes"),
+    HealthRule("loading", lambda loading, _: loading == "1", "is still reading its data from disk"),
+    HealthRule(
+        "maxmemory_policy",
+        lambda policy, info: policy != "noeviction" and info.get("maxmemory", "0") != "0",
+        "maxmemory-policy is {}: when memory runs out Redis drops locks that are held; set noeviction",
+    ),
+    HealthRule(
+        "redis_version", lambda version, _: _numbers(version) < OLDEST, "is Redis {}; 6.2 is the oldest that will do"
+    ),
+)
+
+
+def health(label: str, node: int, more: Callable[..., Flow[dict[str, Any]]]) -> Flow[list[dict[str, Any]]]:
+    """One row for each server of a node: ``node``, ``ok``, ``problems``, ``warnings`` and facts. Times are seconds.
+
+    ``more`` adds to a row what else there is to say of a server.
+    """
+    routes = yield ListPools(node)
+    if type(routes) is Fault:
+        return [_unreachable(label, routes)]
+    rows = []
+    for route in routes:
+        row = yield from _server(node, route)
+        rows.append((yield from more(row, node, route)))
+    return rows
+
+
+def _unreachable(label: str, fault: Fault) -> dict[str, Any]:
+    return {"node": label, "ok": False, "problems": [f"can't be asked: {fault.error}"], "warnings": []}
+
+
+def _server(node: int, route: ServerPool) -> Flow[dict[str, Any]]:
+    reply = yield Command((b"INFO",), node, None, route)
+    asked, start = time.time(), time.perf_counter()
+    clock = yield Command((b"TIME",), node, None, route)
+    round_trip = time.perf_counter() - start
+    for answer, kind in (reply, bytes), (clock, list):
+        if type(answer) is not kind:
+            return _unreachable(route.where, answer if type(answer) is Fault else unreadable(answer))
+    try:
+        ahead = int(clock[0]) + int(clock[1]) / 1e6 - asked - round_trip / 2
+    except (ValueError, TypeError, LookupError) as error:
+        return _unreachable(route.where, unreadable(clock, error))
+    info = dict(line.split(":", 1) for line in reply.decode(errors="replace").splitlines() if ":" in line)
+    shas = [each.sha for each in all_scripts()]
+    loaded = yield Command((b"SCRIPT", b"EXISTS", *shas), node, None, route)
+    save = yield Command((b"CONFIG", b"GET", b"save"), node, None, route)
+    known = [rule for rule in PROBLEMS if rule.key in info]
+    problems = [rule.sentence.format(info[rule.key]) for rule in known if rule.applies(info[rule.key], info)]
+    apart = f"its clock is {abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} ours"
+    return {
+        "node": route.where,
+        "ok": not problems,
+        "problems": problems,
+        "warnings": [apart] if abs(ahead) > CLOCKS_APART else [],
+        "version": info.get("redis_version", ""),
+        "run_id": info.get("run_id", ""),
+        "role": info.get("role", ""),
+        "replicas": int(info.get("connected_slaves", 0)),
+        "replica_lag": _lag(info),
+        "maxmemory_policy": info.get("maxmemory_policy", ""),
+        "memory": info.get("used_memory_human", ""),
+        "persistence": _persistence(info, save),
+        "uptime": int(info.get("uptime_in_seconds", 0)),
+        "clients": int(info.get("connected_clients", 0)),
+        "idle_connections": len(route.idle_connections),
+        "scripts": f"{sum(loaded) if isinstance(loaded, list) else 0}/{len(shas)}",
+        "clock_difference": round(ahead, 3),
+        "round_trip": round(round_trip, 6),
+    }
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+
+
+def _lag(info: ServerInfo) -> int | None:
+    """Seconds since the replica that is furthest behind was heard of; ``None`` without replicas."""
+    slaves = [value for key, value in info.items() if key.startswith("slave")]
+    lags = [int(found[1]) for value in slaves if (found := re.search(r"\blag=(-?\d+)", value))]
+    return max(lags, default=None)
+
+
+def _persistence(info: ServerInfo, save: Any) -> str:
+    """What of the data survives a restart; ``save`` is the server's setting, where it tells."""
+    if info.get("aof_enabled") == "1":
+        return "aof"
+    told = (
+        next(iter(save.items()), ()) if isinstance(save, dict) else save
+    )  # a map in RESP 3, which pools of others may speak
+    return "" if type(save) is Fault or not told else "rdb" if told[1] else "off"

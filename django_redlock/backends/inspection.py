@@ -1,0 +1,141 @@
+"""Looking at a Redis from outside: which locks live there, who holds them, and how to free one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+from ..client.executor import ListPools
+from ..client.pool import ServerPool
+from ..core.flow.replies import fault_error, parse_reply, unavailable_error
+from ..core.flow.requests import Batch, Command, EvalScript, Fault, Flow
+from ..core.flow.scripts import Script, all_scripts, script
+from ..core.keys import check_name, keys_for, lock_name_of, renewed_of, scan_pattern
+from ..core.lock_info import LockInfo, read_lock_info
+from ..errors import LockUnavailable
+from .base import Listing
+
+SCAN_COUNT = 1000  # keys in one step of SCAN: some 0.3 ms of the server's time
+LOCKS_IN_PIPELINE = 100  # locks described in one pipeline, likewise
+_DESCRIBE = script("describe")
+
+
+class FoundKeys(NamedTuple):
+    """Keys, about how many were looked at, whether that is all, and the servers that could not be asked."""
+
+    keys: list[bytes]
+    scanned: int
+    complete: bool
+    unanswered: dict[str, Exception]
+
+
+def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, node: int = 0) -> Flow[Listing]:
+    """Find locks by SCAN and describe them page by page. Raises ``LockUnavailable`` where no server can be asked.
+
+    Costs one request for every 1,000 keys of the database, and one for every 100 locks.
+    """
+    keys, scanned, complete, unanswered = yield from find_keys(
+        scan_pattern(prefix, pattern), limit, max_keys, pattern, node
+    )
+    named = [(key, name) for key in keys[:limit] if (name := lock_name_of(prefix.encode(), key)) is not None]
+    locks: list[LockInfo] = []
+    for first in range(0, len(named), LOCKS_IN_PIPELINE):
+        page = named[first : first + LOCKS_IN_PIPELINE]
+        replies = yield Batch([_describe(key, node) for key, _ in page], node)
+        if faults := [reply for reply in replies if type(reply) is Fault]:
+            if len(faults) == len(page):
+                raise fault_error(pattern, faults[0])
+            unanswered |= {fault.where: fault.error for fault in faults}
+        for (_, name), reply in zip(page, replies, strict=True):
+            if reply and type(reply) is not Fault:  # nothing: it was released meanwhile
+                locks.append(parse_reply(name, partial(read_lock_info, name), reply))
+    return Listing(locks, scanned, complete and not unanswered, unanswered)
+
+
+def find_keys(keys_like: str, limit: int | None, max_keys: int | None, pattern: str, node: int = 0) -> Flow[FoundKeys]:
+    """Find keys: one more than ``limit`` shows that there are more.
+
+    ``pattern`` is what the names were asked for by: errors carry it. Raises ``LockUnavailable`` where no server can be
+    asked.
+    """
+    routes = yield from _pools(node, pattern)
+    found = yield from _scan(routes, keys_like, limit, max_keys, pattern, node)
+    if found.unanswered:
+        now = yield from _pools(node, pattern)
+        if {route.where for route in now} != {route.where for route in routes}:  # others serve since
+            routes, found = now, (yield from _scan(now, keys_like, limit, max_keys, pattern, node))
+    if len(found.unanswered) == len(routes):
+        raise unavailable_error(pattern, "the store can't be asked", found.unanswered)
+    return found
+
+
+def _pools(node: int, pattern: str) -> Flow[list[ServerPool]]:
+    routes = yield ListPools(node)
+    if type(routes) is Fault:
+        raise fault_error(pattern, routes)
+    return cast("list[ServerPool]", routes)
+
+
+def _scan(
+    routes: list[ServerPool], keys_like: str, limit: int | None, max_keys: int | None, pattern: str, node: int
+) -> Flow[FoundKeys]:
+    keys: dict[bytes, None] = {}  # SCAN may name a key twice
+    unanswered: dict[str, Exception] = {}
+    scanned = 0
+    for route in routes:
+        cursor = None
+        while cursor != b"0":
+            if (limit is not None and len(keys) > limit) or (max_keys is not None and scanned >= max_keys):
+                return FoundKeys(list(keys), scanned, False, unanswered)
+            words = (b"SCAN", cursor or b"0", b"MATCH", keys_like.encode(), b"COUNT", b"%d" % SCAN_COUNT)
+            reply = yield Command(words, node, None, route)
+            if type(reply) is Fault:
+                unanswered[route.where] = reply.error
+                break
+            cursor, found = parse_reply(pattern, _step, reply)
+            keys.update(dict.fromkeys(found))
+            scanned += SCAN_COUNT
+    return FoundKeys(list(keys), scanned, not unanswered and (limit is None or len(keys) <= limit), unanswered)
+
+
+def _step(reply: Any) -> tuple[bytes, list[bytes]]:
+    cursor, found = reply
+    return b"%d" % int(cursor), list(found)
+
+
+def _describe(key: bytes, node: int) -> EvalScript:
+    return EvalScript(_DESCRIBE, (key, key + b":waiters", renewed_of(key)), (b"0",), node)
+
+
+def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockInfo | None, float, Exception | None]]]:
+    """For each node of ``backend`` its label, what it knows of the lock, the seconds that took, and what went wrong."""
+    keys = keys_for(backend.key_prefix.encode(), check_name(name))
+    seen = []
+    for index, node in enumerate(backend.nodes):
+        start = time.perf_counter()
+        reply = yield EvalScript(_DESCRIBE, (keys.lock, keys.waiters, keys.renewed), (b"0",), index)
+        taken, held, error = time.perf_counter() - start, None, reply.error if type(reply) is Fault else None
+        if reply and not error:
+            try:
+                held = parse_reply(name, partial(read_lock_info, name, node=node.label), reply)
+            except LockUnavailable as failure:
+                error = failure
+        seen.append((node.label, held, taken, error))
+    return seen
+
+
+def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool]:
+    """Delete the lock's key and wake a waiter; whether it was held (by the one with ``digest``)."""
+    reply = yield EvalScript(script("force_release"), (keys.lock,), (digest.encode(),), node)
+    if type(reply) is Fault:
+        raise fault_error(name, reply)
+    return bool(reply == 1)
+
+
+def load_scripts(node: int, route: ServerPool, more: Iterable[Script] = ()) -> Flow[None]:
+    """Load every script, and ``more``, into a server, so that the first acquire there needs no second try."""
+    for each in (*all_scripts(), *more):
+        if type((yield Command((b"SCRIPT", b"LOAD", each.source), node, None, route))) is Fault:
+            return  # or each would wait for a server that is silent

@@ -1,0 +1,5 @@
+"""Locks in the memory of one process."""
+
+from .backend import LocMemBackend
+
+__all__ = ["LocMemBackend"]

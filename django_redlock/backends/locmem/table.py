@@ -1,0 +1,171 @@
+"""What a `LocMemBackend` keeps: who holds which name, and who waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from ...core.flow.replies import upgrade_error
+from ...core.lock_info import HoldTime, LockInfo, claim_digest, rwlock_owner
+from ...core.owner import Owner
+from ...core.primitives.base import MUTEX, Primitive
+from ...core.values import Claim, Lease, Refusal
+from ...errors import LockError, LockUnavailable
+from .fair_queue import ABANDONED_SECONDS, FairQueues
+
+
+class Holder(NamedTuple):
+    """Who holds a name, as what, and until when by the backend's clock; since when, and renewed when and how often."""
+
+    claim: Claim
+    expires: float
+    primitive: Primitive
+    granted: float = 0.0
+    renewed: float = 0.0
+    renewals: int = 0
+
+    @property
+    def digest(self) -> str:
+        return claim_digest(self.claim)
+
+    @property
+    def owner(self) -> Owner:
+        owner = Owner.parse(self.claim.owner)
+        return rwlock_owner(owner, self.primitive.access) if self.primitive.kind == "rwlock" else owner
+
+    def hold_time(self, now: float) -> HoldTime:
+        return HoldTime(now - self.granted, self.renewals, now - self.renewed, self.expires - self.renewed)
+
+
+class SideTable(Protocol):
+    """What else is kept under the keys of locks, by others who know what it means: the records of tasks."""
+
+    def lock_keys(self) -> list[bytes]: ...
+
+    def describe(self, key: bytes, name: str, now: float) -> LockInfo | None: ...
+
+    def force_release(self, key: bytes, now: float, digest: str) -> bool: ...
+
+
+class LockTable:
+    """The locks of one LOCATION."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.RLock()
+        self.held: dict[str, list[Holder]] = {}
+        self.queues: defaultdict[str, deque[tuple[Claim, Callable[[], Any]]]] = defaultdict(deque)
+        self.fair_queues = FairQueues()
+        self.fence = 0
+        self.side_table: Any = None  # an `SideTable`
+        self.minutes: dict[int, dict[str, str]] = {}  # see `history.counters`
+
+    @property
+    def mutex(self) -> AbstractContextManager[bool]:
+        """Keeps threads apart. ``LockUnavailable`` to a signal's handler that has struck in here, or a ``__del__``.
+
+        It would wait for itself, or see what is half done.
+        """
+        if self._mutex._is_owned():  # type: ignore[attr-defined]
+            raise LockUnavailable("", "the store can't be asked by a signal's handler that struck in there: ask again")
+        return self._mutex
+
+    def live_holders(self, name: str, now: float) -> list[Holder]:
+        """Who holds ``name`` now; the others are forgotten."""
+        entries = [entry for entry in self.held.get(name, ()) if entry.expires > now]
+        if entries:
+            self.held[name] = entries
+        else:
+            self.held.pop(name, None)
+        return entries
+
+    def refusal(self, primitive: Primitive, claim: Claim, now: float) -> Refusal | None:
+        """Why ``claim`` can't be granted, if it can't. Raises ``LockError`` for a lock of another kind."""
+        entries = self.live_holders(claim.name, now)
+        if entries and entries[0].primitive.kind != primitive.kind:
+            raise LockError(claim.name, f"it is held as a {entries[0].primitive.kind}, not as a {primitive.kind}")
+        others = blockers(entries, primitive, claim)
+        mine = {entry.primitive.access for entry in entries if _is_mine(entry, claim)}
+        if primitive.access == "w" and mine == {"r"}:
+            raise upgrade_error(claim.name)
+        if not others:
+            if mine or not primitive.access or self.fair_queues.is_first(primitive, claim, now):
+                return None
+            return Refusal(ABANDONED_SECONDS, entries[0].claim.owner.decode(errors="replace") if entries else "")
+        ends = (max if primitive.limit == 1 else min)(entry.expires for entry in others)
+        return Refusal(ends - now, others[0].claim.owner.decode(errors="replace"))
+
+    def grant(self, primitive: Primitive, claim: Claim, now: float) -> Lease:
+        """The lease on what nothing is in the way of."""
+        kept = [entry for entry in self.live_holders(claim.name, now) if entry.claim.token != claim.token]
+        self.held[claim.name] = [*kept, Holder(claim, now + claim.ttl, primitive, now, now)]
+        self.fair_queues.leave(claim)
+        self.fence = max(self.fence + 1, time.time_ns() // 1000)
+        return Lease.granted(claim, now, self.fence)
+
+    def grant_any(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
+        """The first of these mutexes that is free, or why there is none: that one of the lease that ends first."""
+        refusals = []
+        for which, part in enumerate(parts, 1):
+            if (refusal := self.refusal(MUTEX, part, now)) is None:
+                return self.grant(MUTEX, part, now)._replace(claim=claim.narrowed_to(which))
+            refusals.append(refusal)
+        return min(refusals)
+
+    def grant_all(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
+        """All of these mutexes, or which is in the way."""
+        for which, part in enumerate(parts, 1):
+            if (refusal := self.refusal(MUTEX, part, now)) is not None:
+                return refusal._replace(blocking_index=which)
+        return [self.grant(MUTEX, part, now) for part in parts][-1]._replace(claim=claim)
+
+    def next_wake(self, name: str, now: float) -> Callable[[], Any]:
+        """What wakes the first waiter, if it would get the lock; call it outside the mutex."""
+        entries = self.live_holders(name, now)
+        if self.fair_queues.live_entries(name, now):
+            wakes = self.fair_queues.to_wake(name, now, partial(blockers, entries))
+            return lambda: [each() for each in wakes]
+        queue = self.queues.get(name)
+        if not queue or blockers(entries, None, queue[0][0]):
+            return wake_nobody
+        wake = queue.popleft()[1]
+        if not queue:
+            del self.queues[name]
+        return wake
+
+
+# Of those who hold a lock of this kind, who is another.
+_ANOTHER: dict[str, Callable[[Claim, Claim], bool]] = {
+    "mutex": lambda holder, claim: holder.token != claim.token,
+    "semaphore": lambda holder, claim: holder.token != claim.token,
+    "rlock": lambda holder, claim: holder.holder != claim.holder,
+}
+
+
+def _is_mine(entry: Holder, claim: Claim) -> bool:
+    return bool(claim.holder and entry.claim.holder == claim.holder) or entry.claim.token == claim.token
+
+
+def blockers(entries: list[Holder], wanted: Primitive | None, claim: Claim) -> list[Holder]:
+    """Because of whom ``claim`` can't be granted. ``wanted``: where it makes a difference as what."""
+    if not entries:
+        return entries
+    primitive = entries[0].primitive
+    if wanted is not None and wanted.kind == primitive.kind == "rwlock":
+        others = [entry for entry in entries if entry.claim.holder != claim.holder]
+        return [entry for entry in others if "w" in (entry.primitive.access, wanted.access)]
+    others = [entry for entry in entries if _ANOTHER[primitive.kind](entry.claim, claim)]
+    return others if len(others) >= primitive.limit else []
+
+
+def wake_nobody() -> None:
+    pass
+
+
+def digest_of(entries: list[Holder]) -> str:
+    """One for all who hold."""
+    return " ".join(sorted(entry.digest for entry in entries))

@@ -1,0 +1,173 @@
+"""What all backends have in common that keep their locks in Redis servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ..client.discovery import ClusterNode
+from ..client.executor import Executor, ListPools
+from ..client.resp import encode_eval
+from ..client.urls import node_for
+from ..core.algorithms.quarantine import Quarantine, standalone_quarantine, unwrap_reply
+from ..core.algorithms.single_node import run_idempotent
+from ..core.flow.requests import EvalScript, Fault, Flow
+from ..core.flow.scripts import script
+from ..core.primitives.base import KINDS, Primitive
+from ..core.values import Seconds, millis, seconds
+from ..core.waiting.local_queue import QUEUED_SCRIPTS, LocalQueue
+from ..errors import LockUnavailable
+from ..history import store as history_store
+from ..history.counters import MinuteStats
+from .base import Backend
+from .health import health
+from .inspection import load_scripts
+from .probe import probe
+from .quarantine_status import quarantine_status
+
+
+def default_node_timeout(ttl: float) -> float:
+    """Far below the ttl, so that a node that hangs can't eat up the lease: 5 %, between 50 and 250 ms."""
+    return min(0.25, max(0.05, 0.05 * ttl))
+
+
+class RedisBaseBackend(Backend):
+    """Locks in Redis servers.
+
+    ``node_timeout``: seconds after which a server that doesn't answer counts as unreachable (default: 5 % of the ttl,
+    between 0.05 and 0.25). ``quarantine``: a server that may have forgotten a lock grants none for ``max_ttl`` seconds.
+    ``cohort``: threads of a process, or tasks of an event loop, that wait for one lock queue there, and one of them
+    waits in Redis; on one Redis it may go from hand to hand among them so many times in a row (0: each waits alone).
+    Other options: `Backend`.
+    """
+
+    kinds = KINDS
+    default_max_ttl = 300.0
+    default_quarantine = False
+    with_replicas = False
+
+    def __init__(
+        self,
+        locations: Sequence[str],
+        *,
+        node_timeout: Seconds | None = None,
+        quarantine: bool | None = None,
+        max_ttl: Seconds | None = None,
+        cohort: int = 64,
+        **options: Any,
+    ) -> None:
+        self.quarantine = self.default_quarantine if quarantine is None else bool(quarantine)
+        if max_ttl is None:
+            max_ttl = 60.0 if self.quarantine else self.default_max_ttl
+        super().__init__(locations, max_ttl=max_ttl, **options)
+        default = default_node_timeout(self.ttl)
+        self.node_timeout = default if node_timeout is None else seconds(node_timeout, "node_timeout")
+        self.nodes = [node_for(location, self.node_timeout) for location in locations]
+        if self.quarantine and any(isinstance(node, ClusterNode) for node in self.nodes):
+            raise ValueError("quarantine=True is not possible on a Redis Cluster: it would need a marker in every slot")
+        self._local_queue = LocalQueue(self, cohort) if _count(cohort, "cohort") else None
+        touch = self._touch()
+        self._executor = Executor(self.nodes, self.node_timeout, encode_eval(touch) if touch else b"")
+        self.perform, self.aperform = self._executor.perform, self._executor.aperform  # type: ignore[method-assign]
+
+    def local_queue_for(self, primitive: Primitive) -> LocalQueue | None:
+        return self._local_queue if primitive.acquire_script.name in QUEUED_SCRIPTS else None
+
+    def arm(self) -> dict[str, str]:
+        """Take new servers into service at once. By calling it you assert: no lock is held here.
+
+        What became of each node: ``"armed"``, or why not. It is refused where the marker names another server, since
+        that one's locks may have been forgotten. Raises ``LockUnavailable`` when no node could be asked.
+        """
+        return self.drive(self._arm())
+
+    async def aarm(self) -> dict[str, str]:
+        """`arm` for asyncio."""
+        return await self.adrive(self._arm())
+
+    def _arm(self) -> Flow[dict[str, str]]:
+        told: dict[str, str] = {}
+        errors: dict[str, Exception] = {}
+        args = (millis(self.max_ttl),)
+        for index, node in enumerate(self.nodes):
+            reply = yield from run_idempotent(EvalScript(script("arm"), (self._marker,), args, index))
+            if isinstance(reply, Fault):
+                errors[node.label] = reply.error
+            told[node.label] = (
+                f"unreachable: {reply.error}"
+                if isinstance(reply, Fault)
+                else "armed"
+                if reply == 1
+                else "refused: its marker names another server, whose locks may still be held; the quarantine goes on"
+            )
+        if len(errors) == len(self.nodes):
+            raise LockUnavailable("", f"no node can be asked: {'; '.join(map(str, errors.values()))}", errors)
+        return told
+
+    @property
+    def _marker(self) -> bytes:
+        return f"{self.key_prefix}:marker".encode()
+
+    def _node_health(self, node: int = 0) -> Flow[list[dict[str, Any]]]:
+        rows = yield from health(self.nodes[node].label, node, partial(probe, self))
+        return (yield from self._with_quarantine_status(rows, node))
+
+    def _with_quarantine_status(self, rows: list[dict[str, Any]], node: int) -> Flow[list[dict[str, Any]]]:
+        if not self.quarantine:
+            return rows
+        told = []
+        if (touch := self._touch(node)) and any(row.get("role") == "master" for row in rows):
+            yield touch
+        for row in rows:
+            answer = yield from quarantine_status(row, self._marker, self.max_ttl, node)
+            told.append(answer)
+        return told
+
+    def _add_history(self, minute: int, texts: Mapping[str, str]) -> Flow[None]:
+        return history_store.add(self.key_prefix, minute, texts, self.history, len(self.nodes))
+
+    def _read_history(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
+        return history_store.read(self.key_prefix, name, minutes, len(self.nodes))
+
+    def _new_quarantine(self) -> Quarantine | None:
+        return standalone_quarantine(self.key_prefix, self.max_ttl) if self.quarantine else None
+
+    def _touch(self, node: int = 0) -> EvalScript | None:
+        """What starts the clock of a node's quarantine, if that is due. With replicas only who takes a lock does."""
+        guard = None if self.with_replicas else self._new_quarantine()
+        return guard and guard.noop_request(node)
+
+    def prepare(self) -> bool:
+        """Load the scripts into every server that answers in time, and start the clock of a quarantine that is due.
+
+        Whether all of them answered. Never raises.
+        """
+        whole, guard = True, self._new_quarantine()
+        for index in range(len(self.nodes)):
+            routes = self.perform(ListPools(index))
+            if isinstance(routes, Fault):
+                whole = False
+                continue
+            for route in routes:
+                self.drive(load_scripts(index, route, guard.scripts() if guard else ()))
+            if (touch := self._touch(index)) is not None:
+                whole = whole and not isinstance(unwrap_reply(self.perform(touch)), Fault)
+        return whole
+
+    def close(self) -> None:
+        self._executor.fan_out.close()
+        for node in self.nodes:
+            for route in node.open_pools():
+                route.close()
+
+    async def aclose(self) -> None:
+        for node in self.nodes:
+            for route in node.open_pools():
+                await route.aclear()
+
+
+def _count(value: int, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{what} is a number from 0 on, not {value!r}")
+    return value

@@ -1,0 +1,245 @@
+"""The base of stores that are no Redis. Three methods make one; waiting, renewing and asyncio come from here.
+
+    class MyBackend(StorageBackend):
+        def acquire_once(self, claim): ...        # a Lease, or a Refusal when another holds it; never waits
+        def extend(self, lease, ttl): ...   # the longer Lease, or None when it is lost
+        def release(self, claim, keep): ...     # whether the claim still held it
+
+``describe`` (who holds it), ``names`` (what is held), ``force_release`` (force release) and ``subscribe`` (wake-ups)
+are optional. A store that can't be asked raises ``LockUnavailable``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from ..core.flow.requests import AwaitWakeUp, CallFunction, Fault, Flow, Sleep
+from ..core.keys import Keys, glob_matcher
+from ..core.lock_info import LockInfo
+from ..core.primitives.base import Primitive
+from ..core.renewal import renewal
+from ..core.values import Claim, Lease, Refusal
+from ..core.waiting.waiters import AwaitTurn, WakeEvent
+from ..errors import LockError, LockNotSupported
+from .base import Backend, Listing
+from .worker_threads import WorkerThreads
+
+POLL_SECONDS = 0.05, 0.2  # seconds between two looks where nothing wakes a waiter, drawn at random
+
+
+def call_storage(function: Callable[..., Any], *args: Any, undo: Callable[[], Any] | None = None) -> Flow[Any]:
+    """What ``function`` returns. What it raises is raised in the flow, where there may be something to do about it."""
+    reply = yield CallFunction(function, args, undo)
+    if isinstance(reply, Fault):
+        raise reply.error
+    return reply
+
+
+def _called(request: CallFunction) -> Any:
+    try:
+        return request.function(*request.args)
+    except LockError as error:
+        return Fault(error)
+
+
+class StorageAlgorithm:
+    """The rule of one store that is asked through plain functions."""
+
+    def __init__(self, backend: StorageBackend) -> None:
+        self._backend = backend
+
+    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+        """Ask, and while refused wait to be woken, until ``deadline``."""
+        if not primitive.access:
+            return (yield from self._acquire(primitive, claim, deadline))
+        try:
+            return (yield from self._acquire(primitive, claim, deadline))
+        finally:
+            self._backend.leave_queue(claim)
+
+    def _acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+        backend = self._backend
+        undo = partial(renewal.release_later, backend, primitive, claim)
+        while True:
+            try:
+                outcome: Lease | Refusal = yield from call_storage(
+                    backend.acquire_kind_once, primitive, claim, undo=undo
+                )
+            except LockError:
+                undo()  # the store may have granted it all the same
+                raise
+            left = deadline - backend.clock()
+            if isinstance(outcome, Lease) or left <= 0:
+                return outcome
+            if primitive.access:
+                backend.join_queue(primitive, claim)
+            yield AwaitWakeUp(claim, min(left, outcome.remaining + 0.001, primitive.max_block))
+
+    def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
+        """The lease with ``ttl`` from now on, or ``None`` when it is lost."""
+        longer: Lease | None = yield from call_storage(self._backend.extend, lease, ttl)
+        return longer
+
+    def extend_many(
+        self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
+    ) -> Flow[Sequence[Lease | Fault | None]]:
+        """The same for many, one after another."""
+        outcomes: list[Lease | Fault | None] = []
+        for each in leases:
+            outcomes.append((yield CallFunction(self._backend.extend, each)))  # noqa: PERF401  (no yield in comprehensions)
+        return outcomes
+
+    def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
+        """Whether the claim still held the lock that it gives back."""
+        freed: bool = yield from call_storage(self._backend.release, claim, keep)
+        return freed
+
+    cancel = release
+
+    def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
+        """Who holds the lock now."""
+        held: LockInfo | None = yield from call_storage(self._backend.describe_once, name)
+        return held
+
+
+class StorageBackend(Backend):
+    """A store whose operations are plain functions. ``blocks``: they do I/O, so asyncio runs them in a thread."""
+
+    does_io = True
+
+    def __init__(self, location: Any = "", **options: Any) -> None:
+        super().__init__(location, **options)
+        self.algorithm = StorageAlgorithm(self)
+        self._threads = WorkerThreads(type(self).__name__)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """``describe`` and ``force_release`` of a subclass are its operations on the store.
+
+        The public methods of these names stay those of `Backend`, which also emit events and serve asyncio.
+        """
+        super().__init_subclass__(**options)
+        for name in ("describe", "force_release"):
+            if (operation := vars(cls).get(name)) is not None:
+                setattr(cls, f"{name}_once", operation)
+                delattr(cls, name)
+
+    def acquire_once(self, claim: Claim) -> Lease | Refusal:
+        """One try. A claim whose token holds the lock already is granted again."""
+        raise NotImplementedError
+
+    def acquire_kind_once(self, primitive: Primitive, claim: Claim) -> Lease | Refusal:
+        """`acquire_once`, for a store that keeps other ``kinds`` than mutexes, too."""
+        return self.acquire_once(claim)
+
+    def extend(self, lease: Lease, ttl: float) -> Lease | None:
+        """The lease with ``ttl`` seconds from now on, ``None`` when it is no longer held."""
+        raise NotImplementedError
+
+    def release(self, claim: Claim, keep: float = 0.0) -> bool:
+        """Free the lock, ``keep`` seconds from now, if the claim holds it; whether it did."""
+        raise NotImplementedError
+
+    def describe_once(self, name: str) -> LockInfo | None:
+        """Who holds ``name``."""
+        raise LockNotSupported(name, f"{type(self).__name__} can't tell who holds a lock")
+
+    def names(self) -> Iterable[str]:
+        """The names of the locks that are held."""
+        raise LockNotSupported("", f"{type(self).__name__} can't list its locks")
+
+    def force_release_once(self, name: str, digest: str) -> bool:
+        """Free ``name`` whoever holds it, with ``digest`` only if it is that holding."""
+        raise LockNotSupported(name, f"{type(self).__name__} can't release by force")
+
+    def subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None] | None:
+        """Have ``wake`` called once when another try is worth it, at once if it is now; returns how to cancel that.
+
+        ``None``: this store wakes nobody, and waiters look again at random intervals.
+        """
+        return None
+
+    def join_queue(self, primitive: Primitive, claim: Claim) -> None:
+        """Remember that ``claim`` waits for its turn, for a store that keeps the order of arrival."""
+
+    def leave_queue(self, claim: Claim) -> None:
+        """``claim`` waits no longer."""
+
+    def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
+        rows = yield from call_storage(self._list, pattern, limit)
+        return Listing(rows, len(rows), limit is None or len(rows) < limit)
+
+    def _list(self, pattern: str, limit: int | None) -> list[LockInfo]:
+        names = filter(glob_matcher(pattern), self.names())
+        return list(islice((held for name in names if (held := self.describe_once(name)) is not None), limit))
+
+    def _force_release(self, name: str, digest: str) -> Flow[bool]:
+        released: bool = yield from call_storage(self.force_release_once, name, digest)
+        return released
+
+    def close(self) -> None:
+        self._threads.close()
+
+    async def aclose(self) -> None:
+        await self.aperform(CallFunction(self.close))
+
+    # ── drivers ──────────────────────────────────────────────────────────────────────────────
+
+    def perform(self, request: Any) -> Any:
+        """Carry out ``request``, blocking."""
+        if type(request) is CallFunction:
+            return _called(request)
+        if type(request) is Sleep:
+            return time.sleep(request.seconds)
+        if type(request) is AwaitTurn:
+            return request.event.wait(request.seconds)
+        woken: SimpleQueue[None] = SimpleQueue()  # unlike an Event it may be told by a handler that strikes in here
+        cancel = self._subscribe(request.claim, partial(woken.put, None))
+        if cancel is None:
+            return time.sleep(min(request.seconds, random.uniform(*POLL_SECONDS)))
+        try:
+            with suppress(Empty):
+                woken.get(timeout=min(request.seconds, threading.TIMEOUT_MAX))
+        finally:
+            cancel()
+        return None
+
+    def _subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None] | None:
+        """`subscribe`, also to a clock that can be put forward, as the one for tests can."""
+        forget = getattr(self.clock, "on_move", _never)(wake)
+        cancel = self.subscribe(claim, wake)
+        if cancel is None:
+            forget()
+            return None
+        return lambda: (forget(), cancel())[1]
+
+    async def aperform(self, request: Any) -> Any:
+        """`perform` for asyncio."""
+        if type(request) is CallFunction:
+            if self.does_io:
+                return await self._threads.run(partial(_called, request), request.undo)
+            return _called(request)
+        if type(request) is Sleep:
+            return await asyncio.sleep(request.seconds)
+        if type(request) is AwaitTurn:
+            return await request.event.wait_async(request.seconds)
+        bell = WakeEvent()  # whose loop may have ended by the time that it is rung
+        cancel = self._subscribe(request.claim, bell.set)
+        if cancel is None:
+            return await asyncio.sleep(min(request.seconds, random.uniform(*POLL_SECONDS)))
+        try:
+            return await bell.wait_async(request.seconds)
+        finally:
+            cancel()
+
+
+def _never(_wake: Callable[[], Any]) -> Callable[[], None]:
+    return lambda: None

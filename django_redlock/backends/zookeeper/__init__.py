@@ -1,0 +1,5 @@
+"""Locks in ZooKeeper."""
+
+from .backend import ZooKeeperBackend
+
+__all__ = ["ZooKeeperBackend"]

@@ -1,0 +1,288 @@
+"""Locks in ZooKeeper: whoever is first in a line of ephemeral sequential znodes holds the lock."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from ...core.flow.requests import AwaitWakeUp, Fault, Flow
+from ...core.fork import on_fork
+from ...core.lock_info import LockInfo
+from ...core.primitives.base import MUTEX, Primitive
+from ...core.renewal import renewal
+from ...core.values import Claim, Lease, Refusal, Seconds, seconds
+from ...errors import LockNotSupported, LockUnavailable
+from ..storage import StorageAlgorithm, StorageBackend, call_storage
+from . import inspection as looking
+from .contenders import Contender, Contenders
+from .recipe import FINAL_REQUEST_SECONDS, Recipe, encode_data, escaped
+from .session import NoZnode, Session, Unanswered, ZooKeeperError, kazoo_client
+
+
+class ZooKeeperAlgorithm(StorageAlgorithm):
+    """One line for each name. A contender keeps its place while it waits."""
+
+    _backend: ZooKeeperBackend
+
+    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+        backend = self._backend
+        if primitive is not MUTEX:
+            raise LockNotSupported(claim.name, f"{type(backend).__name__} has no {primitive.kind}")
+        undo = partial(backend.leave, claim)
+        while True:
+            asked = backend.clock()
+            outcome: Lease | Refusal = yield from call_storage(backend.attempt_until, claim, deadline, asked, undo=undo)
+            if isinstance(outcome, Lease) or asked >= deadline:
+                return outcome
+            yield AwaitWakeUp(claim, max(0.0, deadline - backend.clock()))
+
+    def cancel(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
+        """What an interrupted caller may have is given back in the background."""
+        left: bool = yield from call_storage(self._backend.leave, claim)
+        return left
+
+    def extend_many(
+        self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
+    ) -> Flow[Sequence[Lease | Fault | None]]:
+        outcomes: list[Lease | Fault | None] = yield from call_storage(self._backend.extend_many, leases)
+        return outcomes
+
+
+class ZooKeeperBackend(StorageBackend):
+    """Locks in a ZooKeeper ensemble, given as ``host:port,host:port`` and optionally ``/chroot``.
+
+    ``session_timeout``: seconds after which the ensemble frees the locks of a process that it hears nothing of
+    (default: the ttl; the servers may grant another one). A lease lasts for the ttl, but for half of the session
+    timeout at most. ``connect_timeout``: seconds that a request may wait for a connection. ``node_timeout``: seconds
+    for an answer. Other options: `Backend`. Raises ``ModuleNotFoundError`` without kazoo.
+
+    Waiters get the lock in order of arrival. Source of the algorithm: ZooKeeper documentation, "Recipes and Solutions",
+    "Locks" and "Recoverable Errors and the GUID".
+    """
+
+    fair = MUTEX  # it is, whether asked for or not
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        session_timeout: Seconds | None = None,
+        connect_timeout: Seconds = 5,
+        node_timeout: Seconds = 2,
+        **options: Any,
+    ) -> None:
+        super().__init__(location, **options)
+        if not isinstance(location, str) or not location.partition("/")[0]:
+            raise ValueError(f"LOCATION of {type(self).__name__} is host:port,host:port[/chroot], not {location!r}")
+        kazoo_client()
+        self.hosts, _, chroot = location.partition("/")
+        self.session_timeout = self.ttl if session_timeout is None else seconds(session_timeout, "session_timeout")
+        self.connect_timeout = seconds(connect_timeout, "connect_timeout")
+        self.node_timeout = seconds(node_timeout, "node_timeout")
+        self._root = "/".join(["", *filter(None, chroot.split("/")), escaped(self.key_prefix)])
+        self.algorithm = ZooKeeperAlgorithm(self)
+        self._reset()
+        on_fork(self._begin_anew)
+
+    def _reset(self) -> None:
+        self._opening = threading.RLock()
+        self._session: Session | None = None
+        # The threads of line and session don't keep the backend: they end with it.
+        self._contenders = Contenders(partial(_remove, weakref.ref(self)), self.clock)
+        self._recipe = Recipe(self._root, self._connect, self._contenders, self.clock)
+
+    def _begin_anew(self) -> None:
+        if self._session is not None:
+            self._session.abandon()
+        self._reset()
+
+    def _connect(self) -> Session:
+        session = self._session
+        if session is not None and not session.broken:
+            return session
+        if self._opening._is_owned():  # type: ignore[attr-defined]  # in a signal's handler, that would wait for itself
+            raise self._unavailable("", Unanswered("it has struck where the session is being opened: ask again"))
+        with self._opening:
+            if self._session is not None and self._session.broken:
+                self._session.stop(0)
+                self._session = None
+            if self._session is None:
+                line = self._contenders
+                self._session = Session(
+                    self, self.hosts, self.session_timeout, self.node_timeout, self.clock, lambda: _session_ended(line)
+                )
+            return self._session
+
+    def close(self) -> None:
+        """End the session, unless locks are held or waited for: they would end with it."""
+        super().close()
+        with self._opening:
+            session = self._session
+            if session is None or self._contenders:
+                return
+            self._session = None
+        session.stop(self.node_timeout)
+
+    @contextlib.contextmanager
+    def _asking(self, name: str) -> Iterator[float]:
+        """Until when one may wait for the connection and answers; what goes wrong is ``LockUnavailable``."""
+        try:
+            yield self.clock() + self.connect_timeout
+        except ZooKeeperError as error:
+            raise self._unavailable(name, error) from error
+
+    def _unavailable(self, name: str, error: ZooKeeperError) -> LockUnavailable:
+        result = LockUnavailable(name, f"ZooKeeper at {self.hosts} can't be asked: {error}", {self.hosts: error})
+        result.__cause__ = error
+        return result
+
+    # ── taking and keeping ───────────────────────────────────────────────────────────────────
+
+    def acquire_once(self, claim: Claim) -> Lease | Refusal:
+        """One look at the line."""
+        now = self.clock()
+        return self.attempt_until(claim, now, now)
+
+    def attempt_until(self, claim: Claim, deadline: float, asked: float) -> Lease | Refusal:
+        """One look at the line. The claim stands in it until ``deadline``, and leaves it when refused after that.
+
+        Under asyncio it was ``asked`` for some time ago if no thread was free. Where the ensemble is silent, the time
+        in the queue counts as time without an answer.
+        """
+        now = self.clock()
+        until = (now if self._connect().connected else asked) + self.connect_timeout
+        if asked < deadline or self._contenders.get(claim.token) is not None:
+            until = min(until, max(deadline, asked + FINAL_REQUEST_SECONDS))
+        try:
+            if now > asked and now >= until:
+                raise Unanswered("no thread was free in time: earlier requests have no answer")
+            outcome = self._recipe.try_acquire(claim, deadline - now, until)
+        except ZooKeeperError as error:
+            self.leave(claim)
+            raise self._unavailable(claim.name, error) from error
+        if isinstance(outcome, Refusal) and now >= deadline:
+            self._recipe.withdraw(claim)
+        return outcome
+
+    def leave(self, claim: Claim) -> bool:
+        """Out of line, and the znode removed in the background; whether it was in line. Doesn't block."""
+        contender = self._contenders.leave(claim.token)
+        if contender is not None:
+            self._contenders.discard(contender)
+        return contender is not None
+
+    def subscribe(self, claim: Claim, wake: Any) -> Any:
+        contender = self._contenders.get(claim.token)
+        if contender is None:  # the session has ended: join the line again
+            wake()
+            return lambda: None
+        contender.subscribe(wake)
+        return lambda: contender.subscribe(None)
+
+    def extend(self, lease: Lease, ttl: float) -> Lease | None:
+        until = min(self.clock() + self.connect_timeout, lease.valid_until)
+        while True:
+            self._connect().wait(until)
+            (outcome,) = self.extend_many([(lease, ttl)])
+            if not isinstance(outcome, Fault):
+                return outcome
+            silent = isinstance(outcome.error.__cause__, Unanswered)
+            if not silent or self.clock() >= until:  # else a connection has just broken: there may be a new one
+                raise outcome.error
+
+    def extend_many(self, leases: Sequence[tuple[Lease, float]]) -> list[Lease | Fault | None]:
+        """Write all of them at once: what the ensemble confirms is held, by a session that lives."""
+        session, start = self._connect(), self.clock()
+        until = start + self.node_timeout
+        sent = [self._sent(session, lease, ttl, start) for lease, ttl in leases]
+        return [
+            each and self._extended(session, lease, ttl, each, start, until)
+            for (lease, ttl), each in zip(leases, sent, strict=True)
+        ]
+
+    def _sent(self, session: Session, lease: Lease, ttl: float, start: float) -> tuple[Contender, Any] | None:
+        contender = self._contenders.get(lease.claim.token)
+        if contender is None or contender.path is None or start >= lease.valid_until:
+            return None
+        data = encode_data(lease.claim, ttl, lease.renewals + 1, start - lease.since)
+        return contender, session.send("set", contender.path, data) if session.connected else None
+
+    def _extended(
+        self, session: Session, lease: Lease, ttl: float, sent: tuple[Contender, Any], start: float, until: float
+    ) -> Lease | Fault | None:
+        contender, pending = sent
+        if pending is None:
+            return Fault(self._unavailable(lease.claim.name, Unanswered("not connected")), where=self.hosts)
+        try:
+            session.answer(pending, until)
+        except NoZnode:
+            self._contenders.leave(lease.claim.token)
+            return None
+        except ZooKeeperError as error:
+            return Fault(self._unavailable(lease.claim.name, error), where=self.hosts)
+        self._contenders.discard_at(contender, start + ttl)
+        return self._recipe.lease(contender, start, ttl, lease.since, lease.renewals + 1)
+
+    def release(self, claim: Claim, keep: float = 0.0) -> bool:
+        contender = self._contenders.get(claim.token) if keep > 0 else self._contenders.leave(claim.token)
+        if contender is None:
+            return False
+        session, until = self._connect(), self.clock() + self.node_timeout
+        self._recipe.unwatch(contender)
+        gone = False
+        try:
+            with self._asking(claim.name):
+                if contender.path is None or not session.connected:
+                    raise Unanswered("not connected")
+                if keep > 0:
+                    self._contenders.discard_at(contender, self.clock() + keep)
+                    session.ask("set", contender.path, encode_data(claim, keep), until=until)
+                else:
+                    session.ask("delete", contender.path, until=until)
+                gone = True
+                return True
+        except NoZnode:
+            gone = True
+            self._contenders.leave(claim.token)
+            return False
+        finally:
+            if not gone and keep <= 0:
+                self._contenders.discard(contender)
+
+    # ── what onlookers see ───────────────────────────────────────────────────────────────────
+
+    def describe_once(self, name: str) -> LockInfo | None:
+        with self._asking(name) as until:
+            return looking.describe(self._recipe, name, until)
+
+    def names(self) -> Iterable[str]:
+        with self._asking("") as until:
+            return looking.lock_names(self._recipe, until)
+
+    def force_release_once(self, name: str, digest_seen: str) -> bool:
+        with self._asking(name) as until:
+            return looking.force_release(self._recipe, name, digest_seen, until)
+
+    def _health(self) -> Flow[list[dict[str, Any]]]:
+        rows: list[dict[str, Any]] = yield from call_storage(self._check)
+        return rows
+
+    def _check(self) -> list[dict[str, Any]]:
+        return [looking.server_health(server.strip(), self.node_timeout) for server in self.hosts.split(",")]
+
+
+def _remove(backend: weakref.ref[ZooKeeperBackend], contender: Contender) -> None:
+    here = backend()
+    if here is not None:  # else the session ends, and the znode with it
+        here._recipe.remove(contender, here.clock() + here.node_timeout)
+
+
+def _session_ended(line: Contenders) -> None:
+    """All that this process held and waited for is gone: say so at once."""
+    for contender in line.clear():
+        renewal.mark_lost(contender.claim.token, "the ZooKeeper session has ended")
+        contender.change()

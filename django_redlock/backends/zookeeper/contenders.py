@@ -1,0 +1,148 @@
+"""Who of this process stands in line for which lock, and the thread that takes away what nobody stands for any more."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ...core import fork
+from ...core.events import logger
+from ...core.values import Claim
+
+REMOVE_RETRY_SECONDS = 0.2  # seconds until the next try to take away a znode while the ensemble doesn't answer
+IDLE_SECONDS = 5.0  # seconds for which the thread stays when there is nothing to do
+
+
+class Contender:
+    """One claim in line. ``prefix`` begins its znode's name, ``path`` is that znode once it is known to exist.
+
+    ``written`` is the time before the last write that the ensemble has confirmed: the session lived after it.
+    ``ends`` is when this process gives the lock back if it isn't renewed. ``watches`` is the znode in front of it.
+    """
+
+    def __init__(self, claim: Claim, prefix: str) -> None:
+        self.claim = claim
+        self.prefix = prefix
+        self.path: str | None = None
+        self.fencing_token = 0
+        self.written: float | None = None
+        self.ends: float | None = None
+        self.watches: str | None = None
+        self._mutex = threading.RLock()  # reentrant: a signal's handler may use a lock too
+        self._changed = False
+        self._wake: Callable[[], Any] | None = None
+
+    def watch(self, path: str) -> Callable[..., None]:
+        """What to call when ``path``, in front of it, has gone. What was seen before is void."""
+        with self._mutex:
+            self.watches, self._changed = path, False
+        return self.change
+
+    def change(self, _event: Any = None) -> None:
+        """Something may have changed: look again."""
+        with self._mutex:
+            self._changed, wake = True, self._wake
+        if wake is not None:
+            wake()
+
+    def subscribe(self, wake: Callable[[], Any] | None) -> None:
+        """Call ``wake`` with the next change, at once if there was one."""
+        with self._mutex:
+            self._wake, changed = wake, self._changed
+        if changed and wake is not None:
+            wake()
+
+
+class Contenders:
+    """The contenders of this process by token. What leaves is discarded: in the background, until it is surely gone."""
+
+    def __init__(self, remove: Callable[[Contender], None], clock: Callable[[], float]) -> None:
+        self._remove = remove
+        self._clock = clock
+        self._mutex = threading.RLock()  # reentrant, and entered as it is: see `core.renewal`
+        self._changed = threading.Condition(self._mutex)
+        self._here: dict[bytes, Contender] = {}
+        self._leaving: dict[bytes, Contender] = {}
+        self._freed: deque[bytes] = deque(maxlen=256)
+        self._thread: threading.Thread | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._here or self._leaving)
+
+    def get(self, token: bytes) -> Contender | None:
+        return self._here.get(token)
+
+    def join(self, contender: Contender) -> bool:
+        """Whether it stands in line now: not if it has been freed already, while its thread was on its way here."""
+        with self._mutex:
+            if contender.claim.token in self._freed:
+                return False
+            self._here[contender.claim.token] = contender
+            return True
+
+    def discard_at(self, contender: Contender, ends: float) -> None:
+        """Discard it at ``ends``."""
+        with self._mutex:
+            contender.ends = ends
+            self._wake_thread()
+
+    def leave(self, token: bytes) -> Contender | None:
+        """Out of line; whoever asks for this sees to the znode. ``None`` when it isn't here."""
+        with self._mutex:
+            contender = self._here.pop(token, None)
+            if contender is None:
+                self._freed.append(token)
+            return contender
+
+    def discard(self, contender: Contender) -> None:
+        """Out of line; its znode, if there is one or one comes yet, is removed in the background."""
+        with self._mutex:
+            self._here.pop(contender.claim.token, None)
+            self._leaving[contender.claim.token] = contender
+            self._wake_thread()
+
+    def clear(self) -> list[Contender]:
+        """The session has ended, and took all znodes with it. Those who were in line."""
+        with self._mutex:
+            gone = list(self._here.values())
+            self._here.clear()
+            self._leaving.clear()
+            self._changed.notify()
+        return gone
+
+    def _wake_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="redlock-zookeeper", daemon=True)
+            self._thread.start()
+        else:
+            self._changed.notify()
+
+    def _run(self) -> None:
+        pause = 0.0
+        while True:
+            with self._mutex:
+                if pause > 0:
+                    self._changed.wait(pause)
+                    if not self:
+                        self._thread = None
+                        return
+                now = self._clock()
+                for token, each in list(self._here.items()):
+                    if each.ends is not None and each.ends <= now:
+                        self._leaving[token] = self._here.pop(token)
+                leaving = list(self._leaving.items())
+            with fork.postponed:
+                for token, each in leaving:
+                    try:
+                        self._remove(each)
+                    except Exception as error:  # noqa: BLE001  (whatever it is: again, until the session ends)
+                        logger.debug("the znode of lock %r can't be removed yet: %s", each.claim.name, error)
+                        break  # the others are in the same ensemble
+                    self._leaving.pop(token, None)
+            with self._mutex:
+                due = [each.ends - self._clock() for each in self._here.values() if each.ends is not None]
+                pause = min(
+                    [REMOVE_RETRY_SECONDS if self._leaving else IDLE_SECONDS, *(max(0.001, left) for left in due)]
+                )

@@ -1,0 +1,88 @@
+"""Looking at the locks in ZooKeeper from outside: who holds them, how to free one, and how its servers are.
+
+Where a function takes ``until`` it raises `ZooKeeperError` then at last.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import unquote
+
+from ...core.lock_info import LockInfo
+from ...core.owner import Owner
+from .recipe import Recipe, read_data
+from .session import NoZnode
+
+
+def describe(recipe: Recipe, name: str, until: float) -> LockInfo | None:
+    """Who holds the lock, and who stands in line for it."""
+    standing = []
+    line, session = recipe.children(name, until), recipe.connect()
+    pending = [session.send("get", f"{recipe.path(name)}/{child}") for child in line]
+    for child, each in zip(line, pending, strict=True):
+        with suppress(NoZnode):
+            standing.append((child, *read_data(*session.answer(each, until))))
+    if not standing:
+        return None
+    (holder, left, text, tenure), *waiting = standing
+    owner = Owner.parse(text)
+    return LockInfo(
+        name,
+        "mutex",
+        owner,
+        left,
+        len(waiting),
+        digest=_digest(holder),
+        queue=tuple(Owner.parse(text) for _, _, text, _ in waiting),
+        holders=(owner,),
+        hold_times=(tenure,),
+    )
+
+
+def lock_names(recipe: Recipe, until: float) -> Iterable[str]:
+    """Of what is, or was a moment ago, held or waited for."""
+    try:
+        return map(unquote, recipe.ask("get_children", recipe.root, until=until))
+    except NoZnode:
+        return []
+
+
+def force_release(recipe: Recipe, name: str, digest: str, until: float) -> bool:
+    """Take the holder out of line; with a ``digest`` only if that is still the holding. Whether it was done."""
+    line = recipe.children(name, until)
+    if not line or digest not in ("", _digest(line[0])):
+        return False
+    try:
+        recipe.ask("delete", f"{recipe.path(name)}/{line[0]}", until=until)
+    except NoZnode:
+        return False
+    return True
+
+
+def _digest(child: str) -> str:
+    return child.rpartition("-")[0]
+
+
+def server_health(server: str, timeout: float) -> dict[str, Any]:
+    """What one server says of itself; that it may not be asked (4lw.commands.whitelist) is no problem."""
+    row: dict[str, Any] = {"node": server, "ok": True, "problems": [], "warnings": []}
+    host, _, port = server.rpartition(":") if ":" in server else (server, "", "2181")
+    started = time.perf_counter()
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout) as connection:
+            connection.sendall(b"srvr")
+            told = connection.makefile("rb").read().decode(errors="replace")
+    except (OSError, ValueError) as error:
+        return row | {"ok": False, "problems": [f"can't be asked: {error}"]}
+    facts = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
+    if "not currently serving" in told:
+        row |= {"ok": False, "problems": ["is not serving: it has no majority of the ensemble with it"]}
+    return row | {
+        "version": facts.get("Zookeeper version", "").partition("-")[0],
+        "role": facts.get("Mode", ""),
+        "round_trip": round(time.perf_counter() - started, 6),
+    }

@@ -1,0 +1,201 @@
+"""ZooKeeper's lock recipe: a line of ephemeral sequential znodes, in which everybody watches the one in front only."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+from ...core import fork
+from ...core.lock_info import HoldTime, claim_digest
+from ...core.owner import LONGEST
+from ...core.values import Claim, Lease, Refusal, valid_until
+from .contenders import Contender, Contenders
+from .session import NoZnode, Session, Unanswered, ZooKeeperError
+
+TRUSTED_SHARE = (
+    0.5  # of the session timeout: how long a confirmed write proves that the session lives, see docs/backends
+)
+FINAL_REQUEST_SECONDS = 0.25  # seconds for the last look of one whose time is up
+
+# The name that ZooKeeper gives to a sequential znode, and its data as `encode_data` writes it.
+_CHILD = re.compile(r".*-\d{1,19}", re.DOTALL)
+_DATA = re.compile(rb"(\d{1,12}\.\d{3})/(\d{1,9})/(-?\d{1,12}\.\d{3}) (.*)", re.DOTALL)
+
+
+class Recipe:
+    """Works on the locks under the znode ``root``. Where a method takes ``until`` it raises `ZooKeeperError` then at
+    last.
+    """
+
+    def __init__(
+        self, root: str, connect: Callable[[], Session], contenders: Contenders, clock: Callable[[], float]
+    ) -> None:
+        self.root = root
+        self.connect = connect
+        self._contenders = contenders
+        self._clock = clock
+
+    def path(self, name: str) -> str:
+        """The znode whose children stand in line for ``name``."""
+        return f"{self.root}/{escaped(name)}"
+
+    def ask(self, method: str, *args: Any, until: float, **options: Any) -> Any:
+        return self.connect().ask(method, *args, until=until, **options)
+
+    def children(self, name: str, until: float) -> list[str]:
+        """The znodes in line, the holder's first."""
+        try:
+            children = self.ask("get_children", self.path(name), until=until)
+        except NoZnode:
+            return []
+        return sorted(filter(_CHILD.fullmatch, children), key=_number)
+
+    def try_acquire(self, claim: Claim, wait: float, until: float) -> Lease | Refusal:
+        """Join the line if need be, and see who is first. Who doesn't want to ``wait`` joins an empty line only."""
+        contender = self._contenders.get(claim.token)
+        if contender is None:
+            if wait <= 0 and (line := self.children(claim.name, until)):
+                return self._refusal(claim.name, line[0], until)
+            contender = self._join(claim, until)
+        while True:
+            try:
+                line = self.children(claim.name, until)
+                mine = (contender.path or "").rpartition("/")[2]
+                if mine not in line:  # the session has ended, or somebody has removed it
+                    self._contenders.discard(contender)
+                    contender = self._join(claim, until)
+                elif mine == line[0]:
+                    return self._granted(contender, until)
+                elif wait <= 0 or self._is_in_front(contender, line[line.index(mine) - 1], until):
+                    return self._refusal(claim.name, line[0], until)
+            except Unanswered:
+                if self._clock() >= until:
+                    raise
+
+    def _join(self, claim: Claim, until: float) -> Contender:
+        """Make a znode. If the answer is lost it is found by its name, which is the claim's own, or made again."""
+        contender = Contender(claim, claim_digest(claim) + "-")
+        if not self._contenders.join(contender):
+            raise ZooKeeperError("was given up")
+        path, asked = f"{self.path(claim.name)}/{contender.prefix}", False
+        while True:
+            start = self._clock()
+            try:
+                if asked and self.find(contender, until):
+                    return contender
+                asked, data = True, encode_data(claim, claim.ttl)
+                contender.path, stat = self.ask(
+                    "create", path, data, ephemeral=True, sequence=True, include_data=True, until=until
+                )
+                contender.fencing_token, contender.written = stat.czxid, start
+                if self._contenders.get(claim.token) is not contender:  # freed meanwhile, or the session has ended
+                    self._contenders.discard(contender)
+                return contender
+            except NoZnode:
+                self.connect().make_parents(self.path(claim.name), until)
+            except Unanswered:
+                if self._clock() >= until:
+                    raise
+
+    def find(self, contender: Contender, until: float) -> bool:
+        """Whether its znode exists, asked of the leader: what was sent before has been done by then, or never will."""
+        parent = self.path(contender.claim.name)
+        with suppress(NoZnode):
+            self.ask("sync", parent, until=until)
+        for child in self.children(contender.claim.name, until):
+            if child.startswith(contender.prefix) and (stat := self.ask("exists", f"{parent}/{child}", until=until)):
+                contender.path, contender.fencing_token = f"{parent}/{child}", stat.czxid
+                return True
+        return False
+
+    def _is_in_front(self, contender: Contender, child: str, until: float) -> bool:
+        """Whether ``child`` is still there, watched from now on. ``exists`` would watch also what is gone, for ever."""
+        path = f"{self.path(contender.claim.name)}/{child}"
+        try:
+            self.ask("get", path, watch=contender.watch(path), until=until)
+        except NoZnode:
+            return False
+        return True
+
+    def _granted(self, contender: Contender, until: float) -> Lease:
+        """First in line. Unless its znode has just been made, write it: that proves that the session lives."""
+        claim = contender.claim
+        if contender.written is None or self._clock() - contender.written > FINAL_REQUEST_SECONDS:
+            start = self._clock()
+            try:
+                self.ask("set", contender.path, encode_data(claim, claim.ttl), until=until)
+            except NoZnode:
+                raise Unanswered("the session has ended") from None
+            contender.written = start
+        self._contenders.discard_at(contender, contender.written + claim.ttl)
+        return self.lease(contender, contender.written, claim.ttl, contender.written)
+
+    def lease(self, contender: Contender, start: float, ttl: float, since: float, renewals: int = 0) -> Lease:
+        """What a write that was sent at ``start`` and confirmed is good for."""
+        ttl = min(ttl, self.connect().timeout * TRUSTED_SHARE)
+        end = valid_until(start, ttl)
+        return Lease(contender.claim, ttl, end, contender.fencing_token, since, fork.generation, renewals=renewals)
+
+    def _refusal(self, name: str, holder: str, until: float) -> Refusal:
+        try:
+            data, stat = self.ask("get", f"{self.path(name)}/{holder}", until=until)
+        except NoZnode:
+            return Refusal(0.0)
+        left, owner, _ = read_data(data, stat)
+        return Refusal(math.inf if left is None else left, owner[:LONGEST].decode(errors="replace"))
+
+    def withdraw(self, claim: Claim) -> None:
+        """Out of line, now or soon."""
+        contender = self._contenders.leave(claim.token)
+        if contender is None:
+            return
+        try:
+            self.unwatch(contender)
+            if contender.path is None:
+                raise Unanswered
+            self.ask("delete", contender.path, until=self._clock() + FINAL_REQUEST_SECONDS)
+        except (ZooKeeperError, NoZnode):
+            self._contenders.discard(contender)
+
+    def unwatch(self, contender: Contender) -> None:
+        """Forget its watch, if it still has one."""
+        if contender.watches is not None:
+            self.connect().unwatch(contender.watches, contender.change)
+
+    def remove(self, contender: Contender, until: float) -> None:
+        """Remove its znode, whether we know of it or not."""
+        self.unwatch(contender)
+        if contender.path is not None or self.find(contender, until):
+            with suppress(NoZnode):
+                self.ask("delete", contender.path, until=until)
+
+
+def escaped(text: str) -> str:
+    """``text`` as the name of a znode, which may hold no slashes, no control characters, and not just dots."""
+    return quote(text, safe="").replace(".", "%2E")
+
+
+def _number(child: str) -> int:
+    return int(child.rpartition("-")[2])
+
+
+def encode_data(claim: Claim, ttl: float, renewals: int = 0, held: float = 0.0) -> bytes:
+    """What stands in a znode: the lease in seconds from its last modification, how often it had been renewed and how
+    long held by then, and the owner as JSON.
+    """
+    return b"%.3f/%d/%.3f %b" % (ttl, renewals, held, claim.owner)
+
+
+def read_data(data: bytes, stat: Any) -> tuple[float | None, bytes, HoldTime]:
+    """Seconds of lease left, as far as the clocks here and there agree, the owner, and how long it has held."""
+    found = _DATA.fullmatch(data)
+    if not found:
+        return None, data, HoldTime()
+    lease, held, renewals = float(found[1]), float(found[3]), int(found[2])
+    left = min(lease, max(0.0, stat.mtime / 1000 + lease - time.time()))
+    return left, found[4], HoldTime.from_remaining(left, lease, renewals, held)

@@ -1,0 +1,121 @@
+"""The lock's name of a call: the same for every spelling of the call, different for every other call."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from string import Formatter
+from typing import Any
+
+from kombu.exceptions import EncodeError
+from kombu.serialization import dumps, loads
+
+from ..core.keys import check_name
+
+MAX_NAME_BYTES = 200  # bytes of a name: what is longer becomes its beginning and a hash
+_PLAIN = (str, int, float, bool, type(None))
+
+
+class CallNamer:
+    """Makes the names of one task's calls. Raises ``ValueError`` where the declaration names unknown arguments."""
+
+    def __init__(
+        self, function: Callable[..., Any], key: str | Callable[..., str] | None, unique_on: tuple[str, ...] | None
+    ) -> None:
+        self._signature = inspect.signature(function)
+        self._key = key
+        parameters = self._signature.parameters.values()
+        simple = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters)
+        self._plain = [each.name for each in parameters] if simple else None
+        self._unique_on = unique_on
+        wanted = unique_on or ()
+        if isinstance(key, str):
+            fields = [field for _, field, _, _ in Formatter().parse(key) if field is not None]
+            wanted = tuple(field.replace("[", ".").partition(".")[0] for field in fields)
+        unknown = [name for name in wanted if name not in self._signature.parameters]
+        if unknown:
+            known = ", ".join(self._signature.parameters)
+            raise ValueError(f"{function.__qualname__}() has no argument {unknown[0]!r} (it has: {known})")
+
+    def _bound(self, this: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name, defaults applied, without ``self``."""
+        names = self._plain
+        if names is not None and not kwargs and len(args) + len(this) == len(names):
+            return dict(zip(names[len(this) :], args, strict=True))  # the common case, many times faster than bind()
+        bound = self._signature.bind(*this, *args, **kwargs)
+        bound.apply_defaults()
+        return dict(list(bound.arguments.items())[len(this) :])
+
+    def name(
+        self, task: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], serializer: str, this: tuple[Any, ...] = ()
+    ) -> str:
+        """The lock's name for a call of ``task``. ``this`` stands for ``self`` where the task is bound.
+
+        Raises ``TypeError`` when the arguments don't fit the task, ``ValueError`` for a name that no lock can have.
+        """
+        if callable(self._key):
+            name = self._key(*args, **kwargs)
+            if not isinstance(name, str):
+                raise TypeError(f"key of {task} returned {name!r}: a lock's name is a text")
+        else:
+            arguments = self._bound(this, args, kwargs)
+            if self._key is not None:
+                name = self._key.format_map(arguments)
+            else:
+                chosen = {name: arguments[name] for name in (arguments if self._unique_on is None else self._unique_on)}
+                name = f"{task}({','.join(self._written(*each, serializer) for each in chosen.items())})"
+        return _shortened(name)
+
+    def _written(self, name: str, value: Any, serializer: str) -> str:
+        try:
+            return f"{name}={canonical(value, serializer)}"
+        except EncodeError:
+            if value is not self._signature.parameters[name].default:
+                raise
+            return f"{name}=..."  # a default that can't be sent, and needn't be
+
+
+def canonical(value: Any, serializer: str = "json") -> str:
+    """``value`` as a text that is the same on both sides of the broker, and keeps types apart."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return json.dumps(value, ensure_ascii=False)
+    if kind in (list, tuple):
+        return f"[{','.join([canonical(each, serializer) for each in value])}]"
+    if kind is dict and all(type(key) is str for key in value):
+        return _mapping(value, serializer)
+    return _arrived(value, serializer)
+
+
+def _mapping(value: dict[Any, Any], serializer: str) -> str:
+    pairs = sorted(f"{canonical(key, serializer)}:{canonical(each, serializer)}" for key, each in value.items())
+    return f"{{{','.join(pairs)}}}"
+
+
+def _arrived(value: Any, serializer: str) -> str:
+    """What has a type of its own, written as it arrives in a worker."""
+    content_type, encoding, data = dumps([value], serializer)
+    arrived = loads(data, content_type, encoding, accept=[content_type])[0]
+    kind = type(arrived)
+    if kind is dict:
+        return _mapping(arrived, serializer)
+    if kind in (*_PLAIN, list, tuple):
+        return canonical(arrived, serializer)
+    if isinstance(arrived, set | frozenset):
+        return f"{{{','.join(sorted(canonical(each, serializer) for each in arrived))}}}"
+    text = str(arrived)
+    if " at 0x" in text:  # says nothing of the value
+        text = sha256(data if isinstance(data, bytes) else data.encode()).hexdigest()[:32]
+    return f"{kind.__name__}({text})"
+
+
+def _shortened(name: str) -> str:
+    if not name.isascii():  # half a surrogate pair, as in the name of a file that is no UTF-8: JSON carries that
+        name = name.encode(errors="backslashreplace").decode()
+    if 4 * len(name) > MAX_NAME_BYTES and len(encoded := name.encode()) > MAX_NAME_BYTES:
+        digest = sha256(encoded).hexdigest()[:32]
+        name = encoded[: MAX_NAME_BYTES - 40].decode(errors="ignore") + "~" + digest
+    check_name(name)
+    return name

@@ -1,0 +1,27 @@
+"""A task with a lock, as the modules around it see it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from celery import Task
+
+from .task_lock import Message, TaskLock
+
+if TYPE_CHECKING:
+
+    class ProtectedTask(Task[Any, Any]):
+        """What `SubmitMixin` and `SingleInstanceMixin` add to a task."""
+
+        redlock: TaskLock
+
+        def lock_name(self, args: Any, kwargs: Any, serializer: str | None) -> str:
+            """The lock's name for a call."""
+
+        def resend(self, seconds: float, message: Message) -> Any:
+            """Send the running message again."""
+
+else:
+    ProtectedTask = Task
+
+__all__ = ["ProtectedTask"]

@@ -1,0 +1,149 @@
+"""System checks of the ``REDLOCK`` setting. What each id means and what to do: docs/reference/checks.rst."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Info, register
+from django.core.checks import Warning as Caution
+from django.core.exceptions import ImproperlyConfigured
+
+from ..backends.base import Backend
+from ..client.redact import redact
+from ..errors import LockError
+from ..handler import DEFAULT_ALIAS, WHAT_TO_WRITE, backend_class, build, configuration
+from .deploy import cautions
+
+TAG = "redlock"
+
+
+@register(TAG)
+def check_settings(**_kwargs: Any) -> list[CheckMessage]:
+    """Every alias can be built, there is a default, and what was built makes sense. Connects nowhere."""
+    try:
+        entries = configuration()
+    except ImproperlyConfigured as error:
+        return [Error(str(error), id="redlock.E002")]
+    missing = [] if DEFAULT_ALIAS in entries else [Error("REDLOCK has no 'default'.", WHAT_TO_WRITE, id="redlock.E001")]
+    return [
+        *missing,
+        *(message for alias, entry in entries.items() for message in _entry(alias, entry)),
+        *_shared(entries),
+    ]
+
+
+def _entry(alias: str, entry: Any) -> Iterator[CheckMessage]:
+    try:
+        backend_class(alias, entry)
+    except ImproperlyConfigured as error:
+        yield Error(str(error), id="redlock.E003")
+        return
+    yield from (found := list(_cache(alias, entry.get("LOCATION"))))
+    if any(message.is_serious() for message in found):
+        return
+    try:
+        backend = build(alias, entry)
+    except ImproperlyConfigured as error:
+        yield Error(str(error), id="redlock.E002")
+        return
+    yield from _times(alias, backend)
+
+
+def _cache(alias: str, location: Any) -> Iterator[CheckMessage]:
+    """What is wrong with a ``cache:`` LOCATION."""
+    if not (isinstance(location, str) and location.startswith("cache:")):
+        return
+    cache = location.removeprefix("cache:")
+    where = f"REDLOCK[{alias!r}]: LOCATION {location!r}"
+    entry = settings.CACHES.get(cache)
+    if entry is None:
+        yield Error(
+            f"{where}: CACHES has no {cache!r}.", f"It has {', '.join(map(repr, settings.CACHES))}.", id="redlock.E004"
+        )
+        return
+    try:
+        from django_redis import get_redis_connection
+    except ImportError:
+        yield Error(f"{where} needs django-redis.", 'pip install "django-redlock[django-redis]"', id="redlock.E004")
+        return
+    try:
+        limits = get_redis_connection(cache).connection_pool.connection_kwargs
+    except NotImplementedError:
+        hint = "Use a django-redis cache, or give the URL of the Redis here."
+        yield Error(f"{where}: {entry.get('BACKEND')} is no django-redis cache.", hint, id="redlock.E004")
+    except Exception as error:  # noqa: BLE001  (another's settings, and so another's errors)
+        yield Error(f"{where}: the cache can't be used: {error}", id="redlock.E004")
+    else:
+        if lacking := [name for name in ("socket_connect_timeout", "socket_timeout") if not limits.get(name)]:
+            names = " and ".join(name.upper() for name in lacking)
+            hint = f"Set {names} in the OPTIONS of CACHES[{cache!r}], to a second or less."
+            yield Caution(
+                f"{where}: the cache sets no limit to how long it waits for its Redis.", hint, id="redlock.W003"
+            )
+
+
+def _times(alias: str, backend: Backend) -> Iterator[CheckMessage]:
+    node_timeout = getattr(backend, "node_timeout", 0)
+    if node_timeout > backend.ttl / 3:
+        yield Caution(
+            f"REDLOCK[{alias!r}]: node_timeout ({node_timeout:g} s) is more than a third of the ttl.",
+            f"A request that hangs can cost the lease. Make it shorter, or the ttl ({backend.ttl:g} s) longer.",
+            id="redlock.W005",
+        )
+
+
+def _shared(entries: Any) -> Iterator[CheckMessage]:
+    """Aliases that keep their locks in one place: a name locked on one is locked on the other."""
+    places = defaultdict(list)
+    for alias, entry in entries.items():
+        if isinstance(entry, dict) and "dummy" not in str(entry.get("BACKEND")):
+            options = entry.get("OPTIONS")
+            prefix = options.get("key_prefix", "redlock") if isinstance(options, dict) else "redlock"
+            location = redact(entry.get("LOCATION")) or f"of {entry.get('BACKEND')}"
+            older = "timestamp" in str(entry.get("BACKEND"))  # under the keys of the older code
+            keys = (older, older and isinstance(options, dict) and options.get("key_format"))
+            places[str(location), str(entry.get("KEY_PREFIX", prefix)), keys].append(alias)
+    for (location, prefix, _), aliases in places.items():
+        if len(aliases) > 1:
+            yield Caution(
+                f"REDLOCK: {' and '.join(map(repr, aliases))} share LOCATION {location} and KEY_PREFIX {prefix}.",
+                "The same name is the same lock on all of them, and is listed once for each. Give each a KEY_PREFIX.",
+                id="redlock.W004",
+            )
+
+
+@register(TAG, deploy=True)
+def check_deployment(**_kwargs: Any) -> list[CheckMessage]:
+    """``check --deploy``: what is dangerous in production, in the settings (see `deployment`) and in the servers."""
+    found: list[CheckMessage] = []
+    try:
+        entries = configuration()
+    except ImproperlyConfigured:
+        return found
+    for alias, entry in entries.items():
+        try:
+            backend = build(alias, entry)
+        except ImproperlyConfigured:
+            continue  # check_settings has said it
+        found += _in_production(alias, backend)
+        backend.close()
+    return found
+
+
+def _in_production(alias: str, backend: Backend) -> Iterator[CheckMessage]:
+    where = f"REDLOCK[{alias!r}]"
+    nodes = []
+    try:
+        nodes = backend.health()
+    except LockError as error:
+        yield Info(f"{where} could not be asked: {error}", id="redlock.I001")
+    for id, sentence, hint in cautions(backend, nodes):
+        yield Caution(f"{where} {sentence}", hint, id=id)
+    for node in nodes:
+        for problem in [*node["problems"], *node.get("warnings", ())]:
+            # A server that has answered tells its version.
+            kind, number = (Caution, "W006") if "version" in node else (Info, "I001")
+            yield kind(f"{where}, {node['node']}: {problem}", id=f"redlock.{number}")

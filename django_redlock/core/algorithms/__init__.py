@@ -1,0 +1,1 @@
+"""Whose word counts: one node, a cluster, a majority, a primary with its replicas."""

@@ -1,0 +1,51 @@
+"""One view of a lock out of what several nodes know of it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..lock_info import HoldTime, LockInfo
+
+
+def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
+    """One view of several nodes: the holding that most of them know, if ``votes`` of them do."""
+    if len(found) < votes:
+        return None
+    if any(each.digests for each in found):
+        return _merge_shares(found, votes)
+    digest, known = Counter(each.digest for each in found).most_common(1)[0]
+    if known < votes:
+        return None
+    same = [each for each in found if each.digest == digest]
+    nodes = tuple(node for each in same for node in each.nodes)
+    tenures = max((each.hold_times for each in same), key=_length)
+    return replace(same[0], nodes=nodes, waiters=max(each.waiters for each in found), hold_times=tenures)
+
+
+def _merge_shares(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
+    """Of several holders those that half of the nodes know: which nodes have granted differs from one to the next."""
+    known = Counter(digest for each in found for digest in each.digests)
+    if max(known.values()) < votes:
+        return None
+    enough = max(votes, min(len(found) / 2, max(known.values())))
+    owners = {digest: owner for each in found for digest, owner in zip(each.digests, each.holders, strict=True)}
+    tenures: defaultdict[str, list[HoldTime]] = defaultdict(list)
+    for each in found:
+        for digest, tenure in zip(each.digests, each.hold_times, strict=True):
+            tenures[digest].append(tenure)
+    shares = tuple(digest for digest, nodes in known.items() if nodes >= enough)
+    holders = tuple(owners[digest] for digest in shares)
+    first = max(found, key=lambda each: len(set(each.digests) & set(shares)))
+    nodes = tuple(node for each in found for node in each.nodes)
+    waiters = max(each.waiters for each in found)
+    told = tuple(max(tenures[digest], key=lambda tenure: _length([tenure])) for digest in shares)
+    return replace(
+        first, owner=holders[0], holders=holders, digests=shares, nodes=nodes, waiters=waiters, hold_times=told
+    )
+
+
+def _length(tenures: Sequence[HoldTime]) -> float:
+    """A node that got the lock later than others, or again, knows less of it."""
+    return sum(tenure.held or 0.0 for tenure in tenures)

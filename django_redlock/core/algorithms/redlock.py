@@ -1,0 +1,251 @@
+"""A majority's word counts: Redlock over N independent nodes (Redis documentation, "The Redlock Algorithm")."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from ...errors import LockError, LockUnavailable
+from ..event_queue import EventRecord, event_queue
+from ..flow.replies import (
+    Quarantined,
+    fault_error,
+    misuse_error,
+    parse_reply,
+    read_outcome,
+    unavailable_error,
+    unreadable,
+)
+from ..flow.requests import Batch, Block, EvalScript, Fault, Flow, SendToAll, Sleep
+from ..flow.scripts import script
+from ..keys import Keys
+from ..lock_info import LockInfo, read_lock_info
+from ..primitives.base import Primitive
+from ..values import Claim, Lease, Refusal
+from .merging import merge_views
+from .quarantine import Quarantine, unwrap_reply
+from .single_node import LAST_TRY, is_confirmed, must_requeue, quarantine_restore_request, restore_request
+from .votes import RefusedAttempt, acquire_decided, refused_attempt, split_votes, votes_needed
+
+BACKOFF_SECONDS = 0.005, 0.05  # seconds, at random: clients that split the vote must not split it again in step
+_DESCRIBE = script("describe")
+
+
+def _nobody_waits(replies: Sequence[Any]) -> bool:
+    """Nobody waits for the answers."""
+    del replies
+    return True
+
+
+def _all_answered(replies: Sequence[Any]) -> bool:
+    return None not in replies
+
+
+class Redlock(NamedTuple):
+    """The rule for N independent nodes. ``shuffle`` draws the pause after a split vote; ``labels`` name the nodes."""
+
+    nodes: int
+    clock: Callable[[], float]
+    quarantine: Quarantine | None = None
+    shuffle: Callable[[float, float], float] = random.uniform
+    labels: Sequence[str] = ()
+
+    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+        """Ask all nodes, and while refused wait for a wake-up or a random while, until ``deadline``.
+
+        Raises ``LockUnavailable`` with every node's error when a majority can't be asked.
+        """
+        wait = primitive.waiter_ttl_ms if deadline > self.clock() else 0
+        for tries in itertools.count():
+            claim = claim.next_attempt()
+            outcome = yield from self._attempt(primitive, claim, wait)
+            left = deadline - self.clock()
+            if isinstance(outcome, Lease):
+                return outcome
+            if left <= 0:
+                return outcome.refusal
+            if outcome.wake_node is not None and must_requeue(wait, left):
+                wait = -primitive.waiter_ttl_ms
+            else:
+                wait = yield from self._pause(primitive, claim, outcome, left, tries)
+        raise AssertionError
+
+    def _attempt(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | RefusedAttempt]:
+        need = votes_needed(self.nodes, primitive.limit)
+        start = self.clock()
+        asks = self._everywhere(self._acquire_request(primitive, claim, wait))
+        replies = yield SendToAll(asks, lambda got: acquire_decided(got, need), claim.acquisition_id)
+        outcomes = [_outcome(claim, reply, start) for reply in replies]
+        self._count_quarantined(outcomes)
+        grants, strays = split_votes([(node, each) for node, each in enumerate(outcomes) if isinstance(each, Lease)])
+        if len(grants) >= need:
+            token = max(each.fencing_token for each in grants)
+            answered = tuple(node for node, each in enumerate(outcomes) if isinstance(each, Lease | Refusal))
+            lease = grants[0]._replace(fencing_token=token, nodes=answered)
+            if strays:  # votes for others of several locks
+                yield SendToAll(
+                    [primitive.release_request(each.claim, node=node) for node, each in strays],
+                    _nobody_waits,
+                    claim.acquisition_id,
+                )
+            if not claim.fencing or (yield from self._store_fencing_token(primitive, lease.claim, token, need)):
+                return lease._replace(claim=lease.claim.with_rest_of(claim))
+        # On all nodes, also those that refused or did not answer: a vote that nobody counts would stand for a ttl.
+        yield SendToAll(self._everywhere(primitive.release_request(claim)), _nobody_waits, claim.acquisition_id)
+        faults = {node: each for node, each in enumerate(outcomes) if isinstance(each, Fault)}
+        if len(faults) > self.nodes - need or (len(grants) >= need and claim.fencing):
+            raise self._no_quorum(claim.name, faults)
+        any_one = bool(claim.more_keys) and not claim.require_all
+        return refused_attempt(outcomes, need, any_one=any_one, several=primitive.limit > 1 or primitive.access != "")
+
+    def _count_quarantined(self, outcomes: Sequence[Any]) -> None:
+        """A node that makes no grants now is no trouble, and somebody should know of it."""
+        for node, each in enumerate(outcomes):
+            if type(each) is Fault and isinstance(each.error, Quarantined):
+                event_queue.record(EventRecord(time.time(), "fault", self._label(node), reason="quarantine"))
+
+    def _acquire_request(self, primitive: Primitive, claim: Claim, wait: int) -> EvalScript:
+        run = primitive.acquire_request(claim, wait)
+        return self.quarantine.wrap(run) if self.quarantine else run
+
+    def _touch(self, node: int) -> list[EvalScript]:
+        """A node that doesn't have the lock may have forgotten others as well."""
+        return [self.quarantine.noop_request(node)] if self.quarantine else []
+
+    def _everywhere(self, run: EvalScript) -> list[EvalScript]:
+        return [run.at(node) for node in range(self.nodes)]
+
+    def _store_fencing_token(self, primitive: Primitive, claim: Claim, token: int, need: int) -> Flow[bool]:
+        """Write the fencing token back to a majority, so that the next majority, whatever it is, knows of it."""
+        asks = self._everywhere(primitive.fencing_request(claim, token))
+        replies = yield SendToAll(asks, lambda got: got.count(1) >= need or None not in got, claim.acquisition_id)
+        return bool(replies.count(1) >= need)
+
+    def _pause(self, primitive: Primitive, claim: Claim, refused: RefusedAttempt, left: float, tries: int) -> Flow[int]:
+        """Wait for a holder's release, or after a split vote a random while; what to say at the next attempt.
+
+        Where it may be either, a wake-up ends the wait, and without one it gets longer each time.
+        """
+        backoff = min(left, self.shuffle(*BACKOFF_SECONDS))
+        if refused.wake_node is None:
+            yield Sleep(backoff)
+            return LAST_TRY if backoff == left else -primitive.waiter_ttl_ms
+        pause = min(left, refused.refusal.remaining + 0.001, primitive.max_block)
+        if not refused.certain:
+            pause = min(pause, backoff * 2 ** min(tries, 5))
+        signal, *more = primitive.wake_keys(claim, refused.refusal)
+        answer = yield Block(signal, pause, refused.wake_node, more)
+        if isinstance(answer, Fault):
+            yield Sleep(backoff)
+        return LAST_TRY if pause == left else -primitive.waiter_ttl_ms
+
+    def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
+        """The lease with ``ttl`` from now on, or ``None`` when it is lost. Raises ``LockUnavailable``."""
+        (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
+        if isinstance(outcome, Fault):
+            raise outcome.error if isinstance(outcome.error, LockError) else fault_error(lease.claim.name, outcome)
+        return outcome
+
+    def extend_many(
+        self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
+    ) -> Flow[list[Lease | Fault | None]]:
+        """The same for many, in one pipeline for each node; a `Fault` where too few nodes could be asked."""
+        start, everyone = self.clock(), range(self.nodes)
+        due = [(lease, ttl) for lease, ttl in leases if start < lease.valid_until]
+        runs = [primitive.extend_request(lease.claim, ttl, lease.renewal_record(start, ttl)) for lease, ttl in due]
+        asks = [Batch([run.at(node) for run in runs], node) for node in everyone]
+        answers = (yield SendToAll(asks, _all_answered, b"")) if due else []
+        outcomes: dict[bytes, Lease | Fault | None] = {}
+        for index, (lease, ttl) in enumerate(due):
+            replies = [answer if isinstance(answer, Fault) else answer[index] for answer in answers]
+            outcomes[lease.claim.token] = yield from self._count_extensions(primitive, lease, ttl, start, replies)
+        return [outcomes.get(lease.claim.token) for lease, _ in leases]
+
+    def _count_extensions(
+        self, primitive: Primitive, lease: Lease, ttl: float, start: float, replies: list[Any]
+    ) -> Flow[Lease | Fault | None]:
+        need = votes_needed(self.nodes, primitive.limit)
+        absent = [node for node in lease.nodes if replies[node] == 0]
+        kept = sum(is_confirmed(reply) for reply in replies)
+        if absent and kept >= need:  # a node was away when the lock was taken, or has restarted: get its vote (back)
+            votes = [[*self._touch(node), restore_request(primitive, lease.claim, ttl, node)] for node in absent]
+            yield SendToAll([Batch(runs, runs[0].node) for runs in votes], _all_answered, lease.claim.acquisition_id)
+        elif absent and self.quarantine:
+            kept += yield from self._restore(primitive, lease, ttl, self.quarantine, absent)
+        if kept >= need:
+            return lease.extended(start, ttl)
+        faults = {node: reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
+        if kept + len(faults) >= need:
+            return Fault(self._no_quorum(lease.claim.name, faults))
+        return None
+
+    def _restore(
+        self, primitive: Primitive, lease: Lease, ttl: float, guard: Quarantine, absent: Sequence[int]
+    ) -> Flow[int]:
+        """How many of the nodes that have forgotten the lock have it again."""
+        votes = [
+            Batch(
+                [guard.noop_request(node), quarantine_restore_request(primitive, lease.claim, ttl, guard, node)], node
+            )
+            for node in absent
+        ]
+        answers = yield SendToAll(votes, _all_answered, lease.claim.acquisition_id)
+        if self.clock() >= lease.valid_until:
+            return 0
+        return sum(is_confirmed(answer[1]) for answer in answers if not isinstance(answer, Fault))
+
+    def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
+        """Free all nodes; whether a majority still held it. Raises ``LockUnavailable`` when too few could be asked."""
+        need, claim = votes_needed(self.nodes, primitive.limit), claim.all_attempts()
+        asks = self._everywhere(primitive.release_request(claim, keep))
+        replies = yield SendToAll(asks, lambda got: got.count(1) >= need or None not in got, claim.acquisition_id)
+        faults = {node: reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
+        if len(faults) > self.nodes - need:
+            raise self._no_quorum(claim.name, faults)
+        return bool(replies.count(1) + len(faults) >= need)
+
+    def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
+        """`release` for one that may have waited."""
+        yield SendToAll(self._everywhere(primitive.dequeue_request(claim)), _all_answered, claim.acquisition_id)
+        return (yield from self.release(primitive, claim))
+
+    def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
+        """Who holds the lock on most nodes, and on which. Raises ``LockUnavailable`` when too few could be asked.
+
+        Without the ``queue`` only who may have a majority: what a few nodes know is a vote that came late, or was lost.
+        """
+        asks = self._everywhere(
+            EvalScript(_DESCRIBE, (keys.lock, keys.waiters, keys.renewed), (b"1" if with_waiters else b"0",))
+        )
+        replies = yield SendToAll(asks, _all_answered, b"")
+        faults = {node: reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
+        if len(faults) > self.nodes - (need := votes_needed(self.nodes)):
+            raise self._no_quorum(name, faults)
+        found = [
+            parse_reply(name, partial(read_lock_info, name), reply, self._label(node))
+            for node, reply in enumerate(replies)
+            if reply and not isinstance(reply, Fault)
+        ]
+        return merge_views(found, 1 if with_waiters else need - len(faults))
+
+    def _no_quorum(self, name: str, faults: Mapping[int, Fault]) -> LockError:
+        misuse = [fault for fault in faults.values() if misuse_error(fault)]
+        if len(misuse) > self.nodes // 2:
+            return fault_error(name, misuse[0])
+        errors = {fault.where or self._label(node): fault.error for node, fault in faults.items()}
+        return unavailable_error(name, f"no majority of the {self.nodes} nodes can be asked", errors)
+
+    def _label(self, node: int) -> str:
+        return self.labels[node] if self.labels else f"node {node}"
+
+
+def _outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal | Fault | None:
+    reply = unwrap_reply(reply)
+    try:
+        return reply if reply is None or isinstance(reply, Fault) else read_outcome(claim, reply, start)
+    except LockUnavailable:
+        return unreadable(reply)

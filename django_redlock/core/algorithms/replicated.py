@@ -1,0 +1,183 @@
+"""A primary's word counts when enough replicas have confirmed it: ReplicaLock (ncghost1/Redis-ReplicaLock).
+
+The script and WAIT travel together, so the confirmation costs no round trip of its own; what it took is deducted from
+the lease, since that is reckoned from before the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...errors import LockError, LockUnavailable
+from ..flow.replies import fault_error, read_outcome
+from ..flow.requests import Block, EvalAndWait, EvalScript, Fault, Flow
+from ..keys import Keys
+from ..lock_info import LockInfo
+from ..primitives.base import Primitive
+from ..values import Claim, Lease, Refusal
+from .quarantine import Quarantine, replica_quarantine, unwrap_reply
+from .single_node import (
+    LAST_TRY,
+    SingleNode,
+    block,
+    is_confirmed,
+    must_requeue,
+    quarantine_restore_request,
+    retry_until_served,
+    run_idempotent,
+)
+
+_ADJUSTMENTS = 3  # times that a primary may tell us of another number of replicas before we give up
+
+
+class Replicated:
+    """The rule for a primary with replicas. ``replicas``: ``"majority"``, ``"all"`` or a number that must confirm."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        *,
+        key_prefix: str,
+        max_ttl: float,
+        replicas: str | int,
+        wait: float,
+        lag: int,
+        quarantine: bool,
+    ) -> None:
+        self.clock = clock
+        self._single_node = SingleNode(clock)
+        self._wait = wait
+        self._quarantine: Callable[[int], Quarantine] | None = None
+        if quarantine:
+            self._quarantine = lambda waits: replica_quarantine(key_prefix, max_ttl, lag, waits, str(replicas))
+        self._expect(replicas if isinstance(replicas, int) else 1)
+
+    def _expect(self, replicas: int) -> None:
+        # One value, since threads share it: the guard says how many are waited for.
+        self._expected = replicas, self._quarantine(replicas) if self._quarantine else None
+
+    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
+        """Ask, and while refused wait for a wake-up, until ``deadline``.
+
+        Raises ``LockUnavailable`` also when too few replicas confirmed: what was taken is given back then.
+        """
+        wait, waited = primitive.waiter_ttl_ms if deadline > self.clock() else 0, False
+
+        def again() -> Flow[Lease | Refusal | Fault]:
+            nonlocal claim
+            claim = claim.next_attempt()  # after a time-out the undoing of the last one may still be under way
+            return (yield from self._attempt(primitive, claim, wait))
+
+        outcome = yield from self._attempt(primitive, claim, wait)
+        while True:
+            if waited:
+                outcome = yield from retry_until_served(self.clock, deadline, outcome, again)
+            if isinstance(outcome, Fault):
+                raise fault_error(claim.name, outcome)
+            left = deadline - self.clock()
+            if isinstance(outcome, Lease) or left <= 0:
+                return outcome
+            if must_requeue(wait, left):
+                wait = -primitive.waiter_ttl_ms
+            else:
+                pause = min(left, outcome.remaining + 0.001, primitive.max_block)
+                signal, *more = primitive.wake_keys(claim, outcome)
+                yield from block(claim.name, Block(signal, pause, more_keys=more), left)
+                wait, waited = LAST_TRY if pause == left else -primitive.waiter_ttl_ms, True
+            outcome = yield from again()
+
+    def _attempt(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | Refusal | Fault]:
+        for _ in range(_ADJUSTMENTS):
+            expected, guard = self._expected
+            run = primitive.acquire_request(claim, wait)
+            start = self.clock()
+            answer = yield from self._confirmed(claim.name, expected, guard.wrap(run) if guard else run)
+            if isinstance(answer, Fault):
+                return answer
+            (told,), missed = answer
+            if isinstance(told, list) and told[:1] == [5] and type(told[1]) is int:
+                self._expect(told[1])
+                continue
+            reply = unwrap_reply(told)
+            if isinstance(reply, Fault):
+                return reply
+            outcome = read_outcome(claim, reply, start)
+            if isinstance(outcome, Lease) and missed:
+                yield from self._single_node.release(primitive, claim)
+                raise missed
+            return outcome
+        raise LockUnavailable(claim.name, "the number of replicas keeps changing")
+
+    def _confirmed(
+        self, name: str, expected: int, *runs: EvalScript
+    ) -> Flow[tuple[list[Any], LockError | None] | Fault]:
+        """The replies, and what is to be raised if too few replicas have confirmed them."""
+        answer = yield from run_idempotent(EvalAndWait(runs, expected, self._wait))
+        if isinstance(answer, Fault):
+            return answer
+        replies, count = answer
+        if isinstance(count, Fault):
+            return replies, fault_error(name, count)
+        if count >= expected:
+            return replies, None
+        return replies, LockUnavailable(name, f"{count} of {expected} replicas confirmed within {self._wait:g} s")
+
+    def _run_confirmed(self, name: str, *runs: EvalScript) -> Flow[tuple[list[Any], LockError | None]]:
+        answer = yield from self._confirmed(name, self._expected[0], *runs)
+        if isinstance(answer, Fault):
+            raise fault_error(name, answer)
+        return answer
+
+    def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
+        """The lease with ``ttl`` from now on, or ``None`` when it is lost. Raises ``LockUnavailable``."""
+        (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
+        if isinstance(outcome, Fault):
+            raise outcome.error
+        return outcome
+
+    def extend_many(
+        self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
+    ) -> Flow[list[Lease | Fault | None]]:
+        """The same for many, confirmed together; a `Fault` where the store could not be asked or did not confirm."""
+        start = self.clock()
+        due = {lease.claim.token: (lease, ttl) for lease, ttl in leases if start < lease.valid_until}
+        outcomes: dict[bytes, Lease | Fault | None] = {}
+        try:
+            if due:
+                runs = [
+                    primitive.extend_request(lease.claim, ttl, lease.renewal_record(start, ttl))
+                    for lease, ttl in due.values()
+                ]
+                name = leases[0][0].claim.name if len(leases) == 1 else ""
+                replies, missed = yield from self._run_confirmed(name, *runs)
+                for (lease, ttl), reply in zip(due.values(), replies, strict=True):
+                    outcome = _outcome(lease, ttl, reply, start, missed)
+                    if reply == 0 and (guard := self._expected[1]):
+                        yield from self._run_confirmed(lease.claim.name, guard.noop_request())
+                        again = quarantine_restore_request(primitive, lease.claim, ttl, guard)
+                        (seeded,), unseen = yield from self._run_confirmed(lease.claim.name, again)
+                        late = self.clock() >= lease.valid_until
+                        outcome = None if late else _outcome(lease, ttl, seeded, start, unseen)
+                    outcomes[lease.claim.token] = outcome
+        except LockError as error:
+            outcomes = {token: outcomes.get(token, Fault(error)) for token in due}
+        return [outcomes.get(lease.claim.token) for lease, _ in leases]
+
+    def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
+        """Whether the claim still held the lock that it gives back. Raises ``LockUnavailable``."""
+        return self._single_node.release(primitive, claim.all_attempts(), keep)
+
+    def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
+        """`release` for one that may have waited."""
+        return self._single_node.cancel(primitive, claim)
+
+    def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
+        """Who holds the lock, as the primary has it. Raises ``LockUnavailable``."""
+        return self._single_node.describe(name, keys, with_waiters)
+
+
+def _outcome(lease: Lease, ttl: float, reply: Any, start: float, missed: LockError | None) -> Lease | Fault | None:
+    if not is_confirmed(reply):
+        return None
+    return Fault(missed) if missed else lease.extended(start, ttl)

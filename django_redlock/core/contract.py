@@ -1,0 +1,81 @@
+"""What a lock needs of the place where it is kept. Backends fulfil it; the core knows nothing more of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from .events import Hook
+from .flow.requests import Fault, Flow
+from .keys import Keys
+from .lock_info import LockInfo
+from .primitives.base import Primitive
+from .values import Claim, Lease, Refusal, Seconds
+
+
+class Algorithm(Protocol):
+    """Whose word counts: one node's, a majority's, a primary's with its replicas'. Each method is a flow."""
+
+    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]: ...
+
+    def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]: ...
+
+    def extend_many(
+        self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
+    ) -> Flow[Sequence[Lease | Fault | None]]: ...
+
+    def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]: ...
+
+    def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]: ...
+
+    def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]: ...
+
+
+class Gate(Protocol):
+    """What stands before an algorithm and lets the callers of one process through in turn."""
+
+    def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]: ...
+
+    def release(self, primitive: Primitive, lease: Lease, keep: float) -> Flow[bool]: ...
+
+
+class Store(Protocol):
+    """A rule, its clock, and the two ways to carry out what the rule's flows ask for."""
+
+    alias: str
+    algorithm: Algorithm
+    clock: Callable[[], float]
+    hook: Hook | None
+
+    def check_ttl(self, ttl: Seconds) -> float: ...
+
+    def server_of(self, keys: Keys) -> str: ...
+
+    def local_queue_for(self, primitive: Primitive) -> Gate | None: ...
+
+    def perform(self, request: Any) -> Any: ...
+
+    def aperform(self, request: Any) -> Awaitable[Any]: ...
+
+
+class Renewable(Protocol):
+    """A handle as the renewal sees it."""
+
+    name: str
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def primitive(self) -> Primitive: ...
+
+    @property
+    def remaining(self) -> float: ...
+
+    def current_lease(self) -> Lease | None: ...
+
+    def begin_renewal(self) -> tuple[Lease, float] | None: ...
+
+    def on_extended(self, basis: Lease, outcome: Lease | Fault | None) -> None: ...
+
+    def mark_lost(self, lease: Lease, reason: str) -> None: ...

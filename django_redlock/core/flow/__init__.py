@@ -1,0 +1,1 @@
+"""The language between algorithms and I/O: requests, replies, scripts, and the two drivers."""

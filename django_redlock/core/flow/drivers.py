@@ -1,0 +1,39 @@
+"""The two loops that carry a flow: the only difference between sync and async."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from ..context import running_loop
+from .requests import Flow
+
+T = TypeVar("T")
+
+
+def drive(flow: Flow[T], perform: Callable[[Any], Any]) -> T:
+    """Run ``flow`` to its end, blocking, and return its result."""
+    try:
+        request = next(flow)
+        while True:
+            request = flow.send(perform(request))
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    finally:
+        flow.close()  # at once, not with the traceback: an interrupted flow still has something to hand over
+
+
+async def adrive(flow: Flow[T], perform: Callable[[Any], Awaitable[Any]]) -> T:
+    """Run ``flow`` to its end on the running event loop and return its result."""
+    if running_loop() is None:
+        raise RuntimeError("asyncio only: there is no running asyncio event loop, as under trio")
+    try:
+        request = next(flow)
+        while True:
+            request = flow.send(await perform(request))
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    finally:
+        flow.close()

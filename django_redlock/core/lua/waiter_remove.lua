@@ -1,0 +1,16 @@
+-- Be listed as a waiter no more, and let the next know if the lock is free.
+-- USES fair_queue
+-- KEYS 1 lock  2 waiters  3 wake, and so on of each other lock
+-- ARGV 1 token without the number of the attempt, space, owner  2 mode of who stands in line, else empty
+-- Returns 1 if it was listed, 0 if not.
+local listed = 0
+for key = 1, #KEYS, 3 do
+  local lock, waiters = KEYS[key], KEYS[key + 1]
+  if ARGV[2] ~= '' then redis.call('ZREM', lock .. ':line', ARGV[2] .. ' ' .. ARGV[1]) end
+  if redis.call('ZREM', waiters, ARGV[1]) == 1 then
+    listed = 1
+    local free = redis.call('EXISTS', lock) == 0
+    if redis.call('EXISTS', waiters) == 1 and not wake_line(free, lock) and free then wake_one(lock) end
+  end
+end
+return listed

@@ -1,0 +1,1 @@
+"""What the scripts keep: one class for each kind of lock."""

@@ -1,0 +1,41 @@
+"""The kinds of locks whose waiters stand in line: see ``lua/fair_queue.lua``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..flow.requests import EvalScript
+from ..flow.scripts import script
+from ..values import Claim, Refusal
+from .base import Primitive, script_family
+
+ARRIVAL_ORDER, READERS_BEHIND_WRITERS, RESTORED = 2, 1, 0  # the orders of the scripts
+
+
+class FairMutex(Primitive):
+    """A mutex that is had strictly in order of arrival."""
+
+    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
+        """`Primitive.acquire_request`, in which order."""
+        run = super().acquire_request(claim, wait, node)
+        return run._replace(args=(*run.args, b"%d" % self.queue_order))
+
+    def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
+        """Who stands in line has a wake-up list of its own."""
+        return (claim.keys.wake_key_of(claim.acquisition_id),)
+
+
+class ReadWriteMutex(FairMutex):
+    """One side of a lock that several may hold to read, or one to write."""
+
+    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
+        """`FairMutex.take`, to read or to write, and who asks."""
+        run = super().acquire_request(claim, wait, node)
+        return run._replace(args=(*run.args, self.access.encode(), claim.holder))
+
+
+_ACQUIRE, _EXTEND, _RELEASE = script_family("mutex")
+FAIR = FairMutex("mutex", script("fair_acquire"), _EXTEND, _RELEASE, access="w", queue_order=ARRIVAL_ORDER)
+_RW_ACQUIRE, _RW_RELEASE, _SHARED_EXTEND = script("rw_acquire"), script("rw_release"), script("shared_extend")
+READ = ReadWriteMutex("rwlock", _RW_ACQUIRE, _SHARED_EXTEND, _RW_RELEASE, access="r", queue_order=ARRIVAL_ORDER)
+WRITE = READ._replace(access="w")

@@ -1,0 +1,76 @@
+"""What is about several mutexes at once: any one of them (stripes), or all of them (a multilock)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from ..flow.requests import EvalScript
+from ..flow.scripts import script
+from ..keys import Keys
+from ..values import Claim, Refusal
+from .base import Primitive, script_family
+
+MAX_LOCKS = 256  # names in one request
+_RELEASE = script("multi_release")
+
+
+def _for_all(run: EvalScript, keys: tuple[bytes, ...], *more: int) -> EvalScript:
+    """``run`` on these keys."""
+    args = (*run.args, *(b"%d" % each for each in more))
+    return run._replace(script=run.script._replace(keys=len(keys)), keys=keys, args=args)
+
+
+@lru_cache(maxsize=256)
+def _flat(places: Sequence[Keys]) -> tuple[bytes, ...]:
+    return tuple(key for place in places for key in place)
+
+
+@lru_cache(maxsize=256)
+def _locks(places: Sequence[Keys]) -> tuple[bytes, ...]:
+    return tuple(place.lock for place in places)
+
+
+def _release_request(run: EvalScript, claim: Claim) -> EvalScript:
+    need = len(claim.all_keys) if claim.require_all else 1
+    return _for_all(run._replace(script=_RELEASE), _locks(claim.all_keys), need)
+
+
+class StripedPrimitive(Primitive):
+    """Any one of several mutexes. Once it is known which, it is that mutex."""
+
+    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
+        run = super().acquire_request(claim, wait, node)
+        return (
+            run._replace(script=_MUTEX_ACQUIRE)
+            if claim.granted_index
+            else _for_all(run, _flat(claim.all_keys), len(claim.all_keys))
+        )
+
+    def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
+        run = super().release_request(claim, keep, node)
+        return _release_request(run, claim) if claim.more_keys else run
+
+    def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
+        return [place.wake for place in claim.all_keys]
+
+
+class MultiPrimitive(Primitive):
+    """All of several mutexes, or none. A lease on all of them has one token."""
+
+    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
+        return _for_all(super().acquire_request(claim, wait, node), _flat(claim.all_keys), len(claim.all_keys))
+
+    def extend_request(self, claim: Claim, ttl: float, renewal_record: bytes = b"", node: int = 0) -> EvalScript:
+        return _for_all(super().extend_request(claim, ttl, renewal_record, node), _locks(claim.all_keys))
+
+    def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
+        return _release_request(super().release_request(claim, keep, node), claim)
+
+    def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
+        return (claim.all_keys[max(0, refusal.blocking_index - 1)].wake,)
+
+
+_MUTEX_ACQUIRE, _MUTEX_EXTEND, _MUTEX_RELEASE = script_family("mutex")
+STRIPED = StripedPrimitive("striped", script("striped_acquire"), _MUTEX_EXTEND, _MUTEX_RELEASE)
+MULTILOCK = MultiPrimitive("multilock", script("multi_acquire"), script("multi_extend"), _RELEASE)

@@ -1,0 +1,1 @@
+"""Threads and tasks of one process that wait for the same lock."""

@@ -1,0 +1,151 @@
+"""What a lock and its backend take, and what they refuse: true of every backend, of one that always grants too."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ...errors import LockNotSupported
+from .harness.clients import Client
+from .harness.fixtures import Fixtures, NewBackend
+from .shared_handles import MAKE
+
+NOT_POSITIVE = [0, -1, -0.001, float("nan"), float("inf"), float("-inf"), timedelta(0), timedelta(seconds=-1)]
+NOT_A_TIME = ["10", True, [], b"1", 1j]
+GOOD_NAMES = [" ", "two words", "new\nline", "\r\n", "nul\0", "*", "a?b", "[ab]", "a[", "{b}", "a}b", "back\\slash"]
+GOOD_NAMES += ["Bestätigung", "在庫", "🔒", '"quoted"', "order:17", "%s %(x)s", "a/b", "x" * 512]
+BAD_NAMES = ["", "x" * 513, "ä" * 257, "}", "}x", "\ud800"]
+ARGUMENTS: list[tuple[Any, ...]] = [
+    (True, -1),
+    (True, -1.0),
+    (True, 0),
+    (False,),
+    (False, -1),
+    (True, threading.TIMEOUT_MAX),
+]
+ARGUMENTS += [(False, 1), (False, 0), (True, -2), (True, -0.5), (True, 1e100), (True, threading.TIMEOUT_MAX + 1)]
+ARGUMENTS += [
+    (True, float("nan")),
+    (True, float("inf")),
+    (True, float("-inf")),
+    (True, "1"),
+    (True, None),
+    (True, b"1"),
+]
+
+
+def _what_happens(acquire: Any, arguments: tuple[Any, ...]) -> Any:
+    try:
+        return acquire(*arguments)
+    except Exception as error:  # noqa: BLE001  (compared)
+        return type(error)
+
+
+class ArgumentCases(Fixtures):
+    """Names, times and options."""
+
+    @pytest.mark.parametrize("arguments", ARGUMENTS, ids=repr)
+    def test_arguments_of_acquire(self, client: Client, name: str, arguments: tuple[Any, ...]) -> None:
+        """acquire() takes and refuses what threading.Lock.acquire() takes and refuses, with the same errors."""
+        expected = _what_happens(threading.Lock().acquire, arguments)
+        assert _what_happens(client.lock(name).acquire, arguments) == expected
+
+    @pytest.mark.parametrize("ttl", [*NOT_POSITIVE, 300.1, timedelta(hours=1)], ids=repr)
+    def test_senseless_ttl(self, client: Client, name: str, ttl: Any) -> None:
+        """A ttl that is not positive, or above max_ttl, is a ValueError; a lock that is held stays held."""
+        with pytest.raises(ValueError, match="ttl"):
+            client.lock(name, ttl=ttl)
+        with client.lock(name) as lock:
+            with pytest.raises(ValueError, match="ttl"):
+                lock.extend(ttl)
+            lock.check()
+
+    def test_no_time_to_hold(self, client: Client, name: str) -> None:
+        """A ttl or a max_hold that leaves no time to hold the lock is a ValueError that says the least."""
+        for option in ("ttl", "max_hold"):
+            with pytest.raises(ValueError, match=rf"{option} must be at least 0.003"):
+                client.lock(name, **{option: 0.002})
+        with client.lock(name) as lock, pytest.raises(ValueError, match="at least"):
+            lock.extend(0.001)
+
+    @pytest.mark.parametrize("ttl", NOT_A_TIME, ids=repr)
+    def test_ttl_that_is_no_time(self, client: Client, name: str, ttl: Any) -> None:
+        """A ttl that is no number and no timedelta is a TypeError."""
+        with pytest.raises(TypeError, match="ttl"):
+            client.lock(name, ttl=ttl)
+        with client.lock(name) as lock, pytest.raises(TypeError, match="ttl"):
+            lock.extend(ttl)
+
+    @pytest.mark.parametrize("option", ["max_hold", "min_hold", "blocking_timeout"])
+    def test_senseless_times(self, client: Client, name: str, option: str) -> None:
+        """The other times are checked as the ttl is."""
+        for value in (-1, float("nan")):
+            with pytest.raises(ValueError, match=option):
+                client.lock(name, **{option: value})
+        with pytest.raises(TypeError, match=option):
+            client.lock(name, **{option: "1"})
+
+    @pytest.mark.parametrize(
+        ("options", "error"),
+        [
+            ({"tll": 10}, TypeError),
+            ({"on_lost": "ignore"}, ValueError),
+            ({"blocking": False, "blocking_timeout": 1}, ValueError),
+        ],
+        ids=repr,
+    )
+    def test_senseless_options(
+        self, client: Client, name: str, options: dict[str, Any], error: type[Exception]
+    ) -> None:
+        """Options that are unknown or contradict each other are refused when the lock is made."""
+        with pytest.raises(error, match=next(reversed(options))):
+            client.lock(name, **options)
+
+    @pytest.mark.parametrize("option", ["tll", "timeout", "node_timout"])
+    def test_unknown_option_of_the_backend(self, new_backend: NewBackend, option: str) -> None:
+        """A typo in the backend's options is a TypeError that names it."""
+        with pytest.raises(TypeError, match=option):
+            new_backend(**{option: 10})
+
+    @pytest.mark.parametrize(
+        "options", [{"ttl": 0}, {"ttl": 301}, {"ttl": 20, "max_ttl": 10}, {"key_prefix": "a{b"}], ids=repr
+    )
+    def test_senseless_options_of_the_backend(self, new_backend: NewBackend, options: dict[str, Any]) -> None:
+        """A ttl that is not positive or above max_ttl, or a prefix with braces, is a ValueError when it is made."""
+        with pytest.raises(ValueError, match=r"ttl|key_prefix"):
+            new_backend(**options)
+
+    @pytest.mark.parametrize("odd", GOOD_NAMES, ids=lambda odd: ascii(odd[:12]))
+    def test_odd_names(self, client: Client, name: str, odd: str) -> None:
+        """Spaces, newlines, glob characters, braces and any Unicode are fine in a name."""
+        full = odd if len(odd) == 512 else odd + name
+        with client.lock(full) as lock:
+            assert lock.extend(20) > 10
+            assert lock.name == full
+
+    @pytest.mark.parametrize("kind", sorted(MAKE))
+    def test_kinds(self, new_backend: NewBackend, name: str, kind: str) -> None:
+        """A kind of lock that the store has not is refused when it is asked for, with its name."""
+        with contextlib.closing(new_backend()) as backend:
+            if kind in backend.kinds or (kind == "fair" and backend.fair):
+                assert kind not in self.lacks
+                MAKE[kind](backend, name)
+            else:
+                with pytest.raises(LockNotSupported, match=kind):
+                    MAKE[kind](backend, name)
+
+    @pytest.mark.parametrize("bad", BAD_NAMES, ids=lambda bad: ascii(bad[:4]))
+    def test_bad_names(self, client: Client, bad: str) -> None:
+        """An empty or over-long name, one that begins with '}' and one that is no text is a ValueError."""
+        with pytest.raises(ValueError, match="lock's name"):
+            client.lock(bad)
+
+    @pytest.mark.parametrize("bad", [None, 17, b"bytes"], ids=repr)
+    def test_names_of_another_type(self, client: Client, bad: Any) -> None:
+        """A name that is no str is a TypeError."""
+        with pytest.raises(TypeError, match="lock's name"):
+            client.lock(bad)

@@ -1,0 +1,266 @@
+"""What two users of one lock see of each other, as long as leases last."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from typing import Any
+
+import pytest
+
+from ...errors import LockError, LockNotAcquired, LockNotHeld
+from .harness.clients import TEST_TIMEOUT, AsyncClient, Client
+from .harness.fixtures import Fixtures, NewBackend, NewClient, Spawn, eventually, until_someone_waits
+
+WAKE = 3  # seconds in which a waiter that is woken has it: less than after which one that was not looks again by itself
+
+
+class Counter:
+    """Counts visits in two steps, so that visitors who overlap are noticed."""
+
+    def __init__(self) -> None:
+        self.visits = self.inside = self.most = 0
+
+    def visit(self) -> None:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        visits = self.visits
+        time.sleep(0)
+        self.visits = visits + 1
+        self.inside -= 1
+
+
+class ExclusionCases(Fixtures):
+    """Several users, one lock."""
+
+    def test_excludes(self, client: Client, other: Client, name: str) -> None:
+        """Only one of two handles has the lock; the other gets it once it is released."""
+        first, second = client.lock(name), other.lock(name)
+        assert first.acquire(False)
+        assert not second.acquire(False)
+        assert not second.acquire(timeout=0)
+        assert second.token is None
+        first.release()
+        assert second.acquire(False)
+        assert not first.acquire(False)
+        second.release()
+
+    def test_names_are_apart(self, client: Client, other: Client, name: str) -> None:
+        """Locks of different names don't touch each other, however alike the names are."""
+        names = [name, name.upper(), name + " ", name + "*", name + ":waiters", name + "}", "{" + name, name + "\0"]
+        held = [client.lock(each) for each in names]
+        assert all(lock.acquire(False) for lock in held)
+        assert not any(other.lock(each).acquire(False) for each in names)
+        for lock in held:
+            lock.release()
+
+    def test_prefixes_are_apart(self, new_client: NewClient, name: str) -> None:
+        """Backends with different key prefixes have different locks."""
+        with new_client().lock(name):
+            assert new_client(key_prefix="another").lock(name).acquire(False)
+
+    def test_not_reentrant(self, client: Client, name: str) -> None:
+        """Acquiring again through the handle that holds the lock fails, and leaves what is held alone."""
+        with client.lock(name) as lock:
+            token = lock.token
+            assert not lock.acquire(False)
+            assert not lock.acquire(timeout=0.01)
+            assert lock.token == token
+            lock.check()
+
+    def test_release_by_another_handle(self, client: Client, other: Client, name: str) -> None:
+        """A handle that holds nothing can't release what another holds."""
+        with client.lock(name) as lock:
+            with pytest.raises(LockNotHeld):
+                other.lock(name).release()
+            assert not other.lock(name).acquire(False)
+            lock.check()
+
+    def test_release_by_another_thread(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
+        """What one thread acquires another may release, as with threading.Lock."""
+        lock = client.lock(name)
+        lock.acquire()
+        spawn(lock.release).result(TEST_TIMEOUT)
+        assert other.lock(name).acquire(False)
+
+    def test_not_acquired(self, client: Client, other: Client, name: str) -> None:
+        """`with` on a lock that is held raises LockNotAcquired: who holds it, and when to come back."""
+        with client.lock(name, ttl=10, owner="the first"):
+            with pytest.raises(LockNotAcquired) as caught, other.lock(name, blocking=False):
+                raise AssertionError("the block was entered")
+            error = caught.value
+            assert isinstance(error, TimeoutError)
+            assert error.name == name
+            assert error.retry_after is not None
+            assert 0 < error.retry_after <= 10
+            assert "the first" in error.holder
+            assert "the first" in str(error)
+            copy = pickle.loads(pickle.dumps(error))  # noqa: S301  (our own)
+            assert (copy.name, copy.retry_after, copy.holder) == (name, error.retry_after, error.holder)
+
+    @pytest.mark.parametrize("where", ["lock", "backend"])
+    def test_blocking_timeout(self, client: Client, new_client: NewClient, name: str, where: str) -> None:
+        """`with` waits for blocking_timeout, of the lock or else of the backend, and not less."""
+        option = {"blocking_timeout": self.short}
+        lock = new_client().lock(name, **option) if where == "lock" else new_client(**option).lock(name)
+        with client.lock(name):
+            start = time.monotonic()
+            with pytest.raises(LockNotAcquired), lock:
+                raise AssertionError("the block was entered")
+            assert time.monotonic() - start >= self.short
+        assert lock.acquire(timeout=TEST_TIMEOUT)
+
+    def test_timeout(self, client: Client, other: Client, name: str) -> None:
+        """acquire(timeout) comes back without the lock, never early, however long it is held."""
+        with client.lock(name):
+            start = time.monotonic()
+            assert other.lock(name).acquire(timeout=self.short) is False
+            assert time.monotonic() - start >= self.short
+
+    def test_given_up(self, client: Client, other: Client, name: str) -> None:
+        """One who has waited in vain leaves nothing behind: the lock is free once it is released."""
+        with client.lock(name):
+            assert not other.lock(name).acquire(timeout=0.01)
+        assert client.lock(name).acquire(False)
+
+    def test_waiter_is_woken(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
+        """One who waits gets the lock soon after its release."""
+        lock, second = client.lock(name), other.lock(name)
+        lock.acquire()
+        waiting = spawn(second.acquire, True, TEST_TIMEOUT)
+        until_someone_waits(client, name)
+        assert not waiting.done()
+        lock.release()
+        assert waiting.result(WAKE)
+        assert not client.lock(name).acquire(False)
+        second.release()
+
+    def test_one_who_left_is_not_woken(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
+        """One who has given up waiting doesn't swallow the wake-up of the next."""
+        lock = client.lock(name)
+        lock.acquire()
+        assert not other.lock(name).acquire(timeout=self.short)
+        waiting = spawn(other.lock(name).acquire, True, TEST_TIMEOUT)
+        until_someone_waits(client, name)
+        lock.release()
+        assert waiting.result(WAKE)
+
+    def test_waiters_one_after_another(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
+        """All who wait get the lock, one at a time."""
+        counter = Counter()
+
+        def wait(user: Client) -> None:
+            with user.lock(name, blocking_timeout=TEST_TIMEOUT):
+                counter.visit()
+
+        lock = client.lock(name)
+        lock.acquire()
+        waiting = [spawn(wait, user) for user in (client, other) * 4]
+        until_someone_waits(client, name, 2)  # the threads of one user may wait as one
+        lock.release()
+        for each in waiting:
+            each.result(WAKE)
+        assert (counter.visits, counter.most) == (8, 1)
+
+    @pytest.mark.parametrize("shared", [True, False], ids=["one-handle", "a-handle-each"])
+    def test_many_threads(self, client: Client, name: str, spawn: Spawn, shared: bool) -> None:
+        """Many threads with one handle, or each with its own, are never in there together."""
+        counter, handle = Counter(), client.lock(name)
+
+        def work() -> None:
+            for _ in range(5):
+                with handle if shared else client.lock(name):
+                    counter.visit()
+
+        for each in [spawn(work) for _ in range(8)]:
+            each.result(TEST_TIMEOUT)
+        assert (counter.visits, counter.most) == (40, 1)
+
+    def test_fencing_tokens_of_many(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
+        """In whatever order many get the lock, their fencing tokens grow in that order."""
+        tokens: list[Any] = []
+
+        def work(user: Client) -> None:
+            for _ in range(4):
+                with user.lock(name, fencing=True) as lock:
+                    tokens.append(lock.fencing_token)
+
+        for each in [spawn(work, user) for user in (client, other) * 2]:
+            each.result(TEST_TIMEOUT)
+        assert len(tokens) == 16
+        assert tokens == sorted(set(tokens))
+
+    def test_min_hold(self, client: Client, other: Client, name: str) -> None:
+        """With min_hold the lock stays taken that long, however early it is released; the handle holds nothing."""
+        start = time.monotonic()
+        with client.lock(name, min_hold=self.short) as lock:
+            pass
+        assert lock.token is None
+        assert lock.lost is False
+        assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
+        assert time.monotonic() - start > self.short - 0.01
+
+    @pytest.mark.parametrize("kind", ["lock", "fair", "multilock"])
+    def test_nested(self, new_client: NewClient, name: str, kind: str) -> None:
+        """Who holds a lock and asks for it with another handle, without an end, is told what to do instead."""
+        user = new_client()
+        if kind == "multilock" and kind not in user.backend.kinds:
+            pytest.skip("no multilock here")
+        if kind == "fair" and not user.backend.fair:
+            pytest.skip("no order here")
+
+        def handle(**options: Any) -> Any:
+            if kind == "multilock":
+                return user.backend.multilock([name + ":2", name], **options)
+            return user.backend.lock(name, fair=kind == "fair", **options)
+
+        def blocking() -> None:
+            with user.backend.lock(name, fair=kind == "fair"):
+                with pytest.raises(LockError, match="rlock") as caught:
+                    handle().acquire()
+                assert isinstance(caught.value, RuntimeError)
+                assert not handle().acquire(timeout=self.short)
+                with pytest.raises(LockNotAcquired), handle(blocking_timeout=self.short):
+                    pass
+
+        async def asynchronous() -> None:
+            async with user.backend.lock(name, fair=kind == "fair"):
+                with pytest.raises(LockError, match="rlock"):
+                    await handle().aacquire()
+                assert not await handle().aacquire(timeout=self.short)
+
+        if isinstance(user, AsyncClient):
+            user._loop.run(asynchronous())
+        else:
+            blocking()
+        assert user.lock(name).acquire(timeout=TEST_TIMEOUT)  # nothing waits in its place
+
+    def test_not_nested(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
+        """What another thread or user holds, or what ends by itself, is waited for."""
+        with client.lock(name):
+            waiting = spawn(client.lock(name).acquire)
+            until_someone_waits(client, name)
+        assert waiting.result(TEST_TIMEOUT)
+        mine = client.lock(name + ":2", ttl=3 * self.short, auto_renew=False)
+        assert mine.acquire()
+        assert client.lock(name + ":2").acquire()
+
+    def test_one_handle_twice(
+        self, new_backend: NewBackend, name: str, spawn: Spawn, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Who acquires one handle twice waits until another thread releases it; the log says so once."""
+        backend = new_backend()
+        lock = backend.lock(name)
+
+        def release_when_waited_for() -> None:
+            until_someone_waits(backend, name)
+            eventually(lambda: "through the same handle" in caplog.text)  # on several nodes it is listed earlier
+            lock.release()
+
+        for _ in range(2):
+            lock.acquire()
+            spawn(release_when_waited_for)
+            assert lock.acquire()
+            lock.release()
+        assert caplog.text.count("through the same handle") == 1
+        backend.close()

@@ -1,0 +1,224 @@
+"""What a handle does for its user when nobody else is there: true of every backend, of one that always grants too."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import os
+import pickle
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ...errors import LockNotHeld
+from .harness.clients import TEST_TIMEOUT, AsyncClient, Client, SyncClient
+from .harness.fixtures import Fixtures, NewBackend, Spawn
+
+
+class HandleCases(Fixtures):
+    """One user, one handle."""
+
+    def test_acquire_and_release(self, client: Client, name: str) -> None:
+        """Between acquire and release a handle says that it holds, before and after that it doesn't."""
+        lock = client.lock(name, ttl=10)
+        assert (lock.token, lock.owner, lock.fencing_token, lock.remaining, lock.lost) == (None, None, None, 0, False)
+        assert lock.acquire() is True
+        assert lock.token
+        assert 0 < lock.remaining < 10
+        assert lock.lost is False
+        lock.check()
+        lock.release()
+        assert (lock.token, lock.owner, lock.fencing_token, lock.remaining, lock.lost) == (None, None, None, 0, False)
+
+    def test_can_be_used_again(self, client: Client, name: str) -> None:
+        """A handle can be acquired any number of times, with a new token each time."""
+        lock = client.lock(name)
+        tokens = set()
+        for _ in range(3):
+            assert lock.acquire(timeout=1)
+            tokens.add(lock.token)
+            lock.release()
+        assert len(tokens) == 3
+
+    def test_with(self, client: Client, name: str) -> None:
+        """`with` hands out the lock, held, and gives it back."""
+        with client.lock(name) as held:
+            assert held.token
+            assert held.name == name
+            held.check()
+        assert held.token is None
+
+    def test_error_of_the_body(self, client: Client, name: str) -> None:
+        """An exception leaves `with` as it is, and the lock is given back."""
+        lock = client.lock(name)
+        with pytest.raises(ZeroDivisionError) as caught, lock:
+            1 / 0  # noqa: B018
+        assert lock.token is None
+        assert caught.value.__cause__ is None
+
+    def test_released_in_the_body(self, client: Client, name: str) -> None:
+        """Who releases within `with` is told at its end, as by threading.Lock; the body's own error comes first."""
+        lock = client.lock(name)
+        with pytest.raises(LockNotHeld), lock:
+            lock.release()
+        with pytest.raises(ZeroDivisionError), lock:
+            lock.release()
+            1 / 0  # noqa: B018
+
+    @pytest.mark.parametrize("method", ["release", "extend", "check"])
+    def test_nothing_held(self, client: Client, name: str, method: str) -> None:
+        """To release, extend or check what is not held is LockNotHeld, a RuntimeError, before and after holding."""
+        lock = client.lock(name)
+        for _ in range(2):
+            with pytest.raises(LockNotHeld) as caught:
+                getattr(lock, method)()
+            assert isinstance(caught.value, RuntimeError)
+            assert caught.value.name == name
+            assert repr(name) in str(caught.value)
+            lock.acquire()
+            lock.release()
+
+    def test_extend_replaces(self, client: Client, name: str) -> None:
+        """extend() sets what is left of the lease, never adds to it, and returns it."""
+        lock = client.lock(name, ttl=10, auto_renew=False)
+        lock.acquire()
+        assert 10 < lock.extend(20) < 20
+        assert 10 < lock.extend(timedelta(seconds=20)) < 20
+        assert 2 < lock.extend(5) < 5
+        assert 2 < lock.remaining < 5
+        assert 5 < lock.extend() < 10
+        lock.release()
+
+    def test_max_hold_bounds_extend(self, client: Client, name: str) -> None:
+        """max_hold bounds ttl and extend() alike."""
+        with client.lock(name, ttl=10, max_hold=5) as lock:
+            assert lock.remaining < 5
+            assert lock.extend(20) < 5
+
+    def test_owner(self, client: Client, name: str) -> None:
+        """The owner tells host, process, thread or task, since when, and what the caller adds."""
+        with client.lock(name, owner="nightly run") as lock:
+            assert lock.owner.pid == os.getpid()
+            assert lock.owner.host
+            assert lock.owner.since > 1e9
+            assert lock.owner.label == "nightly run"
+            assert bool(lock.owner.task) is isinstance(client, AsyncClient)
+            assert "nightly run" in str(lock.owner)
+        with client.lock(name, owner={"order": 17, "who": "\U0001f512 ä\n"}) as lock:
+            assert lock.owner.extra == {"order": 17, "who": "\U0001f512 ä\n"}
+
+    @pytest.mark.parametrize("fencing", [False, True])
+    def test_fencing_tokens_grow(self, client: Client, other: Client, name: str, fencing: bool) -> None:
+        """Each grant of a name has a larger fencing token than the one before, whoever gets it."""
+        tokens = []
+        for user in (client, other) * 5:
+            with user.lock(name, fencing=fencing) as lock:
+                tokens.append(lock.fencing_token)
+        assert tokens == sorted(set(tokens))
+
+    def test_repr(self, client: Client, name: str) -> None:
+        """The repr says locked or unlocked as threading.Lock's does, and never the token."""
+        lock = client.lock(name)
+        assert repr(lock).startswith("<unlocked ")
+        with lock:
+            assert repr(lock).startswith("<locked ")
+            assert name in repr(lock)
+            assert lock.token not in repr(lock)
+        assert repr(lock).startswith("<unlocked ")
+
+    @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+    def test_copying(self, new_backend: NewBackend, name: str, duplicate: Callable[[Any], Any]) -> None:
+        """A handle can't be copied or pickled, as threading.Lock: two would release what one has taken."""
+        with contextlib.closing(new_backend()) as backend, pytest.raises(TypeError, match="cannot"):
+            duplicate(backend.lock(name))
+
+    def test_no_reference_is_kept(self, client: Client, name: str) -> None:
+        """Nothing keeps a handle alive: not even what renews it."""
+        lock = client.lock(name)
+        lock.acquire()  # what a client library does when it connects may leave a cycle behind
+        lock.release()
+        lock = client.lock(name)
+        lock.acquire()
+        ref = weakref.ref(getattr(lock, "_lock", lock))
+        del lock
+        assert ref() is None
+
+    def test_acquire_in_a_coroutine(self, new_backend: NewBackend, name: str) -> None:
+        """acquire() and `with` in a coroutine are refused, with what to write instead; nothing is taken by that."""
+        backend = new_backend()
+
+        async def mistake() -> None:
+            lock = backend.lock(name)
+            with pytest.raises(RuntimeError, match="aacquire"):
+                lock.acquire()
+            with pytest.raises(RuntimeError, match="async with"), lock:
+                raise AssertionError("the block was entered")
+            assert await lock.aacquire(False)
+            await lock.arelease()
+            await backend.aclose()
+
+        asyncio.run(mistake())
+        backend.close()
+
+    def test_taken_again_in_the_body(self, new_backend: NewBackend, name: str) -> None:
+        """Who releases within `with` and takes the lock again gives it back at the end, as with threading.Lock."""
+        backend = new_backend()
+        lock = backend.lock(name)
+
+        async def again() -> None:
+            async with lock:
+                await lock.arelease()
+                assert await lock.aacquire(False)
+            assert lock.token is None
+            await backend.aclose()
+
+        with lock:
+            lock.release()
+            assert lock.acquire(False)
+        assert lock.token is None
+        asyncio.run(again())
+        backend.close()
+
+    def test_both_colours(self, new_backend: NewBackend, name: str) -> None:
+        """One handle can be acquired by a coroutine and released by blocking code, and the other way round."""
+        backend = new_backend()
+        lock = backend.lock(name)
+        assert asyncio.run(lock.aacquire())
+        lock.release()
+        assert lock.acquire()
+        asyncio.run(lock.arelease())
+        assert lock.token is None
+        SyncClient(backend).close()
+
+    def test_left_in_another_thread(self, new_backend: NewBackend, name: str, spawn: Spawn) -> None:
+        """Who leaves a block leaves what that block took, whichever thread has entered it, and again the other way."""
+        backend = new_backend()
+        lock = backend.lock(name)
+        for _ in range(2):
+            lock.__enter__()
+            assert spawn(lock.__exit__, None, None, None).result(TEST_TIMEOUT) is None
+            assert spawn(lock.__enter__).result(TEST_TIMEOUT) is lock
+            lock.__exit__(None, None, None)
+            assert lock.token is None
+        backend.close()
+
+    def test_left_in_another_task(self, new_backend: NewBackend, name: str) -> None:
+        """The same for tasks."""
+        backend = new_backend()
+        lock = backend.lock(name)
+
+        async def swap() -> None:
+            for _ in range(2):
+                await lock.__aenter__()
+                await asyncio.create_task(lock.__aexit__(None, None, None))
+                await asyncio.create_task(lock.__aenter__())
+                await lock.__aexit__(None, None, None)
+                assert lock.token is None
+            await backend.aclose()
+
+        asyncio.run(swap())
+        backend.close()

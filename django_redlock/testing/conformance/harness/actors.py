@@ -1,0 +1,104 @@
+"""Threads and asyncio tasks that do what they are told, one thing after another: for locks that tell them apart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from ....backends.base import Backend
+from .clients import TEST_TIMEOUT, EventLoop
+
+
+class InThread:
+    """A thread. ``do``: have it call a method of a lock; ``begin``: without waiting for what that returns."""
+
+    def __init__(self, _loop: EventLoop) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="person")
+
+    def begin(self, lock: Any, method: str, *args: Any) -> Future[Any]:
+        return self._pool.submit(lambda: getattr(lock, method)(*args))
+
+    def do(self, lock: Any, method: str, *args: Any) -> Any:
+        return self.begin(lock, method, *args).result(TEST_TIMEOUT)
+
+    def see(self, lock: Any, attribute: str) -> Any:
+        """What it finds there; what does no I/O is called."""
+        return self._pool.submit(_look, lock, attribute).result(TEST_TIMEOUT)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class InTask:
+    """The same as a task: of each method it calls the asyncio twin."""
+
+    def __init__(self, loop: EventLoop) -> None:
+        self._loop = loop
+        self._jobs: asyncio.Queue[tuple[Future[Any], Callable[[], Awaitable[Any]]] | None] = asyncio.Queue()
+        self._life = loop.begin(self._live())
+
+    async def _live(self) -> None:
+        while (job := await self._jobs.get()) is not None:
+            future, work = job
+            try:
+                future.set_result(await work())
+            except Exception as error:  # noqa: BLE001  (told to who asked)
+                future.set_exception(error)
+            except BaseException:
+                future.cancel()
+                raise
+
+    def _begin(self, work: Callable[[], Awaitable[Any]]) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._loop.call(self._jobs.put_nowait, (future, work))
+        return future
+
+    def begin(self, lock: Any, method: str, *args: Any) -> Future[Any]:
+        return self._begin(lambda: getattr(lock, f"a{method}")(*args))
+
+    def do(self, lock: Any, method: str, *args: Any) -> Any:
+        return self.begin(lock, method, *args).result(TEST_TIMEOUT)
+
+    def see(self, lock: Any, attribute: str) -> Any:
+        async def look() -> Any:
+            return _look(lock, attribute)
+
+        return self._begin(look).result(TEST_TIMEOUT)
+
+    def close(self) -> None:
+        self._loop.call(self._jobs.put_nowait, None)
+        self._life.result(TEST_TIMEOUT)
+
+
+def _look(lock: Any, attribute: str) -> Any:
+    found = getattr(lock, attribute)
+    return found() if callable(found) else found
+
+
+Actor = InThread | InTask
+
+
+class Actors:
+    """All of one colour, who share one backend."""
+
+    def __init__(self, kind: type[InThread | InTask], backend: Backend) -> None:
+        self.backend = backend
+        self._loop = EventLoop()
+        self._make = partial(kind, self._loop)
+        self._all: list[Actor] = []
+
+    def __call__(self) -> Actor:
+        """Another one."""
+        person = self._make()
+        self._all.append(person)
+        return person
+
+    def close(self) -> None:
+        for person in self._all:
+            person.close()
+        self._loop.run(self.backend.aclose())
+        self._loop.close()
+        self.backend.close()

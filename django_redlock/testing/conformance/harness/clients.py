@@ -1,0 +1,217 @@
+"""One face for both colours: blocking calls, behind which the lock's own methods run or its asyncio twins."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ....backends.base import Backend
+from ....core.lock_info import LockInfo
+from ....core.locks.lock import Lock
+from ....core.locks.striped import Striped
+
+T = TypeVar("T")
+
+TEST_TIMEOUT = 20  # seconds after which whatever a case waits for is not going to happen
+
+
+class SyncClient:
+    """One user of a store: the backend as it is."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+
+    def again(self) -> SyncClient:
+        """Another user of the same backend object; in a forked child, one that works there."""
+        return type(self)(self.backend)
+
+    def adopt(self, handle: Any) -> Any:
+        """The same handle, as this user uses it."""
+        return handle
+
+    def lock(self, name: str, **options: Any) -> Any:
+        return self.backend.lock(name, **options)
+
+    def semaphore(self, name: str, **options: Any) -> Any:
+        return self.backend.semaphore(name, **options)
+
+    def striped(self, name: str, stripes: int, **options: Any) -> Any:
+        return self.backend.striped(name, stripes, **options)
+
+    def multilock(self, names: Any, **options: Any) -> Any:
+        return self.backend.multilock(names, **options)
+
+    def held(self, pattern: str = "*", limit: int | None = None) -> list[LockInfo]:
+        return self.backend.held(pattern, limit)
+
+    def describe(self, name: str) -> LockInfo | None:
+        return self.backend.describe(name)
+
+    def force_release(self, name: str, digest: str = "") -> bool:
+        return self.backend.force_release(name, digest)
+
+    def health(self) -> list[dict[str, Any]]:
+        return self.backend.health()
+
+    def close(self) -> None:
+        self.backend.close()
+
+
+class AsyncClient:
+    """The same through asyncio, on an event loop that runs in a thread of its own."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self._loop = EventLoop()
+
+    def again(self) -> AsyncClient:
+        return type(self)(self.backend)
+
+    def adopt(self, handle: Any) -> Any:
+        return AsyncHandle(handle._lock, self._loop)
+
+    def lock(self, name: str, **options: Any) -> Any:
+        return AsyncHandle(self.backend.lock(name, **options), self._loop)
+
+    def semaphore(self, name: str, **options: Any) -> Any:
+        return AsyncHandle(self.backend.semaphore(name, **options), self._loop)
+
+    def striped(self, name: str, stripes: int, **options: Any) -> Any:
+        return AsyncHandle(self.backend.striped(name, stripes, **options), self._loop)
+
+    def multilock(self, names: Any, **options: Any) -> Any:
+        return AsyncHandle(self.backend.multilock(names, **options), self._loop)
+
+    def held(self, pattern: str = "*", limit: int | None = None) -> list[LockInfo]:
+        return self._loop.run(self.backend.aheld(pattern, limit))
+
+    def describe(self, name: str) -> LockInfo | None:
+        return self._loop.run(self.backend.adescribe(name))
+
+    def force_release(self, name: str, digest: str = "") -> bool:
+        return self._loop.run(self.backend.aforce_release(name, digest))
+
+    def health(self) -> list[dict[str, Any]]:
+        return self._loop.run(self.backend.ahealth())
+
+    def close(self) -> None:
+        self._loop.run(self.backend.aclose())
+        self._loop.close()
+        self.backend.close()
+
+
+Client = SyncClient | AsyncClient
+
+
+class EventLoop:
+    """An event loop that runs until it is closed."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="conformance-loop", daemon=True)
+        self._thread.start()
+
+    def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Have it run there as a task."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Have it run there, and wait for what it returns."""
+        return self.begin(coroutine).result(TEST_TIMEOUT)
+
+    def call(self, function: Any, *args: Any) -> None:
+        """Call a plain function there, soon."""
+        self._loop.call_soon_threadsafe(function, *args)
+
+    def close(self) -> None:
+        """End it as `asyncio.run()` does: what still runs is cancelled."""
+        self.run(_cancel_all())
+        self.run(self._loop.shutdown_asyncgens())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(TEST_TIMEOUT)
+        self._loop.close()
+
+
+async def _cancel_all() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+class AsyncHandle:
+    """An asyncio lock with the methods of a blocking one; what does no I/O is the lock's own."""
+
+    def __init__(self, lock: Lock, loop: EventLoop) -> None:
+        self._lock = lock
+        self._loop = loop
+        self._blocks: dict[int, _Block] = {}  # by thread
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        return self._loop.run(self._lock.aacquire(blocking, timeout))
+
+    def release(self) -> None:
+        self._loop.run(self._lock.arelease())
+
+    def extend(self, ttl: Any = None) -> float:
+        return self._loop.run(self._lock.aextend(ttl))
+
+    def switch(self, without: Any = ()) -> bool:
+        assert isinstance(self._lock, Striped)
+        return self._loop.run(self._lock.aswitch(without))
+
+    def locked(self) -> bool:
+        return self._loop.run(self._lock.alocked())
+
+    def owned(self) -> bool:
+        return self._loop.run(self._lock.aowned())
+
+    def __enter__(self) -> Self:
+        block = _Block(self._lock, self._loop)
+        self._blocks[threading.get_ident()] = block
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._blocks.pop(threading.get_ident()).leave(error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lock, name)
+
+    def __repr__(self) -> str:
+        return repr(self._lock)
+
+
+class _Block:
+    """An `async with` that is one task from its beginning to its end, as it is in a coroutine."""
+
+    def __init__(self, lock: Lock, loop: EventLoop) -> None:
+        self._loop = loop
+        self._left = asyncio.Event()
+        self._error: BaseException | None = None
+        entered: Future[None] = Future()
+        self._task = loop.begin(self._hold(lock, entered))
+        wait([entered, self._task], TEST_TIMEOUT, FIRST_COMPLETED)
+        if not entered.done():
+            self._task.result(0)
+
+    async def _hold(self, lock: Lock, entered: Future[None]) -> None:
+        async with lock:
+            entered.set_result(None)
+            await self._left.wait()
+            if self._error is not None:
+                raise self._error
+
+    def leave(self, error: BaseException | None) -> None:
+        self._error = error
+        self._loop.call(self._left.set)
+        try:
+            self._task.result(TEST_TIMEOUT)
+        except BaseException as raised:
+            if raised is not error:  # the body's own error goes on by itself
+                raise
+        else:
+            assert error is None, "the lock swallowed the body's error"

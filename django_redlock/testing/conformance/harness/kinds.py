@@ -1,0 +1,53 @@
+"""Each kind of lock once, from its acquire to its release: what a connection, or an older server, may garble."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+
+from ....core.keys import glob_escape
+from ..exclusion import WAKE
+from ..shared_handles import MAKE, EachKind
+from .actors import Actors, InTask, InThread
+from .clients import TEST_TIMEOUT
+from .fixtures import NewBackend, eventually, until_someone_waits
+
+# Of each kind one that a single user may hold.
+SINGLE: Mapping[str, Callable[..., Any]] = {
+    **MAKE,
+    "semaphore": partial(MAKE["semaphore"], limit=1),
+    "striped": partial(MAKE["striped"], stripes=1),
+}
+
+
+class KindCases(EachKind):
+    """Two users of each kind that the store has."""
+
+    @pytest.fixture(params=[InThread, InTask], ids=["sync", "async"])
+    def users(self, request: pytest.FixtureRequest, new_backend: NewBackend) -> Iterator[Actors]:
+        """`users()`: another user of one backend."""
+        everybody = Actors(request.param, new_backend())
+        yield everybody
+        everybody.close()
+
+    def test_from_acquire_to_release(self, users: Actors, kind_of_lock: str, name: str) -> None:
+        """One user holds the lock and extends it, the store says so; the other waits, and is woken by the release."""
+        me, you = users(), users()
+        first, second = (SINGLE[kind_of_lock](users.backend, name, owner=each) for each in ("the first", "the second"))
+        pattern = f"*{glob_escape(name)}*"
+        assert me.do(first, "acquire", False)
+        assert not you.do(second, "acquire", False)
+        rows = users.backend.held(pattern)
+        assert {owner.label for row in rows for owner in row.holders} == {"the first"}
+        waiting = you.begin(second, "acquire", True, TEST_TIMEOUT)
+        until_someone_waits(users.backend, rows[0].name)
+        assert me.do(first, "extend", 20) > 10
+        before = me.see(first, "fencing_token")
+        me.do(first, "release")
+        assert waiting.result(WAKE)
+        assert you.see(second, "fencing_token") > before
+        you.do(second, "release")
+        assert eventually(lambda: not users.backend.held(pattern))

@@ -1,0 +1,213 @@
+"""What a store tells of its locks to whoever asks, and freeing them by force."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+
+from ...core.keys import glob_escape
+from ...errors import LockLost
+from .exclusion import WAKE
+from .harness.clients import TEST_TIMEOUT, Client
+from .harness.fixtures import Fixtures, Spawn, eventually, until_someone_waits
+
+PATTERNS = [
+    ("*", "abc"),
+    ("a*c", "abc"),
+    ("a*c", "ac"),
+    ("a?c", "abc"),
+    ("a[bx]c", "abc"),
+    ("a[a-c]c", "abc"),
+    ("[^x]bc", "abc"),
+]
+PATTERNS += [
+    (r"a\*c", "a*c"),
+    (r"a\?c", "a?c"),
+    (r"a\[b]c", "a[b]c"),
+    (r"a\\c", "a\\c"),
+    ("a[*]c", "a*c"),
+    ("{*}", "{abc}"),
+]
+NO_MATCH = [
+    ("a?c", "ac"),
+    ("a[x-z]c", "abc"),
+    (r"a\*c", "abc"),
+    ("b", "abc"),
+    ("[^a]bc", "abc"),
+    ("A*", "abc"),
+    ("[!a]bc", "xbc"),
+]
+
+
+class InspectionCases(Fixtures):
+    """locked, owned, held, describe, force_release."""
+
+    kind = "mutex"  # what the store calls a lock of lock()
+
+    def test_locked_and_owned(self, client: Client, other: Client, name: str) -> None:
+        """locked(): somebody holds it; owned(): this handle does."""
+        first, second = client.lock(name), other.lock(name)
+        assert (first.locked(), first.owned(), second.locked(), second.owned()) == (False, False, False, False)
+        with first:
+            assert (first.locked(), first.owned(), second.locked(), second.owned()) == (True, True, True, False)
+        assert (first.locked(), first.owned(), second.locked(), second.owned()) == (False, False, False, False)
+
+    def test_owned_after_the_end(self, client: Client, other: Client, name: str) -> None:
+        """A handle whose lease has run out doesn't own the lock, whoever has it now."""
+        first, second = client.lock(name, ttl=self.short, auto_renew=False), other.lock(name)
+        first.acquire()
+        assert eventually(lambda: not second.locked())
+        assert first.owned() is False
+        assert second.acquire(False)
+        assert (first.owned(), second.owned()) == (False, True)
+
+    def test_held(self, client: Client, other: Client, name: str) -> None:
+        """held() lists a live lock with its kind, its owner and what is left of its lease, as long as it lives."""
+        pattern = glob_escape(name)
+        assert other.held(pattern) == []
+        with client.lock(name, ttl=20, owner="nightly run") as lock:
+            (row,) = other.held(pattern)
+            assert (row.name, row.kind, row.waiters) == (name, self.kind, 0)
+            assert (row.owner.pid, row.owner.label) == (os.getpid(), "nightly run")
+            assert row.ttl is not None
+            assert 0 < row.ttl <= 20
+            assert lock.token not in repr(row)
+        assert other.held(pattern) == []
+
+    def test_describe(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
+        """describe() says who holds one lock, who waits for it, and None when nobody does."""
+        assert other.describe(name) is None
+        with client.lock(name, owner="holder"):
+            waiting = spawn(other.lock(name, owner="waiter").acquire, True, TEST_TIMEOUT)
+            until_someone_waits(client, name)
+            row = client.describe(name)
+            assert row is not None
+            assert (row.name, row.owner.label, row.waiters) == (name, "holder", 1)
+            assert [owner.label for owner in row.queue] == ["waiter"]
+        assert waiting.result(TEST_TIMEOUT)
+        assert eventually(lambda: (row := client.describe(name)) and row.owner.label == "waiter" and row.waiters == 0)
+
+    def test_tenure(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
+        """Of a holder is told how often it has renewed, and how long it has held: the time that it waited is not."""
+        ttl, late = 10 * self.short, 5 * self.short  # it waits for two renewals: longer than what may pass unnoticed
+        with client.lock(name, ttl=ttl):
+            waiting = spawn(other.lock(name, ttl=20).acquire, True, TEST_TIMEOUT)
+            until_someone_waits(client, name)
+            assert eventually(lambda: (row := other.describe(name)) and (row.hold_time.renewals or 0) >= 2)
+            (holder,) = other.held(glob_escape(name))
+            released = time.monotonic()
+        assert (holder.hold_time.held or 0) > (holder.hold_time.renewed or 0)
+        assert holder.hold_time.ttl == pytest.approx(ttl)
+        assert waiting.result(TEST_TIMEOUT)
+        (holder,) = other.held(glob_escape(name))
+        assert holder.hold_time.renewals == 0
+        assert holder.hold_time.ttl == pytest.approx(20)
+        assert holder.hold_time.held is not None
+        assert holder.hold_time.held <= time.monotonic() - released + late
+
+    @pytest.mark.parametrize(("pattern", "found"), PATTERNS)
+    def test_patterns(self, client: Client, name: str, pattern: str, found: str) -> None:
+        """A pattern is a glob as Redis understands it; a backslash takes a character for itself."""
+        with client.lock(f"{name}:{found}"), client.lock(f"{name} unlike"):
+            assert [row.name for row in client.held(f"{name}:{pattern}")] == [f"{name}:{found}"]
+
+    @pytest.mark.parametrize(("pattern", "unlike"), NO_MATCH)
+    def test_patterns_that_do_not_match(self, client: Client, name: str, pattern: str, unlike: str) -> None:
+        """What a glob doesn't match is not listed."""
+        with client.lock(f"{name}:{unlike}"):
+            assert client.held(f"{name}:{pattern}") == []
+
+    @pytest.mark.parametrize(
+        "odd", ["*", "?", "[ab]", "[", "]", "\\", "{x}", "a}b", "\n", "é", "🔒", " ", "^", "-", "[^a]"], ids=ascii
+    )
+    def test_odd_names(self, client: Client, name: str, odd: str) -> None:
+        """A name of whatever characters is listed as it is, alone when it is escaped, and its waiters' keys are not."""
+        names = {name + odd, name + "x", name + "a"}
+        locks = [client.lock(each) for each in names]
+        for lock in locks:
+            lock.acquire()
+        assert [row.name for row in client.held(glob_escape(name + odd))] == [name + odd]
+        assert {row.name for row in client.held(name + "*")} == names
+        assert client.force_release(name + odd) is True
+        assert client.held(glob_escape(name + odd)) == []
+        assert {row.name for row in client.held(name + "*")} == names - {name + odd}
+
+    def test_limit(self, client: Client, name: str) -> None:
+        """held(limit=n) lists n locks at most."""
+        locks = [client.lock(f"{name}:{number}") for number in range(5)]
+        for lock in locks:
+            lock.acquire()
+        assert len(client.held(f"{name}:*")) == 5
+        for limit in (0, 1, 4, 5, 6):
+            assert len(client.held(f"{name}:*", limit)) == min(limit, 5)
+
+    def test_force_release(self, client: Client, other: Client, name: str) -> None:
+        """force_release() frees the lock, and says whether it was held; the former holder frees nobody else's."""
+        assert other.force_release(name) is False
+        lock, following = client.lock(name), other.lock(name)
+        lock.acquire()
+        assert other.force_release(name) is True
+        assert other.force_release(name) is False
+        assert following.acquire(False)
+        assert lock.owned() is False
+        with pytest.raises(LockLost):
+            lock.release()
+        following.check()
+        assert following.owned()
+
+    def test_force_release_of_one_holding(self, client: Client, other: Client, name: str) -> None:
+        """With the digest of a holding, only that one is freed."""
+        lock = client.lock(name)
+        with lock:
+            (former,) = other.held(glob_escape(name))
+        lock.acquire()
+        assert other.force_release(name, former.digest) is False
+        assert lock.owned()
+        (present,) = other.held(glob_escape(name))
+        assert other.force_release(name, present.digest) is True
+        assert not lock.owned()
+
+    def test_force_release_wakes(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
+        """One who waits gets a lock that is freed by force."""
+        lock = client.lock(name)
+        lock.acquire()
+        waiting = spawn(other.lock(name).acquire, True, TEST_TIMEOUT)
+        until_someone_waits(client, name)
+        assert client.force_release(name)
+        assert waiting.result(WAKE)
+
+    def test_former_holder_learns(self, client: Client, other: Client, name: str) -> None:
+        """The holder of a lock that was freed by force learns it with the next renewal, and its on_lost is called."""
+        told: list[Any] = []
+        lock = client.lock(name, ttl=10 * self.short, on_lost=told.append)
+        lock.acquire()
+        assert other.force_release(name)
+        following = other.lock(name)
+        assert following.acquire(False)
+        assert eventually(lambda: told)
+        assert lock.lost is True
+        with pytest.raises(LockLost):
+            lock.check()
+        following.check()
+
+    def test_extend_after_force_release(self, client: Client, other: Client, name: str) -> None:
+        """extend() of a lock that was freed by force is LockLost, and the lock stays free."""
+        lock = client.lock(name)
+        lock.acquire()
+        other.force_release(name)
+        with pytest.raises(LockLost):
+            lock.extend()
+        assert lock.lost is True
+        assert not lock.locked()
+
+    def test_health(self, client: Client) -> None:
+        """health() has a row for each node, which says that it is well."""
+        rows = client.health()
+        assert rows
+        for row in rows:
+            assert row["node"]
+            assert row["ok"] is True
+            assert row["problems"] == []

@@ -1,0 +1,226 @@
+"""What leaves a lock that nobody owns, elsewhere: forks, Ctrl-C, cancelled tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from ...errors import LockNotAcquired, LockNotHeld
+from .exclusion import WAKE
+from .harness.clients import TEST_TIMEOUT, Client
+from .harness.fixtures import PROCESSES, Fixtures, NewBackend, Spawn, in_child, needs, until_someone_waits
+from .leases import is_renewed
+
+
+def _refused(method: Any) -> bool:
+    try:
+        method()
+    except LockNotHeld:
+        return True
+    return False
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork() here")
+class ForkCases(Fixtures):
+    """A child of fork() starts with nothing, and has the use of everything."""
+
+    def test_holds_nothing(self, client: Client, other: Client, name: str) -> None:
+        """In the child a handle holds nothing, and can't release, extend or check what its parent holds."""
+        lock = client.lock(name)
+        lock.acquire()
+
+        def child() -> Any:
+            mine = client.again().adopt(lock)
+            says = mine.token, mine.owner, mine.fencing_token, mine.remaining, mine.lost
+            refused = _refused(mine.release), _refused(mine.extend), _refused(mine.check)
+            return says, refused, repr(mine).startswith("<unlocked"), mine.acquire(False)
+
+        assert in_child(child) == ((None, None, None, 0, False), (True, True, True), True, self.one_process)
+        lock.check()
+        assert not other.lock(name).acquire(False)
+        lock.release()
+        assert other.lock(name).acquire(False)
+
+    def test_leaves_with(self, client: Client, other: Client, name: str) -> None:
+        """A child that leaves a `with` block which its parent entered doesn't release the lock."""
+        with client.lock(name) as lock:
+
+            def child() -> Any:
+                mine = client.again().adopt(lock)
+                return _refused(lambda: getattr(mine, "_lock", mine).__exit__(None, None, None))
+
+            assert in_child(child) is True
+            assert not other.lock(name).acquire(False)
+
+    def test_uses_everything(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
+        """Parent and child use the same handle and backend at the same time, forked from whatever thread."""
+        lock = client.lock(name)
+        lock.acquire()
+        lock.release()
+
+        def child() -> Any:
+            mine = client.again().adopt(lock)
+            tokens = []
+            for _ in range(10):
+                with mine:
+                    tokens.append(mine.fencing_token)
+            return tokens
+
+        theirs: Future[list[int]] = spawn(in_child, child)
+        ours: list[int] = []
+        while not theirs.done() or len(ours) < 10:
+            with lock:
+                ours.append(lock.fencing_token)
+        tokens = [*ours, *theirs.result(TEST_TIMEOUT)]
+        assert len(tokens) >= 20
+        assert self.one_process or len(set(tokens)) == len(tokens)
+        assert other.lock(name).acquire(False)
+
+    def test_renews_its_own(self, client: Client, name: str) -> None:
+        """What the child acquires is renewed there."""
+        with client.lock(name):  # the parent has its renewal at work
+            ttl = 10 * self.short
+            assert in_child(
+                lambda: (lock := client.again().lock(name + "child", ttl=ttl)).acquire() and is_renewed(lock)
+            )
+
+    @needs(PROCESSES)
+    def test_waits_for_its_parent(self, client: Client, name: str, spawn: Spawn) -> None:
+        """A child that waits for its parent's lock gets it when that is released."""
+        lock = client.lock(name)
+        lock.acquire()
+        waiting = spawn(in_child, lambda: client.again().adopt(lock).acquire(timeout=TEST_TIMEOUT))
+        until_someone_waits(client, name)
+        lock.release()
+        assert waiting.result(WAKE) is True
+
+
+# SIGINT may strike within the store's client library, in between two steps that open or close a socket.
+LEFT_OPEN = pytest.mark.filterwarnings("ignore:.*<socket:pytest.PytestUnraisableExceptionWarning")
+
+
+class InterruptionCases(Fixtures):
+    """Whoever is interrupted while acquiring leaves no lock behind."""
+
+    @pytest.fixture
+    def interruptible(self) -> Iterator[None]:
+        """SIGINT is KeyboardInterrupt, also where a shell has started us in the background, with SIGINT ignored."""
+        if threading.current_thread() is not threading.main_thread():
+            pytest.skip("Python delivers signals to the main thread only")
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
+        signal.signal(signal.SIGINT, before)
+        gc.collect()  # what was left behind is not to be found in somebody else's test
+
+    @pytest.mark.usefixtures("interruptible")
+    @LEFT_OPEN
+    @pytest.mark.parametrize("moment", ["waiting", "granted"])
+    def test_ctrl_c(self, new_backend: NewBackend, name: str, spawn: Spawn, moment: str) -> None:
+        """KeyboardInterrupt ends a waiting acquire(), and what may have been granted at that moment is freed."""
+        main = threading.main_thread()
+        backend, there = new_backend(), new_backend()
+        holder, waiter, following = there.lock(name), backend.lock(name), there.lock(name)
+
+        def strike() -> None:
+            until_someone_waits(there, name)
+            if moment == "granted":
+                holder.release()
+            signal.pthread_kill(main.ident or 0, signal.SIGINT)
+
+        for _ in range(1 if moment == "waiting" else 8):
+            assert holder.acquire(timeout=WAKE)
+            with pytest.raises(KeyboardInterrupt):
+                struck = spawn(strike)
+                waiter.acquire(timeout=TEST_TIMEOUT)
+                struck.result(TEST_TIMEOUT)  # it was granted first
+            if moment == "waiting":
+                holder.release()
+            if waiter.token is not None:
+                waiter.release()
+            assert following.acquire(timeout=WAKE), "a lock that nobody owns"
+            following.release()
+        backend.close()
+        there.close()
+
+    def test_interrupted_when_granted(self, new_backend: NewBackend, name: str) -> None:
+        """One who is interrupted before acquire() has returned, but after the grant, holds nothing."""
+        with contextlib.closing(new_backend()) as backend:
+
+            def strike(_: Any) -> None:
+                raise KeyboardInterrupt
+
+            lock, backend.hook = backend.lock(name), strike
+            with pytest.raises(KeyboardInterrupt):
+                lock.acquire()
+            backend.hook = None
+            assert lock.token is None
+            assert backend.lock(name).acquire(timeout=WAKE), "a lock that nobody owns"
+
+    @pytest.mark.parametrize("moment", ["at once", "waiting", "granted"])
+    def test_cancelled(self, new_backend: NewBackend, name: str, moment: str) -> None:
+        """A task that is cancelled at any point of aacquire() leaves no lock behind."""
+        backend = new_backend()
+
+        async def cancel_after(steps: int) -> None:
+            holder, waiter = backend.lock(name), backend.lock(name)
+            if moment != "at once":
+                assert await holder.aacquire(timeout=WAKE)
+            task = asyncio.create_task(waiter.aacquire())
+            if moment == "granted":
+                await asyncio.to_thread(until_someone_waits, backend, name)
+                await holder.arelease()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            if moment == "waiting":
+                await holder.arelease()
+            if not task.cancelled():
+                assert task.result()
+                await waiter.arelease()
+            following = backend.lock(name)
+            assert await following.aacquire(timeout=WAKE), f"a lock that nobody owns, after {steps} steps"
+            await following.arelease()
+
+        async def scenario() -> None:
+            for steps in range(20):
+                await cancel_after(steps)
+            await backend.aclose()
+
+        asyncio.run(scenario())
+        backend.close()
+
+    def test_cancelled_in_the_block(self, new_backend: NewBackend, name: str) -> None:
+        """A task that is cancelled within `async with` releases the lock on its way out."""
+        backend = new_backend()
+
+        async def scenario() -> None:
+            entered = asyncio.Event()
+
+            async def work() -> None:
+                async with backend.lock(name):
+                    entered.set()
+                    await asyncio.Event().wait()
+
+            task = asyncio.create_task(work())
+            await entered.wait()
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+            assert await backend.lock(name).aacquire(timeout=WAKE)
+            with pytest.raises(LockNotAcquired):
+                async with backend.lock(name, blocking=False):
+                    raise AssertionError("the block was entered")
+            await backend.aclose()
+
+        asyncio.run(scenario())
+        backend.close()

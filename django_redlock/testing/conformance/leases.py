@@ -1,0 +1,193 @@
+"""How leases go on, and how they end: renewed, run out, lost."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ...errors import LockLost
+from .harness.clients import TEST_TIMEOUT, Client
+from .harness.fixtures import Fixtures, NewClient, eventually
+
+
+def is_renewed(lock: Any, see: Callable[[str], Any] | None = None) -> bool:
+    """Wait until what is left of the lease grows. ``see(attribute)`` reads the lock in the thread that holds it."""
+    see = see or functools.partial(getattr, lock)
+    least = see("remaining")
+
+    def grown() -> bool:
+        nonlocal least
+        least = min(least, see("remaining"))
+        return bool(see("lost") or see("remaining") > least + 0.01)
+
+    return bool(eventually(grown)) and not see("lost")
+
+
+class LeaseCases(Fixtures):
+    """Leases as short as `short` seconds, so that one can see them end."""
+
+    def lapse(self, client: Client, other: Client, name: str, **options: Any) -> tuple[Any, Any]:
+        """A handle whose lease has run out, and the one that has the lock now."""
+        first, second = client.lock(name, ttl=self.short, auto_renew=False, **options), other.lock(name)
+        assert first.acquire(timeout=TEST_TIMEOUT)  # a grant that comes too late, over a slow connection, is given back
+        assert second.acquire(timeout=TEST_TIMEOUT), "the lease doesn't end"
+        return first, second
+
+    def test_ends_by_itself(self, client: Client, other: Client, name: str) -> None:
+        """A lease that nobody renews ends, by its holder's clock not after another can get the lock."""
+        lock, _ = self.lapse(client, other, name)
+        assert lock.lost is True
+        assert lock.remaining == 0
+        assert repr(lock).startswith("<unlocked ")
+        with pytest.raises(LockLost) as caught:
+            lock.check()
+        assert caught.value.name == name
+
+    @pytest.mark.parametrize("method", ["release", "extend"])
+    def test_too_late(self, client: Client, other: Client, name: str, method: str) -> None:
+        """Who releases or extends after that is told LockLost, and the next holder is left alone."""
+        lock, following = self.lapse(client, other, name)
+        with pytest.raises(LockLost):
+            getattr(lock, method)()
+        assert lock.lost is True
+        following.check()
+        assert not client.lock(name).acquire(False)
+        following.release()
+
+    @pytest.mark.parametrize("method", ["release", "extend"])
+    def test_too_late_though_nobody_took_it(self, client: Client, name: str, method: str) -> None:
+        """The same when the lock is still free."""
+        lock = client.lock(name, ttl=self.short, auto_renew=False)
+        lock.acquire()
+        assert eventually(lambda: lock.lost)
+        with pytest.raises(LockLost):
+            getattr(lock, method)()
+        assert client.lock(name).acquire(timeout=TEST_TIMEOUT)
+
+    def test_a_new_beginning(self, client: Client, other: Client, name: str) -> None:
+        """A handle that has lost its lock can be acquired anew, released before or not."""
+        lock, following = self.lapse(client, other, name)
+        following.release()
+        assert lock.acquire(timeout=TEST_TIMEOUT)
+        assert lock.lost is False
+        lock.check()
+        lock.release()
+        assert lock.lost is False
+
+    def test_lost_in_with(self, client: Client, other: Client, name: str) -> None:
+        """When the lease was lost in a block that succeeded, LockLost says so at its end, and frees nobody's lock."""
+        following = other.lock(name)
+        with pytest.raises(LockLost), client.lock(name, ttl=self.short, auto_renew=False):
+            assert following.acquire(timeout=TEST_TIMEOUT)
+        following.release()
+
+    def test_lost_and_failed(self, client: Client, other: Client, name: str) -> None:
+        """When the block failed as well, its own error is what one sees."""
+        with pytest.raises(ZeroDivisionError), client.lock(name, ttl=self.short, auto_renew=False):
+            assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
+            1 / 0  # noqa: B018
+
+    def test_warn(self, client: Client, other: Client, name: str, caplog: pytest.LogCaptureFixture) -> None:
+        """With on_lost="warn" the end of the block raises nothing, and the log says it, once."""
+
+        def warnings() -> list[str]:
+            said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+            return [each for each in said if name in each]
+
+        with client.lock(name, ttl=self.short, auto_renew=False, on_lost="warn"):
+            assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
+        assert eventually(warnings)
+        assert len(warnings()) == 1
+
+    def test_callable(self, client: Client, other: Client, name: str) -> None:
+        """With a callable it is that which is told, once, and the end of the block raises nothing."""
+        told: list[Any] = []
+        with client.lock(name, ttl=self.short, auto_renew=False, on_lost=told.append) as lock:
+            assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
+            assert eventually(lambda: told)
+        assert told == [getattr(lock, "_lock", lock)]
+        assert told[0].name == name
+
+    def test_callable_at_once(self, client: Client, name: str) -> None:
+        """The callable is called when the lease is lost, while the holder is at work and asks nothing."""
+        told = threading.Event()
+        lock = client.lock(name, ttl=self.short, auto_renew=False, on_lost=lambda _: told.set())
+        lock.acquire()
+        assert told.wait(TEST_TIMEOUT)
+        assert lock.lost is True
+
+    def test_callable_that_fails(
+        self, client: Client, other: Client, name: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """What the callable raises is logged and harms nobody."""
+
+        def fail(lock: Any) -> None:
+            raise ZeroDivisionError(lock.name)
+
+        with client.lock(name, ttl=self.short, auto_renew=False, on_lost=fail):
+            assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
+            assert eventually(lambda: any(record.exc_info for record in caplog.records))
+        assert other.lock(name + "another").acquire(False)
+
+    @pytest.mark.parametrize("where", ["lock", "backend"])
+    def test_renewed(self, client: Client, new_client: NewClient, name: str, where: str) -> None:
+        """With auto_renew, of the lock or else of the backend, a lease is prolonged for as long as the lock is held."""
+        ttl = 10 * self.short
+        if where == "lock":
+            lock = new_client(auto_renew=False).lock(name, ttl=ttl, auto_renew=True)
+        else:
+            lock = new_client(ttl=ttl).lock(name)
+        lock.acquire()
+        assert is_renewed(lock)
+        assert not client.lock(name).acquire(False)
+        lock.release()
+        assert client.lock(name).acquire(False)
+
+    def test_not_renewed(self, client: Client, new_client: NewClient, name: str) -> None:
+        """auto_renew=False on the backend is the default of its locks."""
+        lock = new_client(auto_renew=False, ttl=self.short).lock(name)
+        lock.acquire()
+        assert client.lock(name).acquire(timeout=TEST_TIMEOUT)
+        assert lock.lost
+
+    def test_extended(self, client: Client, other: Client, name: str) -> None:
+        """A lease that was extended outlives its first end, one that was cut short doesn't."""
+        lock, ends = client.lock(name, ttl=10 * self.short, auto_renew=False), []
+
+        def in_time() -> bool:
+            assert lock.acquire(timeout=TEST_TIMEOUT)
+            ends.append(time.monotonic() + 10 * self.short)
+            with contextlib.suppress(LockLost):  # on a busy machine it may come too late
+                return bool(lock.extend(60))
+            return False
+
+        assert eventually(in_time)
+        assert eventually(lambda: time.monotonic() > ends[-1])
+        assert not other.lock(name).acquire(False)
+        lock.check()
+        lock.extend(self.short)
+        assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
+
+    def test_max_hold(self, client: Client, other: Client, name: str) -> None:
+        """max_hold ends even a lease that is renewed."""
+        lock = client.lock(name, ttl=2 * self.short, max_hold=3 * self.short)
+        lock.acquire()
+        assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
+        assert lock.lost is True
+
+    def test_garbage(self, client: Client, other: Client, name: str) -> None:
+        """A lock whose handle nobody has any more is not renewed, even if it was before."""
+        lock = client.lock(name, ttl=10 * self.short)
+        lock.acquire()
+        assert is_renewed(lock)
+        del lock
+        gc.collect()  # what a client library does when it connects may leave a cycle behind
+        assert other.lock(name).acquire(timeout=TEST_TIMEOUT)

@@ -1,0 +1,217 @@
+"""A lock that many may hold to read, or one to write: who excludes whom, and who may go on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from functools import partial
+from typing import Any
+
+import pytest
+
+from ...backends.base import Backend
+from ...core.keys import glob_escape
+from ...errors import LockError, LockLost, LockNotAcquired, LockNotHeld
+from .exclusion import WAKE
+from .harness.actors import Actor, Actors
+from .harness.clients import TEST_TIMEOUT
+from .harness.fixtures import PROCESSES, NewBackend, eventually, in_child, needs, until_someone_waits
+from .leases import is_renewed
+from .readwrite_turns import ReadWriteTurnCases
+
+
+class ReadWriteCases(ReadWriteTurnCases):
+    """rwlock()"""
+
+    feature = "rwlock"
+
+    def test_rwlock_readers(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+        """Many read at once, also through one object, and each has a lease of its own; nobody writes meanwhile."""
+        lock = people.backend.rwlock(name)
+        assert me.do(lock.read, "acquire", False)
+        assert you.do(lock.read, "acquire", False)
+        assert me.see(lock.read, "token") != you.see(lock.read, "token")
+        assert not people().do(lock.write, "acquire", False)
+        me.do(lock.read, "release")
+        assert not me.do(lock.read, "owned")
+        assert you.do(lock.read, "owned")
+        assert not people().do(people.backend.rwlock(name).write, "acquire", False)
+        you.do(lock.read, "release")
+        assert eventually(lambda: me.do(lock.write, "acquire", False))
+
+    def test_rwlock_writer(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+        """Who writes is alone; the names of its members are those of a lock."""
+        lock = people.backend.rwlock(name, ttl=20)
+        assert me.do(lock.write, "acquire", False)
+        assert not you.do(lock.read, "acquire", False)
+        assert not you.do(lock.write, "acquire", False)
+        assert you.do(lock.read, "locked")
+        assert you.see(lock.write, "token") is None
+        assert me.see(lock.write, "owner").pid == os.getpid()
+        assert me.see(lock.write, "fencing_token") > 0
+        assert 0 < me.see(lock.write, "remaining") <= 20
+        assert me.do(lock.write, "extend", 10) <= 10
+        me.do(lock.write, "release")
+        with pytest.raises(LockNotHeld):
+            me.do(lock.write, "release")
+        assert eventually(lambda: you.do(lock.read, "acquire", False))
+
+    def test_rwlock_no_upgrade(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+        """Who reads and asks to write is told at once, through whatever handle; it goes on reading."""
+        lock = people.backend.rwlock(name)
+        me.do(lock.read, "acquire")
+        for other in (lock, people.backend.rwlock(name)):
+            with pytest.raises(LockError, match="read") as caught:
+                me.do(other.write, "acquire")
+            assert not isinstance(caught.value, LockNotAcquired)
+        me.see(lock.read, "check")
+        assert you.do(lock.read, "acquire", False)
+        you.do(lock.read, "release")
+        me.do(lock.read, "release")
+        assert eventually(lambda: me.do(lock.write, "acquire", False))
+
+    def test_rwlock_downgrade(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+        """Who writes may read too, and goes on reading when it has released the writing: others come in then."""
+        lock = people.backend.rwlock(name)
+        me.do(lock.write, "acquire")
+        assert me.do(lock.read, "acquire", False)
+        reading = you.begin(lock.read, "acquire", True, TEST_TIMEOUT)
+        until_someone_waits(people.backend, name)
+        assert not reading.done()
+        me.do(lock.write, "release")
+        assert reading.result(WAKE)
+        assert me.do(lock.read, "owned")
+        assert not people().do(lock.write, "acquire", False)
+
+    def test_rwlock_again(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+        """Either side may be taken again by who has it, and is released as often; another can't release it."""
+        lock = people.backend.rwlock(name)
+        for side in (lock.read, lock.write):
+            assert me.do(side, "acquire", False)
+            assert me.do(side, "acquire", False)
+            with pytest.raises(LockNotHeld):
+                you.do(side, "release")
+            me.do(side, "release")
+            assert me.do(side, "owned")
+            assert not you.do(lock.write, "acquire", False)
+            me.do(side, "release")
+            with pytest.raises(LockNotHeld):
+                me.do(side, "release")
+            assert eventually(lambda: you.do(lock.write, "acquire", False))
+            you.do(lock.write, "release")
+
+    def test_rwlock_reader_ends(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+        """A reader that doesn't renew its lease is in nobody's way for longer, and the others stay."""
+        short = people.backend.rwlock(name, ttl=self.short, auto_renew=False)
+        long = people.backend.rwlock(name)
+        me.do(long.read, "acquire")
+        you.do(short.read, "acquire")
+        assert eventually(lambda: not you.do(short.read, "owned"))
+        with pytest.raises(LockLost):
+            you.do(short.read, "release")
+        assert me.do(long.read, "owned")
+        assert not people().do(long.write, "acquire", False)
+        me.do(long.read, "release")
+        assert people().do(long.write, "acquire", True, TEST_TIMEOUT)
+
+    def test_rwlock_is_renewed(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+        """Both sides are renewed by themselves for as long as they are held."""
+        ttl = 10 * self.short
+        lock = people.backend.rwlock(name, ttl=ttl)
+        for side in (lock.read, lock.write):
+            me.do(side, "acquire")
+            assert is_renewed(side, partial(me.see, side))
+            assert not you.do(lock.write, "acquire", False)
+            me.do(side, "release")
+
+    def test_rwlock_forced(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+        """By force all who read lose it, and whoever waits gets it."""
+        lost: list[Any] = []
+        lock = people.backend.rwlock(name, on_lost=lost.append)
+        for person in (me, you):
+            person.do(lock.read, "acquire")
+        waiting = people().begin(lock.write, "acquire", True, TEST_TIMEOUT)
+        until_someone_waits(people.backend, name)
+        assert people.backend.force_release(name)
+        assert waiting.result(WAKE)
+        for person in (me, you):
+            with pytest.raises(LockLost):
+                person.do(lock.read, "release")
+        assert eventually(lambda: [each.name for each in lost] == [name, name])
+
+    def test_rwlock_held(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+        """held() lists it once, with all who read, and says that they do."""
+        for person, label in ((me, "one"), (you, "two")):
+            person.do(people.backend.rwlock(name, owner=label).read, "acquire")
+
+        def seen() -> Any:
+            (row,) = people.backend.held(glob_escape(name))
+            return row.kind, sorted((owner.label, owner.extra.get("mode")) for owner in row.holders)
+
+        assert eventually(lambda: seen() == ("rwlock", [("one", "read"), ("two", "read")]))
+        people.backend.force_release(name)
+        writing = people.backend.rwlock(name, owner="three")
+        assert people().do(writing.write, "acquire", True, TEST_TIMEOUT)
+        assert seen() == ("rwlock", [("three", "write")])
+
+    def test_rwlock_and_mutex(self, people: Actors, me: Actor, name: str) -> None:
+        """A name that is held as a rwlock is no mutex, and the other way round."""
+        lock, mutex = people.backend.rwlock(name), people.backend.lock(name)
+        me.do(lock.read, "acquire")
+        with pytest.raises(LockError):
+            people().do(mutex, "acquire", False)
+        me.do(lock.read, "release")
+        assert eventually(lambda: people.backend.describe(name) is None)
+        assert people().do(mutex, "acquire", False)
+        with pytest.raises(LockError):
+            me.do(lock.write, "acquire", False)
+
+    def test_rwlock_min_hold(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+        """With min_hold what is released early stays taken that long, as nobody's: not even its holder may write."""
+        lock = people.backend.rwlock(name, min_hold=10 * self.short)
+        me.do(lock.read, "acquire")
+        me.do(lock.read, "release")
+        assert you.do(lock.read, "acquire", False)
+        assert not me.do(lock.write, "acquire", False)
+        you.do(lock.read, "release")
+        assert me.do(lock.write, "acquire", True, TEST_TIMEOUT)
+
+    def test_rwlock_blocks(self, new_backend: NewBackend, people: Actors, name: str) -> None:
+        """`with` and `async with` hold either side, or say who is in the way."""
+        backend = people.backend
+        lock = backend.rwlock(name, blocking=False)
+        with lock.write as held, lock.read:
+            held.check()
+
+            async def refused() -> None:
+                async with lock.read:
+                    raise AssertionError("the block was entered")
+
+            with pytest.raises(LockNotAcquired):
+                asyncio.run(self._ending(backend, refused()))
+
+        async def inside() -> bool:
+            async with lock.write, lock.read as held:
+                return await held.aowned()
+
+        assert asyncio.run(self._ending(backend, inside()))
+        assert eventually(lambda: backend.describe(name) is None)
+
+    @staticmethod
+    async def _ending(backend: Backend, coroutine: Any) -> Any:
+        try:
+            return await coroutine
+        finally:
+            await backend.aclose()
+
+    @needs(PROCESSES)
+    def test_rwlock_in_a_child(self, people: Actors, name: str) -> None:
+        """A forked child is another reader, and holds nothing of its parent's."""
+        lock = people.backend.rwlock(name)
+        with lock.read:
+
+            def child() -> Any:
+                return lock.read.token, lock.write.acquire(False), lock.read.acquire(False)
+
+            assert in_child(child) == (None, False, True)
+            lock.read.check()

@@ -1,0 +1,138 @@
+"""A lock to read or to write that many want: whose turn it is, and who is woken."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from ...errors import LockNotSupported
+from .exclusion import WAKE
+from .harness.actors import Actor, Actors, InTask, InThread
+from .harness.clients import TEST_TIMEOUT
+from .harness.fixtures import Fixtures, NewBackend, Spawn, eventually, until_someone_waits
+
+
+class Room:
+    """Counts who is in there."""
+
+    def __init__(self) -> None:
+        self.mutex = threading.Lock()
+        self.readers = self.writers = self.visits = 0
+        self.wrong: list[tuple[int, int]] = []
+
+    def visit(self, *, writes: bool) -> None:
+        with self.mutex:
+            self.writers, self.readers = self.writers + writes, self.readers + (not writes)
+            self.visits += 1
+            if self.writers > 1 or (self.writers and self.readers):
+                self.wrong.append((self.writers, self.readers))
+
+    def leave(self, *, writes: bool) -> None:
+        with self.mutex:
+            self.writers, self.readers = self.writers - writes, self.readers - (not writes)
+
+
+class ReadWriters(Fixtures):
+    """Who reads and writes."""
+
+    @pytest.fixture(params=[InThread, InTask], ids=["sync", "async"])
+    def people(self, request: pytest.FixtureRequest, new_backend: NewBackend) -> Iterator[Actors]:
+        """Users of a store that has read-write locks. One that hasn't says so, and that is all."""
+        backend = new_backend()
+        if "rwlock" not in backend.kinds:
+            with pytest.raises(LockNotSupported, match="rwlock"):
+                backend.rwlock("x")
+            pytest.skip("no read-write locks here")
+        everybody = Actors(request.param, backend)
+        yield everybody
+        everybody.close()
+
+    @pytest.fixture
+    def me(self, people: Actors) -> Actor:
+        """One of them."""
+        return people()
+
+    @pytest.fixture
+    def you(self, people: Actors) -> Actor:
+        """Another one."""
+        return people()
+
+
+class ReadWriteTurnCases(ReadWriters):
+    """Readers and writers who wait for each other."""
+
+    feature = "rwlock"
+
+    def test_rwlock_of_many(self, people: Actors, name: str, spawn: Spawn) -> None:
+        """Whoever comes and goes, a writer is alone in there; everybody has a turn."""
+        lock, room = people.backend.rwlock(name), Room()
+
+        def work(person: Actor, *, writes: bool) -> None:
+            side = lock.write if writes else lock.read
+            for _ in range(4):
+                assert person.do(side, "acquire", True, TEST_TIMEOUT)
+                room.visit(writes=writes)
+                room.leave(writes=writes)
+                person.do(side, "release")
+
+        for each in [spawn(work, people(), writes=index % 3 == 0) for index in range(6)]:
+            each.result(2 * TEST_TIMEOUT)
+        assert (room.visits, room.wrong) == (24, [])
+
+    def test_rwlock_writer_goes_first(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+        """A writer that waits lets no new readers in; who reads already may do so again."""
+        lock = people.backend.rwlock(name)
+        me.do(lock.read, "acquire")
+        writing = you.begin(lock.write, "acquire", True, TEST_TIMEOUT)
+        until_someone_waits(people.backend, name)
+        late = people()
+        assert not late.do(lock.read, "acquire", False)
+        reading = late.begin(lock.read, "acquire", True, TEST_TIMEOUT)
+        until_someone_waits(people.backend, name, 2)
+        assert me.do(people.backend.rwlock(name).read, "acquire", False)
+        assert me.do(lock.read, "acquire", False)
+        me.do(lock.read, "release")
+        assert not writing.done()
+        assert not reading.done()
+        people.backend.force_release(name)
+        assert writing.result(WAKE)
+        assert not reading.done()
+        you.do(lock.write, "release")
+        assert reading.result(WAKE)
+
+    def test_rwlock_wakes_readers(self, people: Actors, me: Actor, name: str) -> None:
+        """With the release of a writer all readers who wait get it, none waits for another."""
+        lock = people.backend.rwlock(name)
+        me.do(lock.write, "acquire")
+        waiting = [people().begin(lock.read, "acquire", True, TEST_TIMEOUT) for _ in range(4)]
+        until_someone_waits(people.backend, name, 4)
+        me.do(lock.write, "release")
+        assert all(each.result(WAKE) for each in waiting)
+
+    def test_rwlock_wakes_writers(self, people: Actors, me: Actor, name: str) -> None:
+        """With the release of the last reader a writer gets it, and after it the next, and the readers in the end."""
+        lock, got = people.backend.rwlock(name), []
+        me.do(lock.read, "acquire")
+        writers = [people() for _ in range(3)]
+        waiting = {person: person.begin(lock.write, "acquire", True, TEST_TIMEOUT) for person in writers}
+        until_someone_waits(people.backend, name, 3)
+        me.do(lock.read, "release")
+        while waiting:
+            inside = eventually(lambda: [person for person, begun in waiting.items() if begun.done()], WAKE)
+            assert len(inside) == 1
+            assert waiting.pop(inside[0]).result()
+            got.append(inside[0])
+            inside[0].do(lock.write, "release")
+        assert me.do(lock.read, "acquire", True, WAKE)
+
+    def test_rwlock_writer_gives_up(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
+        """A writer that has waited in vain holds no readers up any more."""
+        lock = people.backend.rwlock(name)
+        me.do(lock.read, "acquire")
+        writing = you.begin(lock.write, "acquire", True, 5 * self.short)
+        until_someone_waits(people.backend, name)
+        assert people().do(lock.read, "acquire", True, TEST_TIMEOUT)
+        assert writing.result(TEST_TIMEOUT) is False
+        assert people().do(lock.read, "acquire", True, WAKE)

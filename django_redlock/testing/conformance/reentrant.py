@@ -1,0 +1,151 @@
+"""A lock that its holder may take again: which threads, tasks and processes are the same holder, and which are not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ...backends.base import Backend
+from ...core.keys import glob_escape
+from ...errors import LockLost, LockNotHeld, LockNotSupported
+from .exclusion import WAKE, Counter
+from .harness.clients import TEST_TIMEOUT
+from .harness.fixtures import PROCESSES, Fixtures, NewBackend, Spawn, eventually, in_child, needs, until_someone_waits
+
+
+class ReentrantCases(Fixtures):
+    """rlock()"""
+
+    feature = "rlock"
+
+    @pytest.fixture
+    def store(self, new_backend: NewBackend) -> Iterator[Backend]:
+        """A backend that has reentrant locks. One that hasn't says so, and that is all."""
+        backend = new_backend()
+        if "rlock" not in backend.kinds:
+            with pytest.raises(LockNotSupported, match="rlock"):
+                backend.rlock("x")
+            pytest.skip("no reentrant locks here")
+        yield backend
+        backend.close()
+
+    @pytest.mark.parametrize("handles", [1, 2])
+    def test_rlock_again(self, store: Backend, name: str, spawn: Spawn, handles: int) -> None:
+        """Its holder takes it again, through the same handle or another; it is free after as many releases."""
+        first = store.rlock(name)
+        second = first if handles == 1 else store.rlock(name)
+
+        def others_chance() -> Any:
+            lock = store.rlock(name)
+            took = lock.acquire(False)
+            if took:
+                lock.release()
+            return took
+
+        assert first.acquire(False)
+        assert second.acquire(False)
+        assert not spawn(others_chance).result(TEST_TIMEOUT)
+        first.release()
+        assert not spawn(others_chance).result(TEST_TIMEOUT)
+        second.release()
+        assert spawn(others_chance).result(TEST_TIMEOUT)
+        with pytest.raises(LockNotHeld):
+            second.release()
+
+    def test_rlock_released_by_another(self, store: Backend, name: str, spawn: Spawn) -> None:
+        """A thread that doesn't hold it can't release it, as with threading.RLock."""
+        lock = store.rlock(name)
+        with lock:
+            with pytest.raises(LockNotHeld):
+                spawn(lock.release).result(TEST_TIMEOUT)
+            assert lock.owned()
+
+    def test_rlock_by_task(self, store: Backend, name: str) -> None:
+        """The same task takes it again; another task of the same thread is another holder."""
+
+        async def main() -> None:
+            async with store.rlock(name) as lock, lock, store.rlock(name):
+                assert await asyncio.create_task(store.rlock(name).aacquire(False)) is False
+                with pytest.raises(LockNotHeld):
+                    await asyncio.create_task(lock.arelease())
+            other = store.rlock(name)
+            assert await asyncio.create_task(other.aacquire(False)) is True
+            with pytest.raises(LockNotHeld):
+                await other.arelease()
+            await store.aclose()
+
+        asyncio.run(main())
+
+    @needs(PROCESSES)
+    def test_rlock_in_a_child(self, store: Backend, name: str) -> None:
+        """A forked child is another holder, though its thread has the same number."""
+        with store.rlock(name) as lock:
+
+            def child() -> tuple[bool, bool]:
+                return lock.acquire(False), store.rlock(name).acquire(False)
+
+            assert in_child(child) == (False, False)
+            lock.check()
+
+    def test_rlock_of_many(self, store: Backend, name: str, spawn: Spawn) -> None:
+        """Many threads that share one handle and nest it are never in there together."""
+        counter, shared = Counter(), store.rlock(name)
+
+        def work() -> None:
+            for _ in range(5):
+                with shared, shared:
+                    counter.visit()
+
+        for each in [spawn(work) for _ in range(6)]:
+            each.result(TEST_TIMEOUT)
+        assert (counter.visits, counter.most) == (30, 1)
+
+    def test_rlock_wakes(self, store: Backend, name: str, spawn: Spawn) -> None:
+        """One who waits gets it with the last release, not before."""
+        outer, inner = store.rlock(name), store.rlock(name)
+        outer.acquire()
+        inner.acquire()
+        waiting = spawn(store.rlock(name).acquire, True, WAKE)
+        until_someone_waits(store, name)
+        inner.release()
+        assert not waiting.done()
+        outer.release()
+        assert waiting.result(TEST_TIMEOUT)
+
+    def test_rlock_lost(self, store: Backend, name: str) -> None:
+        """Who has lost it can't take it again through that handle; each block that is left says so."""
+        lock = store.rlock(name)
+        with pytest.raises(LockLost), lock:
+            store.force_release(name)
+            with pytest.raises(LockLost):
+                lock.extend()
+            lock.acquire()
+        with lock:
+            lock.check()
+
+    def test_rlock_ends(self, store: Backend, name: str, spawn: Spawn) -> None:
+        """A share that nobody renews ends by itself, and doesn't end the others."""
+        long, short = store.rlock(name), store.rlock(name, ttl=self.short, auto_renew=False)
+        long.acquire()
+        short.acquire()
+        assert eventually(lambda: not short.owned())
+        assert long.owned()
+        assert not spawn(store.rlock(name).acquire, False).result(TEST_TIMEOUT)
+        long.release()
+        assert spawn(store.rlock(name).acquire, False).result(TEST_TIMEOUT)
+
+    def test_rlock_held(self, store: Backend, name: str) -> None:
+        """held() says that it is an rlock, and who holds it."""
+        with store.rlock(name, owner="outer") as lock:
+            (row,) = store.held(glob_escape(name))
+            assert (row.kind, row.owner.label, row.owner.pid) == ("rlock", "outer", os.getpid())
+            assert lock.owned()
+            with store.rlock(name, owner="inner"):
+                (row,) = store.held(glob_escape(name))
+                assert sorted(owner.label for owner in row.holders) == ["inner", "outer"]
+                assert lock.owned()
+        assert eventually(lambda: store.held(glob_escape(name)) == [])  # the last of several nodes answers later

@@ -1,0 +1,209 @@
+"""One handle that threads and tasks share: it is one lock. With a semaphore's, or stripes', several may hold."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+
+from ...backends.base import Backend
+from ...errors import LockLost, LockNotAcquired, LockNotHeld
+from .exclusion import WAKE, Counter
+from .harness.actors import Actor, InTask, InThread
+from .harness.clients import TEST_TIMEOUT, EventLoop
+from .harness.fixtures import Fixtures, NewBackend, Spawn, eventually, in_child
+
+MAKE: Mapping[str, Callable[..., Any]] = {
+    "mutex": lambda backend, name, **options: backend.lock(name, **options),
+    "fair": lambda backend, name, **options: backend.lock(name, fair=True, **options),
+    "rlock": lambda backend, name, **options: backend.rlock(name, **options),
+    "rwlock": lambda backend, name, **options: backend.rwlock(name, **options).write,
+    "semaphore": lambda backend, name, limit=3, **options: backend.semaphore(name, limit=limit, **options),
+    "striped": lambda backend, name, stripes=3, **options: backend.striped(name, stripes, **options),
+    "multilock": lambda backend, name, **options: backend.multilock([name, name + ":2"], **options),
+}
+
+PERMITS = "semaphore", "striped"  # kinds of which a shared handle may hold several
+ARGUMENTS: Mapping[str, Collection[str]] = {
+    "kind_of_lock": MAKE,
+    "kind_of_mutex": MAKE.keys() - PERMITS,
+    "kind_of_permit": PERMITS,
+}
+
+
+class EachKind(Fixtures):
+    """Cases that run once for each kind of lock that the store has: those with one of the `ARGUMENTS`."""
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Parametrize it."""
+        for argument, kinds in ARGUMENTS.items():
+            if argument in metafunc.fixturenames:
+                metafunc.parametrize(argument, [kind for kind in sorted(kinds) if kind not in self.lacks])
+
+
+class SharedHandleCases(EachKind):
+    """One handle, several users."""
+
+    @pytest.fixture
+    def shared_store(self, new_backend: NewBackend) -> Iterator[Backend]:
+        """The backend that threads and tasks use together."""
+        backend = new_backend()
+        yield backend
+        backend.close()
+
+    @pytest.fixture
+    def make(self, kind_of_mutex: str, shared_store: Backend, name: str) -> Callable[..., Any]:
+        """`make(**options)`: a handle that is one lock, of each such kind that this store has."""
+        if kind_of_mutex not in shared_store.kinds and not (kind_of_mutex == "fair" and shared_store.fair):
+            pytest.skip(f"no {kind_of_mutex} here")
+        return partial(MAKE[kind_of_mutex], shared_store, name)
+
+    @pytest.fixture(params=[(InThread,), (InTask,), (InThread, InTask)], ids=["threads", "tasks", "both"])
+    def sharers(self, request: pytest.FixtureRequest, shared_store: Backend) -> Iterator[list[Actor]]:
+        """Six of those who share it."""
+        loop = EventLoop()
+        everybody: list[Actor] = [kind(loop) for kind in request.param * 6][:6]
+        yield everybody
+        for person in everybody:
+            person.close()
+        loop.run(shared_store.aclose())
+        loop.close()
+
+    def test_shared_by_many(self, make: Callable[..., Any], sharers: list[Actor], spawn: Spawn) -> None:
+        """They are in there one at a time, all get on, and nothing is left behind."""
+        shared, counter = make(), Counter()
+
+        def work(person: Actor) -> None:
+            for _ in range(4):
+                assert person.do(shared, "acquire", True, TEST_TIMEOUT)
+                counter.visit()
+                person.do(shared, "release")
+
+        for each in [spawn(work, person) for person in sharers]:
+            each.result(2 * TEST_TIMEOUT)
+        assert (counter.visits, counter.most) == (24, 1)
+        assert eventually(lambda: not sharers[0].do(make(), "locked"))
+
+    def test_shared_is_taken(self, make: Callable[..., Any], sharers: list[Actor]) -> None:
+        """Who can't wait is refused, who waits in vain too; what the first has stays as it is, until it is released."""
+        shared, (me, you, late, *_) = make(), sharers
+        assert me.do(shared, "acquire", False)
+        token = me.see(shared, "token")
+        assert not you.do(shared, "acquire", False)
+        assert not you.do(shared, "acquire", True, self.short)
+        assert me.see(shared, "token") == token
+        assert me.do(shared, "owned")
+        waiting = late.begin(shared, "acquire", True, TEST_TIMEOUT)
+        me.do(shared, "release")
+        assert waiting.result(WAKE)
+        assert not me.do(shared, "acquire", False)
+        late.do(shared, "release")
+
+    def test_shared_and_lost(self, make: Callable[..., Any], sharers: list[Actor]) -> None:
+        """When the one who has it loses it, the next of those who wait has it."""
+        shared, (me, you, *_) = make(ttl=10 * self.short, auto_renew=False), sharers
+        assert me.do(shared, "acquire", True, TEST_TIMEOUT)
+        token = me.see(shared, "token")
+        me.do(shared, "extend", self.short)
+        assert you.begin(shared, "acquire", True, TEST_TIMEOUT).result(TEST_TIMEOUT)
+        assert you.see(shared, "token") not in (None, token)
+
+    @pytest.fixture
+    def several(self, kind_of_permit: str, shared_store: Backend, name: str) -> Callable[..., Any]:
+        """`several(**options)`: a handle with which three may hold at once, of each kind that this store has."""
+        if kind_of_permit not in shared_store.kinds:
+            pytest.skip(f"no {kind_of_permit} here")
+        return partial(MAKE[kind_of_permit], shared_store, name)
+
+    def test_each_acquire_takes_one(self, several: Callable[..., Any], sharers: list[Actor]) -> None:
+        """Each acquire() takes one, whoever calls it; each release() gives one back, and no more than were taken."""
+        shared, (me, you, late, *_) = several(), sharers
+        assert me.do(shared, "acquire", False)
+        assert me.do(shared, "acquire", False)
+        assert you.do(shared, "acquire", False)
+        tokens = {me.see(shared, "token"), you.see(shared, "token")}
+        assert len(tokens) == 2
+        assert not late.do(shared, "acquire", False)
+        waiting = late.begin(shared, "acquire", True, TEST_TIMEOUT)
+        you.do(shared, "release")
+        assert waiting.result(WAKE)
+        for _ in range(3):  # those of the others, too, since they have no block around them
+            you.do(shared, "release")
+        with pytest.raises(ValueError, match="more often than acquired") as caught:
+            you.do(shared, "release")
+        assert isinstance(caught.value, LockNotHeld)
+        assert eventually(lambda: not me.do(several(), "locked"))
+
+    def test_each_block_has_one(self, several: Callable[..., Any], spawn: Spawn) -> None:
+        """`with` in each thread, and within one another, has one of its own: what one releases is not another's."""
+        shared, inside, most = several(blocking_timeout=TEST_TIMEOUT), threading.Barrier(3), []
+
+        def work() -> str:
+            with shared:
+                inside.wait(TEST_TIMEOUT)
+                most.append(len(shared.permits))
+                token = str(shared.token)
+                shared.check()
+            return token
+
+        assert len({each.result(2 * TEST_TIMEOUT) for each in [spawn(work) for _ in range(6)]}) == 6
+        assert max(most) <= 3  # and the barrier has let three pass at once
+        with shared, shared:
+            outer = shared.token
+            with shared, pytest.raises(LockNotAcquired):
+                assert shared.token != outer
+                several(blocking=False).__enter__()
+            assert shared.token == outer
+            with pytest.raises(ValueError, match="more often"):
+                spawn(shared.release).result(TEST_TIMEOUT)
+        assert shared.permits == []
+
+    def test_one_lost_of_several(self, several: Callable[..., Any], spawn: Spawn) -> None:
+        """What one thread has lost the others still hold."""
+        shared, lasting, lost = several(ttl=5 * self.short, auto_renew=False), threading.Event(), threading.Event()
+
+        def keep() -> bool:
+            with shared:
+                shared.extend(TEST_TIMEOUT)
+                lasting.set()
+                lost.wait(TEST_TIMEOUT)
+                shared.check()
+                return bool(shared.owned())
+
+        keeping = spawn(keep)
+        assert lasting.wait(TEST_TIMEOUT)
+        with pytest.raises(LockLost), shared:
+            assert eventually(lambda: shared.lost)
+            lost.set()
+        assert keeping.result(TEST_TIMEOUT)
+
+    def test_released_and_taken_again_in_a_block(self, several: Callable[..., Any]) -> None:
+        """What was taken again within a block that has released its own is given back at its end."""
+        shared = several()
+        with shared:
+            shared.release()
+            assert shared.acquire(False)
+        assert shared.permits == []
+        with pytest.raises(LockNotHeld), shared:
+            shared.release()
+
+    def test_shared_with_a_child(self, several: Callable[..., Any]) -> None:
+        """A forked child's copy of a handle can't release what its parent has, and takes one of its own."""
+        shared = several()
+        assert shared.acquire()
+
+        def child() -> bool:
+            mine = shared.acquire(True, WAKE)
+            shared.release()
+            with contextlib.suppress(LockNotHeld):
+                shared.release()
+                return False
+            return bool(mine)
+
+        assert in_child(child)
+        assert shared.owned()
+        shared.release()

@@ -1,0 +1,77 @@
+"""`override_locks`: all locks of a Django project in memory, or none, for one test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from django.core.exceptions import ImproperlyConfigured
+from django.test.utils import TestContextDecorator, override_settings
+
+from ..backends.locmem import LocMemBackend
+from ..handler import DEFAULT_ALIAS, build, configuration, locks
+from .fake_locks import FakeDummy, FakeLocMem, Rehearsal
+
+KINDS: Mapping[str, type] = {"locmem": FakeLocMem, "dummy": FakeDummy}
+_KEPT = ("ttl", "max_ttl", "auto_renew", "blocking_timeout")  # what code may rely on
+
+
+class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override_settings)
+    """Every alias of ``REDLOCK`` on locks in memory (``"locmem"``), or on none (``"dummy"``), of this test alone.
+
+    A context manager, and a decorator of functions, coroutine functions and ``unittest.TestCase`` classes, where it
+    lasts for each test by itself. What it gives is a `Rehearsal`: to ``with``, to the test as the keyword argument
+    ``kwarg_name``, or as the attribute ``attr_name`` of the test case. Times come from the settings: ``ttl``,
+    ``max_ttl``, ``auto_renew`` and ``blocking_timeout``. Raises ``ValueError`` for another kind.
+    """
+
+    def __init__(
+        self,
+        kind: Literal["locmem", "dummy"] = "locmem",
+        *,
+        attr_name: str | None = None,
+        kwarg_name: str | None = None,
+    ) -> None:
+        if kind not in KINDS:
+            raise ValueError(f"locks are overridden by {' or '.join(map(repr, KINDS))}, not {kind!r}")
+        super().__init__(attr_name, kwarg_name)
+        self._kind = kind
+        self._overridden: list[override_settings] = []
+
+    def __enter__(self) -> Rehearsal:  # type: ignore[override]
+        return self.enable()
+
+    def enable(self) -> Rehearsal:
+        """What `with` does."""
+        rehearsal = Rehearsal()
+        backend = f"{KINDS[self._kind].__module__}.{KINDS[self._kind].__qualname__}"
+        entries = {
+            alias: {
+                "BACKEND": backend,
+                "LOCATION": f"{rehearsal.place} {alias}",
+                "OPTIONS": {**_times(alias, entry), "rehearsal": rehearsal},
+            }
+            for alias, entry in {DEFAULT_ALIAS: None, **configuration()}.items()
+        }
+        overridden = override_settings(REDLOCK=entries)
+        overridden.enable()
+        self._overridden.append(overridden)
+        return rehearsal
+
+    def disable(self) -> None:
+        """What the end of `with` does."""
+        for alias in locks:
+            if isinstance(backend := locks[alias], LocMemBackend) and not backend.held():
+                backend.clear()
+        self._overridden.pop().disable()
+
+
+def _times(alias: str, entry: Any) -> dict[str, Any]:
+    if entry is None:
+        return {}
+    try:
+        backend = build(alias, entry)
+    except ImproperlyConfigured:  # a server whose address is not known in tests, perhaps
+        return {}
+    backend.close()
+    return {name: getattr(backend, name) for name in _KEPT}

@@ -1,0 +1,48 @@
+"""The pytest plugin. Django, and the stores, are imported when a fixture is used."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from .clock import Clock
+    from .fake_locks import Rehearsal
+
+
+@pytest.fixture
+def redlock() -> Iterator[Rehearsal]:
+    """All locks of the project in memory, for this test alone: refuse, lose, break; let time pass."""
+    if not _has_django():
+        from .fake_locks import Rehearsal
+
+        yield Rehearsal()  # for its backend()
+        return
+    from .override import override_locks
+
+    with override_locks() as rehearsal:
+        yield rehearsal
+
+
+@pytest.fixture
+def redlock_dummy() -> Iterator[Rehearsal]:
+    """No locks at all: everything is granted."""
+    from .override import override_locks
+
+    with override_locks("dummy") as rehearsal:
+        yield rehearsal
+
+
+@pytest.fixture
+def redlock_clock(redlock: Rehearsal) -> Clock:
+    """The clock of the locks in memory: `redlock_clock.advance(11)`."""
+    return redlock.clock
+
+
+def _has_django() -> bool:
+    conf = sys.modules.get("django.conf")
+    return bool(os.environ.get("DJANGO_SETTINGS_MODULE") or (conf and conf.settings.configured))

@@ -1,0 +1,249 @@
+"""Votes whose answers come late: they may be counted on, and so are undone by the release only; and late releases."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.client.fanout.in_flight import InFlightConnection
+from django_redlock.client.request import _background
+from django_redlock.errors import LockUnavailable
+from testproject.redis_server import RedisServer
+from tests.backends.conftest import SHORT
+from tests.support.group import Group
+from tests.support.proxy import Proxy
+from tests.support.service import poll
+
+
+@pytest.fixture
+def three(start):
+    """Three nodes in service, each behind a proxy, and a look at who has the lock."""
+    servers = start(Group(RedisServer() for _ in range(3))).servers
+    proxies = [start(Proxy(server.url)) for server in servers]
+    backend = store(servers)
+    assert set(backend.arm().values()) == {"armed"}
+    assert backend.prepare()
+    backend.close()
+
+    def holding():
+        clients = [server.client() for server in servers]
+        try:
+            return [bool(client.exists("redlock:{stock}")) for client in clients]
+        finally:
+            for client in clients:
+                client.close()
+
+    return servers, proxies, holding
+
+
+def store(places):
+    return RedlockBackend([place.url for place in places], **{**SHORT, "ttl": 5, "max_ttl": 30})
+
+
+# How a node can't be reached, and how it can again.
+AWAY = {
+    "hung": (lambda server, _: server.pause(), lambda server, _: server.resume()),
+    "cut off": (lambda _, proxy: proxy.drop(), lambda _, proxy: proxy.restore()),
+}
+
+
+def test_a_vote_that_came_late_is_kept(three):
+    """A node that granted, and whose answer is slow, keeps the lock beyond the node timeout, until the release."""
+    _, proxies, holding = three
+    backend = store(proxies)
+    assert all(row["ok"] for row in backend.health())  # and so connected
+    proxies[0].hold("replies")
+    lock = backend.lock("stock", auto_renew=False)
+    assert lock.acquire()
+    while not backend._executor.fan_out.connector.failure(0, 0.0):
+        with backend.lock("other"):
+            pass
+    assert holding() == [True, True, True]
+    proxies[0].restore()
+    lock.release()
+    poll(lambda: not any(holding()), timeout=4, what="nodes on which nothing is left")
+    backend.close()
+
+
+async def test_a_vote_that_came_late_is_kept_in_asyncio(three):
+    """The same on an event loop."""
+    _, proxies, holding = three
+    backend = store(proxies)
+    assert all(row["ok"] for row in backend.health())  # and so connected
+    proxies[0].hold("replies")
+    lock = backend.lock("stock", auto_renew=False)
+    assert await lock.aacquire()
+    while not backend._executor.fan_out.connector.failure(0, 0.0):
+        async with backend.lock("other"):
+            pass
+    assert holding() == [True, True, True]
+    await lock.arelease()
+    proxies[0].restore()
+    poll(lambda: not any(holding()), timeout=4, what="nodes on which nothing is left")
+    await backend.aclose()
+
+
+def test_a_release_while_another_thread_looks_for_late_answers(three, monkeypatch):
+    """It takes the connection of its acquire all the same: on another it might arrive first, and miss."""
+    _, proxies, holding = three
+    backend = store(proxies)
+    assert all(row["ok"] for row in backend.health())  # and so connected
+    proxies[0].hold("replies")
+    lock = backend.lock("stock", auto_renew=False)
+    assert lock.acquire()
+    ((_, owed),) = backend._executor.fan_out._in_flight.items()
+    acquired_on, released_on, far_enough = owed.connection, [], threading.Event()
+    releasing = threading.Thread(target=lock.release)
+    answered, send = InFlightConnection.is_readable, InFlightConnection.send
+
+    class Mutex:
+        """The party's own, which tells when the release is at it."""
+
+        inner = backend._executor.fan_out._mutex
+
+        def __enter__(self):
+            if threading.current_thread() is releasing:
+                far_enough.set()
+            self.inner.acquire()
+
+        def __exit__(self, *_):
+            self.inner.release()
+
+    def looked_at(line):
+        if not releasing.ident:
+            releasing.start()  # now of all moments
+            assert far_enough.wait(5)
+        return answered(line)
+
+    def sent(line, runs, now):
+        if threading.current_thread() is releasing:
+            if line.node is owed.node:
+                released_on.append(line.connection)
+            far_enough.set()
+        send(line, runs, now)
+
+    monkeypatch.setattr(backend._executor.fan_out, "_mutex", Mutex())
+    monkeypatch.setattr(InFlightConnection, "is_readable", looked_at)
+    monkeypatch.setattr(InFlightConnection, "send", sent)
+    with backend.lock("other"):
+        pass
+    releasing.join()
+    assert released_on == [acquired_on]
+    proxies[0].restore()
+    poll(lambda: not any(holding()), timeout=4, what="nodes on which nothing is left")
+    backend.close()
+
+
+def test_one_lock_within_another(three):
+    """What is held within the time that a node still owes an answer for another lock is freed on all nodes."""
+    _, proxies, holding = three
+    for _ in range(20):
+        backend = store(proxies)
+        with backend.lock("stock"), backend.lock("other"):
+            pass
+        poll(lambda: not any(holding()), timeout=4, what="nodes on which nothing is left")
+        backend.close()
+
+
+@pytest.mark.parametrize("way", AWAY)
+def test_a_missed_release_is_made_up_for(three, way):
+    """A node that can't be reached when its vote is given back gives it up when it can be, not a lease later."""
+    servers, proxies, holding = three
+    leave, come_back = AWAY[way]
+    backend = store(proxies)
+    assert all(row["ok"] for row in backend.health())
+    lock = backend.lock("stock", ttl=30, auto_renew=False)
+    assert lock.acquire()
+    poll(lambda: all(holding()), timeout=4, what="votes of all nodes")
+    leave(servers[0], proxies[0])
+    while not backend._executor.fan_out.connector.failure(0, time.monotonic()):
+        with backend.lock("other"):
+            pass
+    lock.release()
+    come_back(servers[0], proxies[0])
+    poll(lambda: not any(holding()), timeout=10, what="nodes on which nothing is left")
+    backend.close()
+
+
+@pytest.mark.parametrize("way", AWAY)
+async def test_a_missed_release_is_made_up_for_in_asyncio(three, way):
+    """The same on an event loop."""
+    servers, proxies, holding = three
+    leave, come_back = AWAY[way]
+    backend = store(proxies)
+    assert all(row["ok"] for row in backend.health())
+    lock = backend.lock("stock", ttl=30, auto_renew=False)
+    assert await lock.aacquire()
+    poll(lambda: all(holding()), timeout=4, what="votes of all nodes")
+    leave(servers[0], proxies[0])
+    while not backend._executor.fan_out.connector.failure(0, time.monotonic()):
+        async with backend.lock("other"):
+            pass
+    await lock.arelease()
+    come_back(servers[0], proxies[0])
+    poll(lambda: not any(holding()), timeout=10, what="nodes on which nothing is left")
+    await backend.aclose()
+
+
+def test_a_loop_that_ends_with_the_refusal(three):
+    """Where most nodes hang, an event loop that ends when that is said leaves no votes behind, and no task."""
+    servers, _, holding = three
+    backend = store(servers)
+
+    async def refused():
+        assert all(row["ok"] for row in backend.health())
+        for server in servers[:2]:
+            server.pause()
+        with pytest.raises(LockUnavailable) as error:
+            await backend.lock("stock", ttl=30, auto_renew=False).aacquire()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        lasting = {each for each in others if not each.cancelling()}
+        return len(error.value.errors), lasting
+
+    errors, tasks = asyncio.run(refused())
+    for server in servers[:2]:
+        server.resume()
+    assert (errors, tasks) == (2, set())
+    poll(lambda: not any(holding()), timeout=10, what="nodes on which nothing is left")
+    backend.close()
+
+
+@pytest.mark.parametrize("released", [False, True], ids=["held", "released"])
+def test_a_loop_that_ends_before_an_answer(three, released):
+    """What a node still owes is waited for by no task that the loop would leave behind."""
+    _, proxies, _ = three
+    backend = store(proxies)
+
+    async def work():
+        assert all(row["ok"] for row in backend.health())
+        proxies[0].hold("replies")
+        lock = backend.lock("stock", auto_renew=False)
+        assert await lock.aacquire()
+        if released:
+            await lock.arelease()
+
+    before = set(_background)
+    asyncio.run(work())
+    assert _background <= before
+    backend.close()
+
+
+@pytest.mark.parametrize("drips", [1, 2])
+def test_a_vote_that_comes_byte_by_byte(three, client_of, drips):
+    """A node that answers little by little keeps nobody from the votes of the others; two of them are no majority."""
+    _, proxies, _ = three
+    client = client_of(RedlockBackend([proxy.url for proxy in proxies], ttl=30, max_ttl=30, node_timeout=2))
+    assert all(row["ok"] for row in client.backend.health())  # and so connected
+    for proxy in proxies[:drips]:
+        proxy.drip(0.5)  # 10 s for a vote
+    for proxy in proxies[drips:]:
+        proxy.delay(0.5)  # the first byte of those is there before
+    lock = client.lock("stock")
+    if drips == 1:
+        assert lock.acquire(False)
+        assert lock.remaining > 24
+    else:
+        with pytest.raises(LockUnavailable, match="no answer in time"):
+            lock.acquire(False)

@@ -1,0 +1,110 @@
+"""What a quorum answers about a lock of which only some nodes know."""
+
+import pytest
+
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.core.keys import stripe_name
+from django_redlock.errors import LockLost, LockUnavailable
+from django_redlock.testing.conformance.harness.actors import Actors, InTask, InThread
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
+from tests.support.service import poll
+
+MAKE = {
+    "mutex": lambda backend: backend.lock("x", auto_renew=False),
+    "rlock": lambda backend: backend.rlock("x", auto_renew=False),
+    "semaphore": lambda backend: backend.semaphore("x", limit=2, auto_renew=False),
+    "read": lambda backend: backend.rwlock("x", auto_renew=False).read,
+    "write": lambda backend: backend.rwlock("x", auto_renew=False).write,
+    "striped": lambda backend: backend.striped("x", 1, auto_renew=False),
+    "multilock": lambda backend: backend.multilock(["x", "y"], auto_renew=False),
+}
+
+
+class FiveNodes(Group):
+    """Five nodes."""
+
+    def __init__(self):
+        super().__init__(RedisServer() for _ in range(5))
+
+
+@pytest.fixture(scope="module")
+def group(running):
+    return running(FiveNodes)
+
+
+@pytest.fixture
+def servers(group):
+    """All of them run, and know of nothing."""
+    for server in group.servers:
+        with server.client() as client:
+            client.flushall()
+    yield group.servers
+    for server in group.servers:
+        server.resume()
+
+
+@pytest.fixture(params=[InThread, InTask], ids=["sync", "async"])
+def people(request, servers):
+    urls = [server.url for server in servers]
+    everybody = Actors(request.param, RedlockBackend(urls, node_timeout=1.5, quarantine=False))
+    yield everybody
+    everybody.close()
+
+
+@pytest.fixture(params=sorted(MAKE))
+def held(request, people):
+    """`held(question)`: what the holder of a lock of some kind is told, and whether anybody else sees it held."""
+    me, lock = people(), MAKE[request.param](people.backend)
+    assert me.do(lock, "acquire", True, TEST_TIMEOUT)
+    name = stripe_name("x", 0) if request.param == "striped" else "x"
+    poll(lambda: len(people.backend.describe(name).nodes) == 5, timeout=TEST_TIMEOUT, what="the votes that come late")
+    return lambda: (me.do(lock, "owned"), me.do(lock, "locked"), people.backend.describe(name) is not None)
+
+
+def forget(servers):
+    for server in servers:
+        with server.client() as client:
+            client.flushall()
+
+
+def test_a_majority_knows(servers, held):
+    """A lock that a majority still has is held."""
+    forget(servers[:2])
+    assert held() == (True, True, True)
+
+
+def test_a_few_know(servers, held):
+    """A lock that only two of five have is nobody's; who looks at the nodes is shown it all the same."""
+    forget(servers[:3])
+    assert held() == (False, False, True)
+
+
+def test_it_can_not_be_told(servers, held):
+    """What a node that does not answer may know of is not denied."""
+    forget(servers[:2])
+    servers[2].pause()
+    assert held() == (True, True, True)
+
+
+def test_forgotten_and_released(servers, client_of):
+    """Who releases what a majority has forgotten is told LockLost: it could have been released by force. It was not,
+    and nobody else is granted it until every lease has ended; with the next renewal the holder would have kept it.
+    """
+    place = [server.url for server in servers]
+    holder, other = (
+        client_of(RedlockBackend(place, ttl=20, max_ttl=20, node_timeout=1.5, key_prefix="q")) for _ in range(2)
+    )
+    assert set(holder.backend.arm().values()) == {"armed"}
+    kept, released = (holder.lock(name, auto_renew=False) for name in ("kept", "released"))
+    for lock in (kept, released):
+        assert lock.acquire()
+    forget(servers[:3])
+    assert kept.extend() > 0
+    kept.release()
+    with pytest.raises(LockLost):
+        released.release()
+    for name in ("kept", "released"):
+        with pytest.raises(LockUnavailable, match="in quarantine for another"):
+            other.lock(name).acquire(blocking=False)

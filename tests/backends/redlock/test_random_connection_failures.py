@@ -1,0 +1,90 @@
+"""A quorum under random plights of its connections: nobody waits for longer than he must, and no vote is left over."""
+
+import contextlib
+import random
+import time
+
+import pytest
+
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.errors import LockUnavailable
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
+from tests.support.proxy import Proxy
+from tests.support.service import poll
+
+NODE_TIMEOUT = 1.5
+SLACK = 1.2  # seconds that a busy machine may take beside
+ROUNDS = 8
+PLIGHTS = {
+    "answers late": lambda proxy: proxy.hold("replies"),
+    "hears late": lambda proxy: proxy.hold("requests"),
+    "slow": lambda proxy: proxy.delay(0.1),
+    "byte by byte": lambda proxy: proxy.drip(0.3),
+    "cut off": lambda proxy: proxy.drop(),
+    "unheard": lambda proxy: proxy.drop("replies"),
+    "closed": lambda proxy: proxy.cut(),
+    "reply lost": lambda proxy: proxy.lose_next_reply(b"{lock"),
+    "refusing": lambda proxy: (proxy.refuse(), proxy.cut()),
+}
+
+
+@pytest.fixture
+def three(start):
+    """Three nodes in service, each behind a proxy, and what locks are on any of them."""
+    servers = start(Group(RedisServer() for _ in range(3))).servers
+    proxies = [start(Proxy(server.url)) for server in servers]
+    backend = RedlockBackend([server.url for server in servers], max_ttl=60)
+    assert set(backend.arm().values()) == {"armed"}
+    backend.close()
+    clients = [server.client() for server in servers]
+    yield proxies, lambda: [key for client in clients for key in client.scan_iter("redlock:{lock*}")]
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_plights(three, client_of, seed):
+    """It is granted at once while a majority is well, it takes a node's time at most, and nothing stays behind."""
+    chance, (proxies, left) = random.Random(seed), three
+    backend = RedlockBackend([proxy.url for proxy in proxies], ttl=30, max_ttl=60, node_timeout=NODE_TIMEOUT)
+    client, told = client_of(backend), []
+    party = backend._executor.fan_out
+
+    def well():
+        """All are connected, and none is left out because it failed lately."""
+        return all(row["ok"] for row in backend.health()) and not any(
+            party.connector.failure(node, time.monotonic()) for node in range(3)
+        )
+
+    def meet(plights):
+        for node, plight in plights.items():
+            PLIGHTS[plight](proxies[node])
+
+    for number in range(ROUNDS):
+        poll(well, timeout=20, what="three nodes")
+        unwell = chance.sample(range(3), chance.choice((1, 1, 1, 2)))
+        plights, held = {node: chance.choice(sorted(PLIGHTS)) for node in unwell}, chance.random() < 0.4
+        if not held:
+            meet(plights)
+        lock, began, granted = client.lock(f"lock{number}", auto_renew=False), time.monotonic(), False
+        with contextlib.suppress(LockUnavailable):
+            granted = lock.acquire(blocking=False)
+        told.append((plights, held, granted, time.monotonic() - began))
+        assert granted or (len(plights) > 1 and not held), told
+        assert told[-1][3] < SLACK + (0 if len(plights) == 1 or held else NODE_TIMEOUT), told
+        if held:
+            meet(plights)
+        elif chance.random() < 0.5:  # else the release meets the same
+            restore(proxies)
+        if granted:
+            with contextlib.suppress(LockUnavailable):
+                lock.release()
+        restore(proxies)
+    poll(well, timeout=20, what="three nodes")
+    poll(lambda: not left(), timeout=10, what=f"nodes on which nothing is left: {told}")
+
+
+def restore(proxies):
+    for proxy in proxies:
+        proxy.restore()

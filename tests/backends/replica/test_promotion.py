@@ -1,0 +1,358 @@
+"""ReplicaLock on a real primary with real replicas, cut off, paused and promoted."""
+
+import contextlib
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from django_redlock.backends.health import _lag
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.errors import LockUnavailable
+from django_redlock.testing.conformance.harness.clients import AsyncClient, SyncClient
+from tests.backends.conftest import SHORT
+from tests.backends.replica.stores import OPTIONS, granted, has, store
+from tests.support.proxy import Proxy
+from tests.support.replicas import wait_in_sync
+from tests.support.service import poll
+
+
+def lag_out(group, replicas):
+    """Wait until the primary has not heard of so many replicas for longer than `lag`."""
+    with group.primary.client() as client:
+
+        def silent():
+            info = client.info("replication")
+            lags = [value["lag"] for key, value in info.items() if key.startswith("slave") and "lag" in value]
+            return sum(lag > OPTIONS["lag"] for lag in lags) >= replicas
+
+        poll(silent, timeout=10, what="replicas that are given up")
+
+
+def test_a_grant_is_confirmed(two, client_of):
+    """When acquire() returns a replica has the lock, and after the release none has."""
+    lock = client_of(store(two, min_replicas="all")).lock("stock")
+    assert lock.acquire()
+    assert [has(server) for server in two.servers] == [True] * 3
+    lock.release()
+    poll(lambda: not any(map(has, two.servers)), timeout=SHORT["ttl"] / 2, what="the release everywhere")
+
+
+def test_the_time_of_the_confirmation_is_deducted(two, client_of):
+    """The lease is reckoned from before the request: what WAIT took is no part of it."""
+    client = client_of(store(two, wait_timeout=0.5, min_replicas="all"))
+    assert granted(client)
+    for replica in two.replicas:
+        two.links[replica].delay(0.1)
+    lock = client.lock("stock", auto_renew=False)
+    assert lock.acquire()
+    assert lock.remaining < SHORT["ttl"] - 0.1
+    lock.release()
+
+
+@pytest.mark.parametrize(
+    ("rule", "lost", "serves"),
+    [("majority", 1, True), ("majority", 2, False), ("all", 1, False), (1, 1, True), (2, 1, False), (0, 2, True)],
+)
+def test_how_many_must_confirm(two, rule, lost, serves):
+    """Majority, all or a number: with so many of two replicas gone it serves, or refuses at once and says so."""
+    backend = store(two, min_replicas=rule, key_prefix="rule")
+    backend.arm()
+    assert granted(backend)
+    two.cut_off(*two.replicas[:lost])
+    lag_out(two, lost)
+    if serves:
+        assert granted(backend)
+        return
+    needed = {"majority": 1, "all": 2}.get(rule, rule)
+    with pytest.raises(LockUnavailable, match=rf"{2 - lost} of the {needed} replicas that must confirm keep up"):
+        backend.lock("stock").acquire()
+    two.rejoin(*two.replicas[:lost])
+    poll(lambda: granted(backend), timeout=10, what="grants, now that they are back")
+
+
+def test_a_replica_that_is_removed_for_good(two):
+    """Where all must confirm nothing is granted until the primary is armed anew; then clients that run go on."""
+    backend = store(two, min_replicas="all")
+    backend.arm()
+    assert granted(backend)
+    two.replicas[0].kill()
+    with two.primary.client() as admin:
+        poll(lambda: admin.info("replication")["connected_slaves"] == 1, timeout=10, what="a replica that has gone")
+    with pytest.raises(LockUnavailable, match="1 of the 2 replicas that must confirm keep up"):
+        backend.lock("stock").acquire()
+    backend.arm()
+    assert granted(backend)
+
+
+def test_an_unconfirmed_grant_is_given_back(two, client_of):
+    """A grant that too few replicas confirm in time is undone by token, refused, and said so."""
+    client = client_of(store(two))
+    assert granted(client)
+    two.cut_off(*two.replicas)
+    lock = client.lock("stock")
+    with pytest.raises(LockUnavailable, match=r"0 of 1 replicas confirmed within 0\.2 s"):
+        lock.acquire()
+    assert not has(two.primary)
+    assert lock.remaining == 0
+
+
+def test_a_grant_whose_confirmation_fails_is_given_back(two, client_of):
+    """So is one where WAIT is an error, as it is for a user who must not; the error is said each time."""
+    with two.primary.client() as direct:
+        direct.execute_command("ACL", "SETUSER", "hasty", "on", ">secret", "~*", "&*", "+@all", "-wait")
+    url = two.primary.url.replace("://", "://hasty:secret@")
+    lock = client_of(ReplicaBackend(url, **OPTIONS)).lock("stock")
+    for _ in range(2):
+        with pytest.raises(LockUnavailable, match="wait"):
+            lock.acquire()
+        assert not has(two.primary)
+
+
+def test_undone_by_token_only(two, client_of):
+    """What is undone is one's own grant: another's lock stays."""
+    client = client_of(store(two))
+    assert granted(client)
+    two.cut_off(*two.replicas)
+    with two.primary.client() as direct:
+        direct.set("redlock:{stock}", "another", px=5000)
+    assert not client.lock("stock").acquire(blocking=False)
+    assert has(two.primary)
+
+
+def test_an_unconfirmed_extension_does_not_count(two, client_of):
+    """An extension that no replica confirms is refused, and the lease is lost at its old end."""
+    lock = client_of(store(two)).lock("stock", auto_renew=False)
+    assert lock.acquire()
+    before = lock._lease.valid_until
+    two.cut_off(*two.replicas)
+    with pytest.raises(LockUnavailable, match="0 of 1 replicas confirmed"):
+        lock.extend()
+    assert lock._lease.valid_until == before
+    poll(lambda: lock.lost, timeout=20, what="the end of the lease")
+
+
+def test_renewal_waits_as_well(two, client_of):
+    """Renewal in the background keeps the lock while replicas confirm, and loses it when they don't."""
+    lock = client_of(store(two)).lock("stock")
+    assert lock.acquire()
+    began = time.monotonic()
+    poll(lambda: time.monotonic() - began > 1.5 * SHORT["ttl"], timeout=20, what="one and a half leases")
+    assert not lock.lost
+    two.cut_off(*two.replicas)
+    poll(lambda: lock.lost, timeout=20, what="the loss")
+
+
+def test_an_old_primary_that_is_cut_off_grants_nothing(two, client_of):
+    """Of two primaries only the one with replicas grants, at no time the other."""
+    old = client_of(store(two))
+    holder = old.lock("stock", auto_renew=False)
+    assert holder.acquire()
+    chosen, other = two.replicas
+    former = two.promote(chosen)
+    two.follow(other)
+    assert former.url != two.primary.url
+    with pytest.raises(LockUnavailable, match=r"confirmed within|keep up|replicas that must confirm"):
+        old.lock("else").acquire()
+    new = client_of(store(two))
+    with pytest.raises(LockUnavailable, match="in quarantine"):
+        new.lock("stock").acquire()
+    poll(lambda: granted(new), timeout=30, what="the end of the quarantine")
+    assert holder.lost
+
+
+def test_one_redis_would_grant_there(two, client_of):
+    """What the rule is good for: a RedisBackend on the old and the new primary grants the lock on both."""
+    old = client_of(RedisBackend(two.primary.url, ttl=5)).lock("stock", auto_renew=False)
+    two.cut_off(*two.replicas)
+    assert old.acquire()
+    two.promote(two.replicas[0])
+    assert client_of(RedisBackend(two.primary.url, ttl=5)).lock("stock").acquire(blocking=False)
+    assert not old.lost
+
+
+def test_a_paused_primary_that_resumes_grants_nothing(two, client_of, start):
+    """A request that lies in the socket of a paused primary is carried out when it goes on, but not confirmed."""
+    client = client_of(store(two, node_timeout=3, wait_timeout=0.2, key_prefix="slow", ttl=1.4))
+    client.backend.arm()
+    assert granted(client)
+    two.primary.pause()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(client.lock("stock").acquire, False)
+        former = two.promote(two.replicas[0])
+        two.follow(next(server for server in two.servers if server not in (former, two.primary)))
+        assert not asked.done()
+        former.resume()
+        with pytest.raises(LockUnavailable):
+            asked.result(10)
+
+
+def test_two_failovers_in_a_row(two, client_of):
+    """A primary that was replaced, and is primary again, is in quarantine too: its marker names the other time."""
+    first = two.primary
+    chosen, other = two.replicas
+    two.promote(chosen)
+    two.follow(first)
+    two.promote(first)
+    two.follow(chosen)
+    two.follow(other)
+    with pytest.raises(LockUnavailable, match="in quarantine"):
+        client_of(store(two)).lock("stock").acquire()
+
+
+@pytest.mark.parametrize("way", ["empty", "old data", "all data", "flushed"])
+def test_a_primary_that_has_forgotten(two, client_of, way):
+    """A primary that is back, with whatever data, or was flushed, grants nothing new; the holder keeps its lock."""
+    options = {"ttl": 15, "max_ttl": 15, "key_prefix": "slow"}
+    holder, other = client_of(store(two, **options)), client_of(store(two, **options))
+    holder.backend.arm()
+    assert granted(holder)
+    with two.primary.client() as direct:
+        if way == "old data":
+            direct.save()
+        lock = holder.lock("stock", auto_renew=False)
+        assert lock.acquire()
+        if way == "all data":
+            direct.save()
+        if way == "flushed":
+            direct.flushall()
+    if way != "flushed":
+        two.primary.kill()
+        two.primary.start()
+        wait_in_sync(two.primary, two.replicas)
+    assert has(two.primary, "slow:{stock}") == (way == "all data")
+    with pytest.raises(LockUnavailable, match="in quarantine for another"):
+        other.lock("different").acquire(blocking=False)
+    poll(lambda: extended(lock), timeout=10, what="the lock back in its place")
+    assert has(two.primary, "slow:{stock}")
+    with pytest.raises(LockUnavailable, match="in quarantine for another"):
+        other.lock("stock").acquire(blocking=False)
+    lock.release()
+
+
+def test_the_clock_waits_for_replicas(two, client_of):
+    """A promoted replica's quarantine begins only once replicas follow it; health() says what it waits for."""
+    former = two.promote(two.replicas[0])
+    former.kill()
+    backend = store(two)
+    client = client_of(backend)
+    with pytest.raises(LockUnavailable):
+        client.lock("stock").acquire()
+    (row,) = client.health()
+    assert (row["armed"], row["quarantine"]) == (False, None)
+    former.start()
+    two.follow(former)
+    with pytest.raises(LockUnavailable, match="in quarantine for another"):
+        poll_until_it_counts(client)
+    (row,) = client.health()
+    assert 0 < row["quarantine"] <= SHORT["max_ttl"] + OPTIONS["lag"] + 1
+
+
+def poll_until_it_counts(client):
+    """Ask until the refusal is for the quarantine alone, and let that out."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        try:
+            client.lock("stock").acquire()
+        except LockUnavailable as error:
+            if "in quarantine for another" in str(error):
+                raise
+        time.sleep(0.01)
+
+
+def test_a_holder_survives_a_failover(two, start, client_of):
+    """A holder that renews within its lease keeps its lock on a replica that has never heard of it."""
+    front = start(Proxy(two.primary.url))
+    client = client_of(ReplicaBackend(front.url, **{**OPTIONS, "ttl": 4, "max_ttl": 4, "key_prefix": "slow"}))
+    client.backend.arm()
+    lagging, other = two.replicas
+    two.cut_off(lagging)
+    lock = client.lock("stock", auto_renew=False)
+    assert lock.acquire()
+    assert not has(lagging, "slow:{stock}")
+    two.primary.kill()
+    two.promote(lagging)
+    front.retarget(two.primary.url)
+    two.follow(other)
+    poll(lambda: extended(lock), timeout=20, what="the lock back in its place")
+    assert has(two.primary, "slow:{stock}")
+    lock.release()
+
+
+def extended(lock):
+    with contextlib.suppress(LockUnavailable):
+        return lock.extend() > 0
+    return False
+
+
+def test_follows_sentinels(sentinel):
+    """After a failover the same backend grants on the new master, without a restart, in both colours."""
+    backend = ReplicaBackend(sentinel.url, **{**OPTIONS, "key_prefix": f"s{time.monotonic_ns()}"})
+    backend.arm()
+    with contextlib.ExitStack() as ends:
+        clients = [kind(backend) for kind in (SyncClient, AsyncClient)]
+        for client in clients:
+            ends.callback(client.close)
+            assert granted(client)
+        former = sentinel.master
+        former.kill()
+        master = sentinel.wait_for_new_master(former)
+        former.start()
+        wait_in_sync(master, [server for server in sentinel.servers if server is not master])
+        for client in clients:
+            poll(lambda client=client: granted(client), timeout=20, what="grants by the new master")
+        lock = clients[0].lock("stock")
+        assert lock.acquire()
+        assert has(master, f"{backend.key_prefix}:{{stock}}")
+        lock.release()
+
+
+def test_without_replicas(redis_server, client_of):
+    """A primary that has no replica grants nothing, and says so; with 0, which is one's own choice, it does."""
+    backend = ReplicaBackend(redis_server.url, **OPTIONS)
+    backend.arm()
+    with pytest.raises(LockUnavailable, match="0 of the 1 replicas that must confirm keep up"):
+        client_of(backend).lock("stock").acquire()
+    knowingly = ReplicaBackend(redis_server.url, **OPTIONS, min_replicas=0)
+    assert granted(client_of(knowingly))
+
+
+def test_waiters_are_woken(two, client_of):
+    """One who waits is granted the lock when it is released."""
+    lock = client_of(store(two, ttl=1.4)).lock("stock")
+    assert lock.acquire()
+    waiter = client_of(store(two, ttl=1.4))
+    got = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: waiter.lock("stock").acquire(timeout=10) and got.set())
+        poll(lambda: waiter.describe("stock").waiters == 1, timeout=20, what="a waiter")
+        lock.release()
+        asked.result(10)
+    assert got.is_set()
+
+
+@pytest.mark.parametrize("value", [-1, True, 1.5, "some", None])
+def test_min_replicas_that_make_no_sense(value):
+    """Anything but a rule's name or a number from 0 on is refused where the backend is made."""
+    with pytest.raises(ValueError, match="min_replicas is"):
+        ReplicaBackend("redis://127.0.0.1:1", min_replicas=value)
+
+
+def test_a_rule_needs_the_quarantine():
+    """How many replicas there ever were is remembered by the quarantine: without it a number is needed."""
+    with pytest.raises(ValueError, match="without it, give a number"):
+        ReplicaBackend("redis://127.0.0.1:1", quarantine=False)
+
+
+def test_no_cluster():
+    """A Redis Cluster has several primaries."""
+    with pytest.raises(ValueError, match="one primary"):
+        ReplicaBackend("redis+cluster://127.0.0.1:7000", quarantine=False, min_replicas=1)
+
+
+def test_the_lag_as_valkey_tells_it():
+    """Valkey has more to say of a replica than Redis, behind its lag."""
+    told = "ip=127.0.0.1,port=19803,state=online,offset=740,lag={},type=replica"
+    assert _lag({"role": "master", "slave0": told.format(1), "slave1": told.format(0)}) == 1

@@ -1,0 +1,101 @@
+"""ReplicaLock on the wire: a confirmation costs no round trip, and a replica that is new may not confirm yet."""
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.errors import LockUnavailable
+from testproject.redis_server import RedisServer
+from tests.backends.replica.stores import OPTIONS, has
+from tests.support.group import Group
+from tests.support.proxy import Proxy
+from tests.support.replicas import replicate
+from tests.support.service import poll
+
+PATIENT = {**OPTIONS, "ttl": 20, "max_ttl": 20, "node_timeout": 8, "key_prefix": "wire"}
+
+
+@pytest.fixture
+def front(start, two):
+    """A proxy before the primary."""
+    return start(Proxy(two.primary.url))
+
+
+@pytest.fixture
+def said(two):
+    """`said()`: what clients have said to the primary since it was last asked for that."""
+    with two.primary.client(socket_timeout=10) as direct:
+        monitor = direct.monitor()  # which keeps a connection; what is echoed has another
+
+        def words(until=""):
+            while True:
+                told = monitor.next_command()
+                word = told["command"].split()[0]
+                if word == until:
+                    return
+                if told["client_type"] != "lua" and word != "REPLCONF":
+                    yield word
+
+        direct.ping()
+        with monitor:
+            yield words, lambda: direct.echo("that was all")
+
+
+@pytest.fixture
+def lock(front, client_of):
+    """One that nobody renews, of a client that is connected, and whose scripts are loaded."""
+    client = client_of(ReplicaBackend(front.url, **PATIENT))
+    client.backend.arm()
+    lock = client.lock("stock", auto_renew=False)
+    assert lock.acquire()
+    lock.extend()
+    lock.release()
+    return lock
+
+
+@pytest.mark.parametrize("step", ["acquire", "extend", "release"])
+def test_one_round_trip(front, lock, said, step):
+    """Script and WAIT are both at the server before anything has come back, and nothing else is said."""
+    words, that_was_all = said
+    if step != "acquire":
+        assert lock.acquire()
+        that_was_all()
+        list(words(until="ECHO"))
+    front.hold("replies")
+    expected = ["EVALSHA"] if step == "release" else ["EVALSHA", "WAIT"]
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(getattr(lock, step))
+        try:
+            assert list(itertools.islice(words(), len(expected))) == expected
+            assert not asked.done()
+        finally:
+            front.restore()
+        asked.result(20)
+    that_was_all()
+    assert not list(words(until="ECHO"))
+    assert (lock.remaining > 0) == (step != "release")
+
+
+def test_a_new_replica(start, client_of):
+    """A replica that is new confirms nothing for a while: refused, and nothing is left behind; then it does."""
+    usual = "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "1"
+    primary, replica = start(Group(RedisServer(*usual) for _ in range(2))).servers
+    client = client_of(ReplicaBackend(primary.url, **OPTIONS, quarantine=False, min_replicas=1))
+    lock, refusals = client.lock("stock", auto_renew=False), []
+
+    def confirmed():
+        try:
+            return lock.acquire(blocking=False)
+        except LockUnavailable as error:
+            refusals.append(str(error))
+            assert not has(primary)
+            return False
+
+    replicate(replica, primary.port)
+    poll(confirmed, timeout=20, what="a confirmed grant")
+    assert has(replica)
+    assert all("0 of 1 replicas confirmed within 0.2 s" in each for each in refusals)
+    assert refusals
+    lock.release()

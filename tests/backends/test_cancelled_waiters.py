@@ -1,0 +1,95 @@
+"""Who is cancelled while it waits stands in nobody's way."""
+
+import asyncio
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.core import renewal
+from django_redlock.core.keys import glob_escape
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
+from tests.support.service import poll
+
+MAKE = {
+    "lock": lambda backend, name: backend.lock(name),
+    "fair": lambda backend, name: backend.lock(name, fair=True),
+    "rlock": lambda backend, name: backend.rlock(name),
+    "semaphore": lambda backend, name: backend.semaphore(name, limit=1),
+    "read": lambda backend, name: backend.rwlock(name).read,
+    "write": lambda backend, name: backend.rwlock(name).write,
+    "striped": lambda backend, name: backend.striped(name, 2),
+    "multilock": lambda backend, name: backend.multilock([name, name + "2"]),
+}
+SOON = 3  # seconds: less than after which one who waits, or stands in line, is taken off the list
+
+
+class ThreeNodes(Group):
+    """Three nodes."""
+
+    def __init__(self):
+        super().__init__(RedisServer() for _ in range(3))
+
+
+@pytest.fixture(params=["one", "three", "cluster"])
+def place(request, running):
+    """A backend, and the servers that it is on."""
+    if request.param == "cluster":
+        cluster = request.getfixturevalue("cluster")
+        return RedisBackend(cluster.url), cluster.nodes
+    if request.param == "one":
+        server = running(RedisServer)
+        return RedisBackend(server.url), [server]
+    servers = running(ThreeNodes).servers
+    return RedlockBackend([server.url for server in servers], node_timeout=2, quarantine=False), servers
+
+
+def listed(servers, name):
+    """The lists of waiters that there are."""
+    found = []
+    for server in servers:
+        with server.client() as client:
+            pattern = f"redlock:*{glob_escape(name)}*:"
+            found += [key for end in ("waiters", "line") for key in client.scan_iter(pattern + end)]
+    return found
+
+
+async def cancelled(backend, servers, unique, kind):
+    """One has waited, was cancelled, and is listed as a waiter no more."""
+    held = backend.rwlock(unique).write if kind == "read" else MAKE[kind](backend, unique)
+    more = [MAKE[kind](backend, unique)] if kind == "striped" else []
+    async with asyncio.timeout(20):
+        for each in (held, *more):
+            # Who would wait is listed on a node that refused it, also when the others have granted the lock.
+            while not await each.aacquire(blocking=False):
+                pass
+    waiting = asyncio.create_task(MAKE[kind](backend, unique).aacquire())
+    await asyncio.to_thread(poll, lambda: listed(servers, unique), timeout=20, what="a waiter")
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+    await asyncio.to_thread(poll, lambda: not listed(servers, unique), timeout=SOON, what="its leave")
+    for each in (held, *more):
+        await each.arelease()
+    await backend.aclose()
+
+
+@pytest.mark.parametrize("kind", sorted({*MAKE} - {"fair"}))
+async def test_cancelled(place, unique, kind):
+    """It leaves, whatever it waited for."""
+    await cancelled(*place, unique, kind)
+
+
+@pytest.mark.parametrize("place", ["one", "cluster"], indirect=True)
+async def test_cancelled_in_order(place, unique):
+    """It leaves a line as well, where there is one."""
+    await cancelled(*place, unique, "fair")
+
+
+@pytest.mark.parametrize("kind", ["fair", "read", "write"])
+async def test_leaves_at_once(running, unique, monkeypatch, kind):
+    """Who stands in line leaves before what it asked last has surely arrived: all behind it would wait for that."""
+    monkeypatch.setattr(renewal, "CANCEL_DELAY", 60)
+    server = running(RedisServer)
+    await cancelled(RedisBackend(server.url), [server], unique, kind)

@@ -1,0 +1,156 @@
+"""A signal's handler may use locks wherever it strikes, also in the midst of taking or releasing one."""
+
+import contextlib
+import itertools
+import re
+import sys
+import threading
+from functools import partial
+
+import pytest
+
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.errors import LockNotHeld, LockUnavailable
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from django_redlock.testing.conformance.harness.fixtures import eventually, until_someone_waits
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
+
+
+def struck(function, step, handler, within="/django_redlock/"):
+    """Whether ``handler()`` was called in the midst of ``function()``: at the ``step``-th call of one of ours."""
+    steps, called = itertools.count(), False
+
+    def strike(frame, *_):
+        nonlocal called
+        code = frame.f_code
+        if re.search(within, f"{code.co_filename}:{code.co_name}") and next(steps) == step:
+            sys.settrace(None)
+            called = True
+            handler()
+
+    sys.settrace(strike)
+    try:
+        function()
+    finally:
+        sys.settrace(None)
+    return called
+
+
+def taken(backend, name):
+    """Take it and give it back, so that what came late of the last one is read, too."""
+    for _ in range(2):
+        lock = backend.lock(name, blocking=False)
+        assert lock.acquire()
+        lock.release()
+
+
+@pytest.fixture(params=[RedisBackend, RedlockBackend], ids=["redis", "redlock"])
+def backend(request, start):
+    """One with its connections open."""
+    urls = [server.url for server in start(Group(RedisServer() for _ in range(3))).servers]
+    where = urls if request.param is RedlockBackend else urls[0]
+    backend = request.param(where, node_timeout=5, quarantine=False)
+    taken(backend, "first")
+    yield backend
+    backend.close()
+
+
+def everywhere(strike):
+    """Call ``strike(step)`` in a thread of its own, for one step after the other, until it hits nothing any more."""
+    done = []
+    for step in itertools.count():
+        thread = threading.Thread(target=lambda step=step: done.append(strike(step)), daemon=True)
+        thread.start()
+        thread.join(TEST_TIMEOUT)
+        assert len(done) == step + 1, "it waits for itself, or has failed"
+        if not done[-1]:
+            break
+    assert step > 20
+
+
+def test_anywhere(backend):
+    """Wherever it strikes, both are done: nobody waits for oneself."""
+    everywhere(lambda step: struck(partial(taken, backend, "mine"), step, partial(taken, backend, "the handler's")))
+
+
+class Interrupted(BaseException):
+    """What a handler raises, as that of Ctrl-C does, or of a task's time limit."""
+
+
+def interrupt():
+    raise Interrupted
+
+
+def test_raises_where_late_answers_are_put_off(start):
+    """A connection that is given up for it is none on which an answer is awaited: that broke whatever came after."""
+    servers = start(Group(RedisServer() for _ in range(5))).servers
+    backend = RedlockBackend([server.url for server in servers], node_timeout=5, quarantine=False)
+    # Each has a connection on which nothing is awaited.
+    assert eventually(
+        lambda: taken(backend, "first") or all(node.known_pool(b"").idle_connections for node in backend.nodes)
+    )
+    lock = backend.lock("mine")
+    for server in servers[3:]:
+        server.pause()
+    with pytest.raises(Interrupted):  # when it has put off the one, and comes to the other
+        struck(partial(lock.acquire, blocking=False), 1, interrupt, "/in_flight.py:detach")
+    for server in servers[3:]:
+        server.resume()
+    taken(backend, "another")
+    assert backend.lock("mine").acquire(timeout=TEST_TIMEOUT)
+    backend.close()
+
+
+class TestInMemory:
+    """There it may be told to come again."""
+
+    def test_one_of_both(self, unique):
+        """Wherever it strikes, of it and what it has struck in one gets the lock, or the handler is told."""
+        backend = LocMemBackend(unique)
+
+        def strike(step):
+            mine, other = backend.lock(f"{step}"), backend.lock(f"{step}")
+            told = []
+
+            def handler():
+                try:
+                    told.append(other.acquire(False))
+                except LockUnavailable:
+                    told.append(False)
+
+            hit = struck(lambda: told.append(mine.acquire(False)), step, handler)
+            assert told.count(True) == 1
+            return hit
+
+        everywhere(strike)
+
+    @pytest.mark.parametrize("fair", [False, True], ids=["unfair", "fair"])
+    def test_frees_what_is_waited_for(self, unique, fair):
+        """Wherever it strikes in one who waits, also in Python's own waiting, what it frees is got."""
+        backend = LocMemBackend(unique)
+
+        def strike(step):
+            name = f"{step}"
+            held, mine = backend.lock(name, fair=fair), backend.lock(name, fair=fair)
+            assert held.acquire(False)
+
+            def free():
+                with contextlib.suppress(LockUnavailable, LockNotHeld):
+                    held.release()
+
+            def free_at_last():
+                until_someone_waits(backend, name)
+                free()
+
+            threading.Thread(target=free_at_last, daemon=True).start()
+            got = []
+            hit = struck(
+                lambda: got.append(mine.acquire(timeout=TEST_TIMEOUT)), step, free, "/django_redlock/|/threading"
+            )
+            assert got == [True]
+            return hit
+
+        everywhere(strike)

@@ -1,0 +1,165 @@
+"""The line of those who wait."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+
+from tests.backends.zookeeper_workers import wait
+from tests.support.processes import Worker
+from tests.support.service import poll
+from tests.support.zookeeper import ZooKeeper
+
+from .tools import PATIENCE, until_in_line
+
+
+def test_waiters_are_served_in_order_of_arrival(backend, zookeeper, connected, unique, pool):
+    """The lock goes from hand to hand in the order in which they came, whichever process they are in."""
+    order, first = [], backend.lock(unique)
+    first.acquire()
+
+    def take(number, user):
+        with user.lock(unique):
+            order.append(number)
+
+    users = [backend, connected(zookeeper.hosts)] * 3
+    waiting = []
+    for number, user in enumerate(users):
+        waiting.append(pool.submit(take, number, user))
+        until_in_line(backend, unique, number + 2)
+    first.release()
+    for each in waiting:
+        each.result(PATIENCE)
+    assert order == list(range(6))
+
+
+def test_everybody_watches_the_one_in_front_only(backend, witness, unique, pool):
+    """No herd: each waiter has a watch on the znode before its own, and on no other."""
+    locks = [backend.lock(unique) for _ in range(4)]
+    locks[0].acquire()
+    waiting = []
+    for number, lock in enumerate(locks[1:]):
+        waiting.append(pool.submit(lock.acquire, True, PATIENCE))
+        until_in_line(backend, unique, number + 2)
+    parent, until = backend._recipe.path(unique), time.monotonic() + PATIENCE
+    line = [f"{parent}/{child}" for child in backend._recipe.children(unique, until)]
+    poll(lambda: len(backend._session.client._data_watchers) == 3, timeout=PATIENCE, what="three watches")
+    watched = {
+        path: [watcher.__self__.path for watcher in watchers]
+        for path, watchers in backend._session.client._data_watchers.items()
+    }
+    assert watched == {front: [behind] for front, behind in itertools.pairwise(line)}
+    for lock, each in zip(locks, [*waiting, None], strict=True):
+        lock.release()
+        assert each is None or each.result(PATIENCE)
+
+
+def test_one_in_the_middle_gives_up(backend, other, unique, pool):
+    """Who waits behind one that gives up or dies waits on, behind the next one, and is served in its turn."""
+    first, last = backend.lock(unique), other.lock(unique)
+    first.acquire()
+    middle = pool.submit(backend.lock(unique).acquire, True, 0.5)
+    until_in_line(backend, unique, 2)
+    waiting = pool.submit(last.acquire, True, PATIENCE)
+    until_in_line(backend, unique, 3)
+    assert middle.result(PATIENCE) is False
+    until_in_line(backend, unique, 2)
+    assert not waiting.done()
+    assert last.token is None
+    first.release()
+    assert waiting.result(PATIENCE) is True
+
+
+def test_a_waiter_that_is_killed(zookeeper, backend, unique, start, pool):
+    """A waiter's process is killed: its place goes with its session, and those behind it are served."""
+    first = backend.lock(unique)
+    first.acquire()
+    worker = start(Worker(wait, zookeeper.hosts, unique))
+    worker.expect("waiting")
+    until_in_line(backend, unique, 2)
+    behind = pool.submit(backend.lock(unique).acquire, True, PATIENCE)
+    until_in_line(backend, unique, 3)
+    worker.kill()
+    first.release()
+    assert behind.result(PATIENCE) is True
+
+
+def test_who_gave_up_leaves_no_watch(backend, other, unique):
+    """A watch that nobody waits for any more is forgotten, however often one tries."""
+    with other.lock(unique):
+        for _ in range(5):
+            assert not backend.lock(unique).acquire(timeout=0.05)
+        assert not any(backend._session.client._data_watchers.values())
+
+
+def test_a_try_that_does_not_wait_leaves_no_trace(backend, other, witness, unique):
+    """acquire(False) on a lock that is held makes no znode."""
+    with other.lock(unique):
+        parent = backend._recipe.path(unique)
+        before = witness.get(parent)[1].cversion
+        assert not backend.lock(unique).acquire(False)
+        assert witness.get(parent)[1].cversion == before
+
+
+def test_fencing_token(backend, witness, unique):
+    """It is the transaction that made the znode: it grows over all names and clients."""
+    with backend.lock(unique) as lock:
+        path = backend._recipe.path(unique)
+        (child,) = witness.get_children(path)
+        assert lock.fencing_token == witness.exists(f"{path}/{child}").czxid
+        with backend.lock(unique + "another") as later:
+            assert later.fencing_token > lock.fencing_token
+
+
+class Tidy(ZooKeeper):
+    """Looks for containers to remove every 0.1 s, not every minute."""
+
+    def command(self):
+        java, *rest = super().command()
+        return [java, "-Dznode.container.checkIntervalMs=100", *rest]
+
+
+def test_nothing_is_left_of_a_name(start, connected, unique):
+    """The znode of a name is a container: the server removes it when nobody is in line; then it is made again."""
+    backend = connected(start(Tidy()).hosts)
+    until = time.monotonic() + PATIENCE
+    for _ in range(2):
+        with backend.lock(unique):
+            assert list(backend.names()) == [unique]
+        poll(lambda: not list(backend.names()), timeout=PATIENCE, what="the removal of the container")
+    assert backend._recipe.ask("exists", backend._root, until=until)
+
+
+def test_the_token_stays_secret(backend, witness, unique):
+    """Neither the znode's name nor its data gives the token away."""
+    with backend.lock(unique) as lock:
+        path = backend._recipe.path(unique)
+        (child,) = witness.get_children(path)
+        assert lock.token not in child + witness.get(f"{path}/{child}")[0].decode()
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/b", "/", "zookeeper", "%2E"])
+def test_names_that_are_no_paths(backend, name):
+    """Dots, slashes and ZooKeeper's own name are names like any other."""
+    with backend.lock(name):
+        assert name in [held.name for held in backend.held()]
+        assert backend.describe(name) is not None
+
+
+def test_chroot(zookeeper, connected, witness, unique):
+    """All znodes are under the chroot, which need not exist."""
+    backend = connected(f"{zookeeper.hosts}/{unique}/deep", key_prefix="my.locks")
+    with backend.lock("x"):
+        assert witness.get_children(f"/{unique}/deep/my%2Elocks") == ["x"]
+
+
+def test_another_container(backend, unique):
+    """What others have put there, and is no contender, is no lock."""
+    until = time.monotonic() + PATIENCE
+    with backend.lock(unique):
+        pass
+    backend._recipe.ask("create", f"{backend._recipe.path(unique)}/note", b"", until=until)
+    assert backend.describe(unique) is None
+    assert backend.lock(unique).acquire(False)

@@ -1,0 +1,167 @@
+"""One lock for every spelling of a call, another for every other call."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import os
+import pickle
+import uuid
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kombu.exceptions import EncodeError
+
+from django_redlock.celery.call_names import MAX_NAME_BYTES, CallNamer, canonical
+
+
+def function(a, b=2, *rest, c=None, **more): ...
+
+
+def name(key=None, unique_on=None, /, *args, **kwargs):
+    return CallNamer(function, key, unique_on).name("task", args, kwargs, "json")
+
+
+def test_every_spelling_of_a_call_is_one_key():
+    """Positional, by name, in any order, with a default left out or given."""
+    spellings = {name(None, None, 1), name(None, None, a=1), name(None, None, 1, b=2), name(None, None, b=2, a=1)}
+    assert spellings == {"task(a=1,b=2,rest=[],c=null,more={})"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (1, "1", 1.5, True, None, [1], {"1": 1}, "null", "[1]"),
+        (dt.date(2026, 1, 2), "2026-01-02", dt.datetime(2026, 1, 2, tzinfo=dt.UTC)),
+        (decimal.Decimal("1.50"), decimal.Decimal("1.5"), "1.5", 1.5),
+        (uuid.UUID(int=1), str(uuid.UUID(int=1)), uuid.UUID(int=2)),
+        ({"a": [1, {"b": uuid.UUID(int=1)}]}, {"a": [1, {"b": uuid.UUID(int=2)}]}),
+    ],
+)
+def test_types_and_values_stay_apart(values):
+    """Values that Celery's JSON carries with their type are different keys; each is always the same one."""
+    names = [name(None, None, value) for value in values]
+    assert len(set(names)) == len(values)
+    assert names == [name(None, None, value) for value in values]
+
+
+def test_what_arrives_equal_is_one_key():
+    """A tuple arrives as a list, dicts have no order, and in JSON the keys are texts."""
+    assert canonical((1, (2,))) == canonical([1, [2]])
+    assert canonical({"a": 1, "b": 2}) == canonical({"b": 2, "a": 1})
+    assert canonical([{1: {2: (3,)}}]) == canonical([{"1": {"2": [3]}}])
+    assert canonical({1: 2}, "pickle") != canonical({"1": 2}, "pickle")
+
+
+@dataclass
+class Money:
+    amount: int
+
+
+class Opaque:
+    def __init__(self, value):
+        self.value = value
+
+
+@pytest.mark.parametrize(
+    "kind", [Money, Opaque, bytes, lambda value: {value, "x"}, range, lambda value: {(1, value): 2}]
+)
+def test_nothing_that_pickle_can_send_is_refused(kind):
+    """Other serializers carry other types: equal values are one key, others are others, before and after the trip."""
+    one, same, other = kind(1), kind(1), kind(2)
+    assert canonical(one, "pickle") == canonical(same, "pickle") != canonical(other, "pickle")
+    assert canonical(pickle.loads(pickle.dumps(one)), "pickle") == canonical(one, "pickle")  # noqa: S301
+
+
+def test_a_default_that_can_not_be_sent_is_not_refused():
+    """It is on both sides already. What a call gives has to be sendable, as ever."""
+
+    def task(a, sentinel=object(), period=dt.timedelta(days=1)): ...  # noqa: B008
+
+    key = CallNamer(task, None, None)
+    assert key.name("task", (1,), {}, "json") == "task(a=1,sentinel=...,period=...)"
+    assert key.name("task", (1, 2), {}, "json") == "task(a=1,sentinel=2,period=...)"
+    with pytest.raises(EncodeError):
+        key.name("task", (1, object()), {}, "json")
+
+
+json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda children: st.lists(children) | st.dictionaries(st.text() | st.integers(), children),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # it is the machine that is
+@given(json)
+def test_the_worker_reckons_the_same_key(value):
+    """What was sent and what arrived have one key."""
+    import json as library
+
+    assert canonical(value) == canonical(library.loads(library.dumps(value)))
+
+
+@pytest.mark.parametrize("key", [None, "file:{a}"])
+def test_the_name_of_a_file_that_is_no_utf_8(key):
+    """`os.fsdecode` makes half a surrogate pair of such a byte, and Celery's JSON carries that."""
+    one, other = (os.fsdecode(b"/data/\xc3\xbc" + byte) for byte in (b"\xfe", b"\xff"))
+    assert name(key, None, one) != name(key, None, other)
+    assert name(key, None, one * 50) != name(key, None, other * 50)
+    assert "/data/ü" in name(key, None, one)
+
+
+def test_long_names_are_hashed():
+    """Readable as far as it goes, and different when the ends differ."""
+    one, other = name(None, None, "x" * 5000), name(None, None, "x" * 4999 + "y")
+    assert one.startswith("task(a=")
+    assert len(one.encode()) <= MAX_NAME_BYTES
+    assert one != other
+
+
+def test_key_is_a_text_with_arguments_in_braces():
+    """Defaults are applied, and attributes and items can be named."""
+    assert name("order:{a}:{b}", None, 17) == "order:17:2"
+    assert name("order:{a[id]}", None, {"id": 4}) == "order:4"
+
+
+def test_a_simple_signature_has_one_key_too():
+    """The short cut for calls with all arguments given by position ends at the same name."""
+
+    def simple(a, b=2): ...
+
+    key = CallNamer(simple, None, None)
+    calls = [((1, 2), {}), ((1,), {}), ((), {"b": 2, "a": 1}), ((1,), {"b": 2})]
+    assert {key.name("task", args, kwargs, "json") for args, kwargs in calls} == {"task(a=1,b=2)"}
+    for args in ((), (1, 2, 3)):
+        with pytest.raises(TypeError):
+            key.name("task", args, {}, "json")
+
+
+def test_unique_on_picks_arguments():
+    """The others don't count; with none picked, every call is the same."""
+    assert name(None, (), 1) == name(None, (), 2) == "task()"
+    assert name(None, ("a",), 1, b=5) == name(None, ("a",), 1) == "task(a=1)"
+
+
+def test_key_is_a_callable():
+    """It gets the arguments as the task does, and answers with a text."""
+    assert name(lambda a, **_: f"by:{a}", None, 3, b=1) == "by:3"
+    with pytest.raises(TypeError, match="is a text"):
+        name(lambda a: a, None, 3)
+
+
+@pytest.mark.parametrize("key", ["", "}x"])
+def test_names_that_no_lock_can_have(key):
+    """They are refused with what is wrong."""
+    with pytest.raises(ValueError, match="lock's name"):
+        name(lambda **_: key, None, a=3)
+
+
+def test_bound_tasks_have_no_self_in_their_key():
+    """``self`` is the task, not an argument."""
+
+    def bound(self, a): ...
+
+    assert CallNamer(bound, None, None).name("task", (1,), {}, "json", (None,)) == "task(a=1)"

@@ -1,0 +1,220 @@
+"""Processes really die, and brokers deliver again: nothing runs twice at once, is lost, or stays locked."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+
+import celery
+import pytest
+
+from django_redlock.celery.cleanup import _gone, _wait_for_exit
+from django_redlock.celery.execution import release_body
+from django_redlock.celery.task_lock import Message, new_delivery_id
+from django_redlock.core.flow.drivers import drive
+from testproject.redis_server import RedisServer
+from tests.support.service import poll
+
+
+def test_killed_child_frees_its_lock(tasks, workers, seen, free):
+    """The main process sees that the child is dead: free at once, with a lease of 60 s."""
+    tasks.long.apply_async((seen.name, 30), queue=workers("prefork"))
+    os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
+    free(f"long:{seen.name}", timeout=10)
+
+
+def test_redelivered_message_of_a_killed_child_runs(tasks, workers, seen, free):
+    """acks_late and reject_on_worker_lost: the message comes back to its owner, who runs; no duplicate gets between."""
+    queue = workers("prefork")
+    result = tasks.long_late.apply_async((seen.name, 1.5), queue=queue)
+    os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
+    others = []
+    poll(
+        lambda: others.append(tasks.long_late.apply_async((seen.name, 1.5), queue=queue)) or seen.count("start") == 2,
+        timeout=20,
+        what="a second run",
+    )
+    assert result.get(timeout=10) == seen.name
+    assert all(other.duplicate for other in others)
+    assert {event["id"] for event in seen.events("start")} == {result.id}
+    assert seen.count("end") == 1
+    free(f"long_late:{seen.name}")
+
+
+@pytest.mark.parametrize("kind", ["late", "late_running"])
+def test_killed_worker(tasks, start_worker, seen, free, kind):
+    """Main process and children die at once: free within the lease, and the redelivered message runs."""
+    queue, task = f"q-{seen.name}", getattr(tasks, kind)
+    with start_worker("prefork", queue, CELERY_VISIBILITY="1") as first:
+        result = task.apply_async((seen.name, 1), queue=queue)
+        seen.wait("start")
+        first.kill()
+    free(f"{kind}:{seen.name}", timeout=3)
+    with start_worker("prefork", queue, CELERY_VISIBILITY="1"):
+        assert result.get(timeout=30) == seen.name
+    assert seen.count("end") == 1
+    assert seen.overlap() == []
+
+
+def deliver_again(app):
+    """What every worker does now and then: kombu puts back into its queue what was not acknowledged in time."""
+    with app.connection_for_write() as connection:
+        qos = connection.channel().qos
+        qos.visibility_timeout = 0
+        qos.restore_visible(interval=1)
+
+
+@pytest.mark.parametrize("kind", ["late", "late_running", "late_executing", "late_expired"])
+def test_redelivered_while_it_runs(tasks, start_worker, seen, kind):
+    """A Redis broker delivers again what takes longer than its visibility timeout: put off, and then not run again."""
+    queue, task = f"q-{seen.name}", getattr(tasks, kind)
+    with start_worker("prefork", queue) as worker:
+        result = task.apply_async((seen.name, 2), queue=queue)
+        seen.wait("start")
+        deliver_again(tasks.app)
+        poll(lambda: "still runs" in worker.log(100_000), timeout=10, what="a redelivery")
+        assert result.get(timeout=20) == seen.name
+        poll(lambda: "came again after it had ended" in worker.log(100_000), timeout=10, what="its second coming")
+    assert seen.count("start") == 1
+
+
+def test_a_copy_of_what_is_killed(tasks, start_worker, seen, free):
+    """Delivered again while it runs, and then killed: both messages are the owner's, and one of them runs.
+
+    Its broker has one message by then, the copy that was put off until the lease ends: here within 10 s.
+    """
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        result = tasks.less_late.apply_async((seen.name, 1), queue=queue)
+        process = seen.wait("start")[0]["pid"]
+        os.kill(process, signal.SIGSTOP)
+        deliver_again(tasks.app)
+        poll(lambda: "still runs" in worker.log(100_000), timeout=10, what="a redelivery")
+        os.kill(process, signal.SIGKILL)
+        assert result.get(timeout=40) == seen.name
+        free(f"less_late:{seen.name}")
+    assert seen.count("end") == 1
+
+
+@pytest.mark.parametrize("cancel", [True, False])
+def test_connections_to_the_broker_are_lost(tasks, start_worker, seen, free, cancel):
+    """The message comes back while its body runs, or when Celery has killed that: one run ends, none overlap."""
+    queue, conf = f"q-{seen.name}", json.dumps({"worker_cancel_long_running_tasks_on_connection_loss": cancel})
+    with (
+        RedisServer() as broker,
+        tasks.app.connection_for_write(broker.url) as connection,
+        start_worker("prefork", queue, CELERY_BROKER=broker.url, CELERY_CONF=conf),
+    ):
+        result = tasks.long_late.apply_async((seen.name, 3), queue=queue, connection=connection)
+        seen.wait("start")
+        with broker.client() as client:
+            for kind in ("normal", "pubsub"):
+                client.client_kill_filter(_type=kind, skipme=True)
+        assert result.get(timeout=40) == seen.name
+        free(f"long_late:{seen.name}", timeout=10)
+    assert seen.count("start") == 1 + cancel
+    assert seen.count("end") == 1
+    assert seen.overlap() == []
+
+
+def test_control_a_plain_task_runs_twice_at_once(tasks, start_worker, seen):
+    """Without the decorator the redelivered message runs beside the first."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue):
+        tasks.late_plain.apply_async((seen.name, 2), queue=queue)
+        seen.wait("start")
+        deliver_again(tasks.app)
+        seen.wait("end", 2)
+    assert seen.overlap()
+
+
+def test_reject_with_requeue_keeps_the_lock_for_the_owner(tasks, workers, seen, free):
+    """The message goes back to the queue, and comes again as the owner's."""
+    result = tasks.requeues.apply_async((seen.name,), queue=workers("prefork"))
+    assert result.get(timeout=10) == seen.name
+    assert seen.count("start") == 2
+    free(f"requeues:{seen.name}")
+
+
+@pytest.mark.parametrize("kind", ["late", "late_running"])
+def test_what_comes_back_is_kept_only_where_tasks_are_queued(tasks, seen, held, kind):
+    """Else nobody would remove the record, should the message be refused as a duplicate of another when it comes."""
+    task, name = getattr(tasks, kind), f"{kind}:{seen.name}"
+    lock = task.redlock.lock(task.redlock.new_call(task, seen.name, Message(name, new_delivery_id(), seen.name)))
+    drive(lock.acquire_flow(0.0), lock.store.perform)
+    release_body(lock, ended=False, again=True)
+    assert (held(name) is not None) == (kind == "late")
+
+
+@pytest.mark.parametrize("ended", [_wait_for_exit, _gone])
+def test_whether_a_process_has_ended(ended):
+    """Said of a process that dies, of one that lives, and of a greenlet's number."""
+    with subprocess.Popen(["sleep", "60"]) as child:
+        assert not ended(child.pid, 0.2)
+        child.kill()
+        if ended is _gone:
+            child.wait()
+        assert ended(child.pid, 10)
+    assert not _wait_for_exit(id(child), 0.2)
+
+
+@pytest.mark.skipif(celery.VERSION < (5, 7), reason="older Celery does not deliver such a message again")
+def test_redelivered_message_of_a_body_that_exits(tasks, workers, seen, free):
+    """SystemExit with acks_late and reject_on_worker_lost: the lock is kept for the message that comes back."""
+    queue = workers("prefork")
+    result = tasks.exits.apply_async((seen.name,), queue=queue)
+    others = []
+    poll(
+        lambda: others.append(tasks.exits.apply_async((seen.name,), queue=queue)) or seen.count("start") == 2,
+        timeout=20,
+        what="a second run",
+    )
+    assert result.get(timeout=10) == seen.name
+    assert all(other.duplicate for other in others)
+    free(f"exits:{seen.name}")
+
+
+def test_eta_longer_than_the_ttl(tasks, workers, seen, free):
+    """The record counts from the ETA on, not for a lease: later submits are duplicates all the time."""
+    queue = workers("prefork")
+    first = tasks.executed.apply_async((seen.name,), queue=queue, countdown=3)
+    others = []
+    poll(
+        lambda: others.append(tasks.executed.apply_async((seen.name,), queue=queue)) or len(others) > 30,
+        timeout=10,
+        what="31 submits",
+    )
+    assert first.get(timeout=10) == seen.name
+    assert all(other.duplicate for other in others)
+    assert seen.count("start") == 1
+    free(f"executed:{seen.name}")
+
+
+def test_copies_of_a_message_that_waits_for_its_eta(tasks, start_worker, seen, free):
+    """A Redis broker delivers it again and again until then: one copy runs, the others are put off and then dropped."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue, CELERY_VISIBILITY="1") as worker:
+        result = tasks.late.apply_async((seen.name, 1), queue=queue, countdown=3)
+        poll(lambda: worker.log(100_000).count(f"{result.id}] received") == 1, timeout=10, what="the message")
+        for copies in (2, 3):
+            deliver_again(tasks.app)
+            poll(
+                lambda copies=copies: worker.log(100_000).count(f"{result.id}] received") == copies,
+                timeout=10,
+                what=f"{copies} copies",
+            )
+        assert result.get(timeout=20) == seen.name
+        poll(lambda: worker.log(100_000).count("came again after it had ended") == 2, timeout=20, what="their end")
+    assert seen.count("start") == 1
+
+
+def test_backlog(tasks, start_worker, seen, held):
+    """500 submits while no worker listens: one message, whose record does not lapse."""
+    queue = f"q-{seen.name}"
+    results = [tasks.executed.apply_async((seen.name,), queue=queue) for _ in range(500)]
+    assert [result.duplicate for result in results].count(False) == 1
+    with start_worker("solo", queue):
+        assert results[-1].get(timeout=10) == seen.name
+    assert seen.count("start") == 1

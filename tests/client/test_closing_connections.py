@@ -1,0 +1,153 @@
+"""What becomes of connections when their backend is closed, or dropped without that."""
+
+import asyncio
+import contextlib
+import gc
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.client.pool import socket_of
+from django_redlock.errors import LockUnavailable
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
+from tests.support.proxy import Proxy
+from tests.support.service import poll
+
+
+@pytest.fixture
+def proxies(start):
+    """Three nodes, each behind a proxy."""
+    return [start(Proxy(server.url)) for server in start(Group(RedisServer() for _ in range(3))).servers]
+
+
+@pytest.fixture
+def backend(proxies):
+    """A majority of them decides; nothing is known of their past."""
+    return RedlockBackend([each.url for each in proxies], node_timeout=2, quarantine=False)
+
+
+def all_closed(proxies):
+    poll(lambda: not any(each.connections for each in proxies), timeout=10, what="the end of every connection")
+
+
+@pytest.mark.parametrize("released", [False, True], ids=["held", "released"])
+def test_replies_are_outstanding(proxies, backend, released):
+    """A connection on which a node still owes its answer is closed, too, and the backend can be used again."""
+    assert all(row["ok"] for row in backend.health())  # and so connected
+    proxies[0].hold("replies")
+    lock = backend.lock("stock", auto_renew=False)
+    assert lock.acquire()
+    if released:
+        lock.release()
+    backend.close()
+    proxies[0].restore()
+    all_closed(proxies)
+    if not released:
+        lock.release()
+    with backend.lock("stock"):
+        pass
+    backend.close()
+    all_closed(proxies)
+
+
+def test_in_use(proxy, redis_server):
+    """A connection that is in use while the backend is closed is closed when its user is through with it."""
+    backend, other = RedisBackend(proxy.url, node_timeout=2), RedisBackend(proxy.url, node_timeout=2)
+    held, waiting = other.lock("stock"), backend.lock("stock")
+    with redis_server.client() as client, ThreadPoolExecutor(1) as pool:
+        held.acquire()
+        acquired = pool.submit(waiting.acquire, timeout=20)
+        poll(lambda: client.info("clients")["blocked_clients"] == 1, timeout=10, what="a waiter")
+        backend.close()
+        held.release()
+        other.close()
+        assert acquired.result(20)
+    all_closed([proxy])
+
+
+@pytest.mark.parametrize("end", ["close", "aclose"])
+def test_in_use_on_a_loop(proxy, redis_server, end):
+    """The same for what a task is waiting on, and its event loop goes on."""
+    backend, other = RedisBackend(proxy.url, node_timeout=2), RedisBackend(proxy.url, node_timeout=2)
+    held, waiting = other.lock("stock"), backend.lock("stock")
+
+    async def wait(client):
+        acquired = asyncio.create_task(waiting.aacquire(timeout=20))
+        await asyncio.to_thread(poll, lambda: client.info("clients")["blocked_clients"] == 1, timeout=10, what="it")
+        if (closed := getattr(backend, end)()) is not None:
+            await closed
+        await asyncio.to_thread(held.release)
+        await asyncio.to_thread(other.close)
+        assert await acquired
+        await asyncio.to_thread(all_closed, [proxy])
+
+    with redis_server.client() as client:
+        held.acquire()
+        asyncio.run(wait(client))
+        waiting.release()
+    backend.close()
+
+
+def test_still_dialling(proxies, backend):
+    """What answers for the first time when the backend has been closed already is not kept for a second use."""
+    proxies[0].hold("replies")
+    assert backend.lock("stock", auto_renew=False).acquire()  # by the votes of the others
+    poll(lambda: proxies[0].connections, timeout=10, what="somebody who dials")
+    backend.close()
+    proxies[0].restore()
+    all_closed(proxies)
+
+
+def test_dropped(redis_url, monkeypatch):
+    """A backend that nobody closed takes its connections along, and the garbage collector finds no open socket."""
+    complaints = []
+    monkeypatch.setattr("sys.unraisablehook", lambda told: complaints.append(told.exc_value))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        backend = RedisBackend(redis_url, node_timeout=2)
+        with backend.lock("stock"):
+            pass
+        (connection,) = backend.nodes[0].find_pool(None).idle_connections
+        early = socket_of(connection)
+        del connection
+        gc.collect()  # as it may happen during an exchange: what a frame holds comes first from now on
+        del backend, early
+        gc.collect()
+    assert complaints == []
+
+
+def connections_to(sentinel):
+    """How many clients Sentinels have, beside each other."""
+    clients = [client for each in sentinel.sentinels for client in each.client.client_list(_type="normal")]
+    return sum(not client["name"].startswith("sentinel-") for client in clients)
+
+
+def test_sentinels_are_asked_and_left(sentinel, start, unique):
+    """Nothing stays open to them until the next failover, which may be never."""
+    before = connections_to(sentinel)
+    backend = start(contextlib.closing(RedisBackend(sentinel.url, node_timeout=2)))
+    with backend.lock(unique):
+        poll(lambda: connections_to(sentinel) <= before, timeout=10, what="the end of the connections to Sentinels")
+
+
+def test_sentinels_that_know_no_such_master_are_left(sentinel, start, unique):
+    """Each call asks them again: with a connection that stays open for each, they would come to an end of theirs."""
+    before = connections_to(sentinel)
+    backend = start(contextlib.closing(RedisBackend(sentinel.url.replace("/locks/", "/stocks/"), node_timeout=2)))
+    for _ in range(3):
+        with pytest.raises(LockUnavailable):
+            backend.lock(unique).acquire()
+    poll(lambda: connections_to(sentinel) <= before, timeout=10, what="the end of the connections to Sentinels")
+
+
+async def test_of_no_event_loop(proxies, backend):
+    """aclose() closes the connections to the nodes, which all event loops and threads share."""
+    async with backend.lock("stock"):
+        pass
+    poll(lambda: all(each.connections for each in proxies), timeout=10, what="a connection to each node")
+    await backend.aclose()
+    all_closed(proxies)

@@ -1,0 +1,97 @@
+"""Numbers are read without the parser, and whatever else there is is left to it, whole."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from django_redlock.client.fast_reply import read_numbers, wait_readable
+from django_redlock.client.request import CONFIRMED_BYTES
+
+WOKEN = b"*2\r\n$1\r\nw\r\n$1\r\n1\r\n"
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    near, far = socket.socketpair()
+    with near, far:
+        yield near, far
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "prelude", "expected"),
+    [
+        (b":17\r\n", 1, b"", [17]),
+        (b":-1\r\n:0\r\n:3\r\n", 3, b"", [-1, 0, 3]),
+        (WOKEN + b":9\r\n", 1, WOKEN, [9]),
+    ],
+)
+def test_numbers_are_taken(ends, text, count, prelude, expected):
+    """What is expected, to the letter, is read and gone from the socket."""
+    near, far = ends
+    far.sendall(text)
+    assert read_numbers(near, count, prelude) == expected
+    assert not wait_readable(near, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "prelude"),
+    [
+        (b":17", 1, b""),
+        (b":17\r", 1, b""),
+        (b":17\r\n", 2, b""),
+        (b":17\r\n:18\r\n", 1, b""),
+        (b":x\r\n", 1, b""),
+        (b"-ERR no\r\n", 1, b""),
+        (b"$2\r\n:1\r\n", 1, b""),
+        (b"*-1\r\n:9\r\n", 1, WOKEN),
+        (WOKEN, 1, WOKEN),
+        (WOKEN + b"*2\r\n:0\r\n:1\r\n", 1, WOKEN),
+    ],
+)
+def test_anything_else_is_left(ends, text, count, prelude):
+    """A reply that is another, is not whole, or has something behind it stays in the socket for the parser."""
+    near, far = ends
+    far.sendall(text)
+    assert read_numbers(near, count, prelude) is None
+    assert near.recv(100) == text
+
+
+def test_an_end_is_left(ends):
+    """A connection that the server has closed is found out by the parser."""
+    near, far = ends
+    far.close()
+    assert read_numbers(near, 1) is None
+
+
+def test_the_limit_of_the_socket_holds(ends):
+    """Nothing comes: the socket's own time limit ends it, once."""
+    near, _ = ends
+    near.settimeout(0.01)
+    with pytest.raises(TimeoutError):
+        read_numbers(near, 1)
+
+
+def test_python_keeps_the_limit(ends):
+    """Where a poll could not be trusted it says no at once, although there is something."""
+    near, far = ends
+    far.sendall(b":1\r\n")
+    assert wait_readable(near, 5)
+    near.settimeout(5)
+    assert not wait_readable(near, 5)
+
+
+def test_the_last_of_two_is_waited_for():
+    """With the length of a whole answer given, its first part alone is no reason to return."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far, _ = server.accept()
+        with near, far:
+            far.sendall(b":1700000000000000\r\n")
+            later = threading.Timer(0.1, far.sendall, [b":1\r\n"])
+            later.start()
+            assert read_numbers(near, 2, least=CONFIRMED_BYTES) == [1700000000000000, 1]
+            later.join()

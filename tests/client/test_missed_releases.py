@@ -1,0 +1,79 @@
+"""What is remembered of releases that a node has missed: not too much, and not for ever."""
+
+import pytest
+
+from django_redlock.client.fanout import missed_releases
+from django_redlock.client.fanout.missed_releases import MAX_RELEASES, MissedReleases
+from django_redlock.client.urls import node_for
+from django_redlock.core.keys import keys_for
+from django_redlock.core.primitives.base import MUTEX
+from django_redlock.core.values import Claim, new_token
+from testproject.redis_server import RedisServer
+from tests.support.service import poll
+
+KEYS = keys_for(b"redlock", b"stock")
+
+
+@pytest.fixture
+def nobody():
+    """A server that is not started."""
+    return RedisServer()
+
+
+@pytest.fixture
+def missing(monkeypatch, nobody):
+    """The arrears of a node at an address where nobody is, which are soon forgotten."""
+    monkeypatch.setattr(missed_releases, "KEEP_SECONDS", 0.5)
+    return MissedReleases([node_for(nobody.url, 0.1)])
+
+
+def claim():
+    return Claim("stock", KEYS, new_token(), b"{}", 10.0)
+
+
+def refused(client):
+    """How many scripts the server has answered with an error."""
+    return sum(row["rejected_calls"] for row in client.info("commandstats").values())
+
+
+def test_bounded(missing):
+    """Of many releases the last are remembered, for a while; the thread that would tell the node ends with them."""
+    runs = [MUTEX.release_request(claim()) for _ in range(MAX_RELEASES + 5)]
+    for run in runs:
+        missing.add([run], 0)
+    assert [run for _, run in missing._missed[0]] == runs[5:]
+    poll(lambda: not missing._missed, timeout=5, what="nothing remembered")
+
+
+def test_what_was_never_asked(missing):
+    """A node that was left out when the lock was asked for, and when it was freed, has no vote to be freed."""
+    one, other = claim(), claim()
+    missing.not_sent(one.acquisition_id, [MUTEX.acquire_request(one)], 0)
+    missing.not_sent(one.acquisition_id, [MUTEX.release_request(one)], 0)
+    assert not missing._missed
+    missing.not_sent(other.acquisition_id, [MUTEX.acquire_request(other)], 0)
+    missing.sent(other.acquisition_id, 0)  # an extension got the vote after all
+    missing.not_sent(other.acquisition_id, [MUTEX.release_request(other)], 0)
+    assert len(missing._missed[0]) == 1
+    assert not missing._unasked
+
+
+def test_only_releases(missing):
+    """Requests that free nothing are not repeated."""
+    missing.add([MUTEX.acquire_request(claim())], 0)
+    missing.add([MUTEX.extend_request(claim(), 10)], 0)
+    assert not missing._missed
+
+
+def test_an_error_is_no_answer(own_redis):
+    """A node that answers a release with an error has not freed anything: it is told again until it has."""
+    server = own_redis()
+    held = claim()
+    with server.client() as client:
+        client.set("redlock:{stock}", held.token + b" {}", px=60_000)
+        client.execute_command("ACL SETUSER", "default", "-eval", "-evalsha")
+        MissedReleases([node_for(server.url, 0.5)]).add([MUTEX.release_request(held)], 0)
+        poll(lambda: refused(client), timeout=5, what="a release that is answered with an error")
+        assert client.exists("redlock:{stock}")
+        client.execute_command("ACL SETUSER", "default", "+eval", "+evalsha")
+        poll(lambda: not client.exists("redlock:{stock}"), timeout=5, what="the release, once more")

@@ -1,0 +1,269 @@
+"""Many tasks of one event loop use few connections."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.client import multiplexer
+from django_redlock.errors import LockUnavailable
+from django_redlock.testing.conformance.exclusion import WAKE
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from tests.support.cluster import Cluster
+
+FEW = 13  # 8 that ask, 4 that block, and one for all the others
+SHORT = 0.05
+
+
+@pytest.fixture
+def server(own_redis):
+    return own_redis()
+
+
+@pytest.fixture
+def admin(server):
+    with server.client() as client:
+        yield client
+
+
+def connections(admin):
+    """Those of the backends: none but ours are open."""
+    return len(admin.client_list()) - 1
+
+
+@contextlib.asynccontextmanager
+async def opened(*args, kind=RedisBackend, **options):
+    backend = kind(*args, node_timeout=5, **options)
+    yield backend
+    await backend.aclose()
+    backend.close()
+
+
+async def until(condition):
+    async with asyncio.timeout(TEST_TIMEOUT):
+        while not await asyncio.to_thread(condition):  # noqa: ASYNC110  (it is the server that is waited for)
+            await asyncio.sleep(0.005)
+
+
+def waiting_lists(backend):
+    """How many wake-up lists the shared connections wait for."""
+    return sum(
+        len(crowd._waiting) for crowds in backend._executor.multiplexer._by_loop.values() for crowd in crowds.values()
+    )
+
+
+@contextlib.asynccontextmanager
+async def all_blocked(backend, name, others=1):
+    """Locks that are held, with a task that waits for each: so many more than have a connection of their own."""
+    names = [f"{name}:{number}" for number in range(multiplexer.OWN_CONNECTIONS + others)]
+    holders = [backend.lock(each) for each in names]
+    for holder in holders:
+        await holder.aacquire()
+    handles, tasks = [backend.lock(each) for each in names], []
+    for handle in handles:
+        tasks.append(asyncio.create_task(handle.aacquire(timeout=TEST_TIMEOUT)))
+        await until(lambda handle=handle: backend.lock(handle.name).locked() and backend.describe(handle.name).waiters)
+    await until(lambda: waiting_lists(backend) == others)
+    try:
+        yield holders, handles, tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+@pytest.mark.parametrize("cohort", [0, 64])
+def test_a_thousand_tasks(server, admin, unique, cohort):
+    """1,000 tasks wait for 100 names on a handful of connections, and all have their turn."""
+    done = []
+
+    async def work(backend, number):
+        async with backend.lock(f"{unique}:{number % 100}", blocking_timeout=2 * TEST_TIMEOUT):
+            done.append(number)
+
+    async def scenario():
+        async with opened(server.url, cohort=cohort) as backend, opened(server.url) as other:
+            holders = [other.lock(f"{unique}:{number}") for number in range(100)]
+            for holder in holders:
+                await holder.aacquire()
+            await other.aclose()
+            tasks = [asyncio.create_task(work(backend, number)) for number in range(1000)]
+            await until(lambda: waiting_lists(backend) >= 100 - multiplexer.OWN_CONNECTIONS)
+            assert connections(admin) <= FEW + 1
+            assert not done
+            for holder in holders:
+                await holder.arelease()
+            most = 0
+            while len(done) < 1000:
+                most = max(most, await asyncio.to_thread(connections, admin))
+                await asyncio.sleep(0.01)
+            assert most <= 2 * FEW
+            await asyncio.gather(*tasks)
+
+    asyncio.run(scenario())
+    assert sorted(done) == list(range(1000))
+
+
+def test_woken(server, unique):
+    """Who waits on the connection that many share is woken as others are, and only that one."""
+
+    async def scenario():
+        async with opened(server.url) as backend, all_blocked(backend, unique, 3) as (holders, handles, tasks):
+            await holders[-2].arelease()
+            async with asyncio.timeout(WAKE):
+                assert await tasks[-2]
+            assert sum(bool(handle.token) for handle in handles) == 1
+            await handles[-2].arelease()
+
+    asyncio.run(scenario())
+
+
+def test_time_is_up(server, unique):
+    """Nor does it come back late, or early, when its time is up."""
+
+    async def scenario():
+        async with opened(server.url, cohort=0) as backend, all_blocked(backend, unique) as (_, handles, _tasks):
+            loop = asyncio.get_running_loop()
+            start = loop.time()
+            assert not await backend.lock(handles[-1].name).aacquire(timeout=SHORT)
+            assert loop.time() - start >= SHORT
+            assert not any(handle.token for handle in handles)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("steps", [-1, *range(8)])
+def test_cancelled(server, unique, steps):
+    """A wake-up for one who has gone goes to the next, here or in another process."""
+
+    async def scenario():
+        async with (
+            opened(server.url) as backend,
+            opened(server.url) as other,
+            all_blocked(backend, unique) as (holders, handles, tasks),
+        ):
+            following = asyncio.create_task(other.lock(handles[-1].name).aacquire(timeout=TEST_TIMEOUT))
+            await until(lambda: backend.describe(handles[-1].name).waiters == 2)
+            if steps >= 0:
+                await holders[-1].arelease()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            tasks[-1].cancel()
+            await asyncio.wait([tasks[-1]])
+            if steps < 0:
+                await holders[-1].arelease()
+            if not tasks[-1].cancelled():
+                await handles[-1].arelease()
+            async with asyncio.timeout(WAKE):
+                assert await following
+
+    asyncio.run(scenario())
+
+
+def test_handed_on_in_one_request(server, admin, unique):
+    """A wake-up for one who has gone is put back and given an end in one step: one without an end would stay."""
+    key = f"redlock:{{{unique}}}:wake".encode()
+
+    async def scenario():
+        async with opened(server.url) as backend, all_blocked(backend, unique):
+            [[crowd]] = [crowds.values() for crowds in backend._executor.multiplexer._by_loop.values()]
+            await crowd._push_back(key)
+
+    with admin.monitor() as monitor, server.client() as other:
+        asyncio.run(scenario())
+        assert 0 < other.pttl(key) <= 10_000
+        other.echo("end")
+        sent = []
+        while (each := monitor.next_command())["command"] != "ECHO end":
+            if each["client_type"] != "lua" and key.decode() in each["command"]:
+                sent.append(each["command"].split()[0])
+    assert sent in (["EVALSHA", "PTTL"], ["EVALSHA", "EVAL", "PTTL"])
+
+
+def test_connection_lost(server, admin, unique):
+    """When their connection breaks, those who share it go on waiting, and are woken."""
+
+    async def scenario():
+        async with opened(server.url) as backend, all_blocked(backend, unique, 2) as (holders, handles, tasks):
+            admin.client_kill_filter(_type="normal", skipme=True)
+            await until(lambda: waiting_lists(backend) == 2)
+            await holders[-1].arelease()
+            async with asyncio.timeout(TEST_TIMEOUT):
+                assert await tasks[-1]
+            assert handles[-1].token
+
+    asyncio.run(scenario())
+
+
+def test_store_down(server, unique):
+    """When the server is gone, all are told at once, however many stand in line."""
+
+    async def scenario():
+        async with opened(server.url) as backend, all_blocked(backend, unique, 20) as (_, _handles, tasks):
+            server.kill()
+            done, pending = await asyncio.wait(tasks, timeout=WAKE)
+            assert not pending
+            assert all(isinstance(task.exception(), LockUnavailable) for task in done)
+
+    asyncio.run(scenario())
+
+
+def test_server_hangs(server, unique):
+    """A server that hangs keeps those who stand in line no longer than the first of them, or twice."""
+
+    async def scenario():
+        backend = RedisBackend(server.url, node_timeout=SHORT * 4)
+        await backend.lock(unique).alocked()
+        server.pause()
+        attempts = (
+            backend.lock(f"{unique}:{number}").aacquire(False) for number in range(multiplexer.MAX_IN_FLIGHT * 100)
+        )
+        async with asyncio.timeout(SHORT * 4 * 50):  # one after another it were a hundred times as long
+            errors = await asyncio.gather(*attempts, return_exceptions=True)
+        assert all(isinstance(error, LockUnavailable) for error in errors)
+        server.resume()
+        await backend.aclose()
+        backend.close()
+
+    asyncio.run(scenario())
+
+
+def test_quorum(own_redis, unique):
+    """The same on several nodes."""
+    servers = [own_redis() for _ in range(3)]
+    done = []
+
+    async def work(backend, number):
+        async with backend.lock(f"{unique}:{number % 20}", blocking_timeout=2 * TEST_TIMEOUT):
+            done.append(number)
+
+    async def scenario():
+        urls = [server.url for server in servers]
+        async with opened(urls, kind=RedlockBackend, quarantine=False) as backend:
+            await asyncio.gather(*(work(backend, number) for number in range(100)))
+
+    asyncio.run(scenario())
+    assert sorted(done) == list(range(100))
+
+
+def test_cluster(running, unique):
+    """On a Cluster each who waits has a connection of its own: one command can't name keys of several slots."""
+    cluster = running(Cluster)
+    cluster.heal()
+
+    async def scenario():
+        async with opened(cluster.url) as backend:
+            names = [f"{unique}:{number}" for number in range(multiplexer.OWN_CONNECTIONS + 4)]
+            holders, handles = [[backend.lock(name) for name in names] for _ in range(2)]
+            await asyncio.gather(*(holder.aacquire() for holder in holders))
+            tasks = [asyncio.create_task(handle.aacquire(timeout=TEST_TIMEOUT)) for handle in handles]
+            await until(lambda: all((held := backend.describe(name)) and held.waiters for name in names))
+            assert not waiting_lists(backend)
+            await asyncio.gather(*(holder.arelease() for holder in holders))
+            async with asyncio.timeout(WAKE):
+                assert all(await asyncio.gather(*tasks))
+            await asyncio.gather(*(handle.arelease() for handle in handles))
+
+    asyncio.run(scenario())

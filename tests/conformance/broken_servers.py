@@ -1,0 +1,26 @@
+"""What tests of a Redis in trouble stand on."""
+
+import functools
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.testing.conformance.harness.fixtures import Fixtures
+
+
+class OwnRedis(Fixtures):
+    """Users, blocking and asyncio, of a Redis that the test may do anything to."""
+
+    node_timeout = 0.25
+
+    @pytest.fixture
+    def server(self, own_redis):
+        return own_redis()
+
+    @pytest.fixture
+    def url(self, server):
+        return server.url
+
+    @pytest.fixture
+    def new_backend(self, url):
+        return functools.partial(RedisBackend, url, node_timeout=self.node_timeout)

@@ -1,0 +1,53 @@
+"""A server that takes no more connections, a process that may open no more files: a clear error."""
+
+import contextlib
+import functools
+import resource
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.errors import LockUnavailable
+from django_redlock.handler import build
+from tests.conformance.broken_servers import OwnRedis
+
+LOCATIONS = ["redis://127.0.0.1:1/0", "rediss://127.0.0.1:1/0"]
+
+
+@contextlib.contextmanager
+def no_more_files():
+    """This process can open none."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+class TestFullServer(OwnRedis):
+    """It hangs up on whoever comes, and has said why."""
+
+    @pytest.fixture(params=[RedisBackend, RedlockBackend], ids=["redis", "redlock"])
+    def new_backend(self, request, url):
+        where = [url] if request.param is RedlockBackend else url
+        return functools.partial(request.param, where, node_timeout=2, quarantine=False)
+
+    def test_says_that_it_is_full(self, server, client, new_client, name):
+        """Whether we hear that, or have written by then and only see that it hung up."""
+        with server.client() as admin:
+            admin.config_set("maxclients", 1)
+            for user in (client, new_client(), new_client()):
+                with pytest.raises(LockUnavailable, match="clients") as caught:
+                    user.lock(name).acquire(False)
+                assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("location", LOCATIONS)
+def test_no_more_files(location):
+    """A process that has run out of files has a store that can't be asked, from the first backend on."""
+    entry = {"BACKEND": f"{RedisBackend.__module__}.{RedisBackend.__name__}", "LOCATION": location}
+    with no_more_files(), pytest.raises(LockUnavailable, match="Too many open files") as caught:
+        build("default", entry).lock("x").acquire(False)
+    assert caught.value.__cause__ in caught.value.errors.values()

@@ -1,0 +1,186 @@
+"""The queue between locks and what watches them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from django_redlock.core import event_queue as module
+from django_redlock.core.event_queue import MAX_RECORDS, EventQueue, EventRecord
+from tests.support.service import poll
+
+
+def moment(name="stock"):
+    return EventRecord(time.time(), "acquired", name)
+
+
+@pytest.fixture
+def seen():
+    return []
+
+
+@pytest.fixture
+def pulse(seen):
+    """One of the test's own, with a watcher."""
+    pulse = EventQueue()
+    pulse.subscribe("test", lambda moments: seen.extend(each.name for each in moments))
+    return pulse
+
+
+def test_hands_over(pulse, seen, monkeypatch):
+    """What is put in comes to the watcher by itself, in order."""
+    monkeypatch.setattr(module, "INTERVAL", 0.01)
+    for name in "abc":
+        pulse.record(moment(name))
+    poll(lambda: len(seen) == 3, timeout=20, what="the thread")
+    assert seen == ["a", "b", "c"]
+
+
+def test_one_thread_for_all(pulse, seen, monkeypatch):
+    """Many threads that begin at once start one, and it ends when nothing comes any more, and starts again."""
+    monkeypatch.setattr(module, "INTERVAL", 0.01)
+    monkeypatch.setattr(module, "IDLE_ROUNDS", 10)
+    started = []
+    run = pulse._run
+    monkeypatch.setattr(pulse, "_run", lambda running: (started.append(1), run(running)))
+    for round_ in (1, 2):
+        threads = [threading.Thread(target=pulse.record, args=(moment(),)) for _ in range(20)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        poll(lambda: not pulse._running.locked(), timeout=20, what="the thread's end")
+        assert (len(started), len(seen)) == (round_, 20 * round_)
+
+
+def test_work_is_done_after_seeing(pulse, seen):
+    """What a watcher returns is done with the beat, not with a drain."""
+    pulse.subscribe("worker", lambda moments: lambda: seen.append(f"wrote {len(moments)}"))
+    pulse.record(moment())
+    pulse.drain()
+    assert seen == ["stock"]
+    pulse.flush()
+    assert seen == ["stock", "wrote 1"]
+
+
+def test_what_another_thread_does(pulse, seen):
+    """A beat returns when the work is done, whoever does it."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work():
+        begun.set()
+        assert go_on.wait(20)
+        seen.append("wrote")
+
+    def beat():
+        pulse.flush()
+        seen.append("returned")
+
+    pulse.listeners = {"worker": lambda _moments: work}
+    pulse._running.acquire()  # no thread of its own
+    pulse.record(moment())
+    first, second = threading.Thread(target=pulse.flush), threading.Thread(target=beat)
+    first.start()
+    assert begun.wait(20)
+    second.start()
+    second.join(0.2)
+    go_on.set()
+    for thread in (first, second):
+        thread.join(20)
+    assert seen == ["wrote", "returned"]
+
+
+def test_watcher_that_fails(pulse, seen, caplog):
+    """What one raises, in seeing or in its work, is logged; the others go on."""
+
+    def fail(_moments=None):
+        raise ZeroDivisionError("in a watcher")
+
+    pulse.listeners = {"seeing": fail, "working": lambda _moments: fail, **pulse.listeners}
+    pulse.record(moment())
+    pulse.flush()
+    assert seen == ["stock"]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    assert caplog.text.count("ZeroDivisionError: in a watcher") == 2
+
+
+def test_bounded(pulse, seen, monkeypatch):
+    """What comes when the queue is full is dropped, and counted."""
+    monkeypatch.setattr(pulse, "_start", lambda: None)
+    for _ in range(MAX_RECORDS + 7):
+        pulse.record(moment())
+    assert pulse.dropped == 7
+    pulse.flush()
+    assert len(seen) == MAX_RECORDS
+
+
+def test_nobody_watches():
+    """Then nothing is kept, and no thread runs."""
+    pulse = EventQueue()
+    pulse.record(moment())
+    assert not pulse._queue
+    assert not pulse._running.locked()
+
+
+def test_forgotten(pulse, seen):
+    """A watcher that is forgotten sees nothing more."""
+    pulse.unsubscribe("test")
+    pulse.subscribe("other", lambda _moments: None)
+    pulse.record(moment())
+    pulse.flush()
+    assert seen == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_fork():
+    """A child tells what happens to itself, by a thread of its own; what its parent has to tell is not repeated."""
+    pulse, seen = module.event_queue, []
+    ours = {"parent", "child"}  # other tests' servers may have gone only now
+    pulse.subscribe("test", lambda moments: seen.extend(each.name for each in moments if each.name in ours))
+    try:
+        pulse.record(moment("parent"))
+        read, write = os.pipe()
+        if (child := os.fork()) == 0:  # pragma: no cover
+            try:
+                seen.clear()
+                pulse.record(moment("child"))
+                poll(lambda: seen, timeout=20, what="the child's thread")
+                os.write(write, ",".join(seen).encode())
+            finally:
+                os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            assert pipe.read() == "child"
+        os.waitpid(child, 0)
+        pulse.flush()
+        assert seen == ["parent"]
+    finally:
+        pulse.unsubscribe("test")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_fork_waits_for_watchers():
+    """No child is born while a watcher is in the middle of something: its locks would be held there for ever."""
+    pulse, inside, go_on, mine = module.event_queue, threading.Event(), threading.Event(), threading.Lock()
+
+    def see(_moments):
+        with mine:
+            inside.set()
+            go_on.wait(20)
+
+    pulse.subscribe("test", see)
+    try:
+        pulse.record(moment())
+        threading.Thread(target=pulse.drain, daemon=True).start()
+        assert inside.wait(20)
+        threading.Timer(0.1, go_on.set).start()
+        if (child := os.fork()) == 0:  # pragma: no cover
+            os._exit(mine.locked())
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        pulse.unsubscribe("test")

@@ -1,0 +1,99 @@
+"""What the flows ask for those who stand in line, fed by hand."""
+
+import pytest
+
+from django_redlock.core.algorithms.redlock import Redlock
+from django_redlock.core.algorithms.single_node import SingleNode, restore_request
+from django_redlock.core.flow.requests import Block, EvalScript, Fault, SendToAll, Sleep
+from django_redlock.core.keys import keys_for
+from django_redlock.core.primitives.base import MAX_BLOCK, MAX_BLOCK_IN_QUEUE, SEMAPHORE
+from django_redlock.core.primitives.fair import FAIR, READ, READERS_BEHIND_WRITERS, WRITE
+from django_redlock.core.values import Claim, Lease, new_token
+from django_redlock.errors import LockError, LockUnavailable
+
+KEYS = keys_for(b"redlock", b"stock")
+SERVER = 5_000_000_000
+UPGRADE = Fault(ValueError("UPGRADE who reads can not begin to write"), where="there:6379")
+BROKEN = Fault(ConnectionError("connection refused"), where="there:6379")
+
+
+@pytest.fixture
+def claim():
+    return Claim("stock", KEYS, new_token(), b"{}", 10.0, holder=b"me")
+
+
+def refusal(left=7_000, owner=b"who"):
+    """What a node answers that refuses for so many ms."""
+    return [0, left, SERVER, owner]
+
+
+@pytest.mark.parametrize("primitive", [FAIR, READ, WRITE])
+def test_blocks_on_its_own_list(claim, primitive):
+    """It blocks on a list of its own, for less time than it is listed, and asks when that is over, not together."""
+    flow = SingleNode(lambda: 100.0).acquire(primitive, claim, 130.0)
+    asked = next(flow)
+    assert (type(asked), int(asked.args[4])) == (EvalScript, 900)
+    signal = flow.send(refusal())
+    assert signal == Block(KEYS.wake + b":" + claim.acquisition_id, MAX_BLOCK_IN_QUEUE, 0, [])
+    asked = flow.send(None)
+    assert (type(asked), int(asked.args[4])) == (EvalScript, -900)
+    with pytest.raises(StopIteration) as end:
+        flow.send(SERVER)
+    assert isinstance(end.value.value, Lease)
+
+
+@pytest.mark.parametrize(("primitive", "arg"), [(FAIR, 5), (READ, 5), (WRITE, 5)])
+def test_put_back_past_the_line(claim, primitive, arg):
+    """What its holder puts back on a server that has forgotten it doesn't stand in line."""
+    assert primitive.acquire_request(claim).args[arg] == b"2"
+    assert restore_request(primitive, claim, 10.0, 0).args[arg] == b"0"
+
+
+def test_reader_that_asks_to_write(claim):
+    """The refusal of an upgrade is an error that says so."""
+    flow = SingleNode(lambda: 100.0).acquire(WRITE, claim, 130.0)
+    next(flow)
+    with pytest.raises(LockError, match="release `read` first") as caught:
+        flow.send(UPGRADE)
+    assert not isinstance(caught.value, LockUnavailable)
+
+
+@pytest.mark.parametrize(
+    ("replies", "error", "told"),
+    [
+        ([UPGRADE] * 3 + [SERVER] * 2, LockError, "release `read` first"),
+        ([UPGRADE] * 2 + [BROKEN] * 3, LockUnavailable, "no majority"),
+    ],
+)
+def test_reader_that_asks_to_write_on_several_nodes(claim, replies, error, told):
+    """A majority that says so is believed; of fewer the votes of an earlier attempt may be left over."""
+    flow = Redlock(5, lambda: 100.0).acquire(WRITE._replace(queue_order=READERS_BEHIND_WRITERS), claim, 130.0)
+    assert isinstance(next(flow), SendToAll)
+    assert isinstance(flow.send(replies), SendToAll)  # frees what was granted
+    with pytest.raises(error, match=told):
+        flow.send([None] * 5)
+
+
+def test_waits_for_a_permit_longer_and_longer(claim):
+    """Refused for a permit, it blocks on a node that refuses: after each time that nobody woke it, for longer."""
+    flow = Redlock(5, lambda: 100.0, shuffle=max).acquire(SEMAPHORE._replace(limit=2), claim, 10_000.0)
+    assert isinstance(next(flow), SendToAll)
+    pauses = []
+    for _ in range(8):
+        flow.send([SERVER, refusal(owner=b"a"), refusal(owner=b"b"), refusal(owner=b"a"), SERVER])
+        signal = flow.send([None] * 5)
+        assert (signal.key, signal.node) == (KEYS.wake, 1)
+        pauses.append(signal.seconds)
+        assert isinstance(flow.send(None), SendToAll)
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (0.05, pytest.approx(1.6))
+    assert pauses[-1] < MAX_BLOCK
+
+
+def test_a_node_that_can_not_wake(claim):
+    """If that node can't be asked, it sleeps a while."""
+    flow = Redlock(3, lambda: 100.0, shuffle=max).acquire(READ, claim, 130.0)
+    next(flow)
+    flow.send([refusal()] * 3)
+    assert isinstance(flow.send([None] * 3), Block)
+    assert flow.send(BROKEN) == Sleep(0.05)

@@ -1,0 +1,42 @@
+"""Locks that are taken while the interpreter shuts down."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+DELETED = """
+    class Last:
+        def __del__(self):
+            use()
+
+    last = Last()
+"""
+AT_EXIT = """
+    import atexit
+
+    atexit.register(lambda: use())
+"""
+
+
+@pytest.mark.parametrize("moment", [DELETED, AT_EXIT], ids=["__del__", "atexit"])
+@pytest.mark.parametrize("hook", [None, "event_queue.record_event"], ids=["without history", "with history"])
+def test_first_lock(moment, hook):
+    """The first lock of a process may be taken at its end, when threads can't be started: it is had, and freed."""
+    code = f"""
+        from django_redlock.backends.locmem import LocMemBackend
+        from django_redlock.core.event_queue import event_queue
+
+        backend = LocMemBackend("end")
+        backend.hook = {hook}
+        event_queue.subscribe("test", [].extend)
+
+        def use(backend=backend, print=print):
+            with backend.lock("x") as held:
+                print(held.token is not None, held.remaining > 0)
+            print(backend.lock("x").locked(), flush=True)
+    """
+    code = textwrap.dedent(code) + textwrap.dedent(moment)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.stdout.split(), ended.stderr, ended.returncode) == (["True", "True", "False"], "", 0)

@@ -1,0 +1,67 @@
+"""A signal's handler that raises wherever it strikes, as Ctrl-C and Celery's soft time limit do."""
+
+import gc
+import inspect
+import itertools
+import sys
+import threading
+
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+
+
+def interrupted(function, step):
+    """Whether ``function()`` was interrupted; that is at the ``step``-th begin or end of a function within it."""
+    steps = itertools.count()
+
+    def strike(frame, event, _):
+        frame.f_trace_lines = False  # handlers of signals are not run between any two lines
+        if event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR:
+            return strike  # nor at a `yield`
+        if next(steps) == step:
+            raise KeyboardInterrupt
+        return strike
+
+    before = sys.gettrace()
+    gc.disable()  # or it would strike in the `__del__` of what others have left
+    sys.settrace(strike)
+    try:
+        function()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+        gc.enable()
+    return False
+
+
+def test_anywhere_in_release(unique):
+    """Wherever release() is interrupted, the handle holds the lock as before, or it is free soon: others get it."""
+    backend = LocMemBackend(unique)
+    for step in itertools.count():
+        lock = backend.lock(f"mine:{step}")
+        lock.acquire()
+        if not interrupted(lock.release, step):
+            break
+        if lock.token is not None:
+            lock.release()
+        assert backend.lock(lock.name).acquire(timeout=TEST_TIMEOUT), f"at step {step}"
+    assert step > 20
+
+
+def test_anywhere_in_acquire(unique):
+    """Wherever acquire() is interrupted, others get and release their locks as before: nothing stays locked inside."""
+    backend = LocMemBackend(unique)
+
+    def another():
+        with backend.lock("another"):
+            pass
+
+    for step in itertools.count():
+        if not interrupted(backend.lock(f"mine:{step}").acquire, step):
+            break
+        thread = threading.Thread(target=another, daemon=True)
+        thread.start()
+        thread.join(TEST_TIMEOUT)
+        assert not thread.is_alive()
+    assert step > 20

@@ -1,0 +1,47 @@
+"""The flow for a quorum, fed by hand: what it does about a split vote, and about one with nodes that are silent."""
+
+from django_redlock.core.algorithms.redlock import BACKOFF_SECONDS, Redlock
+from django_redlock.core.flow.requests import Block, Fault, Sleep
+from django_redlock.core.keys import keys_for
+from django_redlock.core.primitives.base import MUTEX
+from django_redlock.core.values import Claim, new_token
+
+SERVER = 5_000_000_000  # µs on the servers' clocks
+
+
+def refused_by(holder):
+    """A node's answer: for ten seconds."""
+    return [0, 10_000, SERVER, holder]
+
+
+def test_a_split_vote():
+    """Given back on all nodes, also where no answer has come yet; then a pause at random, and a new token."""
+    drawn = iter((0.011, 0.047))
+    rule = Redlock(5, lambda: 100.0, None, lambda *bounds: next(drawn) if bounds == BACKOFF_SECONDS else -1)
+    claim = Claim("stock", keys_for(b"redlock", b"stock"), new_token(), b"{}", 10.0)
+    flow = rule.acquire(MUTEX, claim, 105.0)
+    asked, tokens, answers = next(flow), set(), [SERVER, None, *map(refused_by, (b"one", b"another", b"a third"))]
+    for pause in (0.011, 0.047):
+        assert not asked.decided([*answers[:4], None])
+        assert asked.decided(answers)  # without the second
+        tokens |= {ask.args[0] for ask in asked.requests}
+        freed = flow.send(answers)
+        assert [(ask.script.name, ask.node) for ask in freed.requests] == [("mutex_release", node) for node in range(5)]
+        assert {ask.args[0] for ask in freed.requests} <= tokens
+        assert freed.acquisition_id == asked.acquisition_id
+        assert flow.send([None] * 5) == Sleep(pause)
+        asked = flow.send(None)
+    assert len(tokens) == 2
+
+
+def test_a_node_is_down():
+    """Those that refused, and the one that is silent, may be a majority for the holder: its release is waited for."""
+    rule = Redlock(3, lambda: 100.0, None, lambda *_: 0.02)
+    claim = Claim("stock", keys_for(b"redlock", b"stock"), new_token(), b"{}", 10.0)
+    flow = rule.acquire(MUTEX, claim, 105.0)
+    asked, answers = next(flow), [Fault(ConnectionError()), refused_by(b"one"), None]
+    assert asked.decided(answers)
+    flow.send(answers)  # it is given back
+    waits = flow.send([None] * 3)
+    assert type(waits) is Block
+    assert (waits.node, waits.seconds) == (1, 0.02)

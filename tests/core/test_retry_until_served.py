@@ -1,0 +1,153 @@
+"""Who waits outlasts failovers, quarantines and slots on their way: under each rule of one server, fed by hand."""
+
+import pytest
+
+from django_redlock.core.algorithms.cluster import Cluster
+from django_redlock.core.algorithms.quarantine import standalone_quarantine
+from django_redlock.core.algorithms.replicated import Replicated
+from django_redlock.core.algorithms.single_node import FAILOVER_SECONDS, RETRY_SECONDS, SingleNode
+from django_redlock.core.flow.requests import Batch, BlockThenEval, EvalAndWait, EvalScript, Fault, Sleep
+from django_redlock.core.keys import keys_for
+from django_redlock.core.primitives.base import MUTEX
+from django_redlock.core.primitives.multi import MULTILOCK
+from django_redlock.core.values import Claim, Lease, new_token
+from django_redlock.errors import LockUnavailable
+
+from .test_single_node_flow import SERVER, TTL
+
+GONE = Fault(ConnectionError("closed"), where="there:6379", transient=True)
+MOVING = Fault(ConnectionError("TRYAGAIN"), where="there:6379", transient=True, migrating=True)
+KEYS = [keys_for(b"redlock", name) for name in (b"a", b"b")]
+CLAIM = Claim("a", KEYS[0], new_token(), b"{}", TTL)
+RULES = {
+    "single": (lambda clock: SingleNode(clock, standalone_quarantine("redlock", 60)), MUTEX, CLAIM),
+    "replicas": (
+        lambda clock: Replicated(clock, key_prefix="redlock", max_ttl=60, replicas=1, wait=1, lag=2, quarantine=True),
+        MUTEX,
+        CLAIM,
+    ),
+    "cluster": (
+        lambda clock: Cluster(clock, standalone_quarantine("redlock", 60)),
+        MULTILOCK,
+        CLAIM._replace(more_keys=(KEYS[1],), require_all=True),
+    ),
+}
+
+
+class Waiter:
+    """An acquire that is fed by hand, by the replies of one server."""
+
+    def __init__(self, rule, wait):
+        self.now = 100.0
+        make, primitive, claim = RULES[rule]
+        self.flow = make(lambda: self.now).acquire(primitive, claim, self.now + wait)
+        self.request, self.result = next(self.flow), None
+
+    def reply(self, reply, after=0.0):
+        """Answer what it asks for, `after` seconds; what is given back is."""
+        self.now += after
+        confirmed = isinstance(self.request, EvalAndWait) and not isinstance(reply, Fault)
+        try:
+            self.request = self.flow.send(([reply], 1) if confirmed else reply)
+            while isinstance(self.request, Batch):
+                self.request = self.flow.send([1] * len(self.request.script_calls))
+        except StopIteration as end:
+            self.request, self.result = None, end.value
+        return self
+
+    def refused(self):
+        """Be refused, and block."""
+        return self.reply([0, 5000, SERVER, b"who"])
+
+    def token(self):
+        """With which it asks now."""
+        run = self.request.script_calls[0] if isinstance(self.request, EvalAndWait) else self.request
+        assert isinstance(run, EvalScript)
+        return run.args[0]
+
+
+@pytest.fixture(params=sorted(RULES))
+def begin(request):
+    """`begin(wait)`: somebody who asks."""
+    return lambda wait: Waiter(request.param, wait)
+
+
+def woken(waiter, reply):
+    """What it gets when it has blocked for a second: some do that and ask in one step, some in two."""
+    waiter.now += 1
+    return waiter.reply(reply) if isinstance(waiter.request, BlockThenEval) else waiter.reply(None).reply(reply)
+
+
+def all_gone(waiter):
+    """Nobody answers it from now on."""
+    woken(waiter, GONE)
+    while waiter.request is not None:
+        waiter.reply(None, after=waiter.request.seconds).reply(GONE)
+
+
+def quarantined(seconds):
+    return [2, round(seconds * 1000), SERVER]
+
+
+@pytest.mark.parametrize("reply", [GONE, quarantined(5)], ids=["gone", "quarantine"])
+def test_first(begin, reply):
+    """Who asks for the first time is told at once."""
+    with pytest.raises(LockUnavailable):
+        begin(60).reply(reply)
+
+
+@pytest.mark.parametrize("reply", [GONE, MOVING], ids=["gone", "moving"])
+def test_who_waits(begin, reply):
+    """Who waits asks again, each time with another token, until a server answers."""
+    waiter, tokens = begin(60).refused(), set()
+    woken(waiter, reply)
+    for _ in range(3):
+        assert isinstance(waiter.request, Sleep)
+        assert RETRY_SECONDS[0] <= waiter.request.seconds <= RETRY_SECONDS[1]
+        waiter.reply(None, after=waiter.request.seconds)
+        tokens.add(waiter.token())
+        waiter.reply(reply)
+    assert len(tokens) == 3
+    waiter.reply(None, after=waiter.request.seconds)
+    token = waiter.token()
+    while waiter.request is not None:  # slot by slot
+        waiter.reply(SERVER)
+    assert isinstance(waiter.result, Lease)
+    assert waiter.result.claim.token == token
+
+
+@pytest.mark.parametrize(("wait", "ends"), [(10, 10), (1000, 1 + FAILOVER_SECONDS)])
+def test_deadline(begin, wait, ends):
+    """Not beyond its deadline, and not for ever."""
+    waiter = begin(wait).refused()
+    with pytest.raises(LockUnavailable):
+        all_gone(waiter)
+    assert waiter.now == pytest.approx(100 + ends, abs=1e-6)
+
+
+def test_slot_on_its_way(begin):
+    """That its slot is on its way is no reason to give up, even for who asks for the first time, if it can wait."""
+    with pytest.raises(LockUnavailable):
+        begin(0).reply(MOVING)
+    waiter = begin(60)
+    if isinstance(waiter.request, EvalAndWait):
+        return  # there are no slots
+    waiter.reply(MOVING)
+    assert isinstance(waiter.request, Sleep)
+
+
+@pytest.mark.parametrize("left", [5, FAILOVER_SECONDS + 5])
+def test_quarantine(begin, left):
+    """Who waits while a server is in quarantine comes back when it ends, however long that is."""
+    waiter = woken(begin(60).refused(), quarantined(left))
+    assert waiter.request == Sleep(left)
+    waiter.reply(None, after=left).reply(SERVER)
+    assert waiter.result or isinstance(waiter.request, EvalScript)  # of several slots the next
+
+
+def test_quarantine_beyond_the_deadline(begin):
+    """Who can't wait for so long is told at once."""
+    waiter = begin(30).refused()
+    with pytest.raises(LockUnavailable, match="quarantine"):
+        woken(waiter, quarantined(40))
+    assert waiter.now == 101

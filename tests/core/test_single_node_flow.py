@@ -1,0 +1,278 @@
+"""The flows for one node, fed by hand: no server, no waiting, and times to the last digit."""
+
+import math
+
+import pytest
+
+from django_redlock.core.algorithms.single_node import SingleNode
+from django_redlock.core.flow.requests import Batch, BlockThenEval, EvalScript, Fault
+from django_redlock.core.keys import keys_for
+from django_redlock.core.primitives.base import MAX_BLOCK, MUTEX
+from django_redlock.core.values import Claim, Lease, Refusal, new_token, valid_until
+from django_redlock.errors import LockError, LockUnavailable
+
+TTL = 10.0
+VALID = TTL - 0.01 * TTL - 0.002  # drift and Redis' precision taken off
+SERVER = 5_000_000_000  # µs on the server's clock when ours shows 100
+BROKEN = Fault(ConnectionError("connection refused"), where="there:6379")
+STALE = Fault(ConnectionError("closed"), stale=True, where="there:6379")
+WRONG = Fault(ValueError("WRONGTYPE Operation against a key"), where="there:6379")
+
+
+class Fed:
+    """A flow in virtual time: `request` is what it asks for now, `result` what it came to."""
+
+    def __init__(self):
+        self.now = 100.0
+        self.algorithm = SingleNode(lambda: self.now)
+        self.claim = Claim("stock", keys_for(b"redlock", b"stock"), new_token(), b"{}", TTL)
+        self.request = self.result = None
+
+    def begin(self, flow):
+        self.flow = flow
+        return self.reply(None)
+
+    def acquire(self, wait):
+        return self.begin(self.algorithm.acquire(MUTEX, self.claim, self.now + wait))
+
+    def reply(self, reply, after=0.0):
+        """Answer what it asks for, `after` seconds."""
+        self.now += after
+        try:
+            self.request = self.flow.send(reply)
+        except StopIteration as end:
+            self.request, self.result = None, end.value
+        return self
+
+    def lease(self):
+        return Lease(self.claim, TTL, valid_until(self.now, TTL), 17, self.now, 0)
+
+    @property
+    def server(self):
+        return SERVER + round((self.now - 100) * 1e6)
+
+    def refusal(self, left, holder=b"who"):
+        """What a node answers now that refuses for `left` seconds."""
+        return [0, round(left * 1000) if left != math.inf else -1, self.server, holder]
+
+
+@pytest.fixture
+def fed():
+    return Fed()
+
+
+def wait_argument(run):
+    """What the script is told about waiting."""
+    return int(run.args[4])
+
+
+# ── acquire ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_granted(fed):
+    """One request, and the lease is reckoned from before it was sent, whatever the answer took."""
+    fed.acquire(0)
+    assert isinstance(fed.request, EvalScript)
+    assert (fed.request.script, fed.request.args[0]) == (MUTEX.acquire_script, fed.claim.token)
+    assert wait_argument(fed.request) == 0
+    fed.reply(SERVER, after=3)
+    assert fed.result.valid_until == pytest.approx(100 + VALID, abs=1e-9)
+    assert (fed.result.fencing_token, fed.result.since) == (SERVER, 100)
+
+
+def test_granted_with_fencing(fed):
+    """With fencing the token is the one that the script gives."""
+    fed.acquire(0).reply([1, 77, SERVER])
+    assert fed.result.fencing_token == 77
+
+
+def test_undone_if_nobody_reads_it(fed):
+    """Each attempt carries what undoes it, for the driver to send when it gives up on the answer."""
+    fed.acquire(0)
+    assert (fed.request.compensate.script, fed.request.compensate.args[0]) == (MUTEX.release_script, fed.claim.token)
+
+
+def test_refused(fed):
+    """Without time to wait a refusal is the answer: for how long, and by whom."""
+    fed.acquire(0).reply(fed.refusal(7))
+    assert fed.result[:2] == (7.0, "who")
+    assert isinstance(fed.result, Refusal)
+
+
+def test_refused_without_an_end(fed):
+    """A lock without a ttl is in the way for ever, says the refusal."""
+    fed.acquire(0).reply(fed.refusal(math.inf))
+    assert fed.result.remaining == math.inf
+
+
+@pytest.mark.parametrize(
+    ("left", "wait", "pause"),
+    [
+        (7, 3, 3),
+        (2, 3, 2.001),
+        (7, 60, MAX_BLOCK),
+        (math.inf, 60, MAX_BLOCK),
+        (math.inf, math.inf, MAX_BLOCK),
+        (0, 3, 0.001),
+    ],
+)
+def test_blocks(fed, left, wait, pause):
+    """It blocks on the wake-up list: until the lease in the way ends, its time is up, or it is time to look again."""
+    fed.acquire(wait)
+    assert wait_argument(fed.request) > MAX_BLOCK * 1000  # in the queue until it has surely looked again
+    fed.reply(fed.refusal(left))
+    assert isinstance(fed.request, BlockThenEval)
+    assert (fed.request.wake_key, fed.request.seconds) == (fed.claim.keys.wake, pytest.approx(pause, abs=1e-9))
+    assert wait_argument(fed.request.script_call) == (-1 if pause == wait else -wait_argument_of_first(fed))
+
+
+def wait_argument_of_first(fed):
+    return round(MAX_BLOCK * 1000) + 1000
+
+
+def test_timeout_to_the_digit(fed):
+    """However often it is woken in vain, it gives up at its deadline: not before, and with no pause beyond it."""
+    fed.acquire(12.5).reply(fed.refusal(TTL), after=0.25)
+    pauses = []
+    while fed.request is not None:
+        if isinstance(fed.request, EvalScript):  # woken in vain at its last try, it is listed again
+            assert wait_argument(fed.request) < -1
+            fed.reply(fed.refusal(TTL))
+            continue
+        pauses.append(fed.request.seconds)
+        assert fed.now + fed.request.seconds <= 112.5 + 1e-9
+        woken_early = len(pauses) % 2
+        fed.reply(fed.refusal(TTL), after=fed.request.seconds * (0.5 if woken_early else 1))
+    assert isinstance(fed.result, Refusal)
+    assert fed.now == pytest.approx(112.5, abs=1e-9)
+    assert len(pauses) > 3
+
+
+def test_granted_at_the_last_moment(fed):
+    """What the last try gets counts."""
+    fed.acquire(3).reply(fed.refusal(TTL))
+    assert wait_argument(fed.request.script_call) == -1
+    fed.reply(SERVER + 3_000_000, after=3)
+    assert isinstance(fed.result, Lease)
+
+
+def test_hand_over(fed):
+    """A lease that was granted while blocked begins when the server says: here a second ago, by its clock."""
+    fed.acquire(60).reply(fed.refusal(TTL))
+    fed.reply(fed.server + 4_000_000, after=5)  # granted after 4 s, read after 5
+    assert 103.9 < fed.result.since <= 104
+    assert fed.result.valid_until == pytest.approx(fed.result.since + VALID, abs=1e-9)
+
+
+@pytest.mark.parametrize("jump", [-3600, 3600])
+def test_hand_over_while_the_clock_jumps(fed, jump):
+    """A server's clock that was set meanwhile can't make a lease begin before it was asked for, or later than now."""
+    fed.acquire(60).reply(fed.refusal(TTL))
+    asked = fed.now
+    fed.reply(fed.server + jump * 1_000_000, after=4)
+    assert asked <= fed.result.since <= fed.now
+
+
+# ── faults ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_closed_meanwhile(fed):
+    """A connection that had been closed is a reason to ask once more, with the same token, at once."""
+    fed.acquire(0)
+    first = fed.request
+    fed.reply(STALE)
+    assert fed.request == first
+    fed.reply(SERVER)
+    assert isinstance(fed.result, Lease)
+
+
+@pytest.mark.parametrize("replies", [[BROKEN], [STALE, STALE], [STALE, BROKEN]])
+def test_unavailable(fed, replies):
+    """No answer is LockUnavailable, with the node's error attached and chained; never a refusal."""
+    fed.acquire(60)
+    with pytest.raises(LockUnavailable) as caught:
+        [fed.reply(reply) for reply in replies]
+    assert caught.value.__cause__ is replies[-1].error
+    assert caught.value.errors == {"there:6379": replies[-1].error}
+    assert isinstance(caught.value, ConnectionError)
+
+
+def test_unavailable_while_waiting(fed):
+    """The same for one who was blocked; after a time-out the token is not used again."""
+    fed.acquire(60).reply(fed.refusal(TTL))
+    with pytest.raises(LockUnavailable):
+        fed.reply(BROKEN)
+
+
+def test_closed_while_waiting(fed):
+    """A connection that was closed while blocked is replaced, and the wait goes on."""
+    fed.acquire(60).reply(fed.refusal(TTL)).reply(STALE, after=1)
+    assert isinstance(fed.request, EvalScript)
+    fed.reply(fed.refusal(TTL - 1))
+    assert isinstance(fed.request, BlockThenEval)
+
+
+def test_wrong_type(fed):
+    """A key that holds something else is a LockError, and not one of an unreachable store."""
+    fed.acquire(0)
+    with pytest.raises(LockError, match="WRONGTYPE") as caught:
+        fed.reply(WRONG)
+    assert not isinstance(caught.value, LockUnavailable)
+    assert caught.value.__cause__ is WRONG.error
+
+
+# ── extend, release ──────────────────────────────────────────────────────────────────────────
+
+
+def test_extend(fed):
+    """The new lease is reckoned from before the request, and is all that is left."""
+    lease = fed.lease()
+    fed.begin(fed.algorithm.extend(MUTEX, lease, 20)).reply(1, after=2)
+    assert (fed.result.ttl, fed.result.valid_until) == (20, pytest.approx(100 + 20 * 0.99 - 0.002, abs=1e-9))
+    assert fed.result.claim == lease.claim
+
+
+@pytest.mark.parametrize("reply", [0, -1])
+def test_extend_what_is_lost(fed, reply):
+    """Nobody's, or another's: lost."""
+    assert fed.begin(fed.algorithm.extend(MUTEX, fed.lease(), 20)).reply(reply).result is None
+
+
+def test_extend_too_late(fed):
+    """After its own deadline nobody is asked: a server with old data would say yes."""
+    lease = fed.lease()
+    fed.now = lease.valid_until
+    fed.begin(fed.algorithm.extend(MUTEX, lease, 20))
+    assert fed.request is None
+    assert fed.result is None
+
+
+def test_extend_many(fed):
+    """Many travel in one pipeline, and each has its own fate."""
+    leases = [(fed.lease(), ttl) for ttl in (10, 20, 30, 40)]
+    fed.begin(fed.algorithm.extend_many(MUTEX, leases))
+    assert isinstance(fed.request, Batch)
+    fed.reply([1, 0, -1, BROKEN], after=1)
+    first, *others = fed.result
+    assert first.valid_until == pytest.approx(100 + VALID, abs=1e-9)
+    assert others == [None, None, BROKEN]
+
+
+@pytest.mark.parametrize(("replies", "freed"), [([1], True), ([0], False), ([-1], False), ([STALE, 1], True)])
+def test_release(fed, replies, freed):
+    """Whether the lock was still held."""
+    fed.begin(fed.algorithm.release(MUTEX, fed.claim))
+    assert [fed.reply(reply) for reply in replies][-1].result is freed
+
+
+@pytest.mark.parametrize("reply", [0, -1])
+def test_release_whose_reply_was_lost(fed, reply):
+    """When a first request may have been carried out, "not yours" is no reason to complain."""
+    assert fed.begin(fed.algorithm.release(MUTEX, fed.claim)).reply(STALE).reply(reply).result is True
+
+
+def test_release_that_nobody_answers(fed):
+    """No answer is LockUnavailable."""
+    fed.begin(fed.algorithm.release(MUTEX, fed.claim))
+    with pytest.raises(LockUnavailable):
+        fed.reply(BROKEN)

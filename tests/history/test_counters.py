@@ -1,0 +1,148 @@
+"""Counting by the minute, and what is read from it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from django_redlock.core.event_queue import EventRecord
+from django_redlock.history.counters import (
+    ALL_LOCKS,
+    MAX_EVENTS,
+    OTHER_LOCKS,
+    Recorder,
+    bucket_of,
+    check_history_option,
+    count_by_minute,
+    quantile,
+    read_minute,
+    upper_bound,
+)
+
+AT = 1_700_000_040.0
+
+
+class Place:
+    def __init__(self, history):
+        self.history = history
+
+
+PLACE = Place(3)
+
+
+def moment(kind="acquired", name="stock", at=AT, **details):
+    return EventRecord(at, kind, name, backend=PLACE, **details)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.00005, 0.0001, 0.00011, 0.003, 1, 59.9, 7200])
+def test_buckets(seconds):
+    """A duration lies between the bounds of its bucket, which are half an octave apart."""
+    bucket = bucket_of(seconds)
+    assert seconds <= upper_bound(bucket) * 1.0000001
+    assert bucket == 0 or seconds > upper_bound(bucket - 1)
+
+
+def test_there_are_only_so_many_buckets():
+    """However long it takes."""
+    assert bucket_of(1e9) == bucket_of(1e5)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.95])
+def test_quantile(share):
+    """What is read from a histogram is at most a fifth off."""
+    draw = random.Random(7)
+    durations = sorted(draw.lognormvariate(-4, 1.5) for _ in range(2000))
+    histogram = {}
+    for each in durations:
+        histogram[bucket_of(each)] = histogram.get(bucket_of(each), 0) + 1
+    assert quantile(histogram, share) == pytest.approx(durations[int(share * 2000)], rel=0.2)
+
+
+def test_quantile_of_nothing():
+    """Where nothing was, there is none."""
+    assert quantile({}, 0.5) is None
+
+
+def test_what_is_counted():
+    """A minute has its acquisitions, refusals, losses and force releases, waits and holds, and the last events."""
+    seen = [
+        moment(waited=0.5),
+        moment("refused", waited=2, reason="taken", holder='{"host":"a","pid":7,"thread":"t"}'),
+        moment("released", held=3),
+        moment("lost", held=5, at=AT + 1, reason="the lease ran out"),
+        moment("forced", at=AT + 2, holder='{"host":"b","pid":8,"thread":"t","label":"eve"}'),
+    ]
+    [((place, minute), tallies)] = count_by_minute(seen, {}).items()
+    assert (place, minute * 60) == (PLACE, AT)
+    found = read_minute(AT, [tallies["stock"].text()])
+    assert (found.acquired, found.refused, found.lost, found.forced) == (1, 1, 1, 1)
+    assert found.waited == {bucket_of(0.5): 1}
+    assert found.held == {bucket_of(3): 1, bucket_of(5): 1}
+    assert [each.kind for each in found.events] == ["acquired", "refused", "released", "lost", "forced"]
+    assert found.events[1].holder == "a:7 t"
+    assert (found.events[3].at, found.events[3].seconds, found.events[3].reason) == (AT + 1, 5, "the lease ran out")
+    whole = read_minute(AT, [tallies[ALL_LOCKS].text()])
+    assert whole == found._replace(events=())
+
+
+def test_only_the_last_events_are_kept():
+    """However much happens."""
+    [tallies] = count_by_minute([moment(at=AT + number / 100) for number in range(50)], {}).values()
+    events = read_minute(AT, [tallies["stock"].text()]).events
+    assert [each.at for each in events] == [AT + number / 100 for number in range(50 - MAX_EVENTS, 50)]
+
+
+def test_only_so_many_names():
+    """Of more names than the backend counts, the rest is counted together."""
+    [tallies] = count_by_minute([moment(name=f"stock:{number}") for number in range(10)], {}).values()
+    assert list(tallies) == [ALL_LOCKS, "stock:0", "stock:1", "stock:2", OTHER_LOCKS]
+    others = read_minute(AT, [tallies[OTHER_LOCKS].text()])
+    assert (others.acquired, others.events) == (7, ())
+    assert read_minute(AT, [tallies[ALL_LOCKS].text()]).acquired == 10
+
+
+def test_only_so_many_names_in_a_minute():
+    """Names that came first are counted one by one to its end, whatever comes meanwhile, and in the next it is anew."""
+    recorder, written = Recorder(), []
+    place = Place(2)
+    place.add_history = lambda _, texts: written.append(list(texts))
+    for at, names in ((AT, "ab"), (AT + 1, "cb"), (AT + 2, "dca"), (AT + 60, "dc")):
+        recorder.observe([moment(name=name, at=at)._replace(backend=place) for name in names])()
+    assert written == [
+        [ALL_LOCKS, "a", "b"],
+        [ALL_LOCKS, OTHER_LOCKS, "b"],
+        [ALL_LOCKS, OTHER_LOCKS, "a"],
+        [ALL_LOCKS, "d", "c"],
+    ]
+
+
+def test_texts_are_bounded():
+    """What an event says is cut: owners may be long."""
+    [tallies] = count_by_minute([moment("refused", reason="x" * 9000, holder="y" * 9000)] * 9, {}).values()
+    assert len(tallies["stock"].text()) < 400 * MAX_EVENTS + 100
+
+
+def test_others_are_not_counted():
+    """Faults, duplicates, and what happens to backends without a history, are not for it."""
+    silent = Place(0)
+    assert count_by_minute([EventRecord(AT, "fault", "localhost:1"), moment()._replace(backend=silent)], {}) == {}
+
+
+def test_minutes_are_told_apart():
+    """What happens at twelve belongs to the minute that begins then."""
+    found = count_by_minute([moment(at=AT - 0.001), moment(at=AT)], {})
+    assert [minute * 60 for _, minute in found] == [AT - 60, AT]
+
+
+@pytest.mark.parametrize(("option", "number"), [(True, 200), (False, 0), (0, 0), (7, 7)])
+def test_option(option, number):
+    """`history` is a number of names, or yes or no."""
+    assert check_history_option(option) == number
+
+
+@pytest.mark.parametrize("option", [-1, "yes", 1.5, None])
+def test_wrong_option(option):
+    """Anything else is an error."""
+    with pytest.raises(ValueError if option == -1 else TypeError, match="history"):
+        check_history_option(option)

@@ -1,0 +1,182 @@
+"""The last hour of locks, on real stores."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+import pytest
+
+from django_redlock import locks
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.core.event_queue import event_queue
+from django_redlock.errors import LockUnavailable
+from django_redlock.history.counters import MAX_EVENTS, MINUTES, recorder
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
+
+BACKENDS = "django_redlock.backends"
+REDIS, REDLOCK = f"{BACKENDS}.redis.RedisBackend", f"{BACKENDS}.redlock.RedlockBackend"
+
+
+@pytest.fixture(params=["one", "quorum", "replica", "memory"])
+def backend(request, settings, start, redis_url, unique):
+    """Each kind of store that keeps one."""
+    if request.param == "quorum":
+        nodes = start(Group(RedisServer() for _ in range(3))).servers
+        entry = {"BACKEND": REDLOCK, "LOCATION": [node.url for node in nodes], "OPTIONS": {"quarantine": False}}
+    elif request.param == "replica":
+        options = {"quarantine": False, "min_replicas": 0}
+        entry = {"BACKEND": f"{BACKENDS}.replica.ReplicaBackend", "LOCATION": redis_url, "OPTIONS": options}
+    elif request.param == "memory":
+        entry = {"BACKEND": f"{BACKENDS}.locmem.LocMemBackend", "LOCATION": unique}
+    else:
+        entry = {"BACKEND": REDIS, "LOCATION": redis_url}
+    settings.REDLOCK = {"default": entry}
+    yield locks["default"]
+    locks.reset()
+
+
+def hour(backend, name=""):
+    """What the hour comes to, whenever in it that was."""
+    event_queue.flush()
+    minutes = backend.last_hour(name)
+    assert len(minutes) == MINUTES
+    assert minutes[-1].start <= time.time() < minutes[-1].start + 60
+    assert [later.start - earlier.start for earlier, later in pairwise(minutes)] == [60] * 59
+    return {
+        "acquired": sum(each.acquired for each in minutes),
+        "refused": sum(each.refused for each in minutes),
+        "held": sum(sum(each.held.values()) for each in minutes),
+        "forced": sum(each.forced for each in minutes),
+        "events": [event.kind for each in minutes for event in each.events],
+        "complete": all(each.complete for each in minutes),
+    }
+
+
+def test_counts(backend):
+    """What happened is there, for the name and for the whole store; of other names nothing."""
+    with backend.lock("stock"):
+        backend.lock("stock").acquire(blocking=False)
+    with backend.lock("invoice"):
+        pass
+    kinds = ["acquired", "refused", "released"]
+    stock = {"acquired": 1, "refused": 1, "held": 1, "forced": 0, "events": kinds, "complete": True}
+    assert hour(backend, "stock") == stock
+    assert hour(backend) == stock | {"acquired": 2, "held": 2, "events": []}
+    assert hour(backend, "stock:1") == dict.fromkeys(stock, 0) | {"events": [], "complete": True}
+
+
+def test_forced(backend):
+    """A force release is an event that says who wanted it."""
+    lock = backend.lock("stock", on_lost="warn")
+    lock.acquire()
+    assert backend.force_release("stock", by="eve")
+    assert not backend.force_release("stock", by="eve")
+    event_queue.flush()
+    [forced] = [event for each in backend.last_hour("stock") for event in each.events if event.kind == "forced"]
+    assert forced.holder.endswith(" eve")
+
+
+async def test_asyncio(backend):
+    """Coroutines are counted as threads are, and can ask."""
+    async with backend.lock("stock"):
+        pass
+    event_queue.flush()
+    assert sum(each.acquired for each in await backend.alast_hour("stock")) == 1
+    await backend.aclose()
+
+
+def test_bounded(backend):
+    """Names beyond the number that is counted have no minutes of their own, and those say so."""
+    backend.history = 2
+    for number in range(5):
+        with backend.lock(f"stock:{number}"):
+            pass
+        event_queue.flush()
+    assert [hour(backend, f"stock:{number}")["acquired"] for number in range(5)] == [1, 1, 0, 0, 0]
+    assert hour(backend)["acquired"] == 5
+    assert not hour(backend, "stock:4")["complete"]
+
+
+def test_several_processes_add_up(backend):
+    """What another has written of the same minute stays."""
+    for _ in range(3):
+        with backend.lock("stock"):
+            pass
+        event_queue.flush()
+    assert hour(backend, "stock")["acquired"] == 3
+    assert len(hour(backend, "stock")["events"]) <= 2 * MAX_EVENTS
+
+
+@pytest.mark.parametrize("store", [REDIS, f"{BACKENDS}.locmem.LocMemBackend"])
+def test_off(settings, redis_server, unique, store):
+    """With `history=False` nothing is kept."""
+    location = redis_server.url if store == REDIS else unique
+    settings.REDLOCK = {"default": {"BACKEND": store, "LOCATION": location, "OPTIONS": {"history": False}}}
+    with locks["default"].lock("stock"):
+        pass
+    assert hour(locks["default"])["acquired"] == 0
+    with redis_server.client() as client:
+        assert client.keys() == []
+
+
+@pytest.mark.parametrize("store", ["dummy.DummyBackend", "zookeeper.ZooKeeperBackend"])
+def test_store_without_one(settings, store):
+    """A store that has no place for it has none, and is not asked."""
+    settings.REDLOCK = {"default": {"BACKEND": f"{BACKENDS}.{store}", "LOCATION": "127.0.0.1:1"}}
+    assert locks["default"].last_hour() == []
+
+
+def test_nothing_stays(settings, redis_server):
+    """Each key of it has a ttl of little more than an hour."""
+    settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": redis_server.url}}
+    with locks["default"].lock("stock"):
+        pass
+    event_queue.flush()
+    with redis_server.client() as client:
+        assert [3600 < client.ttl(key) <= 3720 for key in client.keys("redlock:history:*")] == [True]
+        assert locks["default"].held() == []
+
+
+def test_store_down(settings, own_redis):
+    """What a store can't take is dropped and counted; the lock knows nothing of it, and reading says what is wrong."""
+    server = own_redis()
+    settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": server.url}}
+    before = recorder.dropped
+    with event_queue._seeing:  # the thread doesn't write it down before the store is down
+        with locks["default"].lock("stock"):
+            pass
+        server.kill()
+    event_queue.flush()
+    assert recorder.dropped - before == 2  # the name's and the whole
+    with pytest.raises(LockUnavailable):
+        locks["default"].last_hour()
+    server.start()
+    assert hour(locks["default"])["acquired"] == 0
+
+
+def test_node_down(settings, start):
+    """Of several nodes the first that answers keeps it, and what all of them have is added up."""
+    nodes = start(Group(RedisServer() for _ in range(3))).servers
+    backend = RedlockBackend([node.url for node in nodes], quarantine=False)
+    minute = int(time.time() // 60)
+    backend.add_history(minute, {"": "a=1", "stock": "a=1"})
+    nodes[0].kill()
+    backend.add_history(minute, {"": "a=2", "stock": "a=2"})
+    assert sum(each.acquired for each in backend.last_hour("stock")) == 2
+    nodes[0].start()
+    backend.add_history(minute, {"": "a=4", "stock": "a=4"})
+    assert sum(each.acquired for each in backend.last_hour("stock")) == 6
+
+
+def test_cluster(cluster):
+    """On a Redis Cluster, the minutes are spread over its masters."""
+    from django_redlock.backends.redis import RedisBackend
+
+    backend = RedisBackend(cluster.url)
+    last = int(time.time() // 60)
+    for minute in range(last - 9, last + 1):
+        backend.add_history(minute, {"": "a=1"})
+    assert [each.acquired for each in backend.last_hour()[-10:]] == [1] * 10
+    assert sum(bool(node.client().keys("redlock:history:*")) for node in cluster.nodes) > 1

@@ -1,0 +1,133 @@
+"""Who stands in line for a lock, in processes of their own that live, die or stand still."""
+
+from __future__ import annotations
+
+import pytest
+
+from testproject.redis_server import RedisServer
+from tests.locks import fair_queue_workers
+from tests.support.group import Group
+from tests.support.processes import Worker
+from tests.support.service import poll
+
+PATIENCE = 20
+SOON = 5  # seconds: less than any lease, and more than any wait for one who is silent
+
+
+@pytest.fixture
+def one(redis_server):
+    """A server."""
+    return [redis_server.url]
+
+
+@pytest.fixture(params=[1, 3])
+def places(request, redis_server, start):
+    """One server, or three that decide by majority."""
+    if request.param == 1:
+        return [redis_server.url]
+    urls = [server.url for server in start(Group(RedisServer() for _ in range(request.param))).servers]
+    assert set(fair_queue_workers.backend(urls).arm().values()) == {"armed"}
+    return urls
+
+
+@pytest.fixture
+def worker(start):
+    """`worker(function, places, name, …)`: a process that does that."""
+    return lambda function, *args: start(Worker(getattr(fair_queue_workers, function), *args))
+
+
+@pytest.fixture
+def holds(worker, unique):
+    """`holds(places, side, **options)`: a process that takes the lock and keeps it until told."""
+    return lambda places, side, **options: worker("hold", places, unique, side, options)
+
+
+@pytest.fixture
+def waits(holds, unique):
+    """`waits(places, side, waiters)`: the same, when it is listed as the last of so many waiters."""
+
+    def begin(places, side, waiters):
+        process, store = holds(places, side), fair_queue_workers.backend(places)
+        process.expect("asks", PATIENCE)
+        poll(lambda: store.describe(unique).waiters == waiters, timeout=PATIENCE, what=f"{waiters} in line")
+        return process
+
+    return begin
+
+
+def test_processes_in_order(one, holds, waits):
+    """Processes get a fair lock in the order in which they came."""
+    first = holds(one, "fair")
+    first.expect("holds", PATIENCE)
+    others = [waits(one, "fair", number) for number in range(1, 5)]
+    tokens = []
+    for process in [first, *others]:
+        process.tell("release")
+        tokens.append(process.result(PATIENCE))
+    assert tokens == sorted(tokens)
+
+
+def test_several_in_line_have_died(one, holds, waits):
+    """However many have died in line, the next who lives gets the lock soon, and not at the end of some lease."""
+    first = holds(one, "fair")
+    first.expect("holds", PATIENCE)
+    dead = [waits(one, "fair", number) for number in (1, 2, 3)]
+    living = waits(one, "fair", 4)
+    for process in dead:
+        process.kill()
+    first.tell("release")
+    living.expect("holds", SOON)
+
+
+def test_one_in_line_stands_still(one, holds, waits, unique):
+    """One who is stopped is passed; when it goes on it has its place before those who came later."""
+    first = holds(one, "fair")
+    first.expect("holds", PATIENCE)
+    stopped, second, third = (waits(one, "fair", number) for number in (1, 2, 3))
+    stopped.pause()
+    first.tell("release")
+    second.expect("holds", SOON)
+    stopped.resume()
+    store = fair_queue_workers.backend(one)
+    poll(lambda: store.describe(unique).waiters == 2, timeout=PATIENCE, what="its return")
+    second.tell("release")
+    stopped.expect("holds", SOON)
+    stopped.tell("release")
+    third.expect("holds", SOON)
+
+
+@pytest.mark.parametrize("end", ["kill", "pause"])
+def test_dead_writer_in_line(places, holds, waits, end):
+    """A waiting writer that has died, or stands still, holds up no readers."""
+    reader = holds(places, "read")
+    reader.expect("holds", PATIENCE)
+    writer = waits(places, "write", 1)
+    getattr(writer, end)()
+    late = holds(places, "read")
+    late.expect("asks", PATIENCE)
+    late.expect("holds", SOON)
+
+
+def test_writer_is_not_starved(places, worker, holds, unique):
+    """A writer gets in though readers come and go all the time, and never all of them have gone."""
+    readers = [worker("come_and_go", places, unique, "read", 0.3) for _ in range(4)]
+    for reader in readers:
+        reader.expect("began", PATIENCE)
+    writer = holds(places, "write")
+    writer.expect("holds", PATIENCE)
+    writer.tell("release")
+    for reader in readers:
+        reader.tell("stop")
+        assert reader.result(PATIENCE) > 0
+
+
+def test_dead_reader(places, holds, waits):
+    """The lease of a reader that has died ends by itself, and a writer gets in."""
+    dead = holds(places, "read", ttl=1)
+    dead.expect("holds", PATIENCE)
+    living = holds(places, "read")
+    living.expect("holds", PATIENCE)
+    writer = waits(places, "write", 1)
+    dead.kill()
+    living.tell("release")
+    writer.expect("holds", PATIENCE)

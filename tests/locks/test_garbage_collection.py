@@ -1,0 +1,61 @@
+"""A handle that nobody has any more is gone at once, and not renewed: no error that came up meanwhile keeps it."""
+
+import contextlib
+import gc
+import weakref
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.client import request
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
+from tests.support.proxy import Proxy
+
+
+@pytest.fixture(autouse=True)
+def no_collection():
+    """Nobody comes to clear cycles."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def taken_and_dropped(backend, name):
+    lock = backend.lock(name, ttl=10)
+    assert lock.acquire(False)
+    assert lock.extend()
+    return weakref.ref(lock)
+
+
+def test_a_node_is_gone(start, unique):
+    """That it could not be reached is remembered, but not by whom."""
+    group = start(Group([RedisServer() for _ in range(3)]))
+    backend = start(contextlib.closing(RedlockBackend([server.url for server in group.servers], node_timeout=2)))
+    backend.arm()
+    with backend.lock(unique):
+        pass
+    group.servers[2].kill()
+    assert taken_and_dropped(backend, unique)() is None
+
+
+def test_the_connection_was_closed(start, redis_server, unique):
+    """It is asked once more, and what was wrong the first time is forgotten."""
+    proxy = start(Proxy(redis_server.url))
+    backend = start(contextlib.closing(RedisBackend(proxy.url, node_timeout=2)))
+    with backend.lock(unique):
+        pass
+    proxy.cut()
+    assert taken_and_dropped(backend, unique)() is None
+
+
+def test_errors_that_are_each_others_cause():
+    """The frames of both are forgotten, and that ends."""
+    one, other = OSError("one"), OSError("other")
+    one.__cause__, other.__context__ = other, one
+    try:
+        raise one
+    except OSError:
+        request._forget_frames(one)
+    assert one.__traceback__ is None

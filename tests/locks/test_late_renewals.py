@@ -1,0 +1,101 @@
+"""Renewals that cross an extension: one waits for the other. One without an answer may reach the server after it."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.core.flow.requests import Batch, Fault, SendToAll
+from django_redlock.core.locks import extensions
+from django_redlock.errors import LockLost
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from tests.support.service import poll
+
+TTL, LONGER = 3, 40
+BACKENDS = {
+    "redis": lambda url: RedisBackend(url, ttl=TTL, max_ttl=60),
+    "quorum": lambda url: RedlockBackend([url], ttl=TTL, max_ttl=60, quarantine=False),
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request, redis_url, unique):
+    """One of which the first renewal is caught: ``caught`` has it, and goes on with the answer of ``answered()``."""
+    backend = BACKENDS[request.param](redis_url)
+    perform, backend.caught = backend.perform, []
+
+    def catch(request):
+        asks = request.requests if type(request) is SendToAll else [request]
+        runs = [ask.script_calls[-1] if type(ask) is Batch else ask for ask in asks]
+        if not backend.caught and getattr(runs[0], "script", None) and runs[0].script.name.endswith("_extend"):
+            backend.caught.append(lambda: perform(request))
+            return backend.answered(request)
+        return perform(request)
+
+    backend.perform = catch
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def left(redis_server, unique):
+    """Seconds that the server gives it."""
+    with redis_server.client() as direct:
+        yield lambda: direct.pttl(f"redlock:{{{unique}}}") / 1000
+
+
+def test_given_up(backend, left, unique):
+    """One that was given up, and that nobody knows of, ends the lease at a time until which its holder relies on it."""
+    fault = Fault(TimeoutError("no answer in time"))
+    backend.answered = lambda request: (
+        [fault] * len(request.requests if type(request) is SendToAll else request.script_calls)
+    )
+    with backend.lock(unique) as lock:
+        poll(lambda: backend.caught, timeout=20, what="a renewal")
+        lock.extend(LONGER)
+        assert left() > TTL
+        backend.caught[0]()
+        assert lock.remaining <= left() <= TTL
+        poll(lambda: left() > TTL, timeout=20, what="a renewal that brings back what was asked for")
+        assert 0 < lock.remaining <= TTL  # there may be more of them
+
+
+def test_one_at_a_time(backend, left, unique):
+    """extend() waits for a renewal that is under way, and then the lease lasts as long as was asked for."""
+    send = threading.Event()
+    backend.answered = lambda _: send.wait(TEST_TIMEOUT) and backend.caught[0]()
+    with backend.lock(unique) as lock, ThreadPoolExecutor(1) as pool:
+        poll(lambda: backend.caught, timeout=20, what="a renewal")
+        extending = pool.submit(lock.extend, LONGER)
+        poll(lambda: extensions.in_flight[lock.token.encode()]._wake_events, timeout=20, what="a thread that waits")
+        assert left() <= TTL
+        send.set()
+        assert TTL < extending.result(TEST_TIMEOUT) <= left()
+
+
+def test_not_renewed_meanwhile(backend, left, unique):
+    """A lock that is being extended is not renewed: two requests at once might arrive in any order."""
+    send = threading.Event()
+    backend.answered = lambda _: send.wait(TEST_TIMEOUT) and backend.caught[0]()
+    with backend.lock(unique) as lock, ThreadPoolExecutor(1) as pool:
+        extending = pool.submit(lock.extend, LONGER)
+        poll(lambda: backend.caught, timeout=20, what="an extension")
+        assert lock.begin_renewal() is None
+        send.set()
+        assert extending.result(TEST_TIMEOUT) > TTL
+        assert lock.begin_renewal() is not None
+        lock.on_extended(lock._lease, Fault(TimeoutError()))
+
+
+def test_extension_that_is_never_answered(backend, unique):
+    """extend() waits no longer for a renewal than the lease lasts."""
+    send = threading.Event()
+    backend.answered = lambda _: send.wait(TEST_TIMEOUT) and backend.caught[0]()
+    lock = backend.lock(unique, ttl=1, on_lost="warn")
+    with lock:
+        poll(lambda: backend.caught, timeout=20, what="a renewal")
+        with pytest.raises(LockLost):
+            lock.extend(LONGER)
+        send.set()

@@ -1,0 +1,381 @@
+"""Those of one process who want the same lock queue there, and one of them waits in Redis."""
+
+import asyncio
+import threading
+from concurrent import futures
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.owner import Owner
+from django_redlock.core.waiting import local_queue
+from django_redlock.errors import LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
+from django_redlock.testing.conformance.exclusion import WAKE, Counter
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from django_redlock.testing.conformance.harness.fixtures import Fixtures, eventually, in_child
+
+SENT = ("evalsha", "eval", "blpop", "ping")
+
+
+class TestTurnstile(Fixtures):
+    """Threads with a blocking client, and tasks with an asynchronous one."""
+
+    @pytest.fixture
+    def server(self, own_redis):
+        return own_redis()
+
+    @pytest.fixture
+    def admin(self, server):
+        with server.client() as client:
+            yield client
+
+    @pytest.fixture
+    def new_backend(self, server):
+        def make(**options):
+            return RedisBackend(server.url, **{"node_timeout": 10, **options})
+
+        return make
+
+    @pytest.fixture(autouse=True)
+    def _in_the_end(self, client, new_backend, name, spawn):
+        """Let go who still waits."""
+        yield
+        if self.has_ended(client):
+            return
+        backend = new_backend()
+        assert eventually(lambda: self.has_ended(client) or (backend.force_release(name) and False))
+        backend.close()
+
+    @staticmethod
+    def has_ended(client):
+        return client.backend._local_queue._queues == {}
+
+    @pytest.fixture
+    def queued(self, client):
+        """`queued(number)`: wait until so many queue in the process of `client`."""
+
+        def wait(number):
+            lanes = client.backend._local_queue._queues
+            assert eventually(lambda: sum(len(lane.waiters) for lane in list(lanes.values())) == number)
+
+        return wait
+
+    @pytest.fixture
+    def kept(self, client, name, spawn, queued):
+        """`kept(number, **options)`: a handle that holds, one that waits in Redis, and so many that queue behind."""
+
+        def make(number, **options):
+            holder = client.lock(name, **options)
+            assert holder.acquire()
+            handles = [client.lock(name, owner=f"waiter {index}", **options) for index in range(number + 1)]
+            waiting = []
+            for index, handle in enumerate(handles):
+                waiting.append(spawn(handle.acquire, True, TEST_TIMEOUT))
+                assert eventually(lambda: client.backend._local_queue._queues)
+                queued(index)
+            assert eventually(lambda: (held := client.describe(name)) and held.waiters)
+            return holder, list(zip(handles, waiting, strict=True))
+
+        return make
+
+    def test_one_waits_in_redis(self, admin, kept, client, name):
+        """Of six who wait one is blocked in Redis, and all get the lock in the end."""
+        holder, waiters = kept(5)
+        assert admin.info("clients")["blocked_clients"] == 1
+        assert client.describe(name).waiters == 1
+        holder.release()
+        for _ in range(6):
+            handle = eventually(lambda: next((each for each, _ in waiters if each.token), None))
+            handle.release()
+        assert all(waiting.result(WAKE) for _, waiting in waiters)
+        assert eventually(lambda: self.has_ended(client))
+
+    def test_time_is_up(self, admin, new_backend, name):
+        """Those whose time is up at the same moment ask Redis once for all of them, not one after another."""
+        backend = new_backend()
+        with backend.lock(name):
+            pass
+        admin.config_resetstat()
+
+        async def wait():
+            async with backend.lock(name, owner="the holder"):
+                answers = await asyncio.gather(
+                    *(backend.lock(name).aacquire(timeout=0.5) for _ in range(300)),
+                    *(self.refused(backend.lock(name, blocking_timeout=0.5)) for _ in range(10)),
+                )
+            await backend.aclose()
+            return answers
+
+        answers = asyncio.run(wait())
+        backend.close()
+        assert answers == [False] * 300 + ["the holder"] * 10
+        assert admin.info("commandstats")["cmdstat_evalsha"]["calls"] < 100
+
+    @staticmethod
+    async def refused(lock):
+        """Whose lock it is, says the error."""
+        with pytest.raises(LockNotAcquired) as caught:
+            await lock.__aenter__()
+        return Owner.parse(caught.value.holder).label
+
+    def test_time_is_up_and_it_is_free(self, new_backend, name, spawn):
+        """One of those whose time is up gets a lock that has become free, and the others are refused."""
+        backend = new_backend()
+        with backend.lock(name, ttl=0.5, auto_renew=False, on_lost="warn"):
+            waiting = [spawn(backend.lock(name).acquire, True, 0.5 + index / 100) for index in range(8)]
+            assert [each.result(TEST_TIMEOUT) for each in waiting].count(True) == 1
+        backend.close()
+
+    def test_without_a_cohort(self, admin, new_client, name, spawn):
+        """cohort=0: each waits in Redis by itself."""
+        user = new_client(cohort=0)
+        with user.lock(name):
+            waiting = [spawn(user.lock(name).acquire, True, self.short * 10) for _ in range(3)]
+            assert eventually(lambda: admin.info("clients")["blocked_clients"] == 3)
+        assert [each.result(TEST_TIMEOUT) for each in waiting].count(True) == 1
+
+    @pytest.mark.parametrize("cohort", [-1, 1.5, True, "16"])
+    def test_no_such_cohort(self, new_backend, cohort):
+        """A cohort is a number of times."""
+        with pytest.raises(ValueError, match="cohort"):
+            new_backend(cohort=cohort)
+
+    @pytest.mark.parametrize("terms", [{}, {"ttl": 20}, {"fencing": True}, {"auto_renew": False}], ids=str)
+    @pytest.mark.parametrize("just_asked", [True, False], ids=["without-a-request", "with-one"])
+    def test_handed_over(self, kept, client, other, name, terms, just_asked):
+        """Who gets the lock from another of the process holds it in every respect, and the other no more."""
+        holder, waiters = kept(2, **terms)
+        if just_asked:
+            holder.extend()
+        token, fence = holder.token, holder.fencing_token
+        holder.release()
+        handle = eventually(lambda: next((each for each, _ in waiters[1:] if each.token), None))
+        assert handle.token != token
+        assert handle.fencing_token > fence
+        assert not other.lock(name).acquire(False)
+        with pytest.raises(LockNotHeld):
+            holder.release()
+        with pytest.raises(LockNotHeld):
+            holder.extend()
+        assert handle.owned()
+        assert not holder.owned()
+        assert eventually(lambda: client.describe(name).owner.label == handle.owner.label)
+        assert handle.owned()
+        assert handle.extend() > terms.get("ttl", 30) * 0.9
+        handle.release()
+        assert eventually(lambda: any(each.token for each, _ in waiters if each is not handle))
+
+    def test_terms_of_ones_own(self, kept, client, name, spawn, queued):
+        """A lease of another length is asked for, not taken over."""
+        holder, waiters = kept(0)
+        longer = client.lock(name, ttl=100)
+        waiting = spawn(longer.acquire, True, TEST_TIMEOUT)
+        queued(1)
+        holder.extend()
+        holder.release()
+        assert waiting.result(WAKE)
+        assert 90 < client.describe(name).ttl <= 100
+        longer.release()
+        assert waiters[0][1].result(WAKE)
+
+    def test_after_extend(self, client, other, name, spawn, queued):
+        """Nor is one that was extended: the next has the time that it asked for."""
+        holder, first, second = (client.lock(name) for _ in range(3))
+        holder.acquire()
+        waiting = [spawn(first.acquire, True, TEST_TIMEOUT)]
+        queued(0)
+        assert eventually(lambda: client.backend._local_queue._queues)
+        waiting.append(spawn(second.acquire, True, TEST_TIMEOUT))
+        queued(1)
+        holder.extend(1)
+        holder.release()
+        assert waiting[1].result(WAKE)
+        assert second.remaining > 25
+
+    def test_while_extending(self, kept):
+        """Nor is one that is being extended: which of both lengths Redis has in the end is open."""
+        holder, waiters = kept(1)
+        holder.extend()
+        extending = holder.extend_flow(1)
+        next(extending)  # asked, and not answered yet
+        holder.release()
+        (first, _), (queueing, waiting) = waiters
+        assert waiting.result(WAKE)
+        assert queueing.current_lease().new_claim is None
+        extending.close()
+        queueing.release()
+        assert eventually(lambda: first.token)
+
+    def test_commands(self, admin, client, name, spawn):
+        """Many hand-overs within a process cost Redis less than two commands each."""
+        counter, before = Counter(), self.sent(admin)
+
+        def work():
+            for _ in range(20):
+                with client.lock(name):
+                    counter.visit()
+
+        for each in [spawn(work) for _ in range(10)]:
+            each.result(TEST_TIMEOUT)
+        assert (counter.visits, counter.most) == (200, 1)
+        assert self.sent(admin) - before < 400
+
+    @staticmethod
+    def sent(admin):
+        stats = admin.info("commandstats")
+        return sum(stats[f"cmdstat_{name}"]["calls"] for name in SENT if f"cmdstat_{name}" in stats)
+
+    def test_other_processes_have_their_turn(self, client, other, name, spawn):
+        """However many want the lock in one process, those of another get it again and again."""
+        over, theirs = threading.Event(), []
+
+        def work():
+            while not over.is_set():
+                with client.lock(name):
+                    pass
+
+        busy = [spawn(work) for _ in range(6)]
+        for _ in range(10):
+            with other.lock(name, blocking_timeout=TEST_TIMEOUT) as lock:
+                theirs.append(lock.fencing_token)
+        over.set()
+        for each in busy:
+            each.result(TEST_TIMEOUT)
+        assert theirs == sorted(set(theirs))
+
+    def test_so_many_times(self, new_client, name, spawn, monkeypatch):
+        """After so many times in a row it is the turn of the one who waits in Redis."""
+        monkeypatch.setattr(local_queue, "HAND_OVER_SECONDS", 60)
+        user, order = new_client(cohort=2), []
+        lanes, holder = user.backend._local_queue._queues, user.lock(name)
+
+        def work(number):
+            with user.lock(name):
+                order.append(number)
+
+        holder.acquire()
+        waiting = []
+        for number in range(5):
+            waiting.append(spawn(work, number))
+            assert eventually(lambda: sum(1 + len(lane.waiters) for lane in list(lanes.values())) == len(waiting))
+        holder.release()
+        for each in waiting:
+            each.result(TEST_TIMEOUT)
+        assert order[:3] == [1, 2, 0]
+        assert sorted(order) == list(range(5))
+
+    def test_fencing_tokens(self, client, other, name, spawn):
+        """Fencing tokens grow in the order of the holders, in and between processes."""
+        tokens = []
+
+        def work(user):
+            for _ in range(20):
+                with user.lock(name) as lock:
+                    tokens.append(lock.fencing_token)
+
+        for each in [spawn(work, user) for user in (client, other) * 3]:
+            each.result(TEST_TIMEOUT)
+        assert len(tokens) == 120
+        assert tokens == sorted(set(tokens))
+
+    def test_who_cannot_wait(self, kept, client, name):
+        """blocking=False is refused while the lock is held, and takes it when it is free, whoever queues."""
+        assert kept(1)[0].token
+        assert not client.lock(name).acquire(False)
+        assert not client.lock(name).acquire(timeout=0)
+
+    def test_timeout_in_the_queue(self, kept, client, name, queued):
+        """One whose time is up while it queues comes back in time, without the lock; the others stay."""
+        holder, waiters = kept(1)
+        start = client.backend.clock()
+        assert not client.lock(name).acquire(timeout=self.short)
+        assert client.backend.clock() - start >= self.short
+        queued(1)
+        holder.release()
+        assert eventually(lambda: any(each.token for each, _ in waiters))
+
+    def test_timeout_in_redis(self, client, name, spawn, queued):
+        """When the one who waits in Redis gives up, the next takes its place."""
+        holder = client.lock(name)
+        holder.acquire()
+        first = spawn(client.lock(name).acquire, True, self.short * 5)
+        assert eventually(lambda: client.backend._local_queue._queues)
+        second = spawn(client.lock(name).acquire, True, TEST_TIMEOUT)
+        queued(1)
+        assert not first.result(TEST_TIMEOUT)
+        queued(0)
+        assert eventually(lambda: client.describe(name).waiters == 1)
+        holder.release()
+        assert second.result(WAKE)
+
+    def test_forced(self, kept, client, other, name):
+        """A lock that is released by force goes to the one who waits in Redis; the holder hands nothing on."""
+        holder, waiters = kept(2)
+        assert other.force_release(name)
+        (keeper, waiting), *queue = waiters
+        assert waiting.result(WAKE)
+        threading.Event().wait(local_queue.FRESH_SECONDS)
+        with pytest.raises(LockLost):
+            holder.release()
+        assert keeper.owned()
+        assert not any(each.token for each, _ in queue)
+        keeper.release()
+        for _ in queue:
+            eventually(lambda: next((each for each, _ in queue if each.token), None)).release()
+
+    def test_forced_after_it_was_handed_on(self, kept, other, name):
+        """Who has got the lock without a request learns soon that it was taken away."""
+        holder, waiters = kept(1)
+        holder.extend()  # the store has just spoken
+        holder.release()
+        handle = waiters[1][0]
+        assert eventually(lambda: handle.token)
+        other.force_release(name)
+        assert eventually(lambda: handle.lost)
+
+    def test_store_down(self, new_client, server, name, spawn):
+        """When the store can't be asked all who queue are told at once, not one after another."""
+        user = new_client(node_timeout=0.5)
+        lanes = user.backend._local_queue._queues
+        assert user.lock(name, ttl=1).acquire()
+        waiting = [spawn(user.lock(name).acquire, True, TEST_TIMEOUT) for _ in range(15)]
+        assert eventually(lambda: sum(len(lane.waiters) for lane in list(lanes.values())) == 14)
+        server.pause()
+        done, late = futures.wait(waiting, timeout=5)
+        server.resume()
+        assert not late
+        assert all(isinstance(each.exception(), LockUnavailable) for each in done)
+
+    def test_vanished(self, client, name, spawn, queued, monkeypatch):
+        """When the one who waits in Redis ends without a word, one who queues takes its place."""
+        monkeypatch.setattr(local_queue, "LEADER_CHECK_SECONDS", 0.05)
+        holder = client.lock(name)
+        holder.acquire()
+        first = spawn(client.lock(name).acquire, True, self.short)
+        (lane,) = eventually(lambda: list(client.backend._local_queue._queues.values()))
+        second = spawn(client.lock(name).acquire, True, TEST_TIMEOUT)
+        queued(1)
+        lane.set_leader(0, local_queue.LeaderToken())  # nobody holds that
+        assert not first.result(TEST_TIMEOUT)
+        queued(0)
+        holder.release()
+        assert second.result(WAKE)
+
+    def test_fork(self, client, name, spawn):
+        """A child of fork() has a queue of its own."""
+        holder = client.lock(name)
+        holder.acquire()
+        keeper = client.lock(name)
+        waiting = spawn(keeper.acquire, True, TEST_TIMEOUT)
+        assert eventually(lambda: client.describe(name).waiters == 1)
+
+        def child():
+            lock = client.again().lock(name)
+            return lock.acquire(timeout=TEST_TIMEOUT) and lock.release() is None
+
+        theirs = spawn(in_child, child)
+        assert eventually(lambda: client.describe(name).waiters == 2)
+        holder.release()
+        assert waiting.result(TEST_TIMEOUT)
+        keeper.release()
+        assert theirs.result(WAKE) is True

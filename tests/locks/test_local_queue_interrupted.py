@@ -1,0 +1,151 @@
+"""Whoever queues within a process may be cancelled or interrupted there, and loops and threads queue apart."""
+
+import asyncio
+import signal
+import threading
+from concurrent import futures
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.waiting import local_queue
+from django_redlock.testing.conformance.exclusion import WAKE, Counter
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from django_redlock.testing.conformance.harness.fixtures import eventually
+from testproject.redis_server import RedisServer
+from tests.support.cluster import Cluster
+
+
+@pytest.fixture
+def backend(redis_url):
+    backend = RedisBackend(redis_url, node_timeout=2)
+    yield backend
+    backend.close()
+
+
+@pytest.mark.parametrize("steps", range(12))
+@pytest.mark.parametrize("place", ["in redis", "queueing", "next"])
+def test_cancelled(backend, unique, place, steps):
+    """A task that is cancelled at any point leaves no lock behind, and the others go on."""
+
+    async def scenario():
+        holder, *handles = [backend.lock(unique) for _ in range(4)]
+        await holder.aacquire()
+        tasks = []
+        for index, handle in enumerate(handles):
+            tasks.append(asyncio.create_task(handle.aacquire()))
+            await asyncio.sleep(0)
+            assert sum(1 + len(lane.waiters) for lane in backend._local_queue._queues.values()) == index + 1
+        if place == "next":
+            await holder.arelease()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        users = dict(zip(tasks, handles, strict=True))
+        victim = tasks[0 if place == "in redis" else 1]
+        victim.cancel()
+        await asyncio.wait([victim])
+        if place != "next":
+            await holder.arelease()
+        if (handle := users.pop(victim)).token:
+            await handle.arelease()
+        while users:
+            done, _ = await asyncio.wait(users, timeout=WAKE, return_when=asyncio.FIRST_COMPLETED)
+            assert done, "a lock that nobody owns"
+            for task in done:
+                await users.pop(task).arelease()
+        assert backend._local_queue._queues == {}
+        await backend.aclose()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("where", [RedisServer, Cluster])
+def test_the_store_is_told(running, unique, where, monkeypatch):
+    """Who goes on with a lease of another's is made known soon, and keeps it, on a Cluster too."""
+    monkeypatch.setattr(local_queue, "FRESH_SECONDS", WAKE)  # however slow this machine is now
+    server = running(where)
+    getattr(server, "heal", lambda: None)()
+    backend = RedisBackend(server.url, node_timeout=2)
+    lanes, holder = backend._local_queue._queues, backend.lock(unique)
+    handles = [backend.lock(unique, owner=str(number)) for number in range(2)]
+    with futures.ThreadPoolExecutor(2) as pool:
+        holder.acquire()
+        waiting = []
+        for handle in handles:
+            waiting.append(pool.submit(handle.acquire, True, TEST_TIMEOUT))
+            assert eventually(lambda: sum(1 + len(lane.waiters) for lane in list(lanes.values())) == len(waiting))
+        holder.extend()
+        holder.release()
+        assert waiting[1].result(WAKE)
+        assert handles[1]._lease.new_claim
+        assert eventually(lambda: backend.describe(unique).owner.label == "1")
+        assert eventually(lambda: handles[1]._lease.claim.owner == handles[1]._lease.new_claim.owner)
+        assert handles[1].owned()
+        handles[1].release()
+        assert waiting[0].result(WAKE)
+        handles[0].release()
+    backend.close()
+
+
+def test_threads_and_loops(backend, unique):
+    """Threads and tasks of several loops exclude each other, and all have their turn."""
+    counter = Counter()
+
+    def threaded():
+        for _ in range(10):
+            with backend.lock(unique):
+                counter.visit()
+
+    async def task():
+        for _ in range(10):
+            async with backend.lock(unique):
+                counter.visit()
+
+    async def tasks():
+        await asyncio.gather(*(task() for _ in range(4)))
+        await backend.aclose()
+
+    users = [threading.Thread(target=threaded) for _ in range(4)]
+    users += [threading.Thread(target=asyncio.run, args=(tasks(),)) for _ in range(2)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join(2 * TEST_TIMEOUT)
+    assert (counter.visits, counter.most) == (120, 1)
+
+
+@pytest.mark.parametrize("place", ["in redis", "queueing"])
+def test_ctrl_c(backend, unique, place):
+    """KeyboardInterrupt ends the wait of the main thread, wherever it waits; the other threads go on."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    main, got, holder = threading.main_thread(), threading.Event(), backend.lock(unique)
+    holder.acquire()
+
+    def wait():
+        with backend.lock(unique):
+            got.set()
+
+    def queue():
+        return sum(1 + len(lane.waiters) for lane in list(backend._local_queue._queues.values()))
+
+    def strike():
+        if place == "in redis":
+            assert eventually(lambda: queue() == 1)
+            other.start()
+        assert eventually(lambda: queue() == 2)
+        signal.pthread_kill(main.ident, signal.SIGINT)
+
+    other, striker = threading.Thread(target=wait), threading.Thread(target=strike)
+    try:
+        if place == "queueing":
+            other.start()
+            assert eventually(lambda: queue() == 1)
+        striker.start()
+        with pytest.raises(KeyboardInterrupt):
+            backend.lock(unique).acquire(timeout=TEST_TIMEOUT)
+        holder.release()
+        assert got.wait(TEST_TIMEOUT)
+        other.join(TEST_TIMEOUT)
+        assert backend._local_queue._queues == {}
+    finally:
+        signal.signal(signal.SIGINT, before)

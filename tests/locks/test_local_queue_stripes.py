@@ -1,0 +1,120 @@
+"""Those of one process who want any of the same stripes queue there, and one of them waits in Redis."""
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.keys import stripe_name
+from django_redlock.core.waiting import local_queue
+from django_redlock.errors import LockNotHeld
+from django_redlock.testing.conformance.exclusion import WAKE
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from django_redlock.testing.conformance.harness.fixtures import Fixtures, eventually
+
+
+class TestStripesQueue(Fixtures):
+    """Threads with a blocking client, and tasks with an asynchronous one."""
+
+    @pytest.fixture
+    def new_backend(self, redis_url):
+        return lambda **options: RedisBackend(redis_url, **{"node_timeout": 10, **options})
+
+    @pytest.fixture
+    def holders(self, client, name, monkeypatch):
+        """Who holds the two stripes; they go from hand to hand for as long as this machine may take."""
+        monkeypatch.setattr(local_queue, "HAND_OVER_SECONDS", TEST_TIMEOUT)
+        handles = [client.striped(name, 2) for _ in range(2)]
+        assert all(handle.acquire(False) for handle in handles)
+        return handles
+
+    @pytest.fixture
+    def wait(self, client, name, spawn):
+        """`wait(number, **options)`: so many handles that wait, the first of them in Redis."""
+        lanes = client.backend._local_queue._queues
+
+        def make(number, **options):
+            handles = []
+            for _ in range(number):
+                before = sum(1 + len(lane.waiters) for lane in list(lanes.values()))
+                handles.append(client.striped(name, 2, **options))
+                spawn(handles[-1].acquire, True, TEST_TIMEOUT)
+                assert eventually(lambda: sum(1 + len(lane.waiters) for lane in list(lanes.values())) > before)  # noqa: B023
+            return handles
+
+        yield make
+        assert eventually(lambda: lanes == {})
+
+    @staticmethod
+    def has_it(handle):
+        return eventually(lambda: handle.token, WAKE)
+
+    def waiters(self, client, name):
+        return [held.waiters for index in (0, 1) if (held := client.describe(stripe_name(name, index)))]
+
+    @pytest.mark.parametrize("just_asked", [True, False], ids=["without-a-request", "with-one"])
+    @pytest.mark.parametrize("terms", [{}, {"fencing": True}], ids=str)
+    def test_handed_over(self, client, other, name, holders, wait, terms, just_asked, monkeypatch):
+        """The next gets the stripe that is given back, whichever that is, and holds it in every respect."""
+        monkeypatch.setattr(local_queue, "FRESH_SECONDS", TEST_TIMEOUT if just_asked else 0)
+        keeper, *queue = wait(3, **terms)
+        assert eventually(lambda: self.waiters(client, name) == [1, 1])
+        for holder, handle in zip(holders, queue, strict=True):
+            stripe, token, fence = holder.stripe, holder.token, holder.fencing_token
+            holder.release()
+            assert self.has_it(handle)
+            assert handle.stripe == stripe
+            assert handle.token != token
+            assert handle.fencing_token > fence
+            assert handle.owned()
+            with pytest.raises(LockNotHeld):
+                holder.release()
+            assert handle.extend() > 20
+        assert not other.striped(name, 2).acquire(False)
+        assert keeper.token is None
+        for handle in queue:
+            handle.release()
+        assert self.has_it(keeper)
+        keeper.release()
+        assert client.held(f"*{name}*") == []
+
+    def test_the_cohort(self, new_client, name, spawn, wait, holders):
+        """After so many hand-overs, of all stripes together, the next that is given back is freed for who was first."""
+        holders[0].store._local_queue._cohort = 1
+        keeper, first, second = wait(3)
+        for holder, handle in zip(holders, (first, keeper), strict=True):
+            holder.release()
+            assert self.has_it(handle)
+        assert second.token is None
+        keeper.release()
+        assert self.has_it(second)
+        for handle in (first, second):
+            handle.release()
+
+    def test_without(self, holders, wait):
+        """Who can't use the stripe that is given back isn't given it; those who can't queue by themselves."""
+        holders.sort(key=lambda handle: handle.stripe)
+        picky, next_one = wait(2, without={0})
+        holders[0].release()
+        holders[0].acquire(False)
+        assert holders[0].stripe == 0
+        assert (picky.token, next_one.token) == (None, None)
+        holders[1].release()
+        assert self.has_it(picky)
+        picky.release()
+        assert self.has_it(next_one)
+        assert next_one.stripe == 1
+        for handle in (holders[0], next_one):
+            handle.release()
+
+    def test_switch(self, holders, wait, monkeypatch):
+        """Who goes on with another's lease may give it back for another stripe."""
+        monkeypatch.setattr(local_queue, "FRESH_SECONDS", TEST_TIMEOUT)
+        keeper, handle = wait(2)
+        stripe = holders[0].stripe
+        holders[0].release()
+        assert self.has_it(handle)
+        holders[1].release()
+        assert self.has_it(keeper)
+        keeper.release()
+        assert handle.switch()
+        assert handle.stripe == 1 - stripe
+        handle.release()

@@ -1,0 +1,49 @@
+"""Multilocks of many processes that name the locks in any order."""
+
+from contextlib import ExitStack
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from tests.locks.multilock_workers import take_some
+from tests.support.processes import Worker
+
+PROCESSES, ROUNDS = 16, 20
+NAMES = [f"account:{number}" for number in range(6)]
+
+
+@pytest.mark.parametrize("kind", ["redis_server", "cluster"])
+def test_any_order(request, kind):
+    """Sixteen processes take some of six locks in random orders: nobody waits for ever, nobody meets another."""
+    url = request.getfixturevalue(kind).url
+    with ExitStack() as ends:
+        workers = [ends.enter_context(Worker(take_some, url, NAMES, ROUNDS)) for _ in range(PROCESSES)]
+        for worker in workers:
+            worker.expect("ready", 60)
+        for worker in workers:
+            worker.tell("go")
+        told = [worker.result(100) for worker in workers]
+    assert told == [{"alone": ROUNDS, "not alone": 0}] * PROCESSES
+    assert RedisBackend(url).held("account:*") == []
+
+
+def test_in_one_slot(cluster):
+    """Names with the same hash tag are taken in one request, on a Cluster too."""
+    backend = RedisBackend(cluster.url)
+    lock = backend.multilock(["{cart:7}b", "{cart:7}a"])
+    with lock:  # slots and scripts are known
+        pass
+    before = commands(cluster)
+    lock.acquire()
+    assert commands(cluster) - before == 1
+    lock.release()
+
+
+def commands(cluster):
+    """How many scripts the masters have run."""
+    count = 0
+    for node in cluster.nodes:
+        with node.client() as client:
+            stats = client.info("commandstats")
+            count += sum(stats[name]["calls"] for name in ("cmdstat_evalsha", "cmdstat_eval") if name in stats)
+    return count

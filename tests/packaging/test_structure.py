@@ -1,0 +1,164 @@
+"""The layout of the package: unique class names, no import cycles, small folders, nothing private across folders."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import django_redlock
+
+ROOT = Path(django_redlock.__file__).parent
+MODULES_IN_FOLDER = 14
+# Django looks for these by name, one in each app or command.
+REQUIRED_NAMES = {"Command", "Meta", "Media", "_Members"}
+# Private to other packages (threading, kazoo, Celery), and also the name of something of ours.
+FOREIGN_ATTRIBUTES = {"_is_owned", "_connection", "_call", "_close", "_loop"}
+
+
+def module_name(path):
+    parts = ("django_redlock", *path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+TREES = {module_name(path): (path, ast.parse(path.read_text())) for path in sorted(ROOT.rglob("*.py"))}
+
+
+def package_of(module):
+    """The folder of a module, as a dotted name."""
+    return module if TREES[module][0].name == "__init__.py" else module.rpartition(".")[0]
+
+
+def imported(module):
+    """Each name that a module imports from this package: (module, name or None), type-checking imports included."""
+    for node in ast.walk(TREES[module][1]):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names if alias.name in TREES)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package_of(module).split(".")
+                base = ".".join([*parents[: len(parents) - node.level + 1], *filter(None, [node.module])])
+            for alias in node.names:
+                if f"{base}.{alias.name}" in TREES:
+                    yield f"{base}.{alias.name}", None
+                elif base in TREES:
+                    yield base, alias.name
+
+
+def top_level_imports(module):
+    """The same without imports inside functions, which run later."""
+    inner = {
+        id(node)
+        for function in ast.walk(TREES[module][1])
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    tree = ast.Module(
+        [node for node in ast.walk(TREES[module][1]) if isinstance(node, ast.Import | ast.ImportFrom)], []
+    )
+    tree.body = [node for node in tree.body if id(node) not in inner]
+    path = TREES[module][0]
+    saved, TREES[module] = TREES[module], (path, tree)
+    try:
+        return {target for target, _ in imported(module)} - {module}
+    finally:
+        TREES[module] = saved
+
+
+def cycles(graph):
+    """The strongly connected components with more than one module (Tarjan)."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for target in graph[node]:
+            if target not in index:
+                visit(target)
+                low[node] = min(low[node], low[target])
+            elif target in stack:
+                low[node] = min(low[node], index[target])
+        if low[node] == index[node]:
+            component = []
+            while (last := stack.pop()) != node:
+                component.append(last)
+            if component:
+                found.append(sorted([*component, node]))
+
+    for node in graph:
+        if node not in index:
+            visit(node)
+    return found
+
+
+def test_class_names_are_unique():
+    """No class name stands for two things."""
+    places = defaultdict(list)
+    for module, (_, tree) in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and node.name not in REQUIRED_NAMES:
+                places[node.name].append(module)
+    assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
+
+
+def test_no_import_cycles():
+    """No module imports, through others, itself."""
+    assert cycles({module: top_level_imports(module) for module in TREES}) == []
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
+        ({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}, [["a", "b", "c"]]),
+    ],
+)
+def test_cycles_are_found(graph, expected):
+    """The search itself finds what it is to find."""
+    assert cycles(graph) == expected
+
+
+def test_small_folders():
+    """No folder has more modules than fit on a screen."""
+    counts = defaultdict(int)
+    for path, _ in TREES.values():
+        counts[str(path.parent.relative_to(ROOT))] += path.name != "__init__.py"
+    assert {folder: count for folder, count in counts.items() if count > MODULES_IN_FOLDER} == {}
+
+
+def test_private_names_are_not_imported():
+    """What begins with an underscore stays in its folder."""
+    crossing = [
+        f"{module} imports {target}.{name}"
+        for module in TREES
+        for target, name in imported(module)
+        if name and name.startswith("_") and not name.startswith("__") and package_of(module) != package_of(target)
+    ]
+    assert crossing == []
+
+
+def test_private_attributes_are_not_used_elsewhere():
+    """An attribute that begins with an underscore is used in the folder that defines it, if we define it at all."""
+    homes = defaultdict(set)
+    for module, (_, tree) in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                homes[node.name].add(package_of(module))
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                homes[node.attr].add(package_of(module))
+    used = [
+        f"{module}:{node.lineno} {node.attr}"
+        for module, (_, tree) in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+        and node.attr not in FOREIGN_ATTRIBUTES
+        and homes[node.attr]
+        and package_of(module) not in homes[node.attr]
+    ]
+    assert used == []

@@ -1,0 +1,295 @@
+"""striped_acquire.lua, multi_acquire.lua, multi_extend.lua and multi_release.lua"""
+
+import pytest
+from redis.exceptions import ResponseError
+
+from django_redlock.core.flow.scripts import script
+from django_redlock.core.keys import keys_for, stripe_name
+from tests.scripts.conftest import OTHER, OWNER, TOKEN, VALUE, WAITER
+
+THEIRS = OTHER + b' {"host":"there"}'
+DAY = 86_400_000
+
+
+@pytest.fixture
+def places():
+    """The keys of three stripes."""
+    return [keys_for(b"redlock", stripe_name("stock", index).encode()) for index in range(3)]
+
+
+@pytest.fixture
+def run(redis):
+    """`run(name, keys of each place, *args)`"""
+
+    def evaluate(name, keys, *args):
+        assert len(args) == script(name).args
+        assert {len(each) for each in keys} == {script(name).keys}
+        flat = [key for each in keys for key in each]
+        return redis.eval(script(name).source, len(flat), *flat, *args)
+
+    return evaluate
+
+
+@pytest.fixture
+def take(run, places):
+    """`take("striped" or "multi", token, ttl, fencing, wait)`"""
+    return lambda which, token=TOKEN, ttl=10_000, fencing=0, wait=0: run(
+        f"{which}_acquire", places, token, OWNER, ttl, fencing, wait, len(places)
+    )
+
+
+@pytest.fixture
+def release(run, places):
+    """`release(keep, need, token)`"""
+    return lambda keep=0, need=3, token=TOKEN: run("multi_release", [each[:1] for each in places], token, keep, need)
+
+
+@pytest.fixture
+def extend(run, places):
+    """`extend(ttl, token)`"""
+    return lambda ttl, token=TOKEN: run("multi_extend", [each[:1] for each in places], token, ttl, "1 0 0")
+
+
+def hold(redis, place, ttl=60_000):
+    redis.set(place.lock, THEIRS, px=ttl)
+
+
+# ── any ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_any_free(redis, take, places, dump):
+    """The first is taken, as a mutex; the reply says which."""
+    granted, fence, micros, which = take("striped")
+    assert (granted, which) == (1, 1)
+    assert fence == micros
+    assert dump() == {places[0].lock: VALUE}
+    assert 9_000 < redis.pttl(places[0].lock) <= 10_000
+
+
+def test_any_other(redis, take, places):
+    """What is taken is passed by."""
+    hold(redis, places[0])
+    hold(redis, places[1])
+    assert take("striped")[3] == 3
+    assert redis.get(places[2].lock) == VALUE
+
+
+def test_any_again(redis, take, places, dump):
+    """The same token gets the same one again, though one before it is free by now."""
+    hold(redis, places[0])
+    assert take("striped")[3] == 2
+    redis.delete(places[0].lock)
+    assert take("striped")[3] == 2
+    assert dump() == {places[1].lock: VALUE}
+
+
+def test_none_is_free(redis, take, places, dump):
+    """Who comes too late is told when the first lease ends, and who has it; nothing changes."""
+    for place, ttl in zip(places, (60_000, 5_000, 90_000), strict=True):
+        hold(redis, place, ttl)
+    before = dump()
+    refused, left, _, owner = take("striped")
+    assert (refused, owner) == (0, b'{"host":"there"}')
+    assert 4_000 < left <= 5_000
+    assert dump() == before
+
+
+def test_none_is_free_and_none_ends(redis, take, places):
+    """Leases without an end have no first."""
+    for place in places:
+        redis.set(place.lock, THEIRS)
+    assert take("striped")[:2] == [0, -1]
+
+
+def test_any_queue(redis, take, places):
+    """Who waits is listed with each, and with none any more when it gets one or gives up."""
+    for place in places:
+        hold(redis, place)
+    for end in ("granted", "gives up"):
+        take("striped", wait=6_000)
+        assert [redis.zrange(place.waiters, 0, -1) for place in places] == [[WAITER]] * 3
+        if end == "granted":
+            redis.delete(places[1].lock)
+            assert take("striped", wait=-6_000)[3] == 2
+            redis.set(places[1].lock, THEIRS, px=60_000)
+        else:
+            assert take("striped", wait=-1)[0] == 0
+        assert not any(redis.exists(place.waiters) for place in places)
+
+
+def test_any_newcomer(redis, take, places):
+    """A newcomer who may wait leaves as many free ones as there are who wait for them, and takes what is more."""
+    for place in places:
+        redis.zadd(place.waiters, {b"waits": 9e15, b"has left": 1})
+    assert take("striped", wait=6_000)[3] == 1
+    redis.delete(places[0].lock)
+    for place in places[1:]:
+        hold(redis, place)
+    assert take("striped", wait=6_000)[:2] == [0, 100]
+    assert take("striped", wait=0)[3] == 1
+
+
+def test_any_offers_the_rest(redis, take, places):
+    """Who was woken and takes one wakes those who wait for another that is free too; once."""
+    for place in places:
+        redis.zadd(place.waiters, {b"waits": 9e15})
+    hold(redis, places[1])
+    assert take("striped", wait=-6_000)[3] == 1
+    assert [redis.llen(place.wake) for place in places] == [0, 0, 1]
+    assert 0 < redis.pttl(places[2].wake) <= 10_000
+    redis.delete(places[0].lock)
+    assert take("striped", wait=-6_000)[3] == 1
+    assert redis.llen(places[2].wake) == 1
+
+
+def test_any_fencing(redis, take, places):
+    """The fencing token is that of the one that was granted."""
+    hold(redis, places[0])
+    redis.set(places[1].fence, 9 * 10**15)
+    redis.set(places[2].fence, 9 * 10**15 + 5)
+    assert take("striped", fencing=1)[1] == 9 * 10**15 + 1
+    assert redis.pttl(places[1].fence) > DAY - 5_000
+
+
+@pytest.mark.parametrize("which", ["striped", "multi"])
+def test_another_kind(redis, take, places, which, dump):
+    """A key that holds something else is an error, and stays."""
+    redis.hset(places[0].lock, "a", "b")
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        take(which)
+    assert set(dump()) == {places[0].lock}
+
+
+# ── all ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_all_free(redis, take, places, dump):
+    """All are taken, each as a mutex, and all again by the same token."""
+    for _ in range(2):
+        assert isinstance(take("multi"), int)
+        assert dump() == {place.lock: VALUE for place in places}
+        assert all(9_000 < redis.pttl(place.lock) <= 10_000 for place in places)
+
+
+def test_one_is_in_the_way(redis, take, places, dump):
+    """None is taken; the reply says which is in the way, for how long, and who has it."""
+    hold(redis, places[1], 5_000)
+    before = dump()
+    refused, left, _, owner, which = take("multi")
+    assert (refused, owner, which) == (0, b'{"host":"there"}', 2)
+    assert 4_000 < left <= 5_000
+    assert dump() == before
+
+
+def test_all_queue(redis, take, places):
+    """Who waits is listed with the one that is in the way, then with the next, in the end with none."""
+    hold(redis, places[0])
+    hold(redis, places[2])
+    take("multi", wait=6_000)
+    assert [redis.exists(place.waiters) for place in places] == [1, 0, 0]
+    redis.delete(places[0].lock)
+    assert take("multi", wait=-6_000)[4] == 3
+    assert [redis.exists(place.waiters) for place in places] == [0, 0, 1]
+    assert take("multi", wait=-1)[4] == 3
+    assert not any(redis.exists(place.waiters) for place in places)
+
+
+def test_all_newcomer(redis, take, places):
+    """A newcomer who may wait queues behind those who wait for one of them."""
+    redis.zadd(places[1].waiters, {b"waits": 9e15})
+    refused, left, _, owner, which = take("multi", wait=6_000)
+    assert (refused, left, owner, which) == (0, 100, b"", 2)
+    assert isinstance(take("multi", wait=-6_000), int)
+
+
+def test_all_passes_on(redis, take, places):
+    """Who was woken in vain wakes the next who waits for what is free."""
+    redis.zadd(places[0].waiters, {WAITER: 9e15, b"waits": 9e15})
+    hold(redis, places[1])
+    assert take("multi", wait=-6_000)[4] == 2
+    assert [redis.llen(place.wake) for place in places] == [1, 0, 0]
+    assert redis.zrange(places[0].waiters, 0, -1) == [b"waits"]
+
+
+def test_all_fencing(redis, take, places):
+    """One token for all, larger than that of each."""
+    redis.set(places[1].fence, 9 * 10**15)
+    assert take("multi", fencing=1)[1] == 9 * 10**15 + 1
+    assert [int(redis.get(place.fence)) for place in places] == [9 * 10**15 + 1] * 3
+
+
+# ── extend, release ──────────────────────────────────────────────────────────────────────────
+
+
+def test_extend_all(redis, take, extend, places):
+    """The leases of all are replaced."""
+    take("multi")
+    assert extend(20_000) == 1
+    assert all(19_000 < redis.pttl(place.lock) <= 20_000 for place in places)
+
+
+@pytest.mark.parametrize(("value", "answer"), [(None, 0), (THEIRS, -1)])
+def test_extend_without_one(redis, take, extend, places, value, answer):
+    """When one of them is nobody's or another's, none is extended."""
+    take("multi")
+    redis.delete(places[2].lock)
+    if value:
+        redis.set(places[2].lock, value)
+    assert extend(20_000) == answer
+    assert redis.pttl(places[0].lock) <= 10_000
+
+
+def test_release_all(redis, take, release, places, dump):
+    """All are freed, and of each one waiter is woken."""
+    take("multi")
+    redis.zadd(places[2].waiters, {b"waits": 9e15})
+    assert release() == 1
+    assert set(dump()) == {places[2].waiters, places[2].wake}
+    assert release() == 0
+
+
+def test_release_wakes_the_line(redis, take, release, places):
+    """Who stands in line for one of them is woken, and goes before those who don't."""
+    take("multi")
+    redis.zadd(places[1].waiters, {WAITER: 9e15, b"waits": 9e15})
+    redis.zadd(places[1].lock + b":line", {b"w " + WAITER: 1})
+    assert release() == 1
+    assert redis.llen(places[1].wake + b":" + WAITER[:24]) == 1
+    assert not redis.exists(places[1].wake)
+
+
+def test_leave(redis, run, places):
+    """Who leaves is listed nowhere, and the next who waits is woken where the lock is free."""
+    hold(redis, places[0])
+    for place in places:
+        redis.zadd(place.waiters, {WAITER: 9e15, b"waits": 9e15})
+    keys = [place[:3] for place in places]
+    assert run("waiter_remove", keys, WAITER, b"") == 1
+    assert [redis.zrange(place.waiters, 0, -1) for place in places] == [[b"waits"]] * 3
+    assert [redis.llen(place.wake) for place in places] == [0, 1, 1]
+    assert run("waiter_remove", keys, WAITER, b"") == 0
+
+
+def test_release_what_is_left(redis, take, release, places, dump):
+    """When one of them was lost, or holds something else by now, the others are freed, and the answer says so."""
+    take("multi")
+    redis.delete(places[0].lock, places[1].lock)
+    hold(redis, places[0])
+    redis.hset(places[1].lock, "a", "b")
+    assert release() == 0
+    assert set(dump()) == {places[0].lock, places[1].lock}
+
+
+def test_release_any(take, release, dump):
+    """Whichever it was is freed, by what all attempts have in common too."""
+    take("striped")
+    assert release(need=1, token=TOKEN[:24]) == 1
+    assert dump() == {}
+    assert release(need=1) == 0
+
+
+def test_keep_all(redis, take, release, places):
+    """With `keep` they stay taken that long."""
+    take("multi")
+    assert release(keep=2_000) == 1
+    assert all(0 < redis.pttl(place.lock) <= 2_000 for place in places)

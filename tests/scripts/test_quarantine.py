@@ -1,0 +1,116 @@
+"""The guards before an acquire script: what they remember of the leases that a server may have forgotten."""
+
+import pytest
+
+from django_redlock.core.algorithms.quarantine import replica_quarantine, standalone_quarantine
+from tests.support.replicas import Replicated
+
+ANOTHER = b"master_replid:" + b"0" * 40
+MARKER = "sim:marker"
+
+
+def touch(client, guard):
+    """What the guard says when somebody looks."""
+    run = guard.noop_request()
+    return client.eval(run.script.source, len(run.keys), *run.keys, *run.args)
+
+
+def restarted(client):
+    """The server is another than the marker names, as after a restart with all data."""
+    rest = client.get(MARKER).partition(b"|")[2]
+    client.set(MARKER, ANOTHER + b"|" + rest)
+
+
+def test_a_shorter_max_ttl_within_a_quarantine(redis):
+    """A server that restarts in a quarantine goes on with what is left of it, though leases have become shorter."""
+    redis.set(MARKER, ANOTHER + b"|60000")
+    state, left, _ = touch(redis, standalone_quarantine("sim", 10))
+    assert (state, left) == (2, 60_000)
+    restarted(redis)
+    state, left, _ = touch(redis, standalone_quarantine("sim", 10))
+    assert state == 2
+    assert 50_000 < left <= 60_000
+
+
+def test_a_quarantine_that_is_over(redis):
+    """A server that restarts after its quarantine waits for the leases that there are now."""
+    redis.set(MARKER, ANOTHER + b"|10000 1000|0")
+    assert touch(redis, standalone_quarantine("sim", 10))[:2] == [2, 10_000]
+
+
+def test_a_marker_in_service_says_no_more_than_that(redis):
+    """What was written for the quarantine goes with its end: a clock that is set back later begins none."""
+    identity = f"master_replid:{redis.info('replication')['master_replid']}".encode()
+    redis.set(MARKER, identity + b"|10000 1000|1")
+    assert touch(redis, standalone_quarantine("sim", 10))[:2] == [1, 0]
+    assert redis.get(MARKER) == identity + b"|10000"
+
+
+@pytest.mark.parametrize("marker", [b"x", b"role", ANOTHER, ANOTHER[:20] + b"|10000"])
+def test_nonsense_in_the_marker_is_another_server(redis, marker):
+    """Whoever wrote it: what can't be read may stand for any lease."""
+    redis.set(MARKER, marker)
+    assert touch(redis, standalone_quarantine("sim", 10))[:2] == [2, 10_000]
+    redis.set(MARKER, redis.get(MARKER)[:54] + b" what")
+    assert touch(redis, standalone_quarantine("sim", 10))[:2] == [2, 10_000]
+
+
+def test_a_marker_that_counts_replicas_is_kept(redis):
+    """Clients of one server that stands alone leave alone what clients of a primary have written."""
+    identity = f"master_replid:{redis.info('replication')['master_replid']}".encode()
+    redis.set(MARKER, identity + b"|10000|2")
+    assert touch(redis, standalone_quarantine("sim", 10))[:2] == [1, 0]
+    assert redis.get(MARKER) == identity + b"|10000|2"
+    assert touch(redis, standalone_quarantine("sim", 20))[:2] == [3, 10_000]
+
+
+@pytest.fixture
+def primary(start):
+    """A client of a primary that has one replica."""
+    with start(Replicated(1)).primary.client() as client:
+        yield client
+
+
+def test_a_shorter_max_ttl_while_replicas_are_awaited(primary):
+    """A promoted server that waits for replicas still knows the longer leases when they come."""
+    none_keep_up = replica_quarantine("sim", 10, -2, 1, "majority")
+    all_keep_up = replica_quarantine("sim", 10, 5, 1, "majority")
+    primary.set(MARKER, ANOTHER + b"|60000|1")
+    assert touch(primary, none_keep_up)[:2] == [4, 0]
+    assert touch(primary, none_keep_up)[:2] == [4, 0]
+    restarted(primary)  # and once more
+    assert touch(primary, none_keep_up)[:2] == [4, 0]
+    state, left, _ = touch(primary, all_keep_up)
+    assert (state, left) == (2, 60_000 + (5 + 1) * 1000)
+    restarted(primary)
+    state, left, _ = touch(primary, all_keep_up)
+    assert state == 2
+    assert 50_000 < left <= 66_000  # what was left of the quarantine: a promotion within one adds nothing to it
+
+
+def test_a_primary_in_service(primary):
+    """Its marker says how many replicas it has ever had: as long as as many follow, there is nothing to write."""
+    guard = replica_quarantine("sim", 10, 5, 1, "majority")
+    identity = f"master_replid:{primary.info('replication')['master_replid']}".encode()
+    primary.set(MARKER, identity + b"|10000")  # armed
+    assert touch(primary, guard)[:2] == [1, 0]
+    assert primary.get(MARKER) == identity + b"|10000|1"
+    assert touch(primary, guard)[:2] == [1, 0]
+    assert touch(primary, replica_quarantine("sim", 20, 5, 1, "majority"))[:2] == [3, 10_000]
+    assert touch(primary, replica_quarantine("sim", 10, 5, 0, "majority"))[:2] == [5, 1]
+    assert touch(primary, replica_quarantine("sim", 10, -2, 1, "majority"))[:2] == [4, 0]
+    primary.set(MARKER, identity + b"|10000|5")  # most of its replicas are gone
+    state, alive, _, needed = touch(primary, guard)
+    assert (state, alive, needed) == (4, 1, 3)
+    primary.set(MARKER, identity + b"|10000|1 1000|1")  # its quarantine has ended
+    assert touch(primary, guard)[:2] == [1, 0]
+    assert primary.get(MARKER) == identity + b"|10000|1"
+
+
+@pytest.mark.parametrize("marker", [b"x", b"role", ANOTHER, ANOTHER[:20] + b"|10000"])
+def test_nonsense_in_the_marker_of_a_primary(primary, marker):
+    """As without replicas: it may stand for any lease."""
+    guard = replica_quarantine("sim", 10, 5, 1, "majority")
+    for text in marker, f"master_replid:{primary.info('replication')['master_replid']} what":
+        primary.set(MARKER, text)
+        assert touch(primary, guard)[:2] == [2, 16_000]
