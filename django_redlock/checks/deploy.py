@@ -80,7 +80,7 @@ def _is_here(host: str) -> bool:
 
 def _forgetful(backend: Backend, rows: HealthRows) -> Iterator[str]:
     """The servers that start again with nothing, where nothing makes up for that."""
-    if not getattr(backend, "standalone_quarantine", False):
+    if not getattr(backend, "quarantine", False):
         yield from (row["node"] for row in rows if row.get("persistence") == "off")
 
 
