@@ -45,6 +45,7 @@ PLACES = {
     "faults/": Tier.REST,
     "packaging/": Tier.REST,
     "packaging/test_exports.py": Tier.TEST,
+    "packaging/test_structure.py": Tier.QUICK,
     "simulation/": Tier.REST,  # `make simulate` plays; here the mistakes are that it must find
     "support_tests/": Tier.REST,
     "testing/test_plugin.py": Tier.REST,  # whole test runs

@@ -1,0 +1,291 @@
+"""``get_or_compute(cache, key, compute, timeout)``: one caller computes a missing value, all others wait for it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import random
+import time
+from asyncio import shield, wait_for, wrap_future
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Future
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeVar
+
+from django.core.cache import BaseCache
+from django.core.cache.backends.base import DEFAULT_TIMEOUT
+
+from .core.context import calling
+from .core.events import logger
+from .core.fork import on_fork
+from .core.locks.read_write import RWLock
+from .core.options import wait_seconds
+from .core.values import Seconds, seconds
+from .errors import LockDeadlock, LockError, LockNotAcquired, LockUnavailable
+from .handler import DEFAULT_ALIAS, locks
+
+T = TypeVar("T")
+LOCK_TTL = 5.0  # seconds
+_MISSING: Any = object()
+_CACHE_DEFAULT: Any = DEFAULT_TIMEOUT
+
+
+def get_or_compute(
+    cache: BaseCache,
+    key: str,
+    compute: Callable[[], T],
+    timeout: Seconds | None = _CACHE_DEFAULT,
+    *,
+    stale: Seconds = 0,
+    early: float = 0.0,
+    using: str = DEFAULT_ALIAS,
+    blocking_timeout: Seconds | None = None,
+    ttl: Seconds = LOCK_TTL,
+) -> T:
+    """Return the cached value of ``key``. Where it is missing, one caller computes it and all others wait for it.
+
+    ``timeout``: seconds for which the value is kept, rounded up; default and ``None`` as in ``cache.set``.
+    ``stale``: seconds after that in which callers get the old value at once while one caller computes the new one.
+    ``early``: a caller may compute the new value before the old one expires, with a probability that grows towards the
+    end; 1.0 suits most values, more means earlier (XFetch: Vattani, Chierichetti, Lowenstein, "Optimal Probabilistic
+    Cache Stampede Prevention", 2015). The other callers get the old value meanwhile.
+    ``blocking_timeout``: seconds to wait for the computation of another caller.
+    ``using``: the alias of the lock backend. ``ttl``: seconds for which the others wait after the computing process was
+    killed; the lock is renewed as long as the computation runs.
+
+    What ``compute`` raises is raised to its own caller; one of the others computes then. Raises ``LockNotAcquired``
+    after ``blocking_timeout``, ``LockUnavailable`` when the lock store can't be asked and there is no old value,
+    ``ValueError`` and ``TypeError`` for bad arguments.
+    """
+    if inspect.iscoroutinefunction(compute):
+        raise TypeError("get_or_compute() takes a plain function; for a coroutine function use aget_or_compute()")
+    entry = _Entry.new(cache, key, timeout, stale, early)
+    flow = _flow(entry, compute, _lock(entry, using, ttl), _wait(blocking_timeout))
+    resume = flow.__next__
+    while True:
+        try:
+            step = resume()
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        try:
+            reply = getattr(step.target, step.method)(*step.args) if isinstance(step, _Ask) else step()
+        except BaseException as error:  # noqa: BLE001  (the flow releases the lock and raises it)
+            resume = _thrown(flow, error)
+        else:
+            resume = _sent(flow, reply)
+
+
+async def aget_or_compute(
+    cache: BaseCache,
+    key: str,
+    compute: Callable[[], Awaitable[T] | T],
+    timeout: Seconds | None = _CACHE_DEFAULT,  # noqa: ASYNC109  (of the cached value)
+    *,
+    stale: Seconds = 0,
+    early: float = 0.0,
+    using: str = DEFAULT_ALIAS,
+    blocking_timeout: Seconds | None = None,
+    ttl: Seconds = LOCK_TTL,
+) -> T:
+    """`get_or_compute` for asyncio. ``compute`` is a coroutine function, or a plain function that doesn't block."""
+    entry = _Entry.new(cache, key, timeout, stale, early)
+    flow = _flow(entry, compute, _lock(entry, using, ttl), _wait(blocking_timeout))
+    resume = flow.__next__
+    while True:
+        try:
+            step = resume()
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        try:
+            if isinstance(step, _Ask):
+                reply = await getattr(step.target, f"a{step.method}")(*step.args)
+            elif inspect.isawaitable(reply := step()):
+                reply = await reply
+        except BaseException as error:  # noqa: BLE001  (the flow releases the lock and raises it)
+            resume = _thrown(flow, error)
+        else:
+            resume = _sent(flow, reply)
+
+
+class _Ask(NamedTuple):
+    """One call of a cache or a lock; asyncio calls the method of the same name with an ``a`` in front."""
+
+    target: Any
+    method: str
+    args: tuple[Any, ...] = ()
+
+
+_Flow = Generator[_Ask | Callable[[], Any], Any, T]
+
+
+class _Found(NamedTuple):
+    """A cached value, or `_MISSING`. ``fresh``: nobody needs to compute it."""
+
+    value: Any
+    fresh: bool
+
+
+class _Entry(NamedTuple):
+    """One cached value. Beside it lie a copy that expires later, for ``stale``, and its expiry, for ``early``."""
+
+    cache: BaseCache
+    key: str
+    timeout: int | None
+    stale: int
+    early: float
+
+    @classmethod
+    def new(cls, cache: BaseCache, key: str, timeout: Seconds | None, stale: Seconds, early: float) -> _Entry:
+        given = cache.default_timeout if timeout is _CACHE_DEFAULT else timeout
+        kept = None if given is None else math.ceil(seconds(given, "timeout"))
+        more = stale.total_seconds() if isinstance(stale, timedelta) else stale
+        if not (math.isfinite(more) and more >= 0):
+            raise ValueError(f"stale must be a number of seconds, not {stale!r}")
+        if not (math.isfinite(early) and early >= 0):
+            raise ValueError(f"early must be 0 or a positive number, not {early!r}")
+        if kept is None and (more or early):
+            raise ValueError("stale= and early= need a timeout: a value without one never expires")
+        return cls(cache, key, kept, math.ceil(more), early)
+
+    def look(self) -> _Flow[_Found]:
+        """The value in the cache, or the old one."""
+        stale_key, expiry_key = self._keys()
+        if self.early:
+            both = yield _Ask(self.cache, "get_many", ((self.key, expiry_key),))
+            value = both.get(self.key, _MISSING)
+            fresh = not self._expires_soon(both.get(expiry_key))
+        else:
+            value, fresh = (yield _Ask(self.cache, "get", (self.key, _MISSING))), True
+        if value is not _MISSING:
+            return _Found(value, fresh)
+        if self.stale:
+            value = yield _Ask(self.cache, "get", (stale_key, _MISSING))
+        return _Found(value, fresh=False)
+
+    def fill(self, compute: Callable[[], Any]) -> _Flow[Any]:
+        """Compute the value and store it."""
+        start = time.monotonic()
+        value = yield compute
+        took = time.monotonic() - start
+        stale_key, expiry_key = self._keys()
+        if self.timeout is not None and self.stale:
+            yield _Ask(self.cache, "set", (stale_key, value, self.timeout + self.stale))
+        if self.timeout is not None and self.early:
+            yield _Ask(self.cache, "set", (expiry_key, (time.time() + self.timeout, took), self.timeout))
+        yield _Ask(self.cache, "set", (self.key, value, self.timeout))
+        return value
+
+    def _keys(self) -> tuple[str, str]:
+        return f"{self.key}:stale", f"{self.key}:expiry"
+
+    def _expires_soon(self, expiry: tuple[float, float] | None) -> bool:
+        """Whether this caller is drawn to compute the value before it expires (XFetch)."""
+        if expiry is None:
+            return False
+        expires_at, took = expiry
+        return time.time() - took * self.early * math.log(1.0 - random.random()) >= expires_at
+
+
+class _Flight:
+    """The one caller of this process that asks the lock store for a missing value, as others see it."""
+
+    def __init__(self) -> None:
+        self.caller = calling()
+        self._value: Future[Any] = Future()
+
+    def land(self, value: Any) -> None:
+        self._value.set_result(value)
+
+    def join(self, seconds: float | None) -> Any:
+        """The value, or `_MISSING` when there is none."""
+        with suppress(TimeoutError):
+            return self._value.result(seconds)
+        return _MISSING
+
+    async def ajoin(self, seconds: float | None) -> Any:
+        with suppress(TimeoutError):
+            return await wait_for(shield(wrap_future(self._value)), seconds)
+        return _MISSING
+
+
+_flights: dict[str, _Flight] = {}
+on_fork(_flights.clear)  # the callers stayed in the parent
+
+
+def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) -> _Flow[Any]:
+    """Of the callers that find no value, one in each process goes on, and the others of the process wait for it."""
+    deadline = time.monotonic() + wait
+    while True:
+        found = yield from entry.look()
+        if found.fresh:
+            return found.value
+        if found.value is not _MISSING:
+            return (yield from _compute_once(entry, compute, lock, found.value, deadline))
+        mine = _Flight()
+        flight = _flights.setdefault(lock.name, mine)
+        if flight is mine:
+            value = _MISSING
+            try:
+                value = yield from _compute_once(entry, compute, lock, _MISSING, deadline)
+                return value
+            finally:
+                _flights.pop(lock.name, None)  # it is not there in a child of a fork
+                mine.land(value)
+        if flight.caller == mine.caller:
+            raise LockDeadlock(lock.name)
+        left = deadline - time.monotonic()
+        value = yield _Ask(flight, "join", (None if left == math.inf else max(left, 0.0),))
+        if value is not _MISSING:
+            return value
+        if left <= 0:
+            raise LockNotAcquired(lock.name, "another caller still computes the value")
+
+
+def _compute_once(entry: _Entry, compute: Callable[[], Any], lock: RWLock, old: Any, deadline: float) -> _Flow[Any]:
+    """The writer computes. The others return ``old`` or wait as readers, since all readers are woken at once."""
+    while True:
+        try:
+            if (yield _Ask(lock.write, "acquire", (False,))):
+                break
+        except LockUnavailable:
+            if old is _MISSING:
+                raise
+        if old is not _MISSING:
+            return old
+        left = deadline - time.monotonic()
+        if left <= 0 or not (yield _Ask(lock.read, "acquire", (True, -1 if left == math.inf else left))):
+            raise LockNotAcquired(lock.name, "another caller still computes the value")
+        yield from _release(lock.read)
+        found = yield from entry.look()
+        if found.value is not _MISSING:
+            return found.value
+    try:
+        found = yield from entry.look()  # another caller may have computed it since
+        return found.value if found.fresh else (yield from entry.fill(compute))
+    finally:
+        yield from _release(lock.write)
+
+
+def _release(lock: Any) -> _Flow[None]:
+    """Release it. A lease that was lost harms nobody: the value was computed twice."""
+    try:
+        yield _Ask(lock, "release")
+    except LockError as error:
+        logger.warning("%s", error)
+
+
+def _lock(entry: _Entry, using: str, ttl: Seconds) -> RWLock:
+    return locks[using].rwlock(f"cache:{entry.cache.make_key(entry.key)}", ttl=ttl)
+
+
+def _wait(blocking_timeout: Seconds | None) -> float:
+    return wait_seconds(True, -1 if blocking_timeout is None else blocking_timeout)
+
+
+def _sent(flow: _Flow[Any], reply: Any) -> Callable[[], Any]:
+    return lambda: flow.send(reply)
+
+
+def _thrown(flow: _Flow[Any], error: BaseException) -> Callable[[], Any]:
+    return lambda: flow.throw(error)

@@ -1,0 +1,233 @@
+"""`get_or_compute`: one computation for all who miss a value, on the cache and the lock store of real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from django.core.cache import caches
+
+from django_redlock.cache import aget_or_compute, get_or_compute
+from django_redlock.errors import LockDeadlock, LockNotAcquired, LockUnavailable
+
+REDIS = "django_redlock.backends.redis.RedisBackend"
+
+
+@pytest.fixture(params=["locmem", "redis"])
+def cache(request, settings, redis_url):
+    backend = {
+        "locmem": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": "computed"},
+        "redis": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_url},
+    }
+    settings.CACHES = {"default": backend[request.param]}
+    settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": redis_url}}
+    caches["default"].clear()
+    return caches["default"]
+
+
+class Compute:
+    """A computation that counts its calls, and that a test holds up."""
+
+    def __init__(self, value="value"):
+        self.value, self.calls = value, 0
+        self.started, self.may_end = threading.Event(), threading.Event()
+        self.may_end.set()
+
+    def __call__(self):
+        self.calls += 1
+        self.started.set()
+        assert self.may_end.wait(10)
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+
+def held_up(pool, cache, **options):
+    """A computation that goes on in another thread until `may_end` is set, and its future."""
+    compute = Compute("new")
+    compute.may_end.clear()
+    future = pool.submit(get_or_compute, cache, "key", compute, 60, **options)
+    assert compute.started.wait(10)
+    return compute, future
+
+
+def test_computed_once(cache):
+    compute = Compute()
+    assert [get_or_compute(cache, "key", compute, 60) for _ in range(3)] == ["value"] * 3
+    assert compute.calls == 1
+    assert cache.get("key") == "value"
+
+
+def test_none_is_a_value(cache):
+    compute = Compute(None)
+    assert [get_or_compute(cache, "key", compute, 60) for _ in range(2)] == [None, None]
+    assert compute.calls == 1
+
+
+def test_a_crowd_computes_once(cache):
+    """Two hundred callers find nothing; all get the one value that is computed."""
+    compute, waits = Compute(), 200
+    compute.may_end.clear()
+    with ThreadPoolExecutor(waits) as pool:
+        futures = [pool.submit(get_or_compute, cache, "key", compute, 60) for _ in range(waits)]
+        assert compute.started.wait(10)
+        compute.may_end.set()
+        assert {future.result(30) for future in futures} == {"value"}
+    assert compute.calls == 1
+
+
+def test_a_crowd_of_tasks_computes_once(cache):
+    calls = []
+
+    async def compute():
+        calls.append(1)
+        await asyncio.sleep(0.05)
+        return "value"
+
+    async def crowd():
+        return await asyncio.gather(*(aget_or_compute(cache, "key", compute, 60) for _ in range(100)))
+
+    assert set(asyncio.run(crowd())) == {"value"}
+    assert len(calls) == 1
+
+
+def test_a_failure_is_its_callers_own(cache):
+    """The caller whose computation fails gets the exception, one that waits computes anew."""
+    failing = Compute(RuntimeError("no answer"))
+    failing.may_end.clear()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(get_or_compute, cache, "key", failing, 60)
+        assert failing.started.wait(10)
+        second = pool.submit(get_or_compute, cache, "key", Compute("second"), 60)
+        failing.may_end.set()
+        with pytest.raises(RuntimeError, match="no answer"):
+            first.result(10)
+        assert second.result(10) == "second"
+
+
+def test_a_cancelled_computation_frees_the_others(cache):
+    async def forever():
+        await asyncio.sleep(60)
+
+    async def scenario():
+        first = asyncio.create_task(aget_or_compute(cache, "key", forever, 60))
+        await asyncio.sleep(0.1)
+        second = asyncio.create_task(aget_or_compute(cache, "key", lambda: "value", 60))
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        return await asyncio.wait_for(second, 4)
+
+    assert asyncio.run(scenario()) == "value"
+
+
+def test_stale_while_computed(cache):
+    """After its timeout the old value is returned to all but the caller that computes the new one."""
+    get_or_compute(cache, "key", Compute("old"), 60, stale=60)
+    cache.delete("key")  # as if the timeout were over
+    with ThreadPoolExecutor(1) as pool:
+        compute, future = held_up(pool, cache, stale=60)
+        assert get_or_compute(cache, "key", Compute("never"), 60, stale=60) == "old"
+        compute.may_end.set()
+        assert future.result(10) == "new"
+    assert get_or_compute(cache, "key", Compute("never"), 60, stale=60) == "new"
+
+
+def test_stale_while_the_store_is_down(cache, settings, own_redis):
+    """A lock store that is down costs no value that is there, and is an error where there is none."""
+    get_or_compute(cache, "key", Compute("old"), 60, stale=60)
+    cache.delete("key")
+    server = own_redis()
+    server.kill()
+    settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": server.url}}
+    assert get_or_compute(cache, "key", Compute("never"), 60, stale=60) == "old"
+    with pytest.raises(LockUnavailable):
+        get_or_compute(cache, "other", Compute("never"), 60)
+
+
+@pytest.mark.parametrize(("early", "expected"), [(1e9, "new"), (1e-9, "old")])
+def test_early(cache, early, expected):
+    """The larger ``early`` is beside what is left of the timeout, the sooner a caller computes anew."""
+
+    def slow():
+        time.sleep(0.01)
+        return "old"
+
+    get_or_compute(cache, "key", slow, 60, early=early)
+    assert get_or_compute(cache, "key", Compute("new"), 60, early=early) == expected
+
+
+def test_early_disturbs_nobody(cache):
+    """While one caller computes early, the others get the value that is there."""
+    get_or_compute(cache, "key", Compute("old"), 60, early=1e12)
+    with ThreadPoolExecutor(1) as pool:
+        compute, future = held_up(pool, cache, early=1e12)
+        assert get_or_compute(cache, "key", Compute("never"), 60, early=1e12) == "old"
+        compute.may_end.set()
+        assert future.result(10) == "new"
+
+
+def test_waits_no_longer_than_asked(cache):
+    with ThreadPoolExecutor(1) as pool:
+        compute, future = held_up(pool, cache)
+        with pytest.raises(LockNotAcquired, match="still computes"):
+            get_or_compute(cache, "key", Compute("never"), 60, blocking_timeout=0.05)
+        compute.may_end.set()
+        assert future.result(10) == "new"
+
+
+def test_a_computation_that_needs_itself(cache):
+    """An error at once, instead of a thread that waits for itself."""
+    with pytest.raises(LockDeadlock):
+        get_or_compute(cache, "key", lambda: get_or_compute(cache, "key", Compute(), 60), 60)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork() here")
+def test_killed_process(cache):
+    """A process that is killed while it computes is waited for until its lease ends."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        get_or_compute(cache, "key", lambda: (os.write(writing, b"."), time.sleep(60)), 60, ttl=0.5)
+        os._exit(0)
+    os.read(reading, 1)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert get_or_compute(cache, "key", Compute(), 60, blocking_timeout=10) == "value"
+
+
+@pytest.mark.parametrize("timeout", [timedelta(seconds=30), 0.2, None])
+def test_timeouts(cache, timeout):
+    compute = Compute()
+    assert [get_or_compute(cache, "key", compute, timeout) for _ in range(2)] == ["value"] * 2
+    assert compute.calls == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"timeout": 0}, "timeout"),
+        ({"stale": -1}, "stale"),
+        ({"early": float("nan")}, "early"),
+        ({"timeout": None, "stale": 5}, "never expires"),
+        ({"blocking_timeout": -3}, "timeout"),
+        ({"tll": 5}, "tll"),
+    ],
+)
+def test_bad_arguments(cache, options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        get_or_compute(cache, "key", Compute(), **{"timeout": 60} | options)
+
+
+def test_coroutine_functions_are_for_asyncio(cache):
+    async def compute():
+        return "value"
+
+    with pytest.raises(TypeError, match="aget_or_compute"):
+        get_or_compute(cache, "key", compute, 60)
