@@ -9,7 +9,7 @@ A backend of one's own: the suite that every backend of this package passes, in 
 from __future__ import annotations
 
 import sys
-from pkgutil import walk_packages
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,5 +39,5 @@ def __getattr__(name: str) -> Any:
 
 
 if "pytest" in sys.modules:  # plain asserts of the suite say what they compared, also in other people's test runs
-    _suite = (module.name for module in walk_packages(__path__, f"{__name__}."))
-    sys.modules["pytest"].register_assert_rewrite(*_suite)
+    # With all that is in the packages among them, which `walk_packages` would import.
+    sys.modules["pytest"].register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
