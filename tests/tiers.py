@@ -35,17 +35,17 @@ PLACES = {
     "celery/test_typing.py": Tier.REST,  # mypy once more
     "conformance/test_cache.py": Tier.REST,
     "conformance/test_cache_pools.py": Tier.REST,
-    "conformance/test_nonsense.py": Tier.REST,
+    "conformance/test_unreadable_replies.py": Tier.REST,
     "conformance/test_several_servers.py": Tier.REST,
     "conformance/test_standard_library.py": Tier.REST,
     "conformance/test_transports.py": Tier.REST,
     "conformance/test_zookeeper.py": Tier.REST,
-    "django/test_commands_unread.py": Tier.REST,  # processes
+    "django/test_commands_closed_pipe.py": Tier.REST,  # processes
     "django/test_flash_sale.py": Tier.REST,
     "faults/": Tier.REST,
     "packaging/": Tier.REST,
     "packaging/test_exports.py": Tier.TEST,
-    "packaging/test_structure.py": Tier.QUICK,
+    "packaging/test_structure.py": Tier.TEST,
     "simulation/": Tier.REST,  # `make simulate` plays; here the mistakes are that it must find
     "support_tests/": Tier.REST,
     "testing/test_plugin.py": Tier.REST,  # whole test runs
@@ -55,6 +55,10 @@ NEEDS = frozenset({"start", "start_worker", "own_redis", "proxy", "workers"})
 NEEDS |= {"tls_redis", "sentinel", "cluster", "zookeeper", "rabbitmq", "postgres", "older-redis", "chromium"}
 # A handful of tests that run a task in a real worker: one of them, shared.
 ONE_WORKER = "celery/test_canvas.py"
+
+
+if gone := [name for name in (*PLACES, ONE_WORKER) if not (TESTS / name).exists()]:
+    raise FileNotFoundError(f"tests/tiers.py: {', '.join(gone)}")
 
 
 def place(path: Path) -> Tier:

@@ -317,6 +317,8 @@ def virtual(world: World) -> Iterator[None]:
         for module in (extensions, local_queue):
             ends.enter_context(mock.patch.object(module, "WakeEvent", Virtual))
         ends.enter_context(mock.patch.object(striped, "_first_stripes", itertools.count()))
+        # Each play uses the same tokens: extensions of a play that was broken off must not meet those of the next.
+        ends.enter_context(mock.patch.dict(extensions.in_flight, clear=True))
         for module, name, function in (
             (local_queue, "caller", lambda: id(world.running)),
             (striped, "caller", lambda: id(world.running)),

@@ -9,7 +9,9 @@ from contextlib import nullcontext
 from functools import partial
 from itertools import product
 from typing import NamedTuple, NoReturn, cast
+from unittest import mock
 
+from django_redlock.core.algorithms import single_node
 from django_redlock.core.algorithms.cluster import Cluster
 from django_redlock.core.algorithms.quarantine import standalone_quarantine
 from django_redlock.core.algorithms.redlock import Redlock
@@ -72,7 +74,6 @@ class Scenario:
 
     def __init__(self, seed: int, setting: Setting) -> None:
         self.world = World(seed)
-        random.seed(seed)  # of flows that draw their pauses themselves
         self.setting = setting
         self.alone = setting.primitive.kind in ALONE
         chance = self.world.random
@@ -307,5 +308,6 @@ class Scenario:
 def play(seed: int, setting: Setting) -> Outcome:
     """One run. Raises `Violation` with the timeline."""
     scenario = Scenario(seed, setting)
-    with virtual(scenario.world) if setting.handles else nullcontext():
+    pauses = mock.patch.object(single_node, "random", random.Random(seed))  # the one algorithm with draws of its own
+    with pauses, virtual(scenario.world) if setting.handles else nullcontext():
         return scenario.play()

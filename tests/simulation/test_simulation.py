@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import random
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from django_redlock.core.algorithms import redlock, single_node
 from django_redlock.core.flow.requests import Batch, Fault, Sleep
 from django_redlock.core.flow.scripts import Script, script
 from django_redlock.core.lock_info import LockInfo
+from django_redlock.core.locks import extensions
 from django_redlock.core.locks.lease_state import LeaseState
 from django_redlock.core.primitives.base import MUTEX, SEMAPHORE, Primitive
 from django_redlock.core.primitives.fair import WRITE
@@ -150,6 +153,36 @@ def test_it_finds_half_a_multilock(dropped: str, said: str, monkeypatch: pytest.
 def test_a_seed_with_handles_replays_exactly() -> None:
     """The same seed gives the same timeline, though threads, random tokens and a clock are behind `Lock` otherwise."""
     assert play(3, HANDLES).log == play(3, HANDLES).log
+
+
+class BreaksOff(Performer):
+    """Fails while a lease is being extended."""
+
+    def perform(self, request: Any, then: Then) -> None:
+        if extensions.in_flight:
+            raise Violation("broken off")
+        super().perform(request, then)
+
+
+def played(seed: int) -> list[tuple[float, str, str]]:
+    """The timeline of a seed with handles."""
+    return play(seed, HANDLES).log
+
+
+def test_a_play_depends_on_its_seed_only() -> None:
+    """Not on what a play left that was broken off, on random numbers of the process, or on garbage collection."""
+    before = [played(seed) for seed in range(8)]
+    assert found(HANDLES._replace(performer=BreaksOff), 8) == "broken off"
+    random.seed(1)
+    threshold = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        assert [played(seed) for seed in range(8)] == before
+        gc.disable()
+        assert [played(seed) for seed in range(8)] == before
+    finally:
+        gc.enable()
+        gc.set_threshold(*threshold)
 
 
 def test_it_finds_a_lock_that_is_handed_on_and_freed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@
 A store that can't say who holds a lock takes `LockConformance`, one that grants everything `HandleConformance`.
 Another way to a store that has passed all of it takes `TransportConformance`: the cases that a connection can break.
 Leases in here are as short as 0.06 s: a slower store sets `short`. A store whose locks end at the border of the process
-sets `one_process`, one that refuses some kinds of locks names them in `lacks`.
+sets `one_process`. With `BackendConformance`, a store that refuses kinds of locks names them in `lacks`: their cases
+are not collected.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,6 +30,30 @@ class Counter:
         time.sleep(0)
         self.visits = visits + 1
         self.inside -= 1
+
+
+def check_nested(client: Client, held: Any, again: Callable[..., Any], short: float) -> None:
+    """While ``held`` is held, ``again()`` can't be waited for without an end, by the same thread or task."""
+
+    def blocking() -> None:
+        with held:
+            with pytest.raises(LockError, match="rlock") as caught:
+                again().acquire()
+            assert isinstance(caught.value, RuntimeError)
+            assert not again().acquire(timeout=short)
+            with pytest.raises(LockNotAcquired), again(blocking_timeout=short):
+                pass
+
+    async def asynchronous() -> None:
+        async with held:
+            with pytest.raises(LockError, match="rlock"):
+                await again().aacquire()
+            assert not await again().aacquire(timeout=short)
+
+    if isinstance(client, AsyncClient):
+        client.loop.run(asynchronous())
+    else:
+        blocking()
 
 
 class ExclusionCases(Fixtures):
@@ -200,40 +226,10 @@ class ExclusionCases(Fixtures):
         assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
         assert time.monotonic() - start > self.short - 0.01
 
-    @pytest.mark.parametrize("kind", ["lock", "fair", "multilock"])
-    def test_nested(self, new_client: NewClient, name: str, kind: str) -> None:
-        """Who holds a lock and asks for it with another handle, without an end, is told what to do instead."""
-        user = new_client()
-        if kind == "multilock" and kind not in user.backend.kinds:
-            pytest.skip("no multilock here")
-        if kind == "fair" and not user.backend.fair:
-            pytest.skip("no order here")
-
-        def handle(**options: Any) -> Any:
-            if kind == "multilock":
-                return user.backend.multilock([name + ":2", name], **options)
-            return user.backend.lock(name, fair=kind == "fair", **options)
-
-        def blocking() -> None:
-            with user.backend.lock(name, fair=kind == "fair"):
-                with pytest.raises(LockError, match="rlock") as caught:
-                    handle().acquire()
-                assert isinstance(caught.value, RuntimeError)
-                assert not handle().acquire(timeout=self.short)
-                with pytest.raises(LockNotAcquired), handle(blocking_timeout=self.short):
-                    pass
-
-        async def asynchronous() -> None:
-            async with user.backend.lock(name, fair=kind == "fair"):
-                with pytest.raises(LockError, match="rlock"):
-                    await handle().aacquire()
-                assert not await handle().aacquire(timeout=self.short)
-
-        if isinstance(user, AsyncClient):
-            user._loop.run(asynchronous())
-        else:
-            blocking()
-        assert user.lock(name).acquire(timeout=TEST_TIMEOUT)  # nothing waits in its place
+    def test_nested(self, client: Client, name: str) -> None:
+        """A thread or task that holds a lock and asks for it through another handle, without an end, gets an error."""
+        check_nested(client, client.backend.lock(name), partial(client.backend.lock, name), self.short)
+        assert client.lock(name).acquire(timeout=TEST_TIMEOUT)  # nothing waits in its place
 
     def test_not_nested(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
         """What another thread or user holds, or what ends by itself, is waited for."""

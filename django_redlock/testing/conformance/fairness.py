@@ -2,69 +2,65 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from ...errors import LockNotSupported
-from .exclusion import WAKE, Counter
+from .exclusion import WAKE, Counter, check_nested
 from .harness.clients import TEST_TIMEOUT, Client
-from .harness.fixtures import Fixtures, NewClient, Spawn, until_someone_waits
+from .harness.fixtures import Fixtures, Spawn, until_someone_waits
 
 
 class FairCases(Fixtures):
     """lock(fair=True)"""
 
-    feature = "fair"
+    features = ("fair",)
 
-    @pytest.fixture
-    def fan(self, new_client: NewClient) -> Client:
-        """A user of a store that keeps the order. One that can't says so, and that is all."""
-        client = new_client()
-        if client.backend.fair is None:
-            with pytest.raises(LockNotSupported, match="fair"):
-                client.lock("x", fair=True)
-            pytest.skip("no order here")
-        return client
+    def test_fair_nested(self, client: Client, name: str) -> None:
+        """A thread or task that holds it and asks for it again, without an end, gets an error."""
+        again = partial(client.backend.lock, name, fair=True)
+        check_nested(client, again(), again, self.short)
 
-    def test_fair_order(self, fan: Client, name: str, spawn: Spawn) -> None:
+    def test_fair_order(self, client: Client, name: str, spawn: Spawn) -> None:
         """Those who wait get it in the order in which they came."""
-        first, order = fan.lock(name, fair=True), []
+        first, order = client.lock(name, fair=True), []
 
         def wait(number: int) -> None:
-            with fan.lock(name, fair=True, blocking_timeout=TEST_TIMEOUT):
+            with client.lock(name, fair=True, blocking_timeout=TEST_TIMEOUT):
                 order.append(number)
 
         first.acquire()
         waiting = []
         for number in range(6):
             waiting.append(spawn(wait, number))
-            until_someone_waits(fan, name, number + 1)
+            until_someone_waits(client, name, number + 1)
         assert order == []
         first.release()
         for each in waiting:
             each.result(TEST_TIMEOUT)
         assert order == [0, 1, 2, 3, 4, 5]
 
-    def test_fair_given_up(self, fan: Client, name: str, spawn: Spawn) -> None:
+    def test_fair_given_up(self, client: Client, name: str, spawn: Spawn) -> None:
         """One who leaves the line holds up nobody behind."""
-        lock = fan.lock(name, fair=True)
+        lock = client.lock(name, fair=True)
         lock.acquire()
-        leaves = spawn(fan.lock(name, fair=True).acquire, True, 5 * self.short)
-        until_someone_waits(fan, name)
-        stays = spawn(fan.lock(name, fair=True).acquire, True, TEST_TIMEOUT)
-        until_someone_waits(fan, name, 2)
+        leaves = spawn(client.lock(name, fair=True).acquire, True, 5 * self.short)
+        until_someone_waits(client, name)
+        stays = spawn(client.lock(name, fair=True).acquire, True, TEST_TIMEOUT)
+        until_someone_waits(client, name, 2)
         assert leaves.result(TEST_TIMEOUT) is False
         lock.release()
         assert stays.result(WAKE)
 
-    def test_fair_of_many(self, fan: Client, name: str, spawn: Spawn) -> None:
+    def test_fair_of_many(self, client: Client, name: str, spawn: Spawn) -> None:
         """Many who come back again and again are never in there together, and all get on."""
         counter = Counter()
 
         def work() -> None:
             for _ in range(4):
-                with fan.lock(name, fair=True, blocking_timeout=TEST_TIMEOUT):
+                with client.lock(name, fair=True, blocking_timeout=TEST_TIMEOUT):
                     counter.visit()
 
         for each in [spawn(work) for _ in range(6)]:
@@ -72,40 +68,40 @@ class FairCases(Fixtures):
         assert (counter.visits, counter.most) == (24, 1)
 
     @pytest.mark.parametrize("holder", [True, False], ids=["held-fair", "held-unfair"])
-    def test_fair_and_unfair(self, fan: Client, name: str, spawn: Spawn, holder: bool) -> None:
+    def test_fair_and_unfair(self, client: Client, name: str, spawn: Spawn, holder: bool) -> None:
         """Handles of both kinds are one lock: they exclude each other, and wake each other."""
-        lock = fan.lock(name, fair=holder)
+        lock = client.lock(name, fair=holder)
         lock.acquire()
-        assert not fan.lock(name, fair=not holder).acquire(False)
-        other = fan.lock(name, fair=not holder)
+        assert not client.lock(name, fair=not holder).acquire(False)
+        other = client.lock(name, fair=not holder)
         waiting = spawn(other.acquire, True, TEST_TIMEOUT)
-        until_someone_waits(fan, name)
+        until_someone_waits(client, name)
         lock.release()
         assert waiting.result(WAKE)
         assert not lock.acquire(False)
         other.release()
 
-    def test_fair_goes_first(self, fan: Client, name: str, spawn: Spawn) -> None:
+    def test_fair_goes_first(self, client: Client, name: str, spawn: Spawn) -> None:
         """A newcomer that asks for no order doesn't pass those who stand in line, if it can wait."""
-        lock, order = fan.lock(name, fair=True), []
+        lock, order = client.lock(name, fair=True), []
 
         def wait(fair: bool) -> None:
-            with fan.lock(name, fair=fair, blocking_timeout=TEST_TIMEOUT):
+            with client.lock(name, fair=fair, blocking_timeout=TEST_TIMEOUT):
                 order.append(fair)
 
         lock.acquire()
         waiting = [spawn(wait, True)]
-        until_someone_waits(fan, name)
+        until_someone_waits(client, name)
         waiting.append(spawn(wait, False))
-        until_someone_waits(fan, name, 2)
+        until_someone_waits(client, name, 2)
         lock.release()
         for each in waiting:
             each.result(TEST_TIMEOUT)
         assert order == [True, False]
 
     @pytest.mark.parametrize(("kind", "terms"), [("rlock", {}), ("semaphore", {"limit": 2})])
-    def test_fair_relatives(self, fan: Client, name: str, kind: str, terms: Any) -> None:
+    def test_fair_relatives(self, client: Client, name: str, kind: str, terms: Any) -> None:
         """Kinds that keep no order say so."""
-        if kind in fan.backend.kinds:
+        if kind in client.backend.kinds:
             with pytest.raises(LockNotSupported, match="fair"):
-                getattr(fan.backend, kind)(name, fair=True, **terms)
+                getattr(client.backend, kind)(name, fair=True, **terms)

@@ -23,7 +23,7 @@ from .readwrite_turns import ReadWriteTurnCases
 class ReadWriteCases(ReadWriteTurnCases):
     """rwlock()"""
 
-    feature = "rwlock"
+    features = ("rwlock",)
 
     def test_rwlock_readers(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
         """Many read at once, also through one object, and each has a lease of its own; nobody writes meanwhile."""

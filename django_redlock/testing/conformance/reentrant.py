@@ -11,7 +11,7 @@ import pytest
 
 from ...backends.base import Backend
 from ...core.keys import glob_escape
-from ...errors import LockLost, LockNotHeld, LockNotSupported
+from ...errors import LockLost, LockNotHeld
 from .exclusion import WAKE, Counter
 from .harness.clients import TEST_TIMEOUT
 from .harness.fixtures import PROCESSES, Fixtures, NewBackend, Spawn, eventually, in_child, needs, until_someone_waits
@@ -20,16 +20,12 @@ from .harness.fixtures import PROCESSES, Fixtures, NewBackend, Spawn, eventually
 class ReentrantCases(Fixtures):
     """rlock()"""
 
-    feature = "rlock"
+    features = ("rlock",)
 
     @pytest.fixture
     def store(self, new_backend: NewBackend) -> Iterator[Backend]:
-        """A backend that has reentrant locks. One that hasn't says so, and that is all."""
+        """A backend."""
         backend = new_backend()
-        if "rlock" not in backend.kinds:
-            with pytest.raises(LockNotSupported, match="rlock"):
-                backend.rlock("x")
-            pytest.skip("no reentrant locks here")
         yield backend
         backend.close()
 

@@ -7,33 +7,23 @@ from typing import Any
 import pytest
 
 from ...core.keys import glob_escape
-from ...errors import LockError, LockLost, LockNotHeld, LockNotSupported
+from ...errors import LockError, LockLost, LockNotHeld
 from .exclusion import WAKE, Counter
 from .harness.clients import TEST_TIMEOUT, Client
-from .harness.fixtures import Fixtures, NewClient, Spawn, eventually, until_someone_waits
+from .harness.fixtures import Fixtures, Spawn, eventually, until_someone_waits
 from .leases import is_renewed
 
 
 class SemaphoreCases(Fixtures):
     """semaphore()"""
 
-    feature = "semaphore"
-
-    @pytest.fixture
-    def user(self, new_client: NewClient) -> Client:
-        """A user of a store that has semaphores. One that hasn't says so, and that is all."""
-        client = new_client()
-        if "semaphore" not in client.backend.kinds:
-            with pytest.raises(LockNotSupported, match="semaphore"):
-                client.semaphore("x", limit=2)
-            pytest.skip("no semaphores here")
-        return client
+    features = ("semaphore",)
 
     @pytest.mark.parametrize("limit", [1, 2, 4])
-    def test_permits(self, user: Client, name: str, limit: int) -> None:
+    def test_permits(self, client: Client, name: str, limit: int) -> None:
         """As many as the limit have a permit; the next gets one when one is given back."""
-        permits = [user.semaphore(name, limit=limit) for _ in range(limit)]
-        late = user.semaphore(name, limit=limit)
+        permits = [client.semaphore(name, limit=limit) for _ in range(limit)]
+        late = client.semaphore(name, limit=limit)
         assert all(permit.acquire(False) for permit in permits)
         assert not late.acquire(False)
         assert all(permit.owned() for permit in permits)
@@ -44,13 +34,13 @@ class SemaphoreCases(Fixtures):
         assert eventually(lambda: late.acquire(False))
         assert not permits[0].acquire(False)
 
-    def test_permits_of_many(self, user: Client, name: str, spawn: Spawn) -> None:
+    def test_permits_of_many(self, client: Client, name: str, spawn: Spawn) -> None:
         """Of many threads never more than two are in there, and each has its turn."""
         counter = Counter()
 
         def work() -> None:
             for _ in range(3):
-                with user.semaphore(name, limit=2, blocking_timeout=TEST_TIMEOUT):
+                with client.semaphore(name, limit=2, blocking_timeout=TEST_TIMEOUT):
                     counter.visit()
 
         for each in [spawn(work) for _ in range(6)]:
@@ -58,62 +48,65 @@ class SemaphoreCases(Fixtures):
         assert counter.inside == 0
         assert counter.most <= 2
 
-    def test_permits_wake(self, user: Client, name: str, spawn: Spawn) -> None:
+    def test_permits_wake(self, client: Client, name: str, spawn: Spawn) -> None:
         """All who wait get a permit when there are some again, however many are given back at once."""
-        held = [user.semaphore(name, limit=3) for _ in range(3)]
+        held = [client.semaphore(name, limit=3) for _ in range(3)]
         for permit in held:
             permit.acquire()
-        waiting = [spawn(user.semaphore(name, limit=3).acquire, True, WAKE) for _ in range(3)]
-        until_someone_waits(user, name, 3)
+        waiting = [spawn(client.semaphore(name, limit=3).acquire, True, WAKE) for _ in range(3)]
+        until_someone_waits(client, name, 3)
         for permit in held:
             permit.release()
         assert all(each.result(TEST_TIMEOUT) for each in waiting)
 
-    def test_permit_ends(self, user: Client, name: str) -> None:
+    def test_permit_ends(self, client: Client, name: str) -> None:
         """A permit whose holder doesn't renew it comes back, and the others stay where they are."""
-        dying, living = user.semaphore(name, limit=2, ttl=self.short, auto_renew=False), user.semaphore(name, limit=2)
+        dying, living = (
+            client.semaphore(name, limit=2, ttl=self.short, auto_renew=False),
+            client.semaphore(name, limit=2),
+        )
         dying.acquire()
         living.acquire()
-        assert user.semaphore(name, limit=2).acquire(timeout=TEST_TIMEOUT)
+        assert client.semaphore(name, limit=2).acquire(timeout=TEST_TIMEOUT)
         assert living.owned()
         assert not dying.owned()
         with pytest.raises(LockLost):
             dying.release()
 
-    def test_permits_are_renewed(self, user: Client, name: str) -> None:
+    def test_permits_are_renewed(self, client: Client, name: str) -> None:
         """A permit that is held is renewed by itself."""
         ttl = 10 * self.short
-        with user.semaphore(name, limit=1, ttl=ttl) as lasting:
+        with client.semaphore(name, limit=1, ttl=ttl) as lasting:
             assert is_renewed(lasting)
-            assert not user.semaphore(name, limit=1).acquire(False)
+            assert not client.semaphore(name, limit=1).acquire(False)
             assert eventually(lambda: lasting.extend(20) > 10)  # a renewal may cross it: the earlier end counts then
             lasting.check()
 
-    def test_permits_held(self, user: Client, name: str) -> None:
+    def test_permits_held(self, client: Client, name: str) -> None:
         """held() lists a semaphore once, with all who have a permit; by force all of them are taken away."""
-        permits = [user.semaphore(name, limit=3, owner=label) for label in ("one", "two")]
+        permits = [client.semaphore(name, limit=3, owner=label) for label in ("one", "two")]
         for permit in permits:
             permit.acquire()
 
         def labels() -> list[str]:
-            (row,) = user.held(glob_escape(name))
+            (row,) = client.held(glob_escape(name))
             assert row.kind == "semaphore"
             return sorted(owner.label for owner in row.holders)
 
         assert eventually(lambda: labels() == ["one", "two"])
-        assert user.force_release(name)
+        assert client.force_release(name)
         assert not any(permit.owned() for permit in permits)
-        assert user.held(glob_escape(name)) == []
+        assert client.held(glob_escape(name)) == []
 
-    def test_permits_and_mutex(self, user: Client, name: str) -> None:
+    def test_permits_and_mutex(self, client: Client, name: str) -> None:
         """A name that is held as a semaphore is no mutex, and the other way round."""
-        with user.semaphore(name, limit=2), pytest.raises(LockError):
-            user.lock(name).acquire(False)
+        with client.semaphore(name, limit=2), pytest.raises(LockError):
+            client.lock(name).acquire(False)
 
     @pytest.mark.parametrize(
         ("limit", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)]
     )
-    def test_senseless_limit(self, user: Client, name: str, limit: Any, error: type[Exception]) -> None:
+    def test_senseless_limit(self, client: Client, name: str, limit: Any, error: type[Exception]) -> None:
         """A limit is a positive int."""
         with pytest.raises(error, match="limit"):
-            user.semaphore(name, limit=limit)
+            client.semaphore(name, limit=limit)

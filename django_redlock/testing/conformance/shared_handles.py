@@ -15,7 +15,7 @@ from ...errors import LockLost, LockNotAcquired, LockNotHeld
 from .exclusion import WAKE, Counter
 from .harness.actors import Actor, InTask, InThread
 from .harness.clients import TEST_TIMEOUT, EventLoop
-from .harness.fixtures import Fixtures, NewBackend, Spawn, eventually, in_child
+from .harness.fixtures import Fixtures, NewBackend, Spawn, eventually, in_child, needs
 
 MAKE: Mapping[str, Callable[..., Any]] = {
     "mutex": lambda backend, name, **options: backend.lock(name, **options),
@@ -57,9 +57,7 @@ class SharedHandleCases(EachKind):
 
     @pytest.fixture
     def make(self, kind_of_mutex: str, shared_store: Backend, name: str) -> Callable[..., Any]:
-        """`make(**options)`: a handle that is one lock, of each such kind that this store has."""
-        if kind_of_mutex not in shared_store.kinds and not (kind_of_mutex == "fair" and shared_store.fair):
-            pytest.skip(f"no {kind_of_mutex} here")
+        """`make(**options)`: a handle that is one lock, of each such kind."""
         return partial(MAKE[kind_of_mutex], shared_store, name)
 
     @pytest.fixture(params=[(InThread,), (InTask,), (InThread, InTask)], ids=["threads", "tasks", "both"])
@@ -114,11 +112,10 @@ class SharedHandleCases(EachKind):
 
     @pytest.fixture
     def several(self, kind_of_permit: str, shared_store: Backend, name: str) -> Callable[..., Any]:
-        """`several(**options)`: a handle with which three may hold at once, of each kind that this store has."""
-        if kind_of_permit not in shared_store.kinds:
-            pytest.skip(f"no {kind_of_permit} here")
+        """`several(**options)`: a handle with which three may hold at once, of each such kind."""
         return partial(MAKE[kind_of_permit], shared_store, name)
 
+    @needs(*PERMITS)
     def test_each_acquire_takes_one(self, several: Callable[..., Any], sharers: list[Actor]) -> None:
         """Each acquire() takes one, whoever calls it; each release() gives one back, and no more than were taken."""
         shared, (me, you, late, *_) = several(), sharers
@@ -138,6 +135,7 @@ class SharedHandleCases(EachKind):
         assert isinstance(caught.value, LockNotHeld)
         assert eventually(lambda: not me.do(several(), "locked"))
 
+    @needs(*PERMITS)
     def test_each_block_has_one(self, several: Callable[..., Any], spawn: Spawn) -> None:
         """`with` in each thread, and within one another, has one of its own: what one releases is not another's."""
         shared, inside, most = several(blocking_timeout=TEST_TIMEOUT), threading.Barrier(3), []
@@ -162,6 +160,7 @@ class SharedHandleCases(EachKind):
                 spawn(shared.release).result(TEST_TIMEOUT)
         assert shared.permits == []
 
+    @needs(*PERMITS)
     def test_one_lost_of_several(self, several: Callable[..., Any], spawn: Spawn) -> None:
         """What one thread has lost the others still hold."""
         shared, lasting, lost = several(ttl=5 * self.short, auto_renew=False), threading.Event(), threading.Event()
@@ -181,6 +180,7 @@ class SharedHandleCases(EachKind):
             lost.set()
         assert keeping.result(TEST_TIMEOUT)
 
+    @needs(*PERMITS)
     def test_released_and_taken_again_in_a_block(self, several: Callable[..., Any]) -> None:
         """What was taken again within a block that has released its own is given back at its end."""
         shared = several()
@@ -191,6 +191,7 @@ class SharedHandleCases(EachKind):
         with pytest.raises(LockNotHeld), shared:
             shared.release()
 
+    @needs(*PERMITS)
     def test_shared_with_a_child(self, several: Callable[..., Any]) -> None:
         """A forked child's copy of a handle can't release what its parent has, and takes one of its own."""
         shared = several()

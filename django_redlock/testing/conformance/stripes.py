@@ -8,32 +8,22 @@ from typing import Any
 import pytest
 
 from ...core.keys import glob_escape, stripe_name
-from ...errors import LockLost, LockNotAcquired, LockNotHeld, LockNotSupported
+from ...errors import LockLost, LockNotAcquired, LockNotHeld
 from .exclusion import WAKE, Counter
 from .harness.clients import TEST_TIMEOUT, Client, SyncClient
-from .harness.fixtures import Fixtures, NewClient, Spawn, eventually, until_someone_waits
+from .harness.fixtures import Fixtures, Spawn, eventually, until_someone_waits
 
 
 class StripedCases(Fixtures):
     """striped()"""
 
-    feature = "striped"
-
-    @pytest.fixture
-    def striper(self, new_client: NewClient) -> Client:
-        """A user of a store that has stripes. One that hasn't says so, and that is all."""
-        client = new_client()
-        if "striped" not in client.backend.kinds:
-            with pytest.raises(LockNotSupported, match="striped"):
-                client.striped("x", 2)
-            pytest.skip("no stripes here")
-        return client
+    features = ("striped",)
 
     @pytest.mark.parametrize("stripes", [1, 4])
-    def test_stripes(self, striper: Client, name: str, stripes: int) -> None:
+    def test_stripes(self, client: Client, name: str, stripes: int) -> None:
         """As many as there are stripes hold one each; the next gets the one that is given back."""
-        locks = [striper.striped(name, stripes) for _ in range(stripes)]
-        late = striper.striped(name, stripes)
+        locks = [client.striped(name, stripes) for _ in range(stripes)]
+        late = client.striped(name, stripes)
         assert late.stripe is None
         assert not late.locked()
         assert all(lock.acquire(False) for lock in locks)
@@ -49,63 +39,63 @@ class StripedCases(Fixtures):
         assert eventually(lambda: late.acquire(False))
         assert late.stripe == given
 
-    def test_stripes_begin_differently(self, striper: Client, name: str) -> None:
+    def test_stripes_begin_differently(self, client: Client, name: str) -> None:
         """One caller after another begins with another stripe, though all are free."""
         had = []
         for _ in range(4):
-            with striper.striped(name, 4) as lock:
+            with client.striped(name, 4) as lock:
                 had.append(lock.stripe)
         assert sorted(had) == [0, 1, 2, 3]
 
-    def test_stripes_are_locks(self, striper: Client, name: str) -> None:
+    def test_stripes_are_locks(self, client: Client, name: str) -> None:
         """A stripe is listed, described and released by force under a name of its own; a lock of that name is it."""
-        with pytest.raises(LockLost), striper.striped(name, 2, owner="buyer", fencing=True) as lock:
+        with pytest.raises(LockLost), client.striped(name, 2, owner="buyer", fencing=True) as lock:
             stripe = stripe_name(name, lock.stripe)
-            rows = [*striper.held(f"{{{glob_escape(name)}}}#*"), *filter(None, [striper.describe(stripe)])]
+            rows = [*client.held(f"{{{glob_escape(name)}}}#*"), *filter(None, [client.describe(stripe)])]
             assert [(row.name, row.kind, row.owner.label) for row in rows] == 2 * [(stripe, "striped", "buyer")]
-            assert not striper.lock(stripe).acquire(False)
+            assert not client.lock(stripe).acquire(False)
             assert lock.fencing_token > 0
-            assert striper.force_release(stripe)
+            assert client.force_release(stripe)
             assert not lock.owned()
-        with striper.lock(stripe), pytest.raises(LockNotAcquired):
-            striper.striped(name, 2, without={1 - int(stripe[-1])}, blocking=False).__enter__()
+        with client.lock(stripe), pytest.raises(LockNotAcquired):
+            client.striped(name, 2, without={1 - int(stripe[-1])}, blocking=False).__enter__()
 
-    def test_stripes_wake(self, striper: Client, name: str, spawn: Spawn) -> None:
+    def test_stripes_wake(self, client: Client, name: str, spawn: Spawn) -> None:
         """All who wait for any stripe get one, each as soon as one is given back."""
-        locks = [striper.striped(name, 3) for _ in range(3)]
+        locks = [client.striped(name, 3) for _ in range(3)]
         for lock in locks:
             lock.acquire()
-        late = [striper.striped(name, 3) for _ in range(3)]
+        late = [client.striped(name, 3) for _ in range(3)]
         waiting = [spawn(lock.acquire, True, WAKE) for lock in late]
         for lock in locks:
-            until_someone_waits(striper, stripe_name(name, lock.stripe))
+            until_someone_waits(client, stripe_name(name, lock.stripe))
         for lock in locks:
             lock.release()
         assert all(each.result(TEST_TIMEOUT) for each in waiting)
         assert {lock.stripe for lock in late} == {0, 1, 2}
 
-    def test_stripes_wake_who_can_use_it(self, striper: Client, name: str, spawn: Spawn) -> None:
+    def test_stripes_wake_who_can_use_it(self, client: Client, name: str, spawn: Spawn) -> None:
         """Who waits for one stripe only is not in the way of those who can use the one that is given back."""
-        first, second = striper.striped(name, 2, without={1}), striper.striped(name, 2, without={0})
+        first, second = client.striped(name, 2, without={1}), client.striped(name, 2, without={0})
         first.acquire()
         second.acquire()
-        picky = spawn(striper.striped(name, 2, without={0}).acquire, True, WAKE)
-        until_someone_waits(striper, stripe_name(name, 1))
-        other = spawn(striper.striped(name, 2).acquire, True, WAKE)
-        until_someone_waits(striper, stripe_name(name, 0))
+        picky = spawn(client.striped(name, 2, without={0}).acquire, True, WAKE)
+        until_someone_waits(client, stripe_name(name, 1))
+        other = spawn(client.striped(name, 2).acquire, True, WAKE)
+        until_someone_waits(client, stripe_name(name, 0))
         first.release()
         assert other.result(TEST_TIMEOUT)
         assert not picky.done()
         second.release()
         assert picky.result(TEST_TIMEOUT)
 
-    def test_stripes_of_many(self, striper: Client, name: str, spawn: Spawn) -> None:
+    def test_stripes_of_many(self, client: Client, name: str, spawn: Spawn) -> None:
         """Of many threads never two are in the same stripe; each has its turn."""
         counters = [Counter() for _ in range(3)]
 
         def work() -> None:
             for _ in range(4):
-                with striper.striped(name, 3, blocking_timeout=TEST_TIMEOUT) as lock:
+                with client.striped(name, 3, blocking_timeout=TEST_TIMEOUT) as lock:
                     counters[lock.stripe].visit()
 
         for each in [spawn(work) for _ in range(8)]:
@@ -113,12 +103,12 @@ class StripedCases(Fixtures):
         assert sum(counter.visits for counter in counters) == 32
         assert [counter.most for counter in counters] == [1, 1, 1]
 
-    def test_stripes_run_dry(self, striper: Client, name: str, spawn: Spawn) -> None:
+    def test_stripes_run_dry(self, client: Client, name: str, spawn: Spawn) -> None:
         """switch() goes on to another stripe, so that what several have is used up to the last, and no more."""
         stock = [5, 0, 1, 9]
 
         def buy() -> int | None:
-            with striper.striped(name, len(stock), blocking_timeout=TEST_TIMEOUT) as lock:
+            with client.striped(name, len(stock), blocking_timeout=TEST_TIMEOUT) as lock:
                 while not stock[lock.stripe]:
                     if not lock.switch(without={index for index, left in enumerate(stock) if not left}):
                         return None
@@ -129,9 +119,9 @@ class StripedCases(Fixtures):
         assert stock == [0, 0, 0, 0]
         assert sold == {0: 5, 2: 1, 3: 9, None: 9}
 
-    def test_switch(self, striper: Client, name: str) -> None:
+    def test_switch(self, client: Client, name: str) -> None:
         """switch() has each stripe once; when there is no other, the last one stays held."""
-        with striper.striped(name, 3, blocking=False) as lock:
+        with client.striped(name, 3, blocking=False) as lock:
             had, token = [lock.stripe], lock.token
             while lock.switch():
                 had.append(lock.stripe)
@@ -143,9 +133,9 @@ class StripedCases(Fixtures):
             assert lock.switch(without={0, 1, 2}) is False
             assert lock.switch() is True
 
-    def test_switch_in_vain(self, striper: Client, name: str) -> None:
+    def test_switch_in_vain(self, client: Client, name: str) -> None:
         """Where all others are taken, nothing is held afterwards, and there is nothing to release."""
-        with striper.striped(name, 2, blocking=False) as lock, striper.striped(name, 2) as other:
+        with client.striped(name, 2, blocking=False) as lock, client.striped(name, 2) as other:
             stripe = lock.stripe
             with pytest.raises(LockNotAcquired) as caught:
                 lock.switch()
@@ -154,23 +144,23 @@ class StripedCases(Fixtures):
             with pytest.raises(LockNotHeld):
                 lock.switch()
             assert other.owned()
-            assert eventually(lambda: striper.describe(stripe_name(name, stripe)) is None)
+            assert eventually(lambda: client.describe(stripe_name(name, stripe)) is None)
 
-    def test_switch_after_a_loss(self, striper: Client, name: str) -> None:
+    def test_switch_after_a_loss(self, client: Client, name: str) -> None:
         """Who has lost the stripe is told so, and gets no other."""
-        lock = striper.striped(name, 2, ttl=self.short, auto_renew=False)
+        lock = client.striped(name, 2, ttl=self.short, auto_renew=False)
         lock.acquire()
         assert eventually(lambda: lock.lost)
         with pytest.raises(LockLost):
             lock.switch()
 
-    def test_stripe_is_renewed(self, striper: Client, name: str) -> None:
+    def test_stripe_is_renewed(self, client: Client, name: str) -> None:
         """A stripe that is held is renewed by itself; one that nobody renews ends."""
         ttl = 10 * self.short
-        lasting, dying = striper.striped(name, 2, ttl=ttl), striper.striped(name, 2, ttl=ttl, auto_renew=False)
+        lasting, dying = client.striped(name, 2, ttl=ttl), client.striped(name, 2, ttl=ttl, auto_renew=False)
         lasting.acquire()
         dying.acquire()
-        late = striper.striped(name, 2)
+        late = client.striped(name, 2)
         assert late.acquire(timeout=TEST_TIMEOUT)
         assert lasting.owned()
         assert eventually(lambda: lasting.remaining > 0.8 * ttl)  # just renewed: no renewal crosses what comes now
@@ -178,10 +168,10 @@ class StripedCases(Fixtures):
         with pytest.raises(LockLost):
             dying.release()
 
-    def test_stripes_of_a_shared_handle(self, striper: Client, name: str, spawn: Spawn) -> None:
+    def test_stripes_of_a_shared_handle(self, client: Client, name: str, spawn: Spawn) -> None:
         """Threads that share a handle have a stripe each, never the same, and leave none behind."""
-        shared, counters = striper.striped(name, 3, blocking_timeout=TEST_TIMEOUT), [Counter() for _ in range(3)]
-        mine = shared if isinstance(striper, SyncClient) else None  # what a task has it says in that task only
+        shared, counters = client.striped(name, 3, blocking_timeout=TEST_TIMEOUT), [Counter() for _ in range(3)]
+        mine = shared if isinstance(client, SyncClient) else None  # what a task has it says in that task only
 
         def work() -> None:
             for _ in range(5):
@@ -191,7 +181,7 @@ class StripedCases(Fixtures):
         for each in [spawn(work) for _ in range(6)]:
             each.result(2 * TEST_TIMEOUT)
         assert [counter.most for counter in counters] == ([1, 1, 1] if mine else [0, 0, 0])
-        assert eventually(lambda: striper.held(f"{{{glob_escape(name)}}}#*") == [])
+        assert eventually(lambda: client.held(f"{{{glob_escape(name)}}}#*") == [])
 
     @pytest.mark.parametrize(
         ("arguments", "error"),
@@ -204,9 +194,9 @@ class StripedCases(Fixtures):
         ],
     )
     def test_senseless_stripes(
-        self, striper: Client, name: str, arguments: tuple[Any, ...], error: type[Exception]
+        self, client: Client, name: str, arguments: tuple[Any, ...], error: type[Exception]
     ) -> None:
         """Stripes are a number from 1 to 256, of which one at least is left."""
         stripes, without = (*arguments, ())[:2]
         with pytest.raises(error, match="stripes"):
-            striper.striped(name, stripes, without=without)
+            client.striped(name, stripes, without=without)

@@ -66,41 +66,41 @@ class AsyncClient:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self._loop = EventLoop()
+        self.loop = EventLoop()
 
     def again(self) -> AsyncClient:
         return type(self)(self.backend)
 
     def adopt(self, handle: Any) -> Any:
-        return AsyncHandle(handle._lock, self._loop)
+        return AsyncHandle(handle._lock, self.loop)
 
     def lock(self, name: str, **options: Any) -> Any:
-        return AsyncHandle(self.backend.lock(name, **options), self._loop)
+        return AsyncHandle(self.backend.lock(name, **options), self.loop)
 
     def semaphore(self, name: str, **options: Any) -> Any:
-        return AsyncHandle(self.backend.semaphore(name, **options), self._loop)
+        return AsyncHandle(self.backend.semaphore(name, **options), self.loop)
 
     def striped(self, name: str, stripes: int, **options: Any) -> Any:
-        return AsyncHandle(self.backend.striped(name, stripes, **options), self._loop)
+        return AsyncHandle(self.backend.striped(name, stripes, **options), self.loop)
 
     def multilock(self, names: Any, **options: Any) -> Any:
-        return AsyncHandle(self.backend.multilock(names, **options), self._loop)
+        return AsyncHandle(self.backend.multilock(names, **options), self.loop)
 
     def held(self, pattern: str = "*", limit: int | None = None) -> list[LockInfo]:
-        return self._loop.run(self.backend.aheld(pattern, limit))
+        return self.loop.run(self.backend.aheld(pattern, limit))
 
     def describe(self, name: str) -> LockInfo | None:
-        return self._loop.run(self.backend.adescribe(name))
+        return self.loop.run(self.backend.adescribe(name))
 
     def force_release(self, name: str, digest: str = "") -> bool:
-        return self._loop.run(self.backend.aforce_release(name, digest))
+        return self.loop.run(self.backend.aforce_release(name, digest))
 
     def health(self) -> list[dict[str, Any]]:
-        return self._loop.run(self.backend.ahealth())
+        return self.loop.run(self.backend.ahealth())
 
     def close(self) -> None:
-        self._loop.run(self.backend.aclose())
-        self._loop.close()
+        self.loop.run(self.backend.aclose())
+        self.loop.close()
         self.backend.close()
 
 

@@ -28,11 +28,11 @@ Case = TypeVar("Case", bound=Callable[..., Any])
 PROCESSES = "processes"  # the feature of a store that several processes can reach
 
 
-def needs(feature: str) -> Callable[[Case], Case]:
-    """Mark a case that a store without this feature doesn't run."""
+def needs(*features: str) -> Callable[[Case], Case]:
+    """Mark a case that is not collected for a store which lacks all of these features."""
 
     def mark(case: Case) -> Case:
-        case.feature = feature  # type: ignore[attr-defined]
+        case.features = features  # type: ignore[attr-defined]
         return case
 
     return mark
@@ -44,14 +44,15 @@ class Fixtures:
     short = 0.06  # seconds: waits and leases that end by themselves
     one_process = False  # the store's locks end at the border of the process
     lacks: Collection[str] = ()  # "fair" and the kinds of locks that the store refuses: their cases are not collected
-    feature = ""  # of a class of cases: what the store needs for them
+    features: Collection[str] = ()  # of a class of cases: they are not collected for a store which lacks all of these
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         lacks = {*cls.lacks, *([PROCESSES] if cls.one_process else [])}
         for cases in cls.__mro__ if lacks else ():
             for name, case in vars(cases).items():
-                if name.startswith("test_") and {vars(cases).get("feature"), getattr(case, "feature", None)} & lacks:
+                needed = vars(cases).get("features"), getattr(case, "features", None)
+                if name.startswith("test_") and any(each and lacks.issuperset(each) for each in needed):
                     setattr(cls, name, None)
 
     @pytest.fixture
