@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,6 +28,16 @@ def run_idempotent(run: EvalScript | EvalAndWait) -> Flow[Any]:
     reply = yield run
     if isinstance(reply, Fault) and reply.stale:
         reply = yield run
+    return reply
+
+
+def run_in_order(runs: Iterable[EvalScript]) -> Flow[Any]:
+    """The reply to the last of ``runs``, or the first `Fault`."""
+    reply = None
+    for run in runs:
+        reply = yield from run_idempotent(run)
+        if isinstance(reply, Fault):
+            break
     return reply
 
 
@@ -224,9 +234,11 @@ class SingleNode(NamedTuple):
 
     def hand_over(self, script: Script, claim: Claim, following: Claim) -> Flow[Lease | None]:
         """End the holding of ``claim`` and begin that of ``following``, in one moment; ``None``: it was not held."""
-        start, keys = self.clock(), claim.keys
+        start = self.clock()
+        keys = (claim.keys.lock, claim.keys.fence)[: 1 + following.fencing]  # one if it will do: see `release`
         terms = following.token, following.owner, millis(following.ttl), b"%d" % following.fencing
-        reply = yield from run_idempotent(EvalScript(script, (keys.lock, keys.fence), (*terms, claim.token)))
+        run = EvalScript(script._replace(keys=len(keys)), keys, (*terms, claim.token))
+        reply = yield from run_idempotent(run)
         if isinstance(reply, Fault):
             raise fault_error(claim.name, reply)
         outcome = read_outcome(following, reply, start) if is_confirmed(reply) else None
@@ -234,9 +246,7 @@ class SingleNode(NamedTuple):
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
         """Who holds the lock now, and with ``queue`` who waits for it. Raises ``LockUnavailable``."""
-        reply = yield from run_idempotent(
-            EvalScript(_DESCRIBE, (keys.lock, keys.waiters, keys.renewed), (b"1" if with_waiters else b"0",))
-        )
+        reply = yield from run_idempotent(EvalScript(_DESCRIBE, (keys.lock,), (b"1" if with_waiters else b"0",)))
         if isinstance(reply, Fault):
             raise fault_error(name, reply)
         return parse_reply(name, partial(read_lock_info, name), reply) if reply else None
@@ -249,12 +259,19 @@ class SingleNode(NamedTuple):
         return bool(reply == 1)
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Whether the claim still held the lock that it gives back. Raises ``LockUnavailable``."""
+        """Whether the claim still held the lock that it gives back. Raises ``LockUnavailable``.
+
+        While a Cluster moves a slot it refuses requests of several keys: then each key has a request of its own.
+        """
         run = primitive.release_request(claim, keep)
         reply = yield run
         if type(reply) is not Fault:
             return bool(reply == 1)
-        if reply.stale:
+        if reply.migrating:
+            reply = yield from run_in_order(primitive.release_by_key(claim, keep))
+            if not isinstance(reply, Fault):
+                return bool(reply == 1)
+        elif reply.stale:
             reply = yield run
         if isinstance(reply, Fault):
             raise fault_error(claim.name, reply)
