@@ -10,8 +10,10 @@ from ..client.discovery import ClusterNode
 from ..client.executor import Executor, ListPools
 from ..client.resp import encode_eval
 from ..client.urls import node_for
-from ..core.algorithms.quarantine import Quarantine, standalone_quarantine, unwrap_reply
-from ..core.algorithms.single_node import run_idempotent
+from ..core.algorithms.quarantine import Quarantine, in_service, standalone_quarantine
+from ..core.algorithms.redlock import Redlock
+from ..core.algorithms.replicated import Replicated
+from ..core.algorithms.single_node import SingleNode, run_idempotent
 from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
 from ..core.primitives.base import KINDS, Primitive
@@ -45,7 +47,7 @@ class RedisBaseBackend(Backend):
     kinds = KINDS
     default_max_ttl = 300.0
     default_quarantine = False
-    with_replicas = False
+    algorithm: SingleNode | Redlock | Replicated
 
     def __init__(
         self,
@@ -67,8 +69,9 @@ class RedisBaseBackend(Backend):
         if self.quarantine and any(isinstance(node, ClusterNode) for node in self.nodes):
             raise ValueError("quarantine=True is not possible on a Redis Cluster: it would need a marker in every slot")
         self._local_queue = LocalQueue(self, cohort) if _count(cohort, "cohort") else None
-        touch = self._touch()
-        self._executor = Executor(self.nodes, self.node_timeout, encode_eval(touch) if touch else b"")
+        guard = self._new_quarantine()
+        greeting = encode_eval(guard.noop_request()) if guard else b""
+        self._executor = Executor(self.nodes, self.node_timeout, greeting)
         self.perform, self.aperform = self._executor.perform, self._executor.aperform  # type: ignore[method-assign]
 
     def local_queue_for(self, primitive: Primitive) -> LocalQueue | None:
@@ -117,8 +120,8 @@ class RedisBaseBackend(Backend):
         if not self.quarantine:
             return rows
         told = []
-        if (touch := self._touch(node)) and any(row.get("role") == "master" for row in rows):
-            yield touch
+        if any(row.get("role") == "master" for row in rows):
+            yield from self._touch(node)
         for row in rows:
             answer = yield from quarantine_status(row, self._marker, self.max_ttl, node)
             told.append(answer)
@@ -133,17 +136,17 @@ class RedisBaseBackend(Backend):
     def _new_quarantine(self) -> Quarantine | None:
         return standalone_quarantine(self.key_prefix, self.max_ttl) if self.quarantine else None
 
-    def _touch(self, node: int = 0) -> EvalScript | None:
-        """What starts the clock of a node's quarantine, if that is due. With replicas only who takes a lock does."""
-        guard = None if self.with_replicas else self._new_quarantine()
-        return guard and guard.noop_request(node)
+    def _touch(self, node: int) -> Flow[bool]:
+        """Start the clock of a node's quarantine, if that is due. Whether the node makes new grants."""
+        guard = self.algorithm.quarantine
+        return guard is None or in_service((yield guard.noop_request(node)))
 
     def prepare(self) -> bool:
         """Load the scripts into every server that answers in time, and start the clock of a quarantine that is due.
 
         Whether all of them answered. Never raises.
         """
-        whole, guard = True, self._new_quarantine()
+        whole, guard = True, self.algorithm.quarantine
         for index in range(len(self.nodes)):
             routes = self.perform(ListPools(index))
             if isinstance(routes, Fault):
@@ -151,8 +154,7 @@ class RedisBaseBackend(Backend):
                 continue
             for route in routes:
                 self.drive(load_scripts(index, route, guard.scripts() if guard else ()))
-            if (touch := self._touch(index)) is not None:
-                whole = whole and not isinstance(unwrap_reply(self.perform(touch)), Fault)
+            whole = self.drive(self._touch(index)) and whole
         return whole
 
     def close(self) -> None:

@@ -22,7 +22,6 @@ class ReplicaBackend(RedisBackend):
 
     default_max_ttl = 60.0
     default_quarantine = True
-    with_replicas = True
 
     def __init__(
         self,

@@ -181,7 +181,7 @@ def _queued_again(space: TaskTable, key: bytes, task: bytes, entry: TaskRecord, 
 def _end(space: TaskTable, now: int, keys: Words, args: Words) -> Any:
     token, task, _, remember, keep = args
     if remember != b"0":
-        space.done[keys[3]] = b"ended", now + int(remember)
+        space.done[keys[1]] = b"ended", now + int(remember)
     entry = space.entries(keys[0], now).get(task)
     if entry is None or entry.token != token:
         return 0
@@ -207,7 +207,7 @@ def _cancel(space: TaskTable, now: int, keys: Words, args: Words) -> Any:
 
 def _requeue_dead(space: TaskTable, now: int, keys: Words, args: Words) -> Any:
     task, process, keep = args
-    space.done.pop(keys[3], None)
+    space.done.pop(keys[1], None)
     entry = space.entries(keys[0], now).get(task)
     if entry is None or entry.state != b"running" or process not in entry.owner:
         return 0

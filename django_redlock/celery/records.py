@@ -7,11 +7,12 @@ queued again for a retry, gone) is one atomic script, idempotent because the sen
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
 from ..core.algorithms.quarantine import unwrap_reply
-from ..core.algorithms.single_node import SingleNode, run_idempotent
+from ..core.algorithms.single_node import SingleNode, run_idempotent, run_in_order
 from ..core.flow.replies import fault_error, read_outcome
 from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
@@ -26,6 +27,7 @@ SUBMIT = script("task_submit")
 START = script("task_start")
 EXTEND = script("task_extend")
 END = script("task_end")
+DONE = script("task_done")
 CANCEL = script("task_cancel")
 REQUEUE_DEAD = script("task_requeue_dead")
 
@@ -117,7 +119,11 @@ class BodyLease(Primitive):
             millis(ticket.done_ttl) if self.ended else b"0",
             millis(self.requeue_ttl) if self.requeue_ttl else b"0",
         )
-        return EvalScript(END, (keys.lock, keys.waiters, keys.wake, ticket.done_key), args, node)
+        return EvalScript(END, (keys.lock, ticket.done_key), args, node)
+
+    def release_by_key(self, claim: Claim, keep: float = 0.0) -> Sequence[EvalScript]:
+        """`release_request` with the done key written first."""
+        return _by_key(self.release_request(claim, keep), millis(self.call.done_ttl) if self.ended else None)
 
 
 class BodyLock(Lock):
@@ -172,9 +178,8 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> F
 
 def cancel_request(call: TaskCall, same_delivery: bool = True) -> EvalScript:
     """Forget the queued task, with ``sending`` only if it is this one."""
-    keys = call.keys
     args = (call.task_id.encode(), call.delivery_id.encode() if same_delivery else b"")
-    return EvalScript(CANCEL, (keys.lock, keys.waiters, keys.wake), args)
+    return EvalScript(CANCEL, (call.keys.lock,), args)
 
 
 def cancel(call: TaskCall, same_delivery: bool = True) -> Flow[bool]:
@@ -187,9 +192,9 @@ def requeue_dead(call: TaskCall, pid: int) -> Flow[bool]:
 
     Raises ``LockUnavailable``.
     """
-    keys = call.keys
     args = (call.task_id.encode(), process(pid), millis(call.requeue_ttl) if call.requeue_ttl else b"0")
-    return (yield from _run(call, EvalScript(REQUEUE_DEAD, (keys.lock, keys.waiters, keys.wake, call.done_key), args)))
+    run = EvalScript(REQUEUE_DEAD, (call.keys.lock, call.done_key), args)
+    return (yield from _run(call, run, _by_key(run, b"0")))
 
 
 def process(pid: int) -> bytes:
@@ -198,8 +203,17 @@ def process(pid: int) -> bytes:
     return own[1 : own.index(b',"thread"')].replace(b'"pid":%d' % os.getpid(), b'"pid":%d' % pid) + b","
 
 
-def _run(call: TaskCall, run: EvalScript) -> Flow[bool]:
+def _by_key(run: EvalScript, remember: bytes | None) -> list[EvalScript]:
+    """``run`` without the done key, after the request that changes that one; see ``core/lua/task_done.lua``."""
+    lock, done = run.keys
+    alone = run._replace(script=run.script._replace(keys=1), keys=(lock,))
+    return [alone] if remember is None else [EvalScript(DONE, (done,), (remember,)), alone]
+
+
+def _run(call: TaskCall, run: EvalScript, by_key: Sequence[EvalScript] = ()) -> Flow[bool]:
     reply = yield from run_idempotent(run)
+    if isinstance(reply, Fault) and reply.migrating and by_key:
+        reply = yield from run_in_order(by_key)
     if isinstance(reply, Fault):
         raise fault_error(call.name, reply)
     return bool(reply == 1)

@@ -43,9 +43,11 @@ class Store(Protocol):
     """A rule, its clock, and the two ways to carry out what the rule's flows ask for."""
 
     alias: str
-    algorithm: Algorithm
     clock: Callable[[], float]
     hook: Hook | None
+
+    @property
+    def algorithm(self) -> Algorithm: ...
 
     def check_ttl(self, ttl: Seconds) -> float: ...
 

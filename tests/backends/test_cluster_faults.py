@@ -12,6 +12,8 @@ from redis.crc import key_slot
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.client.discovery import Redirection
 from django_redlock.core.renewal_thread import BATCH, extend_all
+from django_redlock.core.values import Lease
+from django_redlock.core.waiting.local_queue import HAND_OVER_SCRIPTS
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.cluster import Cluster, ask
@@ -283,3 +285,40 @@ def test_held_while_its_slot_moves(cluster, start, unique, make, moved):
         left = [each for node in cluster.nodes for each in ask(node, "KEYS", f"faults:*{unique}*}}")]
         cluster.move_keys(key, target)
     assert left == []
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
+def test_seen_and_handed_over_while_its_slot_moves(cluster, start, unique, moved):
+    """As long as a slot is on the way its locks are listed, described, and handed on within a process."""
+    backend = start(contextlib.closing(RedisBackend(cluster.url, key_prefix="faults")))
+    lock, following = backend.lock(unique, auto_renew=False), backend.lock(unique).new_claim()
+    lock.acquire()
+    lock.extend()  # what is shown of renewals stands beside the lock
+    key = f"faults:{{{unique}}}"
+    source = cluster.owner(key)
+    target = next(node for node in cluster.nodes if node is not source)
+    with cluster.migrating(key, target):
+        if moved:
+            ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", key)
+        assert lock.owned()
+        assert [info.name for info in backend.held(f"{unique}*")] == [unique]
+        hand_over = backend.algorithm.hand_over(HAND_OVER_SCRIPTS["mutex_acquire"], lock._lease.claim, following)
+        assert backend.drive(hand_over)
+        assert backend.describe(unique).matches(Lease.granted(following, 0.0, 0))
+        cluster.move_keys(key, target)
+
+
+@pytest.mark.parametrize("kind", ["lock", "rlock", "rwlock"])
+def test_kept_while_its_slot_moves(cluster, start, unique, kind):
+    """`min_hold` keeps a lock that is released while its slot is on the way."""
+    backend = start(contextlib.closing(RedisBackend(cluster.url, key_prefix="faults")))
+    lock = getattr(backend, kind)(unique, min_hold=20)
+    lock = lock.write if kind == "rwlock" else lock
+    lock.acquire()
+    key = f"faults:{{{unique}}}"
+    source = cluster.owner(key)
+    target = next(node for node in cluster.nodes if node is not source)
+    with cluster.migrating(key, target):
+        lock.release()
+        assert 10_000 < ask(source, "PTTL", key) <= 20_000
+        cluster.move_keys(key, target)

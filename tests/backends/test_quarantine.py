@@ -1,7 +1,9 @@
 """A server that may have forgotten a grant makes no new one until every lease it may have given has ended."""
 
+import asyncio
 import contextlib
 import time
+from functools import partial
 
 import pytest
 
@@ -13,8 +15,8 @@ from tests.support.replicas import Replicated
 from tests.support.service import poll
 
 
-def store(server, **options):
-    return RedisBackend(server.url, **{**SHORT, "quarantine": True, **options})
+def store(server, kind=RedisBackend, **options):
+    return kind(server.url, **{**SHORT, "quarantine": True, **options})
 
 
 @pytest.fixture
@@ -272,15 +274,34 @@ def test_who_looks_starts_the_clock(redis_server, client_of):
     poll(lambda: client.health()[0]["armed"], timeout=20, what="the end of the quarantine")
 
 
-def test_who_renews_starts_the_clock(own_redis, start):
-    """A holder whose lock a server has kept over a restart begins the quarantine for those that it may have lost."""
+ONE_REDIS, PRIMARY = store, partial(store, kind=ReplicaBackend, min_replicas=0)
+
+
+@pytest.mark.parametrize("made", [ONE_REDIS, PRIMARY], ids=["one Redis", "a primary"])
+@pytest.mark.parametrize("touch", ["renewal", "extend", "aextend", "health", "prepare"])
+def test_a_request_that_starts_the_clock(own_redis, start, made, touch):
+    """A server that kept a lock over a restart may have lost others: not only an acquire begins its quarantine."""
     server = own_redis("--appendonly", "yes", "--appendfsync", "always")
-    backend = start(contextlib.closing(store(server)))
+    backend = start(contextlib.closing(made(server)))
     backend.arm()
-    with backend.lock("stock"):
-        restart(server)
-        with server.client() as client:
-            poll(lambda: b" " in client.get("redlock:marker"), timeout=20, what="a quarantine")
+    lock = backend.lock("stock", auto_renew=touch == "renewal")
+    assert lock.acquire()
+    restart(server)
+    if touch == "aextend":
+        asyncio.run(lock.aextend())
+    elif touch != "renewal":
+        getattr(lock if touch == "extend" else backend, touch)()
+    with server.client() as client:
+        poll(lambda: b" " in client.get("redlock:marker"), timeout=SHORT["ttl"], what="a quarantine")
+    assert not lock.lost
+
+
+def test_a_primary_in_service_is_ready(start):
+    """How many replicas must confirm is learnt with the first lock: a server that says so is in service."""
+    group = start(Replicated(2))
+    backend = start(contextlib.closing(ReplicaBackend(group.primary.url, **SHORT, min_replicas="all")))
+    backend.arm()
+    assert backend.prepare()
 
 
 def test_health_of_a_server_that_is_back(armed, client_of):

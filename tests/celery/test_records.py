@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -19,6 +20,7 @@ from django_redlock.core.flow.drivers import drive
 from django_redlock.core.keys import keys_for
 from django_redlock.core.owner import describe_owner
 from django_redlock.core.values import Claim, Lease
+from tests.support.cluster import ask
 from tests.support.service import poll
 
 numbers = itertools.count()
@@ -304,3 +306,32 @@ def test_process_names_this_process_in_an_owner():
     """The main process finds the record of its dead child by this part of the owner's JSON."""
     assert process(os.getpid()) in describe_owner({"task_id": "x"})
     assert process(os.getpid() + 1) not in describe_owner({"task_id": "x"})
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
+@pytest.mark.parametrize("end", ["end", "again", "cancel", "requeue"])
+def test_an_end_while_its_slot_moves(cluster, start, moved, end):
+    """While a Cluster moves a record's slot, which takes long here, a task ends, is revoked or is queued again."""
+    store = start(contextlib.closing(RedisBackend(cluster.url)))
+    player = Player(store, "until_executed")
+    call, key = player.ticket("a", "a-1"), player.keys.lock.decode()
+    player.play("submit", "a", "1")
+    if end != "cancel":
+        player.play("start", "a", "1")
+    source = cluster.owner(key)
+    target = next(node for node in cluster.nodes if node is not source)
+    with cluster.migrating(key, target):
+        if moved:
+            ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", key)
+        if end in ("end", "again"):
+            body = BodyLease.of(call)
+            body.ended = end == "end"
+            body.requeue_ttl = 600.0 if end == "again" else 0.0
+            assert drive(store.algorithm.release(body, player.claim("a", 0)), store.perform)
+        else:
+            assert drive(cancel(call) if end == "cancel" else requeue_dead(call, os.getpid()), store.perform)
+        cluster.move_keys(key, target)
+    cluster.move_slot(key, target)
+    with cluster.client() as client:
+        assert client.get(call.done_key) == (b"ended" if end == "end" else None)
+        assert client.hkeys(key) == ([b"a"] if end in ("again", "requeue") else [])

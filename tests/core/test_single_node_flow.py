@@ -227,7 +227,7 @@ def test_wrong_type(fed):
 def test_extend(fed):
     """The new lease is reckoned from before the request, and is all that is left."""
     lease = fed.lease()
-    fed.begin(fed.algorithm.extend(MUTEX, lease, 20)).reply(1, after=2)
+    fed.begin(fed.algorithm.extend(MUTEX, lease, 20)).reply([1], after=2)
     assert (fed.result.ttl, fed.result.valid_until) == (20, pytest.approx(100 + 20 * 0.99 - 0.002, abs=1e-9))
     assert fed.result.claim == lease.claim
 
@@ -235,7 +235,7 @@ def test_extend(fed):
 @pytest.mark.parametrize("reply", [0, -1])
 def test_extend_what_is_lost(fed, reply):
     """Nobody's, or another's: lost."""
-    assert fed.begin(fed.algorithm.extend(MUTEX, fed.lease(), 20)).reply(reply).result is None
+    assert fed.begin(fed.algorithm.extend(MUTEX, fed.lease(), 20)).reply([reply]).result is None
 
 
 def test_extend_too_late(fed):

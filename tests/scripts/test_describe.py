@@ -26,7 +26,7 @@ def kind(request, redis, keys):
 @pytest.fixture
 def describe(call, keys):
     """`describe(queue)`"""
-    return lambda queue=0: call("describe", (keys.lock, keys.waiters, keys.renewed), queue)
+    return lambda queue=0: call("describe", (keys.lock,), queue)
 
 
 @pytest.fixture

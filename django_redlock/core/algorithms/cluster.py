@@ -115,13 +115,6 @@ class Cluster(SingleNode):
                 return faults[0]
         return leases[0]._replace(claim=claim, fencing_token=token)
 
-    def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """The lease with ``ttl`` from now on, or ``None`` when it is lost. Raises ``LockUnavailable``."""
-        (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
-        if isinstance(outcome, Fault):
-            raise fault_error(lease.claim.name, outcome)
-        return outcome
-
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:

@@ -68,6 +68,14 @@ def unwrap_reply(reply: Any) -> Any:
     return Fault(error, transient=reply[0] in (2, 4), retry_after=reply[1] / 1000 if ends else 0.0)
 
 
+def in_service(reply: Any) -> bool:
+    """Whether a server that answers this to a `Quarantine.noop_request` makes new grants.
+
+    A primary that wants another number of replicas to confirm (5) does: acquires learn the number from it.
+    """
+    return isinstance(reply, list) and reply[:1] in ([1], [5])
+
+
 _MESSAGES = {
     2: lambda reply: (
         f"in quarantine for another {reply[1] / 1000:.1f} s, since it may have forgotten a lock that is held"

@@ -218,9 +218,7 @@ class Redlock(NamedTuple):
 
         Without the ``queue`` only who may have a majority: what a few nodes know is a vote that came late, or was lost.
         """
-        asks = self._everywhere(
-            EvalScript(_DESCRIBE, (keys.lock, keys.waiters, keys.renewed), (b"1" if with_waiters else b"0",))
-        )
+        asks = self._everywhere(EvalScript(_DESCRIBE, (keys.lock,), (b"1" if with_waiters else b"0",)))
         replies = yield SendToAll(asks, _all_answered, b"")
         faults = {node: reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
         if len(faults) > self.nodes - (need := votes_needed(self.nodes)):

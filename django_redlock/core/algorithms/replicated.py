@@ -57,6 +57,11 @@ class Replicated:
         # One value, since threads share it: the guard says how many are waited for.
         self._expected = replicas, self._quarantine(replicas) if self._quarantine else None
 
+    @property
+    def quarantine(self) -> Quarantine | None:
+        """The guard before acquire scripts, with the number of replicas that must confirm now."""
+        return self._expected[1]
+
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """Ask, and while refused wait for a wake-up, until ``deadline``.
 
@@ -149,11 +154,13 @@ class Replicated:
                     primitive.extend_request(lease.claim, ttl, lease.renewal_record(start, ttl))
                     for lease, ttl in due.values()
                 ]
+                if guard := self.quarantine:  # a primary that has come back, or was promoted, may have lost others
+                    runs.append(guard.noop_request())
                 name = leases[0][0].claim.name if len(leases) == 1 else ""
                 replies, missed = yield from self._run_confirmed(name, *runs)
-                for (lease, ttl), reply in zip(due.values(), replies, strict=True):
+                for (lease, ttl), reply in zip(due.values(), replies[: len(due)], strict=True):
                     outcome = _outcome(lease, ttl, reply, start, missed)
-                    if reply == 0 and (guard := self._expected[1]):
+                    if reply == 0 and guard:
                         yield from self._run_confirmed(lease.claim.name, guard.noop_request())
                         again = quarantine_restore_request(primitive, lease.claim, ttl, guard)
                         (seeded,), unseen = yield from self._run_confirmed(lease.claim.name, again)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from ...errors import LockUnavailable
 from ..flow.replies import fault_error, parse_reply, read_outcome, server_time
 from ..flow.requests import Batch, Block, BlockThenEval, EvalAndWait, EvalScript, Fault, Flow, Sleep
 from ..flow.scripts import Script, script
@@ -29,6 +28,16 @@ def run_idempotent(run: EvalScript | EvalAndWait) -> Flow[Any]:
     reply = yield run
     if isinstance(reply, Fault) and reply.stale:
         reply = yield run
+    return reply
+
+
+def run_in_order(runs: Iterable[EvalScript]) -> Flow[Any]:
+    """The reply to the last of ``runs``, or the first `Fault`."""
+    reply = None
+    for run in runs:
+        reply = yield from run_idempotent(run)
+        if isinstance(reply, Fault):
+            break
     return reply
 
 
@@ -85,6 +94,13 @@ def extend_request(primitive: Primitive, lease: Lease, ttl: float, start: float)
         return primitive.extend_request(claim, ttl, tenure)
     args = claim.token, millis(ttl), lease.new_claim.owner, tenure
     return EvalScript(script("mutex_set_owner"), (claim.keys.lock,), args)
+
+
+def extension(lease: Lease, ttl: float, reply: Any, start: float) -> Lease | Fault | None:
+    """The outcome of an extension to ``ttl`` seconds that was requested at ``start``."""
+    if isinstance(reply, Fault):
+        return reply
+    return lease.extended(start, ttl) if is_confirmed(reply) else None
 
 
 def is_confirmed(reply: Any) -> bool:
@@ -185,53 +201,44 @@ class SingleNode(NamedTuple):
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
         """The lease with ``ttl`` from now on, or ``None`` when it is lost. Raises ``LockUnavailable``."""
-        start = self.clock()
-        if start >= lease.valid_until:
-            return None  # a node that came back with old data would say yes
-        reply = yield from run_idempotent(extend_request(primitive, lease, ttl, start))
-        if reply == 0 and self.quarantine:
-            _, reply = yield Batch(
-                [
-                    self.quarantine.noop_request(),
-                    quarantine_restore_request(primitive, lease.claim, ttl, self.quarantine),
-                ]
-            )
-            if self.clock() >= lease.valid_until:
-                return None
-        if isinstance(reply, Fault):
-            raise fault_error(lease.claim.name, reply)
-        return lease.extended(start, ttl) if is_confirmed(reply) else None
+        (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
+        if isinstance(outcome, Fault):
+            raise fault_error(lease.claim.name, outcome)
+        return outcome
 
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """The same for many at once, in one pipeline; a `Fault` says nothing about the lease it stands for."""
-        start = self.clock()
-        runs = [extend_request(primitive, lease, ttl, start) for lease, ttl in leases]
-        if self.quarantine:  # the server may have come back with the lock, and without others
-            runs.append(self.quarantine.noop_request())
-        replies = (yield Batch(runs))[: len(leases)]
-        outcomes: list[Lease | Fault | None] = []
-        for (lease, ttl), reply in zip(leases, replies, strict=True):
-            if isinstance(reply, Fault):
-                outcomes.append(reply)
-            elif reply == 0 and self.quarantine:
-                outcomes.append((yield from self._settled(primitive, lease, ttl)))
-            else:
-                outcomes.append(lease.extended(start, ttl) if reply == 1 else None)
-        return outcomes
+        """`extend` for many leases in one pipeline; a `Fault` where the server gave no answer.
 
-    def _settled(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | Fault | None]:
-        try:
-            return (yield from self.extend(primitive, lease, ttl))
-        except LockUnavailable as error:
-            return Fault(error)
+        With a quarantine, the pipeline also starts its clock: a server that has come back may have lost other locks.
+        """
+        start = self.clock()
+        # A node that came back with old data would extend a lease that has ended.
+        due = [index for index, (lease, _) in enumerate(leases) if start < lease.valid_until]
+        if not due:
+            return [None] * len(leases)
+        runs = [extend_request(primitive, *leases[index], start) for index in due]
+        touch = [self.quarantine.noop_request()] if self.quarantine else []
+        replies = dict(zip(due, (yield Batch([*runs, *touch])), strict=False))
+        if self.quarantine and (absent := [index for index in due if replies[index] == 0]):
+            guard = self.quarantine
+            restores = [quarantine_restore_request(primitive, leases[i][0].claim, leases[i][1], guard) for i in absent]
+            _, *restored = yield Batch([*touch, *restores])
+            now = self.clock()
+            replies.update(
+                (index, reply if now < leases[index][0].valid_until else 0)
+                for index, reply in zip(absent, restored, strict=True)
+            )
+        return [extension(*pair, replies.get(index, 0), start) for index, pair in enumerate(leases)]
 
     def hand_over(self, script: Script, claim: Claim, following: Claim) -> Flow[Lease | None]:
         """End the holding of ``claim`` and begin that of ``following``, in one moment; ``None``: it was not held."""
-        start, keys = self.clock(), claim.keys
+        start = self.clock()
+        keys = (claim.keys.lock, claim.keys.fence)[: 1 + following.fencing]  # one if it will do: see `release`
         terms = following.token, following.owner, millis(following.ttl), b"%d" % following.fencing
-        reply = yield from run_idempotent(EvalScript(script, (keys.lock, keys.fence), (*terms, claim.token)))
+        run = EvalScript(script._replace(keys=len(keys)), keys, (*terms, claim.token))
+        reply = yield from run_idempotent(run)
         if isinstance(reply, Fault):
             raise fault_error(claim.name, reply)
         outcome = read_outcome(following, reply, start) if is_confirmed(reply) else None
@@ -239,9 +246,7 @@ class SingleNode(NamedTuple):
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
         """Who holds the lock now, and with ``queue`` who waits for it. Raises ``LockUnavailable``."""
-        reply = yield from run_idempotent(
-            EvalScript(_DESCRIBE, (keys.lock, keys.waiters, keys.renewed), (b"1" if with_waiters else b"0",))
-        )
+        reply = yield from run_idempotent(EvalScript(_DESCRIBE, (keys.lock,), (b"1" if with_waiters else b"0",)))
         if isinstance(reply, Fault):
             raise fault_error(name, reply)
         return parse_reply(name, partial(read_lock_info, name), reply) if reply else None
@@ -254,12 +259,19 @@ class SingleNode(NamedTuple):
         return bool(reply == 1)
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Whether the claim still held the lock that it gives back. Raises ``LockUnavailable``."""
+        """Whether the claim still held the lock that it gives back. Raises ``LockUnavailable``.
+
+        While a Cluster moves a slot it refuses requests of several keys: then each key has a request of its own.
+        """
         run = primitive.release_request(claim, keep)
         reply = yield run
         if type(reply) is not Fault:
             return bool(reply == 1)
-        if reply.stale:
+        if reply.migrating:
+            reply = yield from run_in_order(primitive.release_by_key(claim, keep))
+            if not isinstance(reply, Fault):
+                return bool(reply == 1)
+        elif reply.stale:
             reply = yield run
         if isinstance(reply, Fault):
             raise fault_error(claim.name, reply)

@@ -1,5 +1,5 @@
 -- Say what a lock's key holds, without changing anything.
--- KEYS 1 lock  2 waiters  3 renewed (as mutex_extend's)
+-- KEYS 1 lock (as mutex_extend's); beside it <lock>:waiters and <lock>:renewed
 -- ARGV 1 with the waiters' entries (1 or 0)
 -- Whatever the keys hold, there is an answer: other programs write to Redis too, and one lock is one row of a list.
 -- Returns {value, lease left in ms} of a mutex that nobody waits for and that has not been renewed, as most;
@@ -7,11 +7,13 @@
 --   Of each text in the value the first 10,000 bytes: an owner of ours is shorter.
 --   digest: SHA-1 of what says who holds it, as in force_release: not counts and times, which change while it is held.
 local LONGEST = 10000
+local WAITERS, RENEWED = KEYS[1] .. ':waiters', KEYS[1] .. ':renewed'
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' then return false end
 local left = redis.call('PTTL', KEYS[1])
 local value = kind == 'string' and redis.call('GET', KEYS[1]) or ''
-if kind == 'string' and #value <= LONGEST and redis.call('EXISTS', KEYS[2], KEYS[3]) == 0 then return {value, left} end
+local beside = redis.pcall('EXISTS', WAITERS, RENEWED)
+if kind == 'string' and #value <= LONGEST and beside == 0 then return {value, left} end
 local clock = redis.call('TIME')
 local millis = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local holders = {value}
@@ -37,11 +39,11 @@ elseif kind == 'zset' then
 end
 table.sort(holders)
 local digest = redis.sha1hex(table.concat(holders, '\n'))
-local waiters, renewed = redis.pcall('ZCOUNT', KEYS[2], millis, '+inf'), redis.pcall('HGETALL', KEYS[3])
-if type(waiters) ~= 'number' then waiters = 0 end -- keys of another type
+local waiters, renewed = redis.pcall('ZCOUNT', WAITERS, millis, '+inf'), redis.pcall('HGETALL', RENEWED)
+if type(waiters) ~= 'number' then waiters = 0 end -- keys of another type, or elsewhere
 if renewed.err then renewed = {} end
 local answer = {kind, value, left, waiters, digest, millis, renewed}
 if ARGV[1] == '1' and waiters > 0 then
-  answer[8] = redis.call('ZRANGEBYSCORE', KEYS[2], millis, '+inf')
+  answer[8] = redis.call('ZRANGEBYSCORE', WAITERS, millis, '+inf')
 end
 return answer

@@ -16,10 +16,13 @@ for i = 1, #shares, 2 do
     if ends > now then others[how] = (others[how] or 0) + 1 end
   else
     if ends > now then freed = 1 end
-    redis.call('HDEL', KEYS[1], shares[i]) -- first: a server that is full lets go on what has begun to write
     if ends > now and keep > 0 then
       last = math.max(last, now + keep)
+      -- First: a server that is full lets go on what has begun to write. Without HDEL, as in task_end.
+      redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), keep))
       redis.call('HSET', KEYS[1], shares[i], what .. '@' .. now + keep .. ' ' .. how .. ' -')
+    else
+      redis.call('HDEL', KEYS[1], shares[i])
     end
   end
 end

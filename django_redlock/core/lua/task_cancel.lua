@@ -1,5 +1,6 @@
 -- Forget a task that is queued and will not run: it could not be sent, was revoked, has expired. Never a running one.
--- KEYS 1 lock  2 waiters  3 wake
+-- USES fair_queue
+-- KEYS 1 lock (as mutex_release's)
 -- ARGV 1 task id  2 sending (empty: whichever is queued)
 -- Returns 1 forgotten, 0 it was not queued.
 local pattern = '^(%l+) (%S+) (%S+) (%d+) (%S+) (%d+) (.*)$'
@@ -15,8 +16,5 @@ if state == 'running' then
 end
 if ARGV[2] ~= '' and sending ~= ARGV[2] then return 0 end
 redis.call('HDEL', KEYS[1], ARGV[1])
-if redis.call('EXISTS', KEYS[2]) == 1 and redis.call('EXISTS', KEYS[3]) == 0 then
-  redis.pcall('RPUSH', KEYS[3], '1')
-  redis.pcall('PEXPIRE', KEYS[3], 10000)
-end
+if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 then wake_one(KEYS[1]) end
 return 1

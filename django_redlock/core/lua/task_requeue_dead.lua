@@ -1,11 +1,12 @@
 -- The process that ran a task has died: queue it again for its owner, until it is known whether the message comes back.
--- KEYS 1 lock  2 waiters  3 wake  4 done (of this sending)
+-- USES fair_queue
+-- KEYS 1 lock (as mutex_release's)  2 done (of this sending; absent when task_done has deleted it)
 -- ARGV 1 task id  2 process  3 keep in ms
 --   process: a part of the owner's JSON, its host and pid; keep: 0 where no task is queued
 -- Returns 1 freed or queued again, 0 it was not running there.
 local now = redis.call('TIME')
 local millis = now[1] * 1000 + math.floor(now[2] / 1000)
-redis.call('DEL', KEYS[4]) -- a result that never arrived: when the message comes back it runs again
+if KEYS[2] then redis.call('DEL', KEYS[2]) end -- a result that never arrived: when the message comes back it runs again
 local pattern = '^(%l+) (%S+) (%S+) (%d+) (%S+) (%d+) (.*)$'
 local value = redis.call('HGET', KEYS[1], ARGV[1])
 local state, _, sending, _, following, life, owner = string.match(value or '', pattern)
@@ -17,8 +18,5 @@ if tonumber(life) > millis then
 else
   redis.call('HDEL', KEYS[1], ARGV[1])
 end
-if redis.call('EXISTS', KEYS[2]) == 1 and redis.call('EXISTS', KEYS[3]) == 0 then
-  redis.pcall('RPUSH', KEYS[3], '1')
-  redis.pcall('PEXPIRE', KEYS[3], 10000)
-end
+if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 then wake_one(KEYS[1]) end
 return 1

@@ -61,6 +61,10 @@ class Primitive(NamedTuple):
         kept = millis(keep + PRECISION) if keep > 0 else b"0"
         return EvalScript(self.release_script, (claim.keys.lock,), (claim.token, kept), node)
 
+    def release_by_key(self, claim: Claim, keep: float = 0.0) -> Sequence[EvalScript]:
+        """`release_request` in requests of one key each, in order; the last one releases."""
+        return (self.release_request(claim, keep),)
+
     def dequeue_request(self, claim: Claim, node: int = 0) -> EvalScript:
         """Be listed as a waiter no more."""
         keys = tuple(key for place in claim.all_keys for key in place[:3])
