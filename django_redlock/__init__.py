@@ -28,8 +28,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "django":
             raise
-        raise ImportError(
-            f"django_redlock.{name} needs Django: pip install Django. Without Django use a backend, "
-            "such as django_redlock.backends.redis.RedisBackend"
+        raise ModuleNotFoundError(
+            f"django_redlock.{name} needs Django: pip install Django. Without Django, use a backend such as "
+            "django_redlock.backends.redis.RedisBackend",
+            name=error.name,
         ) from error
     return getattr(module, name)

@@ -54,6 +54,7 @@ def wait_seconds(blocking: bool, timeout: Seconds) -> float:
 
 # Options of redis-py, threading, python-redis-lock and pottery, and what they are called here.
 _KNOWN_ELSEWHERE = {
+    "blocking_timeout": "timeout",
     "timeout": "ttl (the lease; redis-py's timeout) or blocking_timeout (how long to wait)",
     "acquire_timeout": "blocking_timeout",
     "wait": "blocking_timeout",
@@ -67,6 +68,7 @@ _KNOWN_ELSEWHERE = {
     "auto_renewal": "auto_renew",
     "id": "owner",
 }
+ACQUIRE_OPTIONS = ("blocking", "timeout")
 
 
 def unknown_options(where: str, unknown: Iterable[str], known: Iterable[str]) -> TypeError:
