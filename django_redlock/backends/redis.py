@@ -34,7 +34,8 @@ class RedisBackend(RedisBaseBackend):
 
     def __init__(self, location: str, **options: Any) -> None:
         if not isinstance(location, str):
-            raise ValueError(f"LOCATION of {type(self).__name__} is one URL, not {redact(location)!r}")
+            hint = "; for several nodes use RedlockBackend" if isinstance(location, list | tuple) else ""
+            raise ValueError(f"LOCATION of {type(self).__name__} must be one URL, not {redact(location)!r}{hint}")
         super().__init__([location], **options)
         self.location = location
         rule = Cluster if isinstance(self.nodes[0], ClusterNode) else SingleNode

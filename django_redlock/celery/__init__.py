@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
-from celery import Task
-from celery.local import Proxy
+try:
+    from celery import Task
+    from celery.local import Proxy
+except ModuleNotFoundError as error:
+    if error.name != "celery":
+        raise
+    raise ModuleNotFoundError(
+        'django_redlock.celery needs Celery: pip install "django-redlock[celery]"', name=error.name
+    ) from error
 
+from ..core.options import unknown_options
 from ..core.values import Seconds
 from ..signals import task_duplicate
 from . import patching
@@ -19,6 +28,8 @@ __all__ = ["Conflict", "is_duplicate", "single_instance_task", "task_duplicate"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+TASK_OPTIONS = tuple(inspect.signature(options).parameters)
 
 patching.install()
 
@@ -59,6 +70,7 @@ def single_instance_task(
     using: str = "default",
     conflict_timeout: Seconds = 10,
     conflict_retries: int | None = None,
+    **unknown: Any,
 ) -> Any:
     """Declare a function, below ``@shared_task`` or ``@app.task``, as a task of which there is one at a time.
 
@@ -79,6 +91,8 @@ def single_instance_task(
 
     Raises ``TypeError`` and ``ValueError``, when the task is declared, for what makes no sense.
     """
+    if unknown:
+        raise unknown_options("single_instance_task", unknown, TASK_OPTIONS)
     chosen = options(
         mode=mode,
         key=key,

@@ -30,14 +30,13 @@ class CallNamer:
         simple = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters)
         self._plain = [each.name for each in parameters] if simple else None
         self._unique_on = unique_on
-        wanted = unique_on or ()
-        if isinstance(key, str):
-            fields = [field for _, field, _, _ in Formatter().parse(key) if field is not None]
-            wanted = tuple(field.replace("[", ".").partition(".")[0] for field in fields)
+        option = f"unique_on={list(unique_on)!r}" if unique_on else f"key={key!r}"
+        where = f"single_instance_task({option}) of {getattr(function, '__qualname__', function)}()"
+        wanted = _arguments_in(key, where) if isinstance(key, str) else unique_on or ()
         unknown = [name for name in wanted if name not in self._signature.parameters]
         if unknown:
-            known = ", ".join(self._signature.parameters)
-            raise ValueError(f"{function.__qualname__}() has no argument {unknown[0]!r} (it has: {known})")
+            known = ", ".join(self._signature.parameters) or "it has none"
+            raise ValueError(f"{where}: there is no argument {unknown[0]!r} (arguments: {known})")
 
     def _bound(self, this: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by name, defaults applied, without ``self``."""
@@ -75,6 +74,15 @@ class CallNamer:
             if value is not self._signature.parameters[name].default:
                 raise
             return f"{name}=..."  # a default that can't be sent, and needn't be
+
+
+def _arguments_in(key: str, where: str) -> tuple[str, ...]:
+    """The names of the arguments in a ``key``. Raises ``ValueError`` for a brace that is not closed."""
+    try:
+        fields = [field for _, field, _, _ in Formatter().parse(key) if field is not None]
+    except ValueError as error:
+        raise ValueError(f"{where}: {error} (write a literal brace twice)") from error
+    return tuple(field.replace("[", ".").partition(".")[0] for field in fields)
 
 
 def canonical(value: Any, serializer: str = "json") -> str:

@@ -110,6 +110,9 @@ def options(
 
 def _conflict(mode: str, given: Any, limit: int) -> tuple[OnConflict, OnConflict]:
     """What to do at submit and at start: a pair as given, or one value on each side where it makes sense."""
+    words = dict.fromkeys((*AT_SUBMIT, *AT_START))
+    if isinstance(given, str) and given not in words:
+        raise ValueError(f"on_conflict must be one of {', '.join(words)}, a callable or a pair, not {given!r}")
     loses = mode == "until_and_while_executing"
     default: OnConflict = "retry" if loses else "skip"
     if given is None:

@@ -13,7 +13,7 @@ from ..backends.base import Backend
 from ..backends.dummy import DummyBackend
 from ..backends.locmem import LocMemBackend
 from ..backends.redlock import RedlockBackend
-from ..client.urls import split_url
+from ..client.urls import canonical_url, split_url
 
 SHORT = 3.0  # seconds: a lease below that is renewed every second or more often, and a busy process stalls for longer
 _PLAIN = ("redis", "redis+sentinel", "redis+cluster")
@@ -54,7 +54,7 @@ def _when(condition: bool, value: Any = "") -> list[Any]:
 def _in_plain_text(backend: Backend, _rows: HealthRows) -> Iterator[str]:
     """The hosts beyond this one that are spoken to without TLS."""
     for location in _urls(backend.location):
-        scheme, netloc, _ = split_url(location)
+        scheme, netloc, _ = split_url(canonical_url(location))
         if scheme in _PLAIN:
             hosts = (urlsplit(f"//{place.strip()}").hostname for place in netloc.rpartition("@")[2].split(","))
             yield from (host for host in hosts if host and not _is_here(host))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.conf import settings
@@ -13,6 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from ..backends.base import Backend
 from ..client.redact import redact
+from ..client.urls import cache_pool
 from ..errors import LockError
 from ..handler import DEFAULT_ALIAS, WHAT_TO_WRITE, backend_class, build, configuration
 from .deploy import cautions
@@ -58,31 +59,24 @@ def _cache(alias: str, location: Any) -> Iterator[CheckMessage]:
         return
     cache = location.removeprefix("cache:")
     where = f"REDLOCK[{alias!r}]: LOCATION {location!r}"
-    entry = settings.CACHES.get(cache)
-    if entry is None:
-        yield Error(
-            f"{where}: CACHES has no {cache!r}.", f"It has {', '.join(map(repr, settings.CACHES))}.", id="redlock.E004"
+    try:
+        limits = cache_pool(cache).connection_kwargs
+    except ValueError as error:
+        yield Error(f"{where}: {error}.", id="redlock.E004")
+        return
+    if lacking := [name for name in ("socket_connect_timeout", "socket_timeout") if not limits.get(name)]:
+        options = " and ".join(map(_option_names(cache), lacking))
+        yield Caution(
+            f"{where}: the cache sets no limit to how long it waits for its server.",
+            f"Set {options} in the OPTIONS of CACHES[{cache!r}], to a second or less.",
+            id="redlock.W003",
         )
-        return
-    try:
-        from django_redis import get_redis_connection
-    except ImportError:
-        yield Error(f"{where} needs django-redis.", 'pip install "django-redlock[django-redis]"', id="redlock.E004")
-        return
-    try:
-        limits = get_redis_connection(cache).connection_pool.connection_kwargs
-    except NotImplementedError:
-        hint = "Use a django-redis cache, or give the URL of the Redis here."
-        yield Error(f"{where}: {entry.get('BACKEND')} is no django-redis cache.", hint, id="redlock.E004")
-    except Exception as error:  # noqa: BLE001  (another's settings, and so another's errors)
-        yield Error(f"{where}: the cache can't be used: {error}", id="redlock.E004")
-    else:
-        if lacking := [name for name in ("socket_connect_timeout", "socket_timeout") if not limits.get(name)]:
-            names = " and ".join(name.upper() for name in lacking)
-            hint = f"Set {names} in the OPTIONS of CACHES[{cache!r}], to a second or less."
-            yield Caution(
-                f"{where}: the cache sets no limit to how long it waits for its Redis.", hint, id="redlock.W003"
-            )
+
+
+def _option_names(cache: str) -> Callable[[str], str]:
+    """How the OPTIONS of a cache spell an option of a connection: Django's RedisCache hands them on as they are."""
+    by_django = str(settings.CACHES[cache]["BACKEND"]).startswith("django.core.")
+    return str if by_django else str.upper
 
 
 def _times(alias: str, backend: Backend) -> Iterator[CheckMessage]:

@@ -346,7 +346,8 @@ _PORTABLE = {"host", "port", "path", "db", "username", "password", "client_name"
 def portable_settings(pool: ConnectionPool) -> tuple[type[Connection], dict[str, Any]]:
     """What other connections can take over of a pool's: the kind and the settings."""
     settings = pool.connection_kwargs
-    kind = next((kind for kind in _ASYNC if issubclass(pool.connection_class, kind)), Connection)
+    names = {each.__name__ for each in pool.connection_class.__mro__}  # valkey-py's classes have the same names
+    kind = next((kind for kind in _ASYNC if kind.__name__ in names), Connection)
     return kind, {name: settings[name] for name in settings if name in _PORTABLE or name.startswith("ssl_")}
 
 

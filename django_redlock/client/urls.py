@@ -1,4 +1,4 @@
-"""Where a lock lives: what LOCATION says becomes a node."""
+"""LOCATION turned into a node."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from redis.connection import Connection, ConnectionPool, parse_url
-from redis.sentinel import SentinelConnectionPool
 
 from ..core.flow.replies import unavailable_error
 from .discovery import ClusterNode, DirectNode, Node, SentinelNode
-from .pool import BorrowedPool, ServerPool, portable_settings
+from .pool import BorrowedPool, LimitedPool, ServerPool, portable_settings
 from .redact import redact
 
 
@@ -41,13 +40,19 @@ def _host(name: str) -> str:
     return name
 
 
+def canonical_url(location: Any) -> Any:
+    """``valkey…://`` as ``redis…://``: the protocol is the same, and redis-py knows the second spelling only."""
+    return f"redis{location[6:]}" if isinstance(location, str) and _VALKEY.match(location) else location
+
+
 def split_url(url: str) -> tuple[str, str, str]:
-    """Scheme, hosts with what to log in with, and path. ``urlsplit`` takes one IPv6 address, not one among several."""
+    """Scheme, hosts with credentials, and path. ``urlsplit`` knows a single host, and no list of IPv6 addresses."""
     scheme, _, rest = url.partition("://")
     netloc, _, path = rest.partition("/")
     return scheme, netloc, path
 
 
+_VALKEY = re.compile(r"valkey(s|\+sentinel|\+cluster)?://")
 _SENTINEL_LOGIN = {"sentinel_username": "username", "sentinel_password": "password"}
 
 
@@ -82,17 +87,47 @@ def _direct(url: str, timeout: float) -> Node:
     return DirectNode(ServerPool(kind, settings, timeout))
 
 
-def _cache(url: str, timeout: float) -> Node:
-    # Django only enters here, where its settings are asked for by name.
-    from django_redis import get_redis_connection
+def cache_pool(alias: str) -> Any:
+    """The connection pool of Django's cache ``alias``: of django-redis, ``RedisCache`` or django-valkey.
 
-    pool = get_redis_connection(url.removeprefix("cache:")).connection_pool
-    if isinstance(pool, SentinelConnectionPool):  # no pool of connections to one server
+    Opens no connection. Raises ``ValueError`` for other caches, and says what to use instead.
+    """
+    from django.core.cache import InvalidCacheBackendError, caches  # the only use of Django here
+
+    if alias not in caches.settings:
+        known = ", ".join(map(repr, caches.settings)) or "none"
+        raise ValueError(f"CACHES has no {alias!r} (it has {known})")
+    backend = caches.settings[alias].get("BACKEND")
+    try:
+        cache = caches[alias]
+        # `client` of django-redis and django-valkey, `_cache` of Django's RedisCache. All take `write`.
+        client: Any = getattr(cache, "client", None) or getattr(cache, "_cache", None)
+        pool = client.get_client(write=True).connection_pool if hasattr(client, "get_client") else None
+    except InvalidCacheBackendError as error:
+        extra = '. Install it with: pip install "django-redlock[django-redis]"' if "django_redis" in str(error) else ""
+        raise ValueError(f"the cache {alias!r} can't be used: {error}{extra}") from error
+    except (AttributeError, NotImplementedError):  # a client of several servers has no pool of its own
+        pool = None
+    except Exception as error:  # the cache's settings are wrong, and its library may raise anything
+        raise ValueError(f"the cache {alias!r} can't be used: {error}") from error
+    if pool is None:
+        raise ValueError(
+            f"the cache {alias!r} ({backend}) is not a cache on one Redis or Valkey server. Use a cache of "
+            "django-redis, django.core.cache.backends.redis.RedisCache or django-valkey, or the URL as LOCATION"
+        )
+    return pool
+
+
+def _cache(url: str, timeout: float) -> Node:
+    pool = cache_pool(url.removeprefix("cache:"))
+    manager = getattr(pool, "sentinel_manager", None)
+    if manager is not None:  # the pool connects to whichever server the Sentinels name
         kind, settings = portable_settings(pool)
-        known = pool.sentinel_manager
-        places = [client.connection_pool.connection_kwargs for client in known.sentinels]
+        places = [client.connection_pool.connection_kwargs for client in manager.sentinels]
         hosts = [(place["host"], place["port"]) for place in places]
-        return SentinelNode(hosts, pool.service_name, settings, timeout, kind, known.sentinel_kwargs)
+        return SentinelNode(hosts, pool.service_name, settings, timeout, kind, manager.sentinel_kwargs)
+    if not isinstance(pool, ConnectionPool):  # of valkey-py, whose connections raise errors of its own
+        return DirectNode(LimitedPool(pool, timeout), label=url)
     return DirectNode(BorrowedPool(pool, timeout), label=url)
 
 
@@ -107,18 +142,19 @@ _SCHEMES: dict[str, Callable[[str, float], Node]] = {
 
 
 def node_for(location: str, timeout: float) -> Node:
-    """The node at ``location``; each question to it may take ``timeout`` seconds. Connects nowhere yet.
+    """The node at ``location``. ``timeout``: seconds for each request. Opens no connection.
 
-    Raises ``ValueError`` for a location that is no URL of a kind we know, with what it could be, and
-    ``LockUnavailable`` where the machine has run out of what it takes.
+    Raises ``ValueError`` for a location that is not a known kind of URL, and ``LockUnavailable`` when the process can
+    open no more files.
     """
+    location = canonical_url(location)
     scheme = location.partition(":")[0] if isinstance(location, str) else ""
     if scheme not in _SCHEMES:
         known = ", ".join(f"{name}:" if name == "cache" else f"{name}://" for name in _SCHEMES)
-        raise ValueError(f"LOCATION begins with one of {known}; got {redact(location)!r}")
+        raise ValueError(f"LOCATION must begin with one of {known} (or valkey://), not {redact(location)!r}")
     try:
         return _SCHEMES[scheme](location, timeout)
     except ValueError as error:
         raise ValueError(f"LOCATION {redact(location)!r}: {error}") from error
-    except OSError as error:  # redis-py looks up its own version in a file, and there may be no more files to be had
+    except OSError as error:  # redis-py reads its own version from a file, and the process may open no more files
         raise unavailable_error("", "the store can't be asked", {redact(location): error}) from error

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
 from .events import LockHandle
@@ -48,3 +50,37 @@ def wait_seconds(blocking: bool, timeout: Seconds) -> float:
     if timeout < 0:
         raise ValueError("timeout value must be a non-negative number")
     return timeout
+
+
+# Options of redis-py, threading, python-redis-lock and pottery, and what they are called here.
+_KNOWN_ELSEWHERE = {
+    "blocking_timeout": "timeout",
+    "timeout": "ttl (the lease; redis-py's timeout) or blocking_timeout (how long to wait)",
+    "acquire_timeout": "blocking_timeout",
+    "wait": "blocking_timeout",
+    "wait_timeout": "blocking_timeout",
+    "expire": "ttl",
+    "expiry": "ttl",
+    "expires": "ttl",
+    "lease": "ttl",
+    "lock_timeout": "ttl",
+    "auto_release_time": "ttl",
+    "auto_renewal": "auto_renew",
+    "id": "owner",
+}
+ACQUIRE_OPTIONS = ("blocking", "timeout")
+
+
+def unknown_options(where: str, unknown: Iterable[str], known: Iterable[str]) -> TypeError:
+    """The error for options that ``where()`` does not have: says which one is meant, and lists the known ones."""
+    names, known = list(unknown), list(known)
+    hints = [hint for name in names if (hint := _meant(name, known))]
+    meant = f"; use {' and '.join(hints)}" if hints else ""
+    return TypeError(f"{where}() has no option {', '.join(map(repr, names))}{meant} (options: {', '.join(known)})")
+
+
+def _meant(name: str, known: list[str]) -> str:
+    """The known option that ``name`` stands for, by another library's word for it or by a typing error."""
+    if hint := _KNOWN_ELSEWHERE.get(name, ""):
+        return hint if any(re.search(rf"\b{each}\b", hint) for each in known) else ""
+    return next(iter(get_close_matches(name, known, 1, 0.5)), "")

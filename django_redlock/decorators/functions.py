@@ -10,8 +10,9 @@ from typing import Any, ParamSpec, TypeVar, Unpack, cast
 from asgiref.sync import iscoroutinefunction
 
 from ..core.locks.lock import Lock
-from ..handler import DEFAULT_ALIAS, LockKwargs, check_options, lock
+from ..handler import DEFAULT_ALIAS
 from ..name_templates import namer
+from ..shortcuts import LockKwargs, check_options, lock
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -22,8 +22,9 @@ from ..core.keys import check_name, stripe_name
 from ..core.locks.lock import Lock
 from ..core.locks.striped import Striped, check_stripes
 from ..errors import LockLost, LockNotAcquired, LockUnavailable
-from ..handler import DEFAULT_ALIAS, LockKwargs, check_options, locks
+from ..handler import DEFAULT_ALIAS, locks
 from ..name_templates import namer
+from ..shortcuts import LockKwargs, check_options
 from ..transactions import in_atomic
 from .uncancelled import run_to_end
 

@@ -15,7 +15,8 @@ from django.core.management.base import BaseCommand, CommandError
 from ..core.owner import Owner
 from ..errors import LockError, LockNotAcquired, LockUnavailable
 from ..formatting import age, duration, hold_time
-from ..handler import DEFAULT_ALIAS, lock, locks
+from ..handler import DEFAULT_ALIAS, locks
+from ..shortcuts import lock
 
 ALREADY_RUNNING, STORE_DOWN = 75, 69  # EX_TEMPFAIL and EX_UNAVAILABLE of sysexits.h, as redlock_run has them
 

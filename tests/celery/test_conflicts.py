@@ -165,11 +165,11 @@ def test_wait_at_submit_ends(tasks, seen):
     ("options", "what"),
     [
         ({"mode": "until"}, "mode is one of"),
+        ({"on_conflict": "replce"}, "on_conflict must be one of skip, log, raise, wait, replace, retry, .*'replce'"),
         ({"mode": "while_executing", "on_conflict": "replace"}, "makes no sense"),
         ({"mode": "until_and_while_executing", "on_conflict": ("skip", "skip")}, "would lose it"),
         ({"on_conflict": ("retry", "skip")}, "at submit is one of"),
         ({"on_conflict": ("skip", "replace")}, "at start is one of"),
-        ({"on_conflict": "ignore"}, "makes no sense"),
         ({"on_conflict": ("skip",)}, "a pair"),
         ({"on_conflict": "replace", "limit": 2}, "needs limit=1"),
         ({"limit": 0}, "limit is"),
@@ -177,6 +177,7 @@ def test_wait_at_submit_ends(tasks, seen):
         ({"queue_ttl": -1}, "queue_ttl is a positive"),
         ({"on_store_error": "skip"}, "on_store_error"),
         ({"key": "{nothing}"}, "no argument 'nothing'"),
+        ({"key": "a:{x"}, r"single_instance_task\(key='a:\{x'\) of .*function\(\): expected '}' before end of string"),
         ({"unique_on": ["nothing"]}, "no argument 'nothing'"),
         ({"key": "{a}", "unique_on": "a"}, "not both"),
         ({"conflict_retries": 0}, "conflict_retries"),
@@ -189,6 +190,12 @@ def test_what_makes_no_sense_is_refused_when_it_is_declared(options, what):
 
     with pytest.raises(ValueError, match=what):
         single_instance_task(**options)(function)
+
+
+def test_unknown_option():
+    """An option that does not exist: the error says which is meant, and lists all."""
+    with pytest.raises(TypeError, match=r"single_instance_task\(\) has no option 'ky'; use key \(options: mode, key, "):
+        single_instance_task(ky="x")
 
 
 def test_above_the_task_is_a_clear_error(tasks):

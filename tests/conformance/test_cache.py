@@ -1,4 +1,4 @@
-"""What a connection can break, on those of a django-redis cache, whatever that does to replies."""
+"""Locks on the connections of a cache: django-redis, Django's own, django-valkey."""
 
 import functools
 
@@ -19,6 +19,10 @@ POOLS = {
     "decoding": {"decode_responses": True},
     "bounded": {"socket_timeout": 5, "health_check_interval": 1, "protocol": 3},
 }
+OTHERS = {
+    "django": "django.core.cache.backends.redis.RedisCache",
+    "valkey": "django_valkey.cache.ValkeyCache",
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,6 +36,10 @@ def configured_caches(running):
             "OPTIONS": {"CONNECTION_POOL_KWARGS": pool},
         }
         for number, (alias, pool) in enumerate(POOLS.items())
+    }
+    configured |= {
+        alias: {"BACKEND": backend, "LOCATION": url.replace("redis:", "valkey:" if alias == "valkey" else "redis:")}
+        for alias, backend in OTHERS.items()
     }
     with override_settings(CACHES=configured):
         yield
@@ -68,3 +76,20 @@ class TestBoundedCache(OnCache, ExclusionCases):
     """A cache whose connections time out, check their health and speak RESP 3."""
 
     alias = "bounded"
+
+
+class TestDjangoCache(ExclusionCases):
+    """Django's own ``RedisCache``."""
+
+    @pytest.fixture
+    def new_backend(self):
+        return functools.partial(RedisBackend, "cache:django", node_timeout=10)
+
+
+class TestValkeyCache(ExclusionCases):
+    """django-valkey, whose library raises errors of its own."""
+
+    @pytest.fixture
+    def new_backend(self):
+        pytest.importorskip("django_valkey")
+        return functools.partial(RedisBackend, "cache:valkey", node_timeout=10)

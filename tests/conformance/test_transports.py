@@ -89,6 +89,28 @@ class TestUnixSocket(RedisTransport):
         return there.unix_url
 
 
+class TestResp3(RedisTransport):
+    """``?protocol=3``: connections speak RESP3."""
+
+    transport = RedisServer
+
+    @pytest.fixture
+    def location(self, there):
+        return f"{there.url.replace('redis:', 'valkey:')}?protocol=3"
+
+    def test_protocol(self, new_backend):
+        """The connections speak RESP3 indeed."""
+        [node] = new_backend().nodes
+        assert node.find_pool(None).checkout().protocol == 3
+
+    def test_listing_and_health(self, new_backend, name):
+        """Replies that RESP3 writes as maps are read."""
+        backend = new_backend()
+        with backend.lock(name):
+            assert [each.name for each in backend.held(name)] == [name]
+            assert backend.health()[0]["ok"]
+
+
 class TestTls(RedisTransport):
     transport = TlsRedis
 

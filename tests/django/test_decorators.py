@@ -252,5 +252,5 @@ def test_wrong_call():
 
 def test_unknown_option():
     """A typo in an option is an error when the function is decorated, and names the options that there are."""
-    with pytest.raises(TypeError, match=r"no option 'tll' \(options of a lock: ttl, "):
+    with pytest.raises(TypeError, match=r"no option 'tll'; use ttl \(options: ttl, "):
         locked("report", tll=3)

@@ -36,9 +36,9 @@ def redlock(settings):
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"BACKEND": REDIS}, "LOCATION begins with one of redis://"),
-        ({"BACKEND": REDIS, "LOCATION": "http://x"}, "LOCATION begins with one of redis://.*got 'http://x'"),
-        ({"BACKEND": REDIS, "LOCATION": [URL]}, "LOCATION of RedisBackend is one URL"),
+        ({"BACKEND": REDIS}, "LOCATION must begin with one of redis://"),
+        ({"BACKEND": REDIS, "LOCATION": "http://x"}, "LOCATION must begin with one of redis://.*not 'http://x'"),
+        ({"BACKEND": REDIS, "LOCATION": [URL]}, "must be one URL, .*; for several nodes use RedlockBackend"),
         ({"BACKEND": REDIS, "LOCATION": "redis://u:secret@h:x/0"}, "LOCATION"),
         (
             {"BACKEND": REDIS, "LOCATION": "redis://a..b:6379/0"},
@@ -47,7 +47,7 @@ def redlock(settings):
         ({"BACKEND": REDIS, "LOCATION": "redis+cluster://" + 64 * "a"}, "is no name of a host"),
         (
             {"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"tll": 3}},
-            r"unexpected keyword argument 'tll' \(options of RedisBackend: node_timeout, .*, ttl, ",
+            r"RedisBackend\(\) has no option 'tll'; use ttl \(options: node_timeout, .*, ttl, ",
         ),
         ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": 0}}, "ttl is a positive number of seconds, not 0"),
         ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": -1}}, "ttl is a positive number of seconds, not -1"),
@@ -55,24 +55,35 @@ def redlock(settings):
         ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": "30"}}, "ttl is a number of seconds .* not '30'"),
         ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": 400}}, "ttl is 300 s at most"),
         ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"max_ttl": 0}}, "max_ttl is a positive number"),
-        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": [("ttl", 3)]}, "OPTIONS is a dict"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": [("ttl", 3)]}, "OPTIONS must be a dict"),
         ({"BACKEND": REDIS, "LOCATION": URL, "KEY_PREFIX": ""}, "key_prefix is a text without braces"),
         ({"BACKEND": REDIS, "LOCATION": URL, "TIMEOUT": 3}, r"unknown keys: TIMEOUT \(known: BACKEND, LOCATION"),
         ({"BACKEND": "django_redlock.backends.reddis.RedisBackend"}, "can't be imported: No module named"),
         ({"BACKEND": "django_redlock.backends.redis.Redis"}, "can't be imported"),
-        ({"BACKEND": "RedisBackend"}, "can't be imported"),
+        (
+            {"BACKEND": "redis"},
+            "can't be imported.*Backends of this package: django_redlock.backends.redis.RedisBackend, ",
+        ),
         ({"BACKEND": 17}, "can't be imported"),
-        ({"BACKEND": "json.loads"}, "'json.loads' is no lock backend"),
-        ({"LOCATION": URL}, "is a dict with a BACKEND"),
-        ("redis://localhost", "is a dict with a BACKEND, not 'redis://localhost'"),
-        ({"LOCATION": "redis://:secret@h", "OPTIONS": {"ttl": 5}}, "is a dict with a BACKEND, not .*…@h"),
-        ({"BACKEND": REDIS, "LOCATION": "cache:nowhere"}, "nowhere"),
-        ({"BACKEND": REDIS, "LOCATION": "cache:plain"}, "does not support this feature"),
+        ({"BACKEND": "json.loads"}, "'json.loads' is not a lock backend.*RedisBackend"),
+        ({"LOCATION": URL}, "must be a dict with a BACKEND"),
+        ("redis://localhost", "must be a dict with a BACKEND, not 'redis://localhost'"),
+        ({"LOCATION": "redis://:secret@h", "OPTIONS": {"ttl": 5}}, "must be a dict with a BACKEND, not .*…@h"),
+        ({"BACKEND": REDIS, "LOCATION": "cache:nowhere"}, r"CACHES has no 'nowhere' \(it has 'plain', 'several'"),
+        ({"BACKEND": REDIS, "LOCATION": "cache:plain"}, "'plain' .*LocMemCache.* is not a cache on one Redis .* Use "),
+        (
+            {"BACKEND": REDIS, "LOCATION": "cache:several"},
+            "'several' .*RedisCache.* is not a cache on one Redis .* Use ",
+        ),
     ],
 )
 def test_bad_entry(redlock, settings, entry, message):
     """What is wrong with an alias is said with its name, by the first use, and without the password."""
-    settings.CACHES = {"plain": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+    client = {"CLIENT_CLASS": "django_redis.client.ShardClient"}
+    settings.CACHES = {
+        "plain": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+        "several": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": [URL, URL], "OPTIONS": client},
+    }
     with pytest.raises(ImproperlyConfigured, match=message) as refused:
         redlock(shop=entry)["shop"]
     assert str(refused.value).startswith("REDLOCK['shop']")
@@ -101,14 +112,14 @@ def test_missing_setting(settings, value):
 def test_not_a_dict(settings):
     """REDLOCK = "redis://…" is refused with what to write."""
     settings.REDLOCK = "redis://:secret@localhost"
-    with pytest.raises(ImproperlyConfigured, match="REDLOCK is a dict of aliases, not 'redis://…@localhost'"):
+    with pytest.raises(ImproperlyConfigured, match="REDLOCK must be a dict of aliases, not 'redis://…@localhost'"):
         lock("x")
 
 
 def test_unknown_option(redlock):
-    """A typo in an option of lock() names the options that there are."""
+    """An option that lock() does not have: the error says which is meant, and lists all."""
     redlock({"BACKEND": LOCMEM})
-    with pytest.raises(TypeError, match=r"lock\(\) has no option 'timeout' \(options of a lock: ttl, "):
+    with pytest.raises(TypeError, match=r"lock\(\) has no option 'timeout'; use ttl .* or blocking_timeout .*: ttl, "):
         lock("x", timeout=3)
 
 
@@ -188,10 +199,11 @@ def test_building_connects_nowhere(redlock, settings, start, location):
     assert proxy.accepted > 0
 
 
-def test_django_redis_is_the_default(settings, redis_url):
-    """Without REDLOCK the default lives on the default cache's connections, when that is a django-redis cache."""
+@pytest.mark.parametrize("backend", ["django_redis.cache.RedisCache", "django.core.cache.backends.redis.RedisCache"])
+def test_a_cache_on_redis_is_the_default(settings, redis_url, backend):
+    """Without REDLOCK the default lives on the default cache's connections, when that is a cache on Redis."""
     del settings.REDLOCK
-    settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": redis_url}}
+    settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": redis_url}}
     with lock("x"):
         assert lock("x").locked()
         assert [each.name for each in RedisBackend(redis_url).held()] == ["x"]
@@ -202,7 +214,7 @@ def test_django_redis_is_the_default(settings, redis_url):
 def test_other_caches_are_no_default(settings):
     """Any other cache is no place for locks."""
     del settings.REDLOCK
-    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": URL}}
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
     assert list(locks) == []
 
 

@@ -21,7 +21,7 @@ from django_redlock.backends.redis_base import RedisBaseBackend
 from django_redlock.backends.storage import StorageBackend
 from django_redlock.celery import single_instance_task
 from django_redlock.decorators import locked, locked_view
-from django_redlock.handler import LockKwargs, lock
+from django_redlock.shortcuts import LockKwargs, lock
 from django_redlock.testing import plugin
 from tests.docs.pages import DOCS, headings, options_table
 

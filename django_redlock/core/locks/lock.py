@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Never, Self
 
 from ...errors import LockDeadlock, LockError, LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
 from ..context import caller, calling, running_loop
@@ -13,7 +13,7 @@ from ..flow.drivers import adrive, drive
 from ..flow.replies import refusal_reason
 from ..flow.requests import Fault, Flow, Sleep
 from ..lock_info import LockInfo
-from ..options import wait_seconds
+from ..options import ACQUIRE_OPTIONS, unknown_options, wait_seconds
 from ..owner import Owner, describe_owner
 from ..renewal import renewal
 from ..values import Claim, Lease, Refusal, Seconds, new_token
@@ -38,17 +38,21 @@ class Lock(LeaseState):
 
     _warned = False  # that it was acquired again by the thread or task that holds it
 
-    def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:
+    def acquire(self, blocking: bool = True, timeout: Seconds = -1, **unknown: Never) -> bool:
         """Take the lock; whether it was got. Waits ``timeout`` seconds at most, without an end by default.
 
         Raises ``ValueError`` and ``OverflowError`` as ``threading.Lock.acquire`` does, ``LockUnavailable`` when the
         store can't be asked, ``LockDeadlock`` instead of waiting without an end for a lock that this thread or task
         holds through another handle, and ``RuntimeError`` when called in a coroutine.
         """
+        if unknown:
+            raise unknown_options("acquire", unknown, ACQUIRE_OPTIONS)
         return isinstance(self._acquire(wait_seconds(blocking, timeout)), Lease)
 
-    async def aacquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:  # noqa: ASYNC109 (as in threading)
+    async def aacquire(self, blocking: bool = True, timeout: Seconds = -1, **unknown: Never) -> bool:  # noqa: ASYNC109
         """`acquire` for asyncio."""
+        if unknown:
+            raise unknown_options("aacquire", unknown, ACQUIRE_OPTIONS)
         return isinstance(await self._aacquire(wait_seconds(blocking, timeout)), Lease)
 
     def release(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from ...errors import LockError, PermitNotHeld
 from ..context import caller
@@ -39,15 +39,15 @@ class Permits(_Members):
         self._entered: list[tuple[int, Lock]] = []  # the same of `with` blocks
         self._last: Lock | None = None  # the permit that was released last
 
-    def acquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:
+    def acquire(self, blocking: bool = True, timeout: Seconds = -1, **unknown: Never) -> bool:
         """Take a permit; whether there was one. Arguments and errors: `Lock.acquire`."""
         permit = self._another()
-        return permit.acquire(blocking, timeout) and self._add(permit)
+        return permit.acquire(blocking, timeout, **unknown) and self._add(permit)
 
-    async def aacquire(self, blocking: bool = True, timeout: Seconds = -1) -> bool:  # noqa: ASYNC109 (as in threading)
+    async def aacquire(self, blocking: bool = True, timeout: Seconds = -1, **unknown: Never) -> bool:  # noqa: ASYNC109
         """`acquire` for asyncio."""
         permit = self._another()
-        return await permit.aacquire(blocking, timeout) and self._add(permit)
+        return await permit.aacquire(blocking, timeout, **unknown) and self._add(permit)
 
     def release(self, n: int = 1) -> None:
         """Give ``n`` permits back: the last that this thread or task has taken, else those that others have taken.

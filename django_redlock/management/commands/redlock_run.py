@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from ...errors import LockError, LockLost, LockNotAcquired, LockNotSupported, LockUnavailable
-from ...handler import lock
+from ...shortcuts import lock
 from ..base import MISUSED, LockCommand, at_least, misused
 from ..process_group import ProcessGroup
 

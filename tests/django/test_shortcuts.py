@@ -1,0 +1,67 @@
+"""``lock()`` and its siblings for the other kinds: functions with ``using=``."""
+
+import pytest
+
+from django_redlock import fair_lock, lock, multilock, rlock, rwlock, semaphore, striped
+
+KINDS = {
+    "mutex": lambda **options: lock("x", **options),
+    "fair": lambda **options: fair_lock("x", **options),
+    "rlock": lambda **options: rlock("x", **options),
+    "semaphore": lambda **options: semaphore("x", limit=2, **options),
+    "rwlock": lambda **options: rwlock("x", **options),
+    "striped": lambda **options: striped("x", 3, **options),
+    "multilock": lambda **options: multilock(["x", "y"], **options),
+}
+
+
+@pytest.fixture(params=KINDS)
+def make(request):
+    """Makes a lock of each kind."""
+    return KINDS[request.param]
+
+
+def test_options_and_store(stores, make, using):
+    """Every kind is on the backend ``using`` and has the options that it was given."""
+    made = make(using=using, ttl=7)
+    handle = getattr(made, "write", made)
+    with handle:
+        assert stores[using].held()
+        assert 6 < handle.remaining <= 7
+    assert not stores[using].held()
+
+
+def test_fair(stores):
+    """A fair lock is the lock with ``fair=True``."""
+    made = fair_lock("x")
+    assert made.primitive == stores["default"].lock("x", fair=True).primitive
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("timeout", r"use ttl \(the lease; redis-py's timeout\) or blocking_timeout \(how long to wait\)"),
+        ("expire", "use ttl"),
+        ("ttll", "use ttl"),
+        ("blocking_timout", "use blocking_timeout"),
+        ("auto_renewal", "use auto_renew"),
+        ("colour", r"has no option 'colour' \(options: ttl, "),
+    ],
+)
+def test_option_of_another_library(stores, make, option, hint):
+    """An unknown option, of redis-py, threading or mistyped: the error says which one is meant."""
+    with pytest.raises(TypeError, match=hint):
+        make(**{option: 5})
+
+
+async def test_option_of_acquire(stores, make):
+    """``acquire(blocking_timeout=5)``, as redis-py has it: the error says that ``timeout`` is meant."""
+    handle = getattr(made := make(using="memory"), "write", made)
+    with pytest.raises(TypeError, match=r"aacquire\(\) has no option 'blocking_timeout'; use timeout"):
+        await handle.aacquire(blocking_timeout=5)
+
+
+def test_limit_is_needed(stores):
+    """A semaphore without a limit is refused by Python."""
+    with pytest.raises(TypeError, match="limit"):
+        semaphore("x")
