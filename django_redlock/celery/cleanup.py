@@ -60,7 +60,7 @@ class LockReleasingRequest:
 
     def cancel_record(self) -> None:
         with self._not_freed():
-            self.task.redlock.cancel(self._call(), sending=False)
+            self.task.redlock.cancel(self._call(), same_delivery=False)
 
     def _call(self) -> TaskCall:
         task, request = self.task, self._context
