@@ -24,8 +24,8 @@ def acquire(call, keys):
 
 @pytest.fixture
 def extend(call, keys):
-    """`extend(ttl, token)`"""
-    return lambda ttl, token=TOKEN, tenure="1 0 0": call("shared_extend", (keys.lock,), token, ttl, tenure)
+    """`extend(ttl, token, fencing)`"""
+    return lambda ttl, token=TOKEN, fencing=0: call("shared_extend", (keys.lock,), token, ttl, fencing)
 
 
 @pytest.fixture

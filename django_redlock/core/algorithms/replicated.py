@@ -71,7 +71,7 @@ class Replicated:
 
         def again() -> Flow[Lease | Refusal | Fault]:
             nonlocal claim
-            claim = claim.next_attempt()  # after a time-out the undoing of the last one may still be under way
+            claim = claim.next_attempt(self.clock())  # the last one may still be cancelled after a time-out
             return (yield from self._attempt(primitive, claim, wait))
 
         outcome = yield from self._attempt(primitive, claim, wait)
@@ -150,10 +150,7 @@ class Replicated:
         outcomes: dict[bytes, Lease | Fault | None] = {}
         try:
             if due:
-                runs = [
-                    primitive.extend_request(lease.claim, ttl, lease.renewal_record(start, ttl))
-                    for lease, ttl in due.values()
-                ]
+                runs = [primitive.extend_request(lease.claim, ttl) for lease, ttl in due.values()]
                 if guard := self.quarantine:  # a primary that has come back, or was promoted, may have lost others
                     runs.append(guard.noop_request())
                 name = leases[0][0].claim.name if len(leases) == 1 else ""

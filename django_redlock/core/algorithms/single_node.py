@@ -13,7 +13,7 @@ from ..flow.scripts import Script, script
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive
-from ..values import DRIFT, Claim, Lease, Refusal, millis
+from ..values import DRIFT, Claim, Lease, Refusal, millis, waited_before
 from .quarantine import Quarantine, unwrap_reply
 
 LAST_TRY = -1
@@ -87,12 +87,12 @@ def restore_request(primitive: Primitive, claim: Claim, ttl: float, node: int) -
     )
 
 
-def extend_request(primitive: Primitive, lease: Lease, ttl: float, start: float) -> EvalScript:
-    """Replace the rest of a lease; and say whose it is, if it was handed on since the store has last heard of it."""
-    claim, tenure = lease.claim, lease.renewal_record(start, ttl)
+def extend_request(primitive: Primitive, lease: Lease, ttl: float) -> EvalScript:
+    """Replace the rest of a lease by ``ttl`` seconds. After a local hand-over also write the new owner."""
+    claim = lease.claim
     if lease.new_claim is None or lease.new_claim.owner == claim.owner:
-        return primitive.extend_request(claim, ttl, tenure)
-    args = claim.token, millis(ttl), lease.new_claim.owner, tenure
+        return primitive.extend_request(claim, ttl)
+    args = claim.token, millis(ttl), lease.new_claim.owner_since(lease.since - waited_before(claim.token))
     return EvalScript(script("mutex_set_owner"), (claim.keys.lock,), args)
 
 
@@ -156,12 +156,14 @@ class SingleNode(NamedTuple):
                 return outcome
             if must_requeue(wait, left):
                 wait, start = -primitive.waiter_ttl_ms, clock()
+                claim = claim.next_attempt(start)
                 reply = yield from run_idempotent(self._acquire_request(primitive, claim, wait))
                 continue
             pause = min(left, outcome.remaining + 0.001, self._max_block(primitive, outcome))
             wait = LAST_TRY if pause == left else -primitive.waiter_ttl_ms
-            again = self._acquire_request(primitive, claim, wait)
             asked = clock()
+            claim = claim.next_attempt(asked)
+            again = self._acquire_request(primitive, claim, wait)
             signal, *more = primitive.wake_keys(claim, outcome)
             if primitive.access:
                 yield from block(claim.name, Block(signal, pause, more_keys=more), left)
@@ -184,7 +186,8 @@ class SingleNode(NamedTuple):
 
         def again() -> Flow[Any]:
             nonlocal claim, start
-            claim, start = claim.next_attempt(), self.clock()
+            start = self.clock()
+            claim = claim.next_attempt(start)
             return unwrap_reply(
                 (yield from run_idempotent(self._acquire_request(primitive, claim, -primitive.waiter_ttl_ms)))
             )
@@ -218,7 +221,7 @@ class SingleNode(NamedTuple):
         due = [index for index, (lease, _) in enumerate(leases) if start < lease.valid_until]
         if not due:
             return [None] * len(leases)
-        runs = [extend_request(primitive, *leases[index], start) for index in due]
+        runs = [extend_request(primitive, *leases[index]) for index in due]
         touch = [self.quarantine.noop_request()] if self.quarantine else []
         replies = dict(zip(due, (yield Batch([*runs, *touch])), strict=False))
         if self.quarantine and (absent := [index for index in due if replies[index] == 0]):

@@ -1,18 +1,18 @@
 -- Say what a lock's key holds, without changing anything.
--- KEYS 1 lock (as mutex_extend's); beside it <lock>:waiters and <lock>:renewed
+-- KEYS 1 lock (as mutex_extend's); beside it <lock>:waiters
 -- ARGV 1 with the waiters' entries (1 or 0)
 -- Whatever the keys hold, there is an answer: other programs write to Redis too, and one lock is one row of a list.
--- Returns {value, lease left in ms} of a mutex that nobody waits for and that has not been renewed, as most;
---   else {type, value, lease left, number of waiters, digest, time in ms, renewed[, entries]}; nothing when nobody holds it.
+-- Returns {value, lease left in ms} of a mutex that nobody waits for, as most;
+--   else {type, value, lease left, number of waiters, digest[, entries]}; nothing when nobody holds it.
 --   Of each text in the value the first 10,000 bytes: an owner of ours is shorter.
 --   digest: SHA-1 of what says who holds it, as in force_release: not counts and times, which change while it is held.
 local LONGEST = 10000
-local WAITERS, RENEWED = KEYS[1] .. ':waiters', KEYS[1] .. ':renewed'
+local WAITERS = KEYS[1] .. ':waiters'
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' then return false end
 local left = redis.call('PTTL', KEYS[1])
 local value = kind == 'string' and redis.call('GET', KEYS[1]) or ''
-local beside = redis.pcall('EXISTS', WAITERS, RENEWED)
+local beside = redis.pcall('EXISTS', WAITERS)
 if kind == 'string' and #value <= LONGEST and beside == 0 then return {value, left} end
 local clock = redis.call('TIME')
 local millis = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -39,11 +39,10 @@ elseif kind == 'zset' then
 end
 table.sort(holders)
 local digest = redis.sha1hex(table.concat(holders, '\n'))
-local waiters, renewed = redis.pcall('ZCOUNT', WAITERS, millis, '+inf'), redis.pcall('HGETALL', RENEWED)
-if type(waiters) ~= 'number' then waiters = 0 end -- keys of another type, or elsewhere
-if renewed.err then renewed = {} end
-local answer = {kind, value, left, waiters, digest, millis, renewed}
+local waiters = redis.pcall('ZCOUNT', WAITERS, millis, '+inf')
+if type(waiters) ~= 'number' then waiters = 0 end -- a key of another type, or elsewhere
+local answer = {kind, value, left, waiters, digest}
 if ARGV[1] == '1' and waiters > 0 then
-  answer[8] = redis.call('ZRANGEBYSCORE', WAITERS, millis, '+inf')
+  answer[6] = redis.call('ZRANGEBYSCORE', WAITERS, millis, '+inf')
 end
 return answer
