@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
@@ -23,6 +24,8 @@ from .task_lock import Message, new_delivery_id
 _WORDS = ("skip", "log", "raise", "wait", "replace", "retry")
 # Locks and ids of the tasks that run eagerly further up: Celery runs an eager retry inside the call that it retries.
 _running: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("redlock_eager", default=())
+# Locks of the bodies that call ``replace()`` now: what takes their place runs before they return.
+_replaced: ContextVar[tuple[str, ...]] = ContextVar("redlock_replaced", default=())
 
 
 def is_always_eager(conf: Any) -> bool:
@@ -45,6 +48,9 @@ def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, 
     task_id = options["task_id"] = options.get("task_id") or uuid()
     guard = task.redlock
     message = Message(task.lock_name(args, kwargs, None), new_delivery_id(), task_id)
+    if message.name in _replaced.get():
+        with _value(_replaced, ()), _value(_running, (*_running.get(), (message.name, task_id))):
+            return flag_result(run(args, kwargs, *rest, **options), False)
     if (message.name, task_id) in _running.get():
         return run(args, kwargs, *rest, **options)
     ticket = guard.new_call(task, task_id, message)
@@ -66,9 +72,22 @@ def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, 
         return flag_result(
             EagerResult(conflict.holder or task_id, duplicate_result(conflict), states.SUCCESS, name=task.name), True
         )
-    token = _running.set((*_running.get(), (message.name, task_id)))
     try:
-        return flag_result(run(args, kwargs, *rest, **options), False)
+        with _value(_replaced, ()), _value(_running, (*_running.get(), (message.name, task_id))):
+            return flag_result(run(args, kwargs, *rest, **options), False)
     finally:
-        _running.reset(token)
         release_body(lock, ended=True)
+
+
+def replacing(task_id: str | None) -> AbstractContextManager[None]:
+    """While an eager body runs what takes its place, which then needs no lock of its own for the same name."""
+    return _value(_replaced, tuple(name for name, running in _running.get() if running == task_id))
+
+
+@contextmanager
+def _value(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)

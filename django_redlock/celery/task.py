@@ -166,6 +166,11 @@ class SingleInstanceMixin(_Fenced):
             return body(*args, **kwargs)
         return execution.run(self, request, body, args, kwargs)
 
+    def on_replace(self, sig: Any) -> Any:
+        """Celery's handler of ``replace()``. In eager mode the signature runs here, within the body and its lock."""
+        with eager.replacing(self.request.id):
+            return super().on_replace(sig)
+
     def apply(self, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
         """Take the lock, run the task here and now, and free the lock."""
         return eager.apply(self, super().apply, args, kwargs, *rest, **options)

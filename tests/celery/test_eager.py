@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from celery import Celery
+from celery import Celery, chain, chord, group
+from celery.result import allow_join_result
 
 from django_redlock import locks
 from django_redlock.celery import is_duplicate, single_instance_task
@@ -177,8 +178,37 @@ def test_dummy_backend_lets_everything_through(tasks, seen, settings):
 
 def test_a_canvas_of_eager_tasks(tasks, seen, store, eager):
     """Chord and group are complete in eager mode too."""
-    from celery import chord
-
     header = [tasks.executed.s(seen.name) for _ in range(2)]
     assert chord(header)(tasks.collect.s()).get() == [seen.name] * 2
     assert not locks["default"].held(f"executed:{seen.name}")
+
+
+TAKES_THE_PLACE = {
+    "task": ([1], lambda part: part.si(1)),
+    "group": ([1, 2], lambda part: group(part.si(1), part.si(2))),
+    "chord": ([1, 2, 3], lambda part: chord([part.si(1), part.si(2)], part.si(3))),
+    "chain": ([1, 2], lambda part: chain(part.si(1), part.si(2))),
+}
+
+
+@pytest.mark.parametrize(("numbers", "made"), TAKES_THE_PLACE.values(), ids=TAKES_THE_PLACE)
+def test_eager_replace(tasks, store, eager, unique, numbers, made):
+    """What takes the place of a body is no duplicate of it, also with the same key; what that calls itself is one."""
+    ran, calls = [], []
+
+    @tasks.app.task(name=f"part-{unique}")
+    @single_instance_task(key=unique)
+    def part(number):
+        ran.append(number)
+        calls.append(part.apply((number,)).duplicate)
+
+    @tasks.app.task(name=unique, bind=True)
+    @single_instance_task(key=unique)
+    def body(self):
+        with allow_join_result():  # Celery itself calls get()
+            raise self.replace(made(part))
+
+    body.delay()
+    assert ran == numbers
+    assert calls == [True] * len(numbers)
+    assert not locks["default"].held(unique)
