@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "_ext"))
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
 
 import django
@@ -17,8 +18,8 @@ project = "django-redlock"
 author = copyright = "The django-redlock authors"
 version = release = __version__
 
-extensions = ["sphinx.ext.autodoc", "sphinxcontrib.mermaid"]
-exclude_patterns = ["_build"]
+extensions = ["sphinx.ext.autodoc", "sequence"]
+exclude_patterns = ["_build", "_ext"]
 default_role = "py:obj"
 highlight_language = "python"
 add_module_names = False
@@ -28,5 +29,4 @@ html_title = f"django-redlock {version}"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
-mermaid_fullscreen = False
 python_use_unqualified_type_names = True

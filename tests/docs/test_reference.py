@@ -110,7 +110,7 @@ def test_options_of_a_decorator(decorator):
 def test_keys_of_health(redis_url):
     """The table of what `health()` tells has its keys, in their order."""
     [row] = RedisBackend(redis_url, quarantine=True).health()
-    section = (DOCS / "howto" / "monitoring.rst").read_text().partition("How the stores are\n")[2]
+    section = (DOCS / "howto" / "monitoring.rst").read_text().partition("Health of the stores\n")[2]
     listed = re.findall(r"^   \* - ``(\w+)``$", section.partition("\nSignals\n")[0], re.MULTILINE)
     assert listed == list(row)
 
