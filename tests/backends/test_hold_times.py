@@ -8,9 +8,10 @@ import pytest
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.celery.memory_records import MemoryStore
 from django_redlock.celery.modes import MODES
-from django_redlock.celery.records import BodyLease, TaskCall
+from django_redlock.celery.records.body import BODY
+from django_redlock.celery.records.call import TaskCall
+from django_redlock.celery.records.memory_store import MemoryStore
 from django_redlock.core.algorithms.merging import merge_views
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.keys import keys_for
@@ -91,13 +92,13 @@ def test_tasks(store):
     keys = keys_for(b"redlock", b"settle")
     for run in range(2):
         ticket = TaskCall("settle", keys, "t", f"task {run}", "s", MODES["until_executed"], 2, 600.0, 60.0)
-        owner, running = describe_owner({"task_id": str(run)}, 60.0), BodyLease.of(ticket)
-        claim = Claim("settle", keys, b"token-%d" % run, owner, 60.0, queue_key=ticket)
-        lease = drive(store.algorithm.acquire(running, claim, 0.0), store.perform)
+        owner = describe_owner({"task_id": str(run)}, 60.0)
+        claim = Claim("settle", keys, b"token-%d" % run, owner, 60.0, payload=ticket)
+        lease = drive(store.algorithm.acquire(BODY, claim, 0.0), store.perform)
         for _ in range(run + 1):
-            lease = drive(store.algorithm.extend(running, lease, 50.0), store.perform)
+            lease = drive(store.algorithm.extend(BODY, lease, 50.0), store.perform)
     assert [(each.renewals, each.ttl) for each in backend.describe("settle").hold_times] == [(1, 50.0), (2, 50.0)]
-    drive(store.algorithm.release(running, lease.claim), store.perform)
+    drive(store.algorithm.release(BODY, lease.claim), store.perform)
     holders = backend.describe("settle")
     assert [owner.extra["state"] for owner in holders.holders] == ["running", "queued"]
     assert holders.hold_times == (holders.hold_times[0], HoldTime())

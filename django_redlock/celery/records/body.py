@@ -1,0 +1,90 @@
+"""The lease of a running body, as a primitive: the core holds and renews it like any other lock."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, cast
+
+from ...core.contract import Store
+from ...core.flow.requests import EvalScript
+from ...core.flow.scripts import script
+from ...core.locks.lock import Lock
+from ...core.options import LockOptions
+from ...core.primitives.base import Primitive
+from ...core.values import Claim, Lease, millis
+from .call import Ending, TaskCall
+
+_START, _EXTEND, _END, _CANCEL = map(script, ("task_start", "task_extend", "task_end", "task_cancel"))
+
+
+def call_of(claim: Claim) -> TaskCall:
+    """The call that a claim of `BODY` or `QUEUED` carries."""
+    return cast("TaskCall", claim.payload)
+
+
+def cancel_request(call: TaskCall, same_delivery: bool = True) -> EvalScript:
+    """Remove the queued record; with ``same_delivery`` only if it is queued for this delivery."""
+    keys = call.keys
+    args = (call.task_id.encode(), call.delivery_id.encode() if same_delivery else b"")
+    return EvalScript(_CANCEL, (keys.lock, keys.waiters, keys.wake), args)
+
+
+class BodyPrimitive(Primitive):
+    """The lease of a running body. The claim's payload is the `TaskCall`."""
+
+    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
+        """Start the body. With ``queue_order`` 0, for a server that has forgotten the lease, no call is in the way."""
+        call, keys = call_of(claim), claim.keys
+        args = (
+            claim.token,
+            claim.owner,
+            millis(claim.ttl),
+            call.task_id.encode(),
+            call.delivery_id.encode(),
+            b"%d" % call.limit,
+            call.mode.at_start.encode() if self.queue_order else b"",
+            millis(call.queued_ttl) if call.mode.until_expiry else b"0",
+            b"%d" % wait,
+        )
+        undo = partial(self.release_request, claim, node=node)
+        return EvalScript(_START, (keys.lock, keys.waiters, call.done_key), args, node, undo)
+
+    def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
+        """End the body as ``ending`` of the call says."""
+        call, keys = call_of(claim), claim.keys
+        args = (
+            claim.token,
+            call.task_id.encode(),
+            millis(call.done_ttl) if call.ending == "ended" else b"0",
+            millis(call.requeue_ttl) if call.ending == "requeued" and call.requeue_ttl else b"0",
+        )
+        return EvalScript(_END, (keys.lock, keys.waiters, keys.wake, call.done_key), args, node)
+
+
+class QueuedPrimitive(Primitive):
+    """The record of a queued call. To release it is to cancel the call."""
+
+    def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
+        """Remove the queued record."""
+        return cancel_request(call_of(claim))
+
+
+BODY = BodyPrimitive("task", _START, _EXTEND, _END)
+QUEUED = QueuedPrimitive("task", _START, _EXTEND, _CANCEL)
+
+
+class BodyLock(Lock):
+    """The handle of a running body. ``ending``: what `release_flow` will do with the record."""
+
+    def __init__(self, store: Store, call: TaskCall, options: LockOptions) -> None:
+        super().__init__(store, BODY, call.name, call.keys, options)
+        self.call = call
+        self.ending: Ending = "requeued"
+
+    def new_claim(self) -> Claim:
+        return super().new_claim()._replace(payload=self.call)
+
+    def end_lease(self, token: bytes | None) -> tuple[Lease, bool]:
+        lease, lost = super().end_lease(token)
+        payload: Any = self.call._replace(ending=self.ending)
+        return lease._replace(claim=lease.claim._replace(payload=payload)), lost
