@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from ..core.owner import Owner
 from ..errors import LockError, LockNotAcquired, LockUnavailable
-from ..formatting import age, duration, hold_time
+from ..formatting import age, duration
 from ..handler import DEFAULT_ALIAS, lock, locks
 
 ALREADY_RUNNING, STORE_DOWN = 75, 69  # EX_TEMPFAIL and EX_UNAVAILABLE of sysexits.h, as redlock_run has them
@@ -61,7 +61,7 @@ class SingleInstanceCommand(BaseCommand):
             held = locks[self.lock_using].describe(error.name)
         except LockError:
             held = None
-        return already_running(held.owner, hold_time(held).held) if held else already_running(Owner.parse(error.holder))
+        return already_running(held.owner, age(held.owner)) if held else already_running(Owner.parse(error.holder))
 
 
 @contextlib.contextmanager

@@ -49,6 +49,10 @@ class BodyPrimitive(Primitive):
         undo = partial(self.release_request, claim, node=node)
         return EvalScript(_START, (keys.lock, keys.waiters, call.done_key), args, node, undo)
 
+    def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
+        """Replace the lease by ``ttl`` seconds."""
+        return EvalScript(_EXTEND, (claim.keys.lock,), (claim.token, millis(ttl)), node)
+
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """End the body as ``ending`` of the call says."""
         call, keys = call_of(claim), claim.keys

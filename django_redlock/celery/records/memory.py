@@ -22,12 +22,11 @@ class TaskRecord(NamedTuple):
     next_delivery_id: bytes
     next_due: int
     owner: bytes
-    renewal_record: bytes = b""
 
     @property
     def encoded(self) -> bytes:
         """The value of the hash field."""
-        return b" ".join(b"%d" % part if isinstance(part, int) else part for part in self[:-1])
+        return b" ".join(b"%d" % part if isinstance(part, int) else part for part in self)
 
     def counts(self, states: bytes, now: int) -> bool:
         """Whether it is in one of these states. A running task with a next delivery counts as queued too."""
@@ -95,11 +94,8 @@ class TaskTable:
         if not entries:
             return None
         value = [word for task, entry in entries.items() for word in (task, entry.encoded)]
-        renewed = [
-            word for entry in entries.values() if entry.renewal_record for word in (entry.token, entry.renewal_record)
-        ]
         left = max(max(entry.due, entry.next_due) for entry in entries.values()) - millis
-        return read_lock_info(name, [b"hash", value, left, 0, _digest(entries).encode(), millis, renewed])
+        return read_lock_info(name, [b"hash", value, left, 0, _digest(entries).encode()])
 
     def force_release(self, key: bytes, now: float, digest: str) -> bool:
         """Remove a record, with ``digest`` only if it still is of these tasks; whether there was one."""
@@ -168,7 +164,7 @@ def _start(entries: Entries, done: Done, now: int, keys: Words, args: Words) -> 
 def _extend(entries: Entries, _done: Done, now: int, _keys: Words, args: Words) -> int:
     for task, entry in entries.items():
         if entry.token == args[0]:
-            entries[task] = entry._replace(due=now + int(args[1]), renewal_record=args[2])
+            entries[task] = entry._replace(due=now + int(args[1]))
             return 1
     return 0
 

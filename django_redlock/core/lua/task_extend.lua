@@ -1,25 +1,17 @@
 -- Replace the lease of a running task, if the token still runs it.
 -- USES task_record
 -- KEYS 1 lock (alone, as mutex_extend's)
--- ARGV 1 token  2 ttl in ms  3 tenure (as mutex_extend's)
+-- ARGV 1 token  2 ttl in ms
 -- Returns 1 extended, 0 the token runs it no more.
-local mine, last, live = nil, 0, {}
+local mine, last = nil, 0
 for _, entry in ipairs(read_all()) do
   if entry.token == ARGV[1] then
     mine = entry
     entry.due = now + ARGV[2]
   end
-  live[entry.token] = true
   last = math.max(last, entry.due, entry.next_due)
 end
 if not mine then return 0 end
 redis.call('PEXPIREAT', KEYS[1], last) -- first: a server that is full lets a script go on that has begun to write
 write(mine.task, mine.state, mine.token, mine.delivery, mine.due, mine.next_delivery, mine.next_due, mine.owner)
-local renewed = KEYS[1] .. ':renewed'
-if redis.pcall('HSET', renewed, ARGV[1], ARGV[3]) == 1 then -- a new one: there may be some that have gone
-  for _, each in ipairs(redis.call('HKEYS', renewed)) do
-    if not live[each] then redis.call('HDEL', renewed, each) end
-  end
-end
-redis.pcall('PEXPIREAT', renewed, last)
 return 1
