@@ -1,4 +1,4 @@
-"""Celery tasks of which there is one at a time: ``@single_instance_task``, below ``@shared_task`` or ``@app.task``."""
+"""``@single_instance_task``, below ``@shared_task`` or ``@app.task``: at most one call of a task at a time."""
 
 from __future__ import annotations
 
@@ -72,24 +72,24 @@ def single_instance_task(
     conflict_retries: int | None = None,
     **unknown: Any,
 ) -> Any:
-    """Declare a function, below ``@shared_task`` or ``@app.task``, as a task of which there is one at a time.
+    """Allow at most one call of a task at a time. Stands below ``@shared_task`` or ``@app.task``. Times are seconds.
 
-    ``mode``: from when to when: "until_executed" (submit to end of the body), "until_executing" (submit to start),
-    "while_executing" (start to end), "until_and_while_executing" (one running and one waiting), "until_expired" (once
-    in ``ttl``). ``key``: what tells calls apart, a text with argument names in braces or a callable that gets the
-    arguments; by default the task's name with all arguments, or with those in ``unique_on``. ``limit``: so many
-    instead of one.
+    ``mode``: from when to when a call holds the lock: "until_executed" (submit to end of the body), "until_executing"
+    (submit to start), "while_executing" (start to end), "until_and_while_executing" (one call runs and one waits),
+    "until_expired" (once in ``ttl``). The names are those of sidekiq-unique-jobs.
 
-    ``on_conflict``: what becomes of a duplicate: "skip", "log", "raise", "wait" (``conflict_timeout`` at most),
-    "retry" (in the worker: sent again, ``conflict_retries`` times at most), "replace" (the queued one gives way), or a
-    callable that gets a `Conflict` and answers one of these; a pair gives one for submit and one for start.
+    ``key``: the lock's name, a text with argument names in braces, or a callable that gets the arguments. By default
+    the task's name with all arguments, or with those in ``unique_on``. ``limit``: number of calls instead of one.
 
-    ``ttl``: the lease of a running body, renewed while it runs: by default 30, or the backend's ``max_ttl`` where that
-    is less. ``queue_ttl``: how long a queued task counts, from its ETA and again from each retry.
-    ``on_store_error="run"``: run unprotected when the lock store is down. ``using``: the alias of the lock backend.
-    Times are seconds. Source of the modes' names: sidekiq-unique-jobs.
+    ``on_conflict``: the action for a duplicate: "skip", "log", "raise", "wait" (up to ``conflict_timeout``), "retry"
+    (in a worker: send again, up to ``conflict_retries`` times), "replace" (the queued call), or a callable that gets a
+    `Conflict` and returns one of these. A pair gives one action for submit and one for start.
 
-    Raises ``TypeError`` and ``ValueError``, when the task is declared, for what makes no sense.
+    ``ttl``: the lease of a running body, renewed while it runs; 30 by default, or the backend's ``max_ttl`` if that is
+    less. ``queue_ttl``: how long a queued call counts, from its ETA and again from each retry.
+    ``on_store_error="run"``: run without a lock when the store is down. ``using``: alias of the lock backend.
+
+    Raises ``TypeError`` and ``ValueError`` for invalid arguments.
     """
     if unknown:
         raise unknown_options("single_instance_task", unknown, TASK_OPTIONS)
@@ -108,14 +108,14 @@ def single_instance_task(
     )
 
     def declare(function: Callable[P, R]) -> Callable[P, R]:
-        if issubclass(type(function), Task | Proxy):  # isinstance would resolve a proxy, and so build the app
+        if issubclass(type(function), Task | Proxy):  # isinstance() would resolve a proxy, which builds the app
             raise TypeError(
-                "single_instance_task stands below the decorator that makes the task:\n"
+                "single_instance_task must stand below the decorator that makes the task:\n"
                 "    @shared_task\n    @single_instance_task\n    def ..."
             )
         if not callable(function):
             raise TypeError(f"single_instance_task takes keyword arguments only, not {function!r}")
-        CallNamer(function, chosen.key, chosen.unique_on)  # says now which argument does not exist
+        CallNamer(function, chosen.key, chosen.unique_on)  # raises now if an argument does not exist
         setattr(function, patching.OPTIONS_ATTRIBUTE, chosen)
         return function
 

@@ -14,12 +14,12 @@ from kombu.serialization import dumps, loads
 
 from ..core.keys import check_name
 
-MAX_NAME_BYTES = 200  # bytes of a name: what is longer becomes its beginning and a hash
-_PLAIN = (str, int, float, bool, type(None))
+MAX_NAME_BYTES = 200  # a longer name becomes its beginning and a hash
+_SCALARS = (str, int, float, bool, type(None))
 
 
 class CallNamer:
-    """Makes the names of one task's calls. Raises ``ValueError`` where the declaration names unknown arguments."""
+    """Names the locks of one task's calls. Raises ``ValueError`` when ``key`` or ``unique_on`` names no argument."""
 
     def __init__(
         self, function: Callable[..., Any], key: str | Callable[..., str] | None, unique_on: tuple[str, ...] | None
@@ -28,7 +28,7 @@ class CallNamer:
         self._key = key
         parameters = self._signature.parameters.values()
         simple = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters)
-        self._plain = [each.name for each in parameters] if simple else None
+        self._positional = [each.name for each in parameters] if simple else None
         self._unique_on = unique_on
         option = f"unique_on={list(unique_on)!r}" if unique_on else f"key={key!r}"
         where = f"single_instance_task({option}) of {getattr(function, '__qualname__', function)}()"
@@ -40,7 +40,7 @@ class CallNamer:
 
     def _bound(self, this: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by name, defaults applied, without ``self``."""
-        names = self._plain
+        names = self._positional
         if names is not None and not kwargs and len(args) + len(this) == len(names):
             return dict(zip(names[len(this) :], args, strict=True))  # the common case, many times faster than bind()
         bound = self._signature.bind(*this, *args, **kwargs)
@@ -64,16 +64,16 @@ class CallNamer:
                 name = self._key.format_map(arguments)
             else:
                 chosen = {name: arguments[name] for name in (arguments if self._unique_on is None else self._unique_on)}
-                name = f"{task}({','.join(self._written(*each, serializer) for each in chosen.items())})"
+                name = f"{task}({','.join(self._argument_text(*each, serializer) for each in chosen.items())})"
         return _shortened(name)
 
-    def _written(self, name: str, value: Any, serializer: str) -> str:
+    def _argument_text(self, name: str, value: Any, serializer: str) -> str:
         try:
             return f"{name}={canonical(value, serializer)}"
         except EncodeError:
             if value is not self._signature.parameters[name].default:
                 raise
-            return f"{name}=..."  # a default that can't be sent, and needn't be
+            return f"{name}=..."  # a default that can't be serialized, and is never sent
 
 
 def _arguments_in(key: str, where: str) -> tuple[str, ...]:
@@ -88,13 +88,13 @@ def _arguments_in(key: str, where: str) -> tuple[str, ...]:
 def canonical(value: Any, serializer: str = "json") -> str:
     """``value`` as a text that is the same on both sides of the broker, and keeps types apart."""
     kind = type(value)
-    if kind in _PLAIN:
+    if kind in _SCALARS:
         return json.dumps(value, ensure_ascii=False)
     if kind in (list, tuple):
         return f"[{','.join([canonical(each, serializer) for each in value])}]"
     if kind is dict and all(type(key) is str for key in value):
         return _mapping(value, serializer)
-    return _arrived(value, serializer)
+    return _received_text(value, serializer)
 
 
 def _mapping(value: dict[Any, Any], serializer: str) -> str:
@@ -102,25 +102,25 @@ def _mapping(value: dict[Any, Any], serializer: str) -> str:
     return f"{{{','.join(pairs)}}}"
 
 
-def _arrived(value: Any, serializer: str) -> str:
-    """What has a type of its own, written as it arrives in a worker."""
+def _received_text(value: Any, serializer: str) -> str:
+    """The text of a value of any other type, as a worker receives it."""
     content_type, encoding, data = dumps([value], serializer)
-    arrived = loads(data, content_type, encoding, accept=[content_type])[0]
-    kind = type(arrived)
+    received = loads(data, content_type, encoding, accept=[content_type])[0]
+    kind = type(received)
     if kind is dict:
-        return _mapping(arrived, serializer)
-    if kind in (*_PLAIN, list, tuple):
-        return canonical(arrived, serializer)
-    if isinstance(arrived, set | frozenset):
-        return f"{{{','.join(sorted(canonical(each, serializer) for each in arrived))}}}"
-    text = str(arrived)
-    if " at 0x" in text:  # says nothing of the value
+        return _mapping(received, serializer)
+    if kind in (*_SCALARS, list, tuple):
+        return canonical(received, serializer)
+    if isinstance(received, set | frozenset):
+        return f"{{{','.join(sorted(canonical(each, serializer) for each in received))}}}"
+    text = str(received)
+    if " at 0x" in text:  # an address, not the value
         text = sha256(data if isinstance(data, bytes) else data.encode()).hexdigest()[:32]
     return f"{kind.__name__}({text})"
 
 
 def _shortened(name: str) -> str:
-    if not name.isascii():  # half a surrogate pair, as in the name of a file that is no UTF-8: JSON carries that
+    if not name.isascii():  # JSON carries half a surrogate pair, which stands for a byte that is no UTF-8
         name = name.encode(errors="backslashreplace").decode()
     if 4 * len(name) > MAX_NAME_BYTES and len(encoded := name.encode()) > MAX_NAME_BYTES:
         digest = sha256(encoded).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""In a worker's main process: what becomes of requests whose body can't free its lock itself."""
+"""The worker's main process: releases the locks of bodies that can't do so themselves."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from kombu.utils.imports import symbol_by_name
 from ..core import fork
 from ..core.events import logger
 from . import revoke
-from .records import TaskCall, requeue_dead
+from .records.call import TaskCall
+from .records.moves import requeue_dead
 
 
 class LockReleasingRequest:
-    """Frees the lock of a task that can't do so itself: its process died, or its message was discarded."""
+    """A request that releases the task's lock when the process of the body died or the message was discarded."""
 
     if TYPE_CHECKING:
         id: str
@@ -33,18 +34,18 @@ class LockReleasingRequest:
     _requeued = False
 
     def reject(self, requeue: bool = False) -> None:
-        """Whether the message comes back decides what becomes of the record."""
+        """Celery's hook. Remembers whether the broker will deliver the message again."""
         self._requeued = requeue
         super().reject(requeue=requeue)  # type: ignore[misc]
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
-        """A hard time limit: Celery calls this, and then kills the process."""
+        """Celery's hook. At a hard time limit Celery kills the process after it."""
         super().on_timeout(soft, timeout)  # type: ignore[misc]
         if not soft:
             self._process_dies()
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
-        """``return_ok``: the body has raised, and freed its lock; else the process is gone, or about to be killed."""
+        """Celery's hook. Unless ``return_ok``, the process is gone or about to be killed. Else the body has raised."""
         try:
             return super().on_failure(exc_info, send_failed_event, return_ok)  # type: ignore[misc]
         finally:
@@ -59,44 +60,44 @@ class LockReleasingRequest:
             self.cancel_record()
 
     def cancel_record(self) -> None:
-        with self._not_freed():
-            self.task.redlock.cancel(self._call(), same_delivery=False)
+        """Cancel the queued record, whichever delivery it is for."""
+        with self._logged():
+            self.task.redlock.cancel(self._received_call(), same_delivery=False)
 
-    def _call(self) -> TaskCall:
-        task, request = self.task, self._context
-        ticket: TaskCall = task.redlock.new_call(task, self.id, task.redlock.message(task, request))
-        return ticket
+    def _received_call(self) -> TaskCall:
+        call: TaskCall = self.task.redlock.received_call(self.task, self._context)
+        return call
 
     def _process_dies(self) -> None:
-        if self.worker_pid == os.getpid():  # threads or solo: the body frees its lock itself
+        if self.worker_pid == os.getpid():  # threads or solo: the body releases its lock itself
             return
-        with self._not_freed():
-            # Imports and builds the backend, in the thread that forks the next child: that would inherit the lock of a
-            # module which another thread is importing.
-            ticket = self._call()
-            threading.Thread(target=self._release_dead, args=(ticket,), name="redlock-bury", daemon=True).start()
+        with self._logged():
+            # This imports and builds the backend here, in the thread that forks the next child. A child that is forked
+            # while another thread imports a module inherits that module's import lock.
+            call = self._received_call()
+            threading.Thread(target=self._requeue_dead, args=(call,), name="redlock-requeue", daemon=True).start()
 
-    def _release_dead(self, ticket: TaskCall) -> None:
-        """Once the process is gone: free the record, or keep it for the owner when the message comes back.
+    def _requeue_dead(self, call: TaskCall) -> None:
+        """When the process has exited: queue the record again if the message will be redelivered, else remove it.
 
-        A process that goes on (it was sent a signal that doesn't kill) frees its lock itself.
+        A process that survives its signal releases its lock itself.
         """
-        guard = self.task.redlock
-        with self._not_freed():
+        task_lock = self.task.redlock
+        with self._logged():
             dead = self.worker_pid if self.worker_pid is not None and _wait_for_exit(self.worker_pid) else None
             with fork.postponed:
                 if dead is not None:
-                    guard.drive(requeue_dead(ticket, dead))
+                    task_lock.drive(requeue_dead(call, dead))
                 if not self._will_be_redelivered():
-                    guard.cancel(ticket)
+                    task_lock.cancel(call)
 
     @contextmanager
-    def _not_freed(self) -> Iterator[None]:
-        """Say what goes wrong, a message without arguments that fit, say: the lease ends by itself."""
+    def _logged(self) -> Iterator[None]:
+        """Log errors, for example of a message whose arguments don't fit the task. The lease then ends by its ttl."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001  (whatever it is: the worker goes on)
-            logger.warning("task %s[%s]: its lock is not freed: %r", self.task.name, self.id, error)
+        except Exception as error:  # noqa: BLE001  (the worker must go on)
+            logger.warning("task %s[%s]: its lock is not released: %r", self.task.name, self.id, error)
 
     def _will_be_redelivered(self) -> bool:
         return self._requeued or not self.acknowledged or self._already_cancelled
@@ -104,13 +105,13 @@ class LockReleasingRequest:
 
 @cache
 def request_class(base: Any) -> type:
-    """``base`` (a class or its path), which frees locks as well."""
+    """``base``, a class or its dotted path, with `LockReleasingRequest` in front of it."""
     revoke.install(LockReleasingRequest)
     return type("Request", (LockReleasingRequest, symbol_by_name(base)), {})
 
 
 def _wait_for_exit(pid: int, timeout: float = 10.0) -> bool:
-    """Wait for the process to end (a zombie has), ``timeout`` seconds at most; whether it has."""
+    """Whether the process has exited (a zombie has), after waiting ``timeout`` seconds at most."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -126,7 +127,7 @@ def _wait_for_exit(pid: int, timeout: float = 10.0) -> bool:
 
 
 def _gone(pid: int, timeout: float) -> bool:
-    """The same by asking, where a zombie counts only once the pool has collected it."""
+    """`_wait_for_exit` by polling. A zombie counts as exited only when the pool has collected it."""
     for _ in range(int(timeout * 10)):
         try:
             os.kill(pid, 0)

@@ -1,4 +1,4 @@
-"""Another one is in the way: what is known of it, and the words for what to do about it."""
+"""Conflicts: what is known of the call in the way, and the actions that ``on_conflict`` can name."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ AT_START = ("skip", "log", "raise", "wait", "retry")
 
 
 class Conflict(NamedTuple):
-    """A task that was refused. ``holder`` is the id of the task in the way, ``state`` what that is doing ("queued" or
-    "running"), ``remaining`` the seconds that its record lasts unless it is renewed, ``where`` who found out: the
-    sender ("submit") or the worker ("start").
+    """A call that was refused. ``task``, ``task_id`` and ``key`` (the lock's name) are those of the refused call.
+
+    ``holder``: id of the task in the way. ``state``: its state, "queued" or "running". ``remaining``: seconds until its
+    record ends unless it is renewed. ``where``: "submit" if the sender was refused, "start" if a worker was.
     """
 
     task: str
@@ -41,20 +42,22 @@ OnConflict = Literal["skip", "log", "raise", "wait", "retry", "replace"] | Calla
 
 
 def conflict_of(task: str, task_id: str, key: str, where: Where, refusal: Refusal) -> Conflict:
-    """What a refusal says of the one in the way."""
+    """The conflict that a refusal describes."""
     holder = Owner.parse(refusal.holder).extra
     return Conflict(
         task, task_id, key, where, str(holder.get("task_id", "")), str(holder.get("state", "held")), refusal.remaining
     )
 
 
-def decide(action: OnConflict, conflict: Conflict, known: tuple[str, ...]) -> str:
-    """The word for what to do: a callable is asked, and what it answers is one of the words, or nothing for "skip"."""
-    word = action(conflict) if callable(action) else action
-    word = word or "skip"
-    if word not in known:
-        raise ValueError(f"on_conflict of {conflict.task} answered {word!r} at {conflict.where}; known: {known}")
-    return str(word)
+def decide(on_conflict: OnConflict, conflict: Conflict, known: tuple[str, ...]) -> str:
+    """The action for a conflict: the one declared, or the one that a callable returns, where ``None`` means "skip".
+
+    Raises ``ValueError`` for an action that is not ``known``.
+    """
+    action = (on_conflict(conflict) if callable(on_conflict) else on_conflict) or "skip"
+    if action not in known:
+        raise ValueError(f"on_conflict of {conflict.task} returned {action!r} at {conflict.where}; known: {known}")
+    return str(action)
 
 
 def notify_duplicate(conflict: Conflict, warn: bool = False) -> None:
@@ -73,18 +76,18 @@ def notify_duplicate(conflict: Conflict, warn: bool = False) -> None:
 
 
 def duplicate_result(conflict: Conflict) -> dict[str, str]:
-    """The result of a task that a worker skipped: plain data, so that every serializer carries it."""
+    """The return value of a call that a worker skipped: plain data, which every serializer can carry."""
     return {"redlock": "duplicate", "key": conflict.key, "holder": conflict.holder}
 
 
 def flag_result(result: Any, duplicate: bool) -> Any:
-    """``result`` of ``apply_async``, which says whether it is that of a duplicate."""
+    """Set ``duplicate`` on a result of ``apply_async``."""
     result.duplicate = duplicate
     return result
 
 
 def is_duplicate(result: Any) -> bool:
-    """Whether ``result`` (of ``apply_async``, or what its ``get()`` returned) is that of a duplicate."""
+    """Whether ``result`` is a duplicate's: the result of ``apply_async``, or the value that its ``get()`` returned."""
     if isinstance(result, dict):
         return result.get("redlock") == "duplicate"
     return bool(getattr(result, "duplicate", False))

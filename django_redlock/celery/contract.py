@@ -1,4 +1,4 @@
-"""A task with a lock, as the modules around it see it."""
+"""A protected task as the modules around it see it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from celery import Task
 
-from .task_lock import Message, TaskLock
+from .messages import Message
+from .task_lock import TaskLock
 
 if TYPE_CHECKING:
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
             """The lock's name for a call."""
 
         def resend(self, seconds: float, message: Message) -> Any:
-            """Send the running message again."""
+            """Send the running message again, to start in ``seconds``."""
 
 else:
     ProtectedTask = Task

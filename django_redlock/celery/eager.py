@@ -1,4 +1,4 @@
-"""``apply()`` and eager mode: lock and release in the same call."""
+"""``apply()`` and eager mode: acquire and release in the same call."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ..errors import LockUnavailable
 from .conflicts import conflict_of, decide, duplicate_result, flag_result, notify_duplicate
 from .contract import ProtectedTask
 from .execution import release_body
-from .task_lock import Message, new_delivery_id
+from .messages import Message, new_delivery_id
 
-_WORDS = ("skip", "log", "raise", "wait", "replace", "retry")
-# Locks and ids of the tasks that run eagerly further up: Celery runs an eager retry inside the call that it retries.
+_ACTIONS = ("skip", "log", "raise", "wait", "replace", "retry")
+# Lock name and id of each eager task around this call: Celery runs an eager retry inside the call that it retries.
 _running: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("redlock_eager", default=())
 # Locks of the bodies that call ``replace()`` now: what takes their place runs before they return.
 _replaced: ContextVar[tuple[str, ...]] = ContextVar("redlock_replaced", default=())
 
 
 def is_always_eager(conf: Any) -> bool:
-    """The setting ``task_always_eager``. To look it up costs as much as all else that a submit does here, since Celery
-    tries every spelling in every place, with an exception for each: it is asked where anybody has set it at all.
+    """The setting ``task_always_eager``. It is read only where it has been set at all: Celery looks up every spelling
+    in every place, with an exception for each, which costs as much as the rest of a submit.
     """
     *places, _defaults = conf.maps
     unset = places and not any(name in place for place in places for name in _spellings(conf.prefix))
@@ -44,30 +44,30 @@ def _spellings(prefix: str | None) -> set[str]:
 
 
 def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:
-    """Run the task with its lock held. A duplicate's result has ``duplicate`` set, and the marker as its value."""
+    """Run the task with its lock held. A duplicate's result has ``duplicate`` set, and `duplicate_result` as value."""
     task_id = options["task_id"] = options.get("task_id") or uuid()
-    guard = task.redlock
+    declared = task.redlock.options
     message = Message(task.lock_name(args, kwargs, None), new_delivery_id(), task_id)
     if message.name in _replaced.get():
         with _value(_replaced, ()), _value(_running, (*_running.get(), (message.name, task_id))):
             return flag_result(run(args, kwargs, *rest, **options), False)
     if (message.name, task_id) in _running.get():
         return run(args, kwargs, *rest, **options)
-    ticket = guard.new_call(task, task_id, message)
-    wait = guard.options.wait if "wait" in (guard.options.at_submit, guard.options.at_start) else 0.0
+    call = task.redlock.new_call(task, task_id, message)
+    wait = declared.wait if "wait" in (declared.at_submit, declared.at_start) else 0.0
     try:
-        lock = guard.lock(ticket)
+        lock = task.redlock.body_lock(call)
         outcome = drive(lock.acquire_flow(wait), lock.store.perform)
     except LockUnavailable as error:
-        if not guard.options.run_unprotected:
+        if not declared.run_unprotected:
             raise
         logger.warning("task %s[%s] runs unprotected: %s", task.name, task_id, error)
         return run(args, kwargs, *rest, **options)
     if isinstance(outcome, Refusal):
-        conflict = conflict_of(task.name, task_id, ticket.name, "submit", outcome)
-        word = decide(guard.options.at_submit, conflict, _WORDS)
-        notify_duplicate(conflict, word == "log")
-        if word in ("raise", "wait"):
+        conflict = conflict_of(task.name, task_id, call.name, "submit", outcome)
+        action = decide(declared.at_submit, conflict, _ACTIONS)
+        notify_duplicate(conflict, action == "log")
+        if action in ("raise", "wait"):
             raise conflict.error()
         return flag_result(
             EagerResult(conflict.holder or task_id, duplicate_result(conflict), states.SUCCESS, name=task.name), True
@@ -76,7 +76,7 @@ def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, 
         with _value(_replaced, ()), _value(_running, (*_running.get(), (message.name, task_id))):
             return flag_result(run(args, kwargs, *rest, **options), False)
     finally:
-        release_body(lock, ended=True)
+        release_body(lock, "ended")
 
 
 def replacing(task_id: str | None) -> AbstractContextManager[None]:

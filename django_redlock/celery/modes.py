@@ -1,4 +1,4 @@
-"""What a task is declared with: modes, what happens on a conflict, and times; checked when the task is declared."""
+"""The arguments of ``single_instance_task``, checked when the task is declared."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ ModeName = Literal["until_executed", "until_executing", "while_executing", "unti
 
 
 class Mode(NamedTuple):
-    """Whose presence refuses a task: the states of others that count as in the way, at submit and at start.
+    """The states of other calls that are in the way of a call, at submit and at start.
 
-    A body that runs always has a lease, renewed while it runs: a message that is delivered again must not run beside
-    it. ``stays``: it counts as queued too, until its time is over.
+    A running body has a lease in every mode, so that a redelivered message does not run beside it. ``until_expiry``:
+    the call counts as queued until its ttl has passed, whenever it ends.
     """
 
     at_submit: str
@@ -30,11 +30,15 @@ MODES: dict[str, Mode] = {
     "until_and_while_executing": Mode("queued", "running"),
     "until_expired": Mode("queued", "queued", until_expiry=True),
 }
-PERIODIC_BODY_TTL = 30.0  # seconds, of a running body whose declaration has none, or has a `ttl` that is the period
+DEFAULT_BODY_TTL = 30.0  # seconds
 
 
 class TaskOptions(NamedTuple):
-    """The arguments of ``single_instance_task``, checked. Times are seconds."""
+    """The arguments of ``single_instance_task``, checked. Times are seconds.
+
+    ``ttl``: the lease of the body, or the period of ``until_expired``. ``has_lease``: ``ttl`` was given as a lease.
+    ``wait`` and ``retries``: ``conflict_timeout`` and ``conflict_retries``.
+    """
 
     name: str
     mode: Mode
@@ -53,12 +57,12 @@ class TaskOptions(NamedTuple):
 
     @property
     def queued_ttl(self) -> float:
-        """Seconds that a queued record lives from the ETA on."""
+        """Seconds for which a queued record lasts, from the ETA on."""
         return self.ttl if self.mode.until_expiry else self.queue_ttl
 
     def body_ttl(self, max_ttl: float) -> float:
-        """Seconds of a running body's lease: what was declared as such, or as much of the default as is allowed."""
-        return self.ttl if self.has_lease else min(self.ttl, PERIODIC_BODY_TTL, max_ttl)
+        """Seconds of a running body's lease: as declared, or the default within ``max_ttl``."""
+        return self.ttl if self.has_lease else min(self.ttl, DEFAULT_BODY_TTL, max_ttl)
 
 
 def options(
@@ -75,21 +79,21 @@ def options(
     conflict_timeout: Seconds,
     conflict_retries: int | None,
 ) -> TaskOptions:
-    """``Options`` of what a task was declared with. Raises ``TypeError`` or ``ValueError`` for what makes no sense."""
+    """Check the arguments of ``single_instance_task``. Raises ``TypeError`` or ``ValueError``."""
     if mode not in MODES:
-        raise ValueError(f"mode is one of {', '.join(get_args(ModeName))}; not {mode!r}")
+        raise ValueError(f"mode must be one of {', '.join(get_args(ModeName))}, not {mode!r}")
     if key is not None and unique_on is not None:
         raise ValueError("give key or unique_on, not both: unique_on picks arguments for the default key")
     if not (key is None or isinstance(key, str) or callable(key)):
-        raise TypeError(f'key is a text like "settle:{{order_id}}" or a callable, not {key!r}')
+        raise TypeError(f'key must be a text like "settle:{{order_id}}" or a callable, not {key!r}')
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise ValueError(f"limit is how many may be there at once, 1 or more; not {limit!r}")
+        raise ValueError(f"limit must be at least 1, not {limit!r}")
     if on_store_error not in ("raise", "run"):
-        raise ValueError(f'on_store_error is "raise" or "run", not {on_store_error!r}')
+        raise ValueError(f'on_store_error must be "raise" or "run", not {on_store_error!r}')
     if conflict_retries is not None and (isinstance(conflict_retries, bool) or conflict_retries < 1):
-        raise ValueError(f"conflict_retries is 1 or more, or None; not {conflict_retries!r}")
+        raise ValueError(f"conflict_retries must be at least 1 or None, not {conflict_retries!r}")
     at_submit, at_start = _conflict(mode, on_conflict, limit)
-    patient = mode == "until_and_while_executing"  # the one that waits must not be lost: its queue_ttl is its limit
+    waits = mode == "until_and_while_executing"  # it is retried until its queue_ttl has passed, and never lost
     return TaskOptions(
         mode,
         MODES[mode],
@@ -97,42 +101,42 @@ def options(
         (unique_on,) if isinstance(unique_on, str) else None if unique_on is None else tuple(unique_on),
         at_submit,
         at_start,
-        PERIODIC_BODY_TTL if ttl is None else seconds(ttl, "ttl"),
+        DEFAULT_BODY_TTL if ttl is None else seconds(ttl, "ttl"),
         ttl is not None and not MODES[mode].until_expiry,
         seconds(queue_ttl, "queue_ttl"),
         limit,
         on_store_error == "run",
         using,
         seconds(conflict_timeout, "conflict_timeout"),
-        conflict_retries or (None if patient else 20),
+        conflict_retries or (None if waits else 20),
     )
 
 
 def _conflict(mode: str, given: Any, limit: int) -> tuple[OnConflict, OnConflict]:
-    """What to do at submit and at start: a pair as given, or one value on each side where it makes sense."""
+    """The actions at submit and at start: a pair as given, or one value on each side that knows it."""
     words = dict.fromkeys((*AT_SUBMIT, *AT_START))
     if isinstance(given, str) and given not in words:
         raise ValueError(f"on_conflict must be one of {', '.join(words)}, a callable or a pair, not {given!r}")
-    loses = mode == "until_and_while_executing"
-    default: OnConflict = "retry" if loses else "skip"
+    waits = mode == "until_and_while_executing"
+    default: OnConflict = "retry" if waits else "skip"
     if given is None:
         return "skip", default
     if isinstance(given, tuple):
         if len(given) != 2:
-            raise ValueError(f"on_conflict is one value or a pair (at submit, at start), not {given!r}")
+            raise ValueError(f"on_conflict must be one value or a pair (at submit, at start), not {given!r}")
         at_submit, at_start = given
     else:
         at_submit = given if callable(given) or given in AT_SUBMIT else "skip"
         at_start = given if callable(given) or given in AT_START else default
-        if loses and at_start in ("skip", "log"):
+        if waits and at_start in ("skip", "log"):
             at_start = default
         if given not in (at_submit if MODES[mode].at_submit else None, at_start):
-            raise ValueError(f"on_conflict={given!r} makes no sense with mode={mode!r}")
+            raise ValueError(f"mode={mode!r} does not support on_conflict={given!r}")
     for side, value, known in (("submit", at_submit, AT_SUBMIT), ("start", at_start, AT_START)):
         if not (callable(value) or value in known):
-            raise ValueError(f"on_conflict at {side} is one of {', '.join(known)} or a callable, not {value!r}")
+            raise ValueError(f"on_conflict at {side} must be one of {', '.join(known)} or a callable, not {value!r}")
     if at_submit == "replace" and limit > 1:
-        raise ValueError('on_conflict="replace" needs limit=1: of several, none is the one to replace')
-    if loses and at_start in ("skip", "log"):
-        raise ValueError(f"mode={mode!r} waits for the running one: on_conflict={at_start!r} at start would lose it")
+        raise ValueError('on_conflict="replace" needs limit=1: of several queued calls it could replace any')
+    if waits and at_start in ("skip", "log"):
+        raise ValueError(f"mode={mode!r} keeps one call waiting: on_conflict={at_start!r} at start would lose it")
     return at_submit, at_start

@@ -1,8 +1,7 @@
-"""How a declared function becomes a guarded task: when Celery binds the task's class to an app, ours is put before it.
+"""Puts the mixins around a decorated task when Celery binds the task's class to an app.
 
-Every way to make a task ends in ``Task.bind``: ``@app.task`` and ``@shared_task``, before and after the app is
-finalized, and ``app.register_task`` with a class. There is no hook there that a task's own base couldn't hide, so
-`bind` itself is wrapped.
+Every way to make a task calls ``Task.bind``: ``@app.task`` and ``@shared_task``, before and after the app is finalized,
+and ``app.register_task`` with a class. A task's own base class can override any hook in there, so `bind` is wrapped.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ OPTIONS_ATTRIBUTE = "__redlock__"  # the attribute of a function that carries it
 
 
 def patch(task: type[Any]) -> None:
-    """Put `SingleInstanceMixin` in front of the bases of a task class whose ``run`` was declared, and `SubmitMixin`
-    behind them, once. Tasks may inherit from each other: the parent's turn comes first.
+    """Put `SingleInstanceMixin` in front of the bases of a task class whose ``run`` is decorated, and `SubmitMixin`
+    behind them, once. A task's parent classes are patched first, because tasks may inherit from each other.
     """
     for base in task.__bases__:
         if issubclass(base, Task):
@@ -45,38 +44,38 @@ def patch(task: type[Any]) -> None:
     if any("__call__" in vars(each) for each in task.__mro__[: task.__mro__.index(SingleInstanceMixin)]):
         task.__call__ = _locked_call(task.__call__)
     own: Any = task.Request
-    if not isinstance(own, property):  # of the task's own class, as above
+    if not isinstance(own, property):  # the task's class has one of its own, which hides the mixin's
         task.Request = property(lambda _: request_class(own))
     if task.before_start is not Task.before_start:
-        task.before_start = _releasing_before_start(task.before_start)
+        task.before_start = _cancelling_before_start(task.before_start)
 
 
 def _locked_call(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A ``__call__`` of the task's own class: that comes before ours, and may call ``run`` itself."""
+    """Wrap a ``__call__`` of the task's own class, which stands before the mixin's and may call ``run`` itself."""
 
     @wraps(call)
-    def fenced(self: SingleInstanceMixin, *args: Any, **kwargs: Any) -> Any:
+    def locked(self: SingleInstanceMixin, *args: Any, **kwargs: Any) -> Any:
         return self.run_body(partial(call, self), args, kwargs)
 
-    return fenced
+    return locked
 
 
-def _releasing_before_start(before_start: Callable[..., Any]) -> Callable[..., Any]:
-    """The task's own ``before_start``: when that raises, the body with its fence is never called."""
+def _cancelling_before_start(before_start: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the task's own ``before_start``: when it raises, the body is never called, and the record must go."""
 
     @wraps(before_start)
-    def freeing(self: SingleInstanceMixin, *args: Any, **kwargs: Any) -> Any:
+    def cancelling(self: SingleInstanceMixin, *args: Any, **kwargs: Any) -> Any:
         try:
             return before_start(self, *args, **kwargs)
         except BaseException as error:
             execution.cancel_unstarted(self, error)
             raise
 
-    return freeing
+    return cancelling
 
 
 def _between(task: type[Any]) -> list[type]:
-    """The bases between our class and Celery's own."""
+    """The bases between the mixin and Celery's ``Task``."""
     order = task.__mro__
     return list(order[order.index(SingleInstanceMixin) + 1 : order.index(Task)])
 
@@ -85,11 +84,11 @@ _bind = Task.bind.__func__  # type: ignore[attr-defined]
 
 
 def bind(cls: type[Any], app: Any) -> Any:
-    """``Task.bind``, which adopts first."""
+    """``Task.bind`` for a class that was patched first."""
     patch(cls)
     return _bind(cls, app)
 
 
 def install() -> None:
-    """Wrap ``Task.bind``, once a process."""
+    """Replace ``Task.bind`` in this process."""
     Task.bind = classmethod(bind)  # type: ignore[method-assign,assignment]

@@ -1,4 +1,4 @@
-"""In a worker's main process: what is revoked is in nobody's way, although its message is kept until its ETA."""
+"""The worker's main process: cancels the records of revoked calls at once, not when their ETA has come."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from kombu.utils.functional import maybe_list
 
 @cache
 def install(kind: type) -> None:
-    """Have the worker's commands that revoke free the locks of requests of this kind. Celery has no signal for it:
-    ``task_revoked`` comes when a message is discarded.
+    """Make the worker's revoke commands cancel the records of requests of this class.
+
+    Celery's signal ``task_revoked`` is sent later, when the message is discarded.
     """
     for command in ("revoke", "terminate", "revoke_by_stamped_headers"):
-        Panel.data[command] = _releasing(Panel.data[command], kind)
+        Panel.data[command] = _cancelling(Panel.data[command], kind)
 
 
-def _releasing(revoke: Callable[..., Any], kind: Any) -> Callable[..., Any]:
+def _cancelling(revoke: Callable[..., Any], kind: Any) -> Callable[..., Any]:
     @wraps(revoke)
-    def freeing(state: Any, *args: Any, **kwargs: Any) -> Any:
+    def revoke_and_cancel(state: Any, *args: Any, **kwargs: Any) -> Any:
         answer = revoke(state, *args, **kwargs)
         for request in _received_requests(state):
             if isinstance(request, kind) and (request.id in worker.revoked or _stamped(request)):
                 request.cancel_record()
         return answer
 
-    return freeing
+    return revoke_and_cancel
 
 
 def _stamped(request: Any) -> bool:
-    """Whether it bears a stamp that is revoked."""
+    """Whether the request has a stamp that is revoked."""
     stamps = request.stamps or {}
     return any(
         set(maybe_list(stamps.get(name)) or ()) & set(maybe_list(values) or ())
@@ -43,10 +44,10 @@ def _stamped(request: Any) -> bool:
 
 
 def _received_requests(state: Any) -> Iterator[Any]:
-    """What the worker has in hand: what runs, is about to, or waits for its ETA or its rate limit.
+    """All requests of the worker: running, about to run, and waiting for their ETA or rate limit.
 
-    The worker's table has one request for each id, and forgets the id when one of them ends: a retry that was received
-    before the run that sent it was over is not found there.
+    The worker's own table has one request for each id and forgets the id when that request ends, so it lacks a retry
+    that was received before the end of the run that has sent it.
     """
     requests = list(worker.requests.values())
     yield from requests
@@ -55,13 +56,13 @@ def _received_requests(state: Any) -> Iterator[Any]:
     if hasattr(worker, "scheduled_requests"):
         yield from set(_copied(worker.scheduled_requests)).difference(requests)
         return
-    with suppress(TypeError):  # before Celery 5.7 the timer alone knows these, and can't sort greenlets
+    with suppress(TypeError):  # before Celery 5.7 only the timer has these, and it can't sort greenlets
         for waiting in state.consumer.timer.schedule.queue:
             yield from waiting.entry.args[:1]
 
 
 def _copied(requests: Iterable[Any]) -> list[Any]:
-    """Of what a timer's thread may change meanwhile."""
+    """A list of requests that a timer's thread may change meanwhile."""
     while True:
         with suppress(RuntimeError):
             return list(requests)

@@ -1,4 +1,4 @@
-"""The classes that are put around a task's own: the fence at ``apply_async``, and the one before the body."""
+"""The mixins around a task: `SubmitMixin` for ``apply_async``, `SingleInstanceMixin` for the body."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from celery.result import AsyncResult
 from kombu.utils.uuid import uuid
 
 from ..core.events import logger
-from ..core.flow.drivers import drive
 from ..core.values import Lease, Refusal
 from ..errors import LockUnavailable
 from . import eager, execution
 from .cleanup import request_class
 from .conflicts import AT_SUBMIT, Conflict, conflict_of, decide, flag_result, notify_duplicate
 from .contract import ProtectedTask
-from .records import TaskCall, submit
-from .task_lock import HEADER, Message, TaskLock, delay_of, expiry_of, new_delivery_id
+from .messages import HEADER, Message, delay_of, expiry_of, new_delivery_id
+from .records.call import TaskCall
+from .records.moves import submit
+from .task_lock import TaskLock
 
-# Options that only canvas gives to apply_async: somebody waits for exactly this message.
+# Options of apply_async that only canvas gives: the next step waits for exactly this message.
 _CANVAS_OPTIONS = {"chain", "chord", "group_id", "parent_id", "root_id"}
-_POLL = 0.05
+_POLL_SECONDS = 0.05
 
 if TYPE_CHECKING:
     from ..core.algorithms.single_node import SingleNode
@@ -33,7 +34,7 @@ else:
 
 
 class SubmitMixin(_Task):
-    """The fence at ``apply_async``. It stands behind the task's own bases: what they make of a call is what counts."""
+    """Writes the queued record in ``apply_async``. It stands behind the task's own bases, which may change the call."""
 
     redlock: TaskLock
 
@@ -48,8 +49,8 @@ class SubmitMixin(_Task):
         shadow: str | None = None,
         **options: Any,
     ) -> Any:
-        """Send the task, unless its lock is held by another call. A duplicate's result has ``duplicate`` set to True,
-        and is that of the task in its way.
+        """Send the task, unless another call holds its lock. A duplicate's result has ``duplicate`` set to True and the
+        id of the call that holds the lock.
 
         Raises ``LockNotAcquired`` for a duplicate with ``on_conflict="raise"``, ``LockUnavailable`` when the store
         can't be asked.
@@ -61,24 +62,24 @@ class SubmitMixin(_Task):
             )
             return flag_result(result, getattr(result, "duplicate", False))
 
-        guard = self.redlock
-        fenced = bool(guard.options.mode.at_submit)
-        if fenced and eager.is_always_eager(self.app.conf):
-            return send()  # which comes to `apply`
-        current = self.request_stack.top if task_id else None  # what retries itself says which it is
+        task_lock = self.redlock
+        queues = bool(task_lock.options.mode.at_submit)
+        if queues and eager.is_always_eager(self.app.conf):
+            return send()  # Celery calls `apply`, which acquires the lock
+        current = self.request_stack.top if task_id else None  # a retry is sent from the body with the same id
         task_id = task_id or uuid()
         message = Message(self.lock_name(args, kwargs, options.get("serializer")), new_delivery_id(), task_id)
         headers = {"headers": {**(options.get("headers") or {}), HEADER: list(message)}}
-        if not fenced:
+        if not queues:
             return send(**headers)
-        ticket = guard.new_call(self, task_id, message, delay_of(self, options), expiry_of(self, options))
+        call = task_lock.new_call(self, task_id, message, delay_of(self, options), expiry_of(self, options))
         own = (current is not None and current.id == task_id) or bool(options.get("retries"))
         canvas = any(options[name] is not None for name in _CANVAS_OPTIONS.intersection(options))
         try:
-            outcome = self._submit(ticket, own, own or canvas)
+            outcome = self._submit(call, own, own or canvas)
         except LockUnavailable as error:
             # A retry, or the next step of a canvas, would be lost with the task that sends it: the worker decides.
-            if not (guard.options.run_unprotected or own or (canvas and self.app.current_worker_task is not None)):
+            if not (task_lock.options.run_unprotected or own or (canvas and self.app.current_worker_task is not None)):
                 raise
             logger.warning("task %s[%s] is sent without a record: %s", self.name, task_id, error)
             return send(**headers)
@@ -90,43 +91,44 @@ class SubmitMixin(_Task):
             return send(**headers)
         except BaseException:
             if outcome is not None:
-                guard.cancel(ticket)
+                task_lock.cancel(call)
             raise
 
     def lock_name(self, args: Any, kwargs: Any, serializer: str | None) -> str:
+        """The lock's name for a call. Raises ``TypeError`` as Celery does for arguments that don't fit."""
         if (dump := getattr(self, "_dump_pydantic_arguments", None)) is not None:
             args, kwargs = dump(args, kwargs)
         try:
             return self.redlock.name(self, args, kwargs, serializer)
         except TypeError:
-            if self.typing:
-                self.__header__(  # type: ignore[attr-defined]
-                    *(args or ()), **(kwargs or {})
-                )  # Celery's own words, where it checks as well
+            if self.typing:  # raises with Celery's own message
+                self.__header__(*(args or ()), **(kwargs or {}))  # type: ignore[attr-defined]
             raise
 
     def _submit(self, call: TaskCall, own: bool, must_send: bool) -> Lease | Conflict | None:
-        """The queued record; ``None`` to send without one: the worker will decide; or the conflict that forbids it."""
-        guard, store = self.redlock, self.redlock.store
-        rule, action = cast("SingleNode", store.algorithm), guard.options.at_submit
-        deadline = time.monotonic() + guard.options.wait
-        word: Any = action
+        """Write the queued record. Returns a `Conflict` when the call must not be sent, and ``None`` when it must be
+        sent without a record, so that the worker decides.
+        """
+        task_lock = self.redlock
+        algorithm, on_conflict = cast("SingleNode", task_lock.store.algorithm), task_lock.options.at_submit
+        deadline = time.monotonic() + task_lock.options.wait
+        action: Any = on_conflict
         while True:
-            outcome = drive(submit(call, own, word == "replace", rule), store.perform)
+            outcome = task_lock.drive(submit(call, own, action == "replace", algorithm))
             if isinstance(outcome, Lease):
                 return outcome
             if must_send:
                 return None
             conflict = self._conflict(call, outcome)
-            if callable(word):
-                word = decide(action, conflict, AT_SUBMIT)
-                if word == "replace":
+            if callable(action):
+                action = decide(on_conflict, conflict, AT_SUBMIT)
+                if action == "replace":
                     continue
-            if word != "wait" or time.monotonic() > deadline:
+            if action != "wait" or time.monotonic() > deadline:
                 break
-            time.sleep(min(_POLL, guard.options.wait))
-        notify_duplicate(conflict, word == "log")
-        if word in ("raise", "wait"):
+            time.sleep(min(_POLL_SECONDS, task_lock.options.wait))
+        notify_duplicate(conflict, action == "log")
+        if action in ("raise", "wait"):
             raise conflict.error()
         return conflict
 
@@ -134,25 +136,25 @@ class SubmitMixin(_Task):
         return conflict_of(self.name, call.task_id, call.name, "submit", refusal)
 
     def resend(self, seconds: float, message: Message) -> AsyncResult[Any]:
-        """Send the running message again, to come back in ``seconds``; it stays the same sending."""
+        """Send the running message again, to start in ``seconds``. It keeps its delivery id."""
         request = self.request
-        again = self.signature_from_request(request, countdown=seconds, retries=request.retries)
-        headers = {**(again.options.pop("headers", None) or {}), HEADER: list(message)}
-        return super().apply_async(again.args, again.kwargs, headers=headers, **again.options)
+        signature = self.signature_from_request(request, countdown=seconds, retries=request.retries)
+        headers = {**(signature.options.pop("headers", None) or {}), HEADER: list(message)}
+        return super().apply_async(signature.args, signature.kwargs, headers=headers, **signature.options)
 
 
 if TYPE_CHECKING:
-    _Fenced = SubmitMixin
+    _Submitting = SubmitMixin
 else:
-    _Fenced = Task  # a real base would pull `SubmitMixin` before the bases of a task's base
+    _Submitting = Task  # a real base would pull `SubmitMixin` before the bases of a task's base
 
 
-class SingleInstanceMixin(_Fenced):
-    """What `single_instance_task` adds to a task, in front of its own bases. ``redlock`` is the declaration."""
+class SingleInstanceMixin(_Submitting):
+    """Acquires the lock around the body. It stands in front of the task's own bases."""
 
     @property
     def Request(self) -> Any:  # type: ignore[override]  # noqa: N802  (Celery's name)
-        """The class of requests in a worker's main process, which sees what becomes of its children."""
+        """The class of requests in a worker's main process, which releases the locks of dead children."""
         return request_class(super().Request)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -160,7 +162,7 @@ class SingleInstanceMixin(_Fenced):
         return self.run_body(super().__call__ if self.redlock.has_call else self.run, args, kwargs)
 
     def run_body(self, body: Any, args: Any, kwargs: Any) -> Any:
-        """Run the body: behind the fence in a worker, as it is where it is called, and where it has begun already."""
+        """Run the body, with the lock in a worker; without it when called directly, eagerly or from the body itself."""
         request = self.request
         if request.called_directly or request.is_eager or execution.ENTERED in vars(request):
             return body(*args, **kwargs)
@@ -172,5 +174,5 @@ class SingleInstanceMixin(_Fenced):
             return super().on_replace(sig)
 
     def apply(self, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
-        """Take the lock, run the task here and now, and free the lock."""
+        """Acquire the lock, run the task in this process, and release the lock."""
         return eager.apply(self, super().apply, args, kwargs, *rest, **options)

@@ -46,7 +46,7 @@ class Claim(NamedTuple):
     transferable: bool = (
         False  # renewed by its ttl for as long as it is held, and nothing else: another may go on with it
     )
-    queue_key: object = None  # who asks with the same one wants just the same; else who gives the same name does
+    payload: object = None  # belongs to the primitive; claims with equal payloads wait in one local queue
     asked: float = math.inf  # when acquire() was called, by the store's clock
 
     @property

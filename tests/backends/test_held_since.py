@@ -8,9 +8,10 @@ import pytest
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.celery.memory_records import MemoryStore
 from django_redlock.celery.modes import MODES
-from django_redlock.celery.records import BodyLease, TaskCall
+from django_redlock.celery.records.body import BODY
+from django_redlock.celery.records.call import TaskCall
+from django_redlock.celery.records.memory_store import MemoryStore
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.keys import keys_for
 from django_redlock.core.lock_info import LockInfo, read_lock_info
@@ -140,13 +141,12 @@ def test_tasks(store):
     store, backend = store
     keys, start = keys_for(b"redlock", b"settle"), time.time()
     call = TaskCall("settle", keys, "t", "task", "s", MODES["until_executed"], 2, 600.0, 60.0)
-    running = BodyLease.of(call)
-    claim = Claim("settle", keys, b"token", describe_owner({"task_id": "task"}, 60.0), 60.0, queue_key=call)
-    lease = drive(store.algorithm.acquire(running, claim, 0.0), store.perform)
+    claim = Claim("settle", keys, b"token", describe_owner({"task_id": "task"}, 60.0), 60.0, payload=call)
+    lease = drive(store.algorithm.acquire(BODY, claim, 0.0), store.perform)
     info = backend.describe("settle")
     assert info.ttl >= info.remaining > 59
     assert start - 0.001 <= info.since <= time.time()
-    drive(store.algorithm.release(running, lease.claim), store.perform)
+    drive(store.algorithm.release(BODY, lease.claim), store.perform)
     info = backend.describe("settle")
     assert (info.owner.extra["state"], info.ttl) == ("queued", None)
 

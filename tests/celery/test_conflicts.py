@@ -164,15 +164,15 @@ def test_wait_at_submit_ends(tasks, seen):
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"mode": "until"}, "mode is one of"),
+        ({"mode": "until"}, "mode must be one of"),
         ({"on_conflict": "replce"}, "on_conflict must be one of skip, log, raise, wait, replace, retry, .*'replce'"),
-        ({"mode": "while_executing", "on_conflict": "replace"}, "makes no sense"),
+        ({"mode": "while_executing", "on_conflict": "replace"}, "does not support"),
         ({"mode": "until_and_while_executing", "on_conflict": ("skip", "skip")}, "would lose it"),
-        ({"on_conflict": ("retry", "skip")}, "at submit is one of"),
-        ({"on_conflict": ("skip", "replace")}, "at start is one of"),
+        ({"on_conflict": ("retry", "skip")}, "at submit must be one of"),
+        ({"on_conflict": ("skip", "replace")}, "at start must be one of"),
         ({"on_conflict": ("skip",)}, "a pair"),
         ({"on_conflict": "replace", "limit": 2}, "needs limit=1"),
-        ({"limit": 0}, "limit is"),
+        ({"limit": 0}, "limit must be"),
         ({"ttl": 0}, "ttl is a positive"),
         ({"queue_ttl": -1}, "queue_ttl is a positive"),
         ({"on_store_error": "skip"}, "on_store_error"),
@@ -205,7 +205,7 @@ def test_above_the_task_is_a_clear_error(tasks):
     def function(): ...
 
     for task in (tasks.app.task(function), shared_task(function), tasks.executed):
-        with pytest.raises(TypeError, match="stands below"):
+        with pytest.raises(TypeError, match="must stand below"):
             single_instance_task(task)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from django_redlock.celery.cleanup import _gone, _wait_for_exit
 from django_redlock.celery.execution import release_body
-from django_redlock.celery.task_lock import Message, new_delivery_id
+from django_redlock.celery.messages import Message, new_delivery_id
 from django_redlock.core.flow.drivers import drive
 from testproject.redis_server import RedisServer
 from tests.support.service import poll
@@ -76,7 +76,11 @@ def test_redelivered_while_it_runs(tasks, start_worker, seen, kind):
         deliver_again(tasks.app)
         poll(lambda: "still runs" in worker.log(100_000), timeout=10, what="a redelivery")
         assert result.get(timeout=20) == seen.name
-        poll(lambda: "came again after it had ended" in worker.log(100_000), timeout=10, what="its second coming")
+        poll(
+            lambda: "was delivered again after it had ended" in worker.log(100_000),
+            timeout=10,
+            what="a log line",
+        )
     assert seen.count("start") == 1
 
 
@@ -142,9 +146,9 @@ def test_reject_with_requeue_keeps_the_lock_for_the_owner(tasks, workers, seen, 
 def test_what_comes_back_is_kept_only_where_tasks_are_queued(tasks, seen, held, kind):
     """Else nobody would remove the record, should the message be refused as a duplicate of another when it comes."""
     task, name = getattr(tasks, kind), f"{kind}:{seen.name}"
-    lock = task.redlock.lock(task.redlock.new_call(task, seen.name, Message(name, new_delivery_id(), seen.name)))
+    lock = task.redlock.body_lock(task.redlock.new_call(task, seen.name, Message(name, new_delivery_id(), seen.name)))
     drive(lock.acquire_flow(0.0), lock.store.perform)
-    release_body(lock, ended=False, again=True)
+    release_body(lock, "requeued")
     assert (held(name) is not None) == (kind == "late")
 
 
@@ -206,7 +210,11 @@ def test_copies_of_a_message_that_waits_for_its_eta(tasks, start_worker, seen, f
                 what=f"{copies} copies",
             )
         assert result.get(timeout=20) == seen.name
-        poll(lambda: worker.log(100_000).count("came again after it had ended") == 2, timeout=20, what="their end")
+        poll(
+            lambda: worker.log(100_000).count("was delivered again after it had ended") == 2,
+            timeout=20,
+            what="two lines",
+        )
     assert seen.count("start") == 1
 
 

@@ -196,7 +196,7 @@ def test_revoking_a_call_that_does_not_fit_the_task(tasks, start_worker, seen):
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue) as worker:
         tasks.app.send_task(tasks.long.name, (1, 2, 3, 4), queue=queue, countdown=0.5).revoke()
-        poll(lambda: "its lock is not freed" in worker.log(100_000), timeout=10, what="the discarded message")
+        poll(lambda: "its lock is not released" in worker.log(100_000), timeout=10, what="the discarded message")
         assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=10) == seen.name
         assert "Error in timer" not in worker.log(100_000)
 

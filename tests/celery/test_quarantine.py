@@ -6,7 +6,7 @@ import pytest
 
 from django_redlock import locks
 from django_redlock.celery.execution import release_body
-from django_redlock.celery.task_lock import Message, new_delivery_id
+from django_redlock.celery.messages import Message, new_delivery_id
 from django_redlock.core.flow.drivers import drive
 from django_redlock.errors import LockUnavailable
 
@@ -32,7 +32,7 @@ def begun(tasks, store):
 
     def begin(task, name):
         guard, task_id = task.redlock, f"id-{name}"
-        lock = guard.lock(
+        lock = guard.body_lock(
             guard.new_call(task, task_id, Message(guard.name(task, (name,), {}), new_delivery_id(), task_id))
         )
         drive(lock.acquire_flow(0), lock.store.perform)
@@ -51,10 +51,10 @@ def test_bodies_that_run_are_put_back(tasks, begun, store, seen, held):
     assert [outcome.effective_claim.token for outcome in outcomes] == [body.token.encode() for body in bodies]
     for body in bodies:
         (owner,) = held(body.name).holders
-        assert owner.extra == {"state": "running", "task_id": body.primitive.call.task_id}
-        release_body(body, ended=True)
+        assert owner.extra == {"state": "running", "task_id": body.call.task_id}
+        release_body(body, "ended")
         with store.client() as client:
-            assert client.get(body.primitive.call.done_key) == b"ended"
+            assert client.get(body.call.done_key) == b"ended"
 
 
 def test_nothing_is_submitted(tasks, begun, store, seen, held):

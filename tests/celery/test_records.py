@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.celery.memory_records import MemoryStore
 from django_redlock.celery.modes import MODES
-from django_redlock.celery.records import BodyLease, TaskCall, cancel, process, requeue_dead, submit
+from django_redlock.celery.records.body import BODY
+from django_redlock.celery.records.call import TaskCall
+from django_redlock.celery.records.memory_store import MemoryStore
+from django_redlock.celery.records.moves import cancel, owner_part, requeue_dead, submit
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.keys import keys_for
 from django_redlock.core.owner import describe_owner
@@ -43,18 +45,18 @@ class Player:
         return Claim(self.name, self.keys, f"token-{task}-{run}".encode(), owner, self.lease)
 
     def play(self, move, task, sending, *, own=False, replace=False, run=0, ended=True, again=False):
-        ticket, store = self.ticket(task, f"{task}-{sending}"), self.store
-        running = BodyLease.of(ticket)
+        store = self.store
+        ending = "requeued" if again else "ended" if ended else "removed"
+        ticket = self.ticket(task, f"{task}-{sending}")._replace(ending=ending)
+        claim = self.claim(task, run)._replace(payload=ticket)
         if move == "submit":
             return self.outcome(drive(submit(ticket, own, replace, store.algorithm), store.perform))
         if move == "start":
-            claim = self.claim(task, run)._replace(queue_key=ticket)
-            return self.outcome(drive(store.algorithm.acquire(running, claim, 0.0), store.perform))
+            return self.outcome(drive(store.algorithm.acquire(BODY, claim, 0.0), store.perform))
         if move == "extend":
-            return store.perform(running.extend_request(self.claim(task, run), 60.0))
+            return store.perform(BODY.extend_request(claim, 60.0))
         if move == "end":
-            running.ended, running.requeue_ttl = ended and not again, 600.0 if again else 0.0
-            return store.perform(running.release_request(self.claim(task, run)))
+            return store.perform(BODY.release_request(claim))
         if move == "cancel":
             return drive(cancel(ticket, sending != "any"), store.perform)
         return drive(requeue_dead(ticket, 0 if again else os.getpid()), store.perform)
@@ -302,10 +304,10 @@ def test_another_task_is_another_holding(backend):
     assert backend.describe(player.name).owner.extra["task_id"] == "b"
 
 
-def test_process_names_this_process_in_an_owner():
+def test_owner_part_names_this_process():
     """The main process finds the record of its dead child by this part of the owner's JSON."""
-    assert process(os.getpid()) in describe_owner({"task_id": "x"})
-    assert process(os.getpid() + 1) not in describe_owner({"task_id": "x"})
+    assert owner_part(os.getpid()) in describe_owner({"task_id": "x"})
+    assert owner_part(os.getpid() + 1) not in describe_owner({"task_id": "x"})
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
@@ -324,10 +326,8 @@ def test_an_end_while_its_slot_moves(cluster, start, moved, end):
         if moved:
             ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", key)
         if end in ("end", "again"):
-            body = BodyLease.of(call)
-            body.ended = end == "end"
-            body.requeue_ttl = 600.0 if end == "again" else 0.0
-            assert drive(store.algorithm.release(body, player.claim("a", 0)), store.perform)
+            claim = player.claim("a", 0)._replace(payload=call._replace(ending="ended" if end == "end" else "requeued"))
+            assert drive(store.algorithm.release(BODY, claim), store.perform)
         else:
             assert drive(cancel(call) if end == "cancel" else requeue_dead(call, os.getpid()), store.perform)
         cluster.move_keys(key, target)

@@ -1,20 +1,19 @@
--- Forget a task that is queued and will not run: it could not be sent, was revoked, has expired. Never a running one.
--- USES fair_queue
+-- Remove the record of a queued task that will not run: it was not sent, was revoked or has expired. Never a running one.
+-- USES task_record
 -- KEYS 1 lock (as mutex_release's)
--- ARGV 1 task id  2 sending (empty: whichever is queued)
--- Returns 1 forgotten, 0 it was not queued.
-local pattern = '^(%l+) (%S+) (%S+) (%d+) (%S+) (%d+) (.*)$'
-local value = redis.call('HGET', KEYS[1], ARGV[1])
-local state, token, sending, due, following, _, owner = string.match(value or '', pattern)
-if not state then return 0 end
-if state == 'running' then
-  if following == '-' or ARGV[2] ~= '' and following ~= ARGV[2] then return 0 end
-  -- First, and with no effect: a server that is full lets go on what has begun to write.
+-- ARGV 1 task id  2 delivery id (empty: any)
+-- Returns 1 removed, 0 it was not queued.
+local entry = read(ARGV[1])
+if not entry then return 0 end
+local running = entry.state == 'running'
+local delivery = running and entry.next_delivery or entry.delivery
+if delivery == '-' or ARGV[2] ~= '' and ARGV[2] ~= delivery then return 0 end
+if running then
+  -- First, and with no effect: a server that is full lets a script go on that has begun to write.
   redis.call('PEXPIRE', KEYS[1], redis.call('PTTL', KEYS[1]))
-  redis.call('HSET', KEYS[1], ARGV[1], table.concat({state, token, sending, due, '-', '0', owner}, ' '))
+  write(entry.task, entry.state, entry.token, entry.delivery, entry.due, '-', 0, entry.owner)
   return 1
 end
-if ARGV[2] ~= '' and sending ~= ARGV[2] then return 0 end
 redis.call('HDEL', KEYS[1], ARGV[1])
-if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 then wake_one(KEYS[1]) end
+wake()
 return 1

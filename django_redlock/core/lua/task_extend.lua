@@ -1,21 +1,17 @@
--- Replace the rest of a running task's lease, if the token still runs it.
+-- Replace the lease of a running task, if the token still runs it.
+-- USES task_record
 -- KEYS 1 lock (alone, as mutex_extend's)
 -- ARGV 1 token  2 ttl in ms
--- Returns 1 extended, 0 no longer its.
-local now = redis.call('TIME')
-local millis = now[1] * 1000 + math.floor(now[2] / 1000)
-local all = redis.call('HGETALL', KEYS[1])
-local mine, last = {}, 0
-for i = 1, #all, 2 do
-  local state, token, sending, due, rest, life = string.match(all[i + 1], '^(%l+) (%S+) (%S+) (%d+) (%S+ (%d+) .*)$')
-  due = tonumber(due)
-  if token == ARGV[1] and due > millis then
-    due = millis + ARGV[2]
-    mine = {all[i], table.concat({state, token, sending, string.format('%.0f', due), rest}, ' ')}
+-- Returns 1 extended, 0 the token runs it no more.
+local mine, last = nil, 0
+for _, entry in ipairs(read_all()) do
+  if entry.token == ARGV[1] then
+    mine = entry
+    entry.due = now + ARGV[2]
   end
-  last = math.max(last, due, tonumber(life))
+  last = math.max(last, entry.due, entry.next_due)
 end
-if #mine == 0 then return 0 end
-redis.call('PEXPIREAT', KEYS[1], last) -- first: a server that is full lets go on what has begun to write
-redis.call('HSET', KEYS[1], unpack(mine))
+if not mine then return 0 end
+redis.call('PEXPIREAT', KEYS[1], last) -- first: a server that is full lets a script go on that has begun to write
+write(mine.task, mine.state, mine.token, mine.delivery, mine.due, mine.next_delivery, mine.next_due, mine.owner)
 return 1

@@ -1,0 +1,107 @@
+"""The lease of a running body, as a primitive: the core holds and renews it like any other lock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+from ...core.contract import Store
+from ...core.flow.requests import EvalScript
+from ...core.flow.scripts import script
+from ...core.locks.lock import Lock
+from ...core.options import LockOptions
+from ...core.primitives.base import Primitive
+from ...core.values import Claim, Lease, millis
+from .call import Ending, TaskCall
+
+_START, _EXTEND, _END, _CANCEL = map(script, ("task_start", "task_extend", "task_end", "task_cancel"))
+_DONE = script("task_done")
+
+
+def call_of(claim: Claim) -> TaskCall:
+    """The call that a claim of `BODY` or `QUEUED` carries."""
+    return cast("TaskCall", claim.payload)
+
+
+def cancel_request(call: TaskCall, same_delivery: bool = True) -> EvalScript:
+    """Remove the queued record; with ``same_delivery`` only if it is queued for this delivery."""
+    args = (call.task_id.encode(), call.delivery_id.encode() if same_delivery else b"")
+    return EvalScript(_CANCEL, (call.keys.lock,), args)
+
+
+def by_key(request: EvalScript, done_ttl: bytes | None) -> list[EvalScript]:
+    """``request`` without the done key, after the request that changes that key; see ``core/lua/task_done.lua``."""
+    lock, done = request.keys
+    alone = request._replace(script=request.script._replace(keys=1), keys=(lock,))
+    return [alone] if done_ttl is None else [EvalScript(_DONE, (done,), (done_ttl,)), alone]
+
+
+class BodyPrimitive(Primitive):
+    """The lease of a running body. The claim's payload is the `TaskCall`."""
+
+    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
+        """Start the body. With ``queue_order`` 0, for a server that has forgotten the lease, no call is in the way."""
+        call, keys = call_of(claim), claim.keys
+        args = (
+            claim.token,
+            claim.owner,
+            millis(claim.ttl),
+            call.task_id.encode(),
+            call.delivery_id.encode(),
+            b"%d" % call.limit,
+            call.mode.at_start.encode() if self.queue_order else b"",
+            millis(call.queued_ttl) if call.mode.until_expiry else b"0",
+            b"%d" % wait,
+        )
+        undo = partial(self.release_request, claim, node=node)
+        return EvalScript(_START, (keys.lock, keys.waiters, call.done_key), args, node, undo)
+
+    def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
+        """Replace the lease by ``ttl`` seconds."""
+        return EvalScript(_EXTEND, (claim.keys.lock,), (claim.token, millis(ttl)), node)
+
+    def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
+        """End the body as ``ending`` of the call says."""
+        call = call_of(claim)
+        args = (
+            claim.token,
+            call.task_id.encode(),
+            millis(call.done_ttl) if call.ending == "ended" else b"0",
+            millis(call.requeue_ttl) if call.ending == "requeued" and call.requeue_ttl else b"0",
+        )
+        return EvalScript(_END, (claim.keys.lock, call.done_key), args, node)
+
+    def release_by_key(self, claim: Claim, keep: float = 0.0) -> Sequence[EvalScript]:
+        """`release_request` with the done key written first."""
+        call = call_of(claim)
+        return by_key(self.release_request(claim, keep), millis(call.done_ttl) if call.ending == "ended" else None)
+
+
+class QueuedPrimitive(Primitive):
+    """The record of a queued call. To release it is to cancel the call."""
+
+    def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
+        """Remove the queued record."""
+        return cancel_request(call_of(claim))
+
+
+BODY = BodyPrimitive("task", _START, _EXTEND, _END)
+QUEUED = QueuedPrimitive("task", _START, _EXTEND, _CANCEL)
+
+
+class BodyLock(Lock):
+    """The handle of a running body. ``ending``: what `release_flow` will do with the record."""
+
+    def __init__(self, store: Store, call: TaskCall, options: LockOptions) -> None:
+        super().__init__(store, BODY, call.name, call.keys, options)
+        self.call = call
+        self.ending: Ending = "requeued"
+
+    def new_claim(self) -> Claim:
+        return super().new_claim()._replace(payload=self.call)
+
+    def end_lease(self, token: bytes | None) -> tuple[Lease, bool]:
+        lease, lost = super().end_lease(token)
+        payload: Any = self.call._replace(ending=self.ending)
+        return lease._replace(claim=lease.claim._replace(payload=payload)), lost

@@ -1,0 +1,215 @@
+"""The records of one process: the state machine of ``core/lua/task_*.lua`` on a dict."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha1
+from typing import Any, NamedTuple
+
+from ...core.lock_info import LockInfo, read_lock_info
+
+Words = Sequence[bytes]
+
+
+class TaskRecord(NamedTuple):
+    """The entry of one task in a record, as in ``task_record.lua``. Times are milliseconds of the store's clock."""
+
+    state: bytes
+    token: bytes
+    delivery_id: bytes
+    due: int
+    next_delivery_id: bytes
+    next_due: int
+    owner: bytes
+
+    @property
+    def encoded(self) -> bytes:
+        """The value of the hash field."""
+        return b" ".join(b"%d" % part if isinstance(part, int) else part for part in self)
+
+    def counts(self, states: bytes, now: int) -> bool:
+        """Whether it is in one of these states. A running task with a next delivery counts as queued too."""
+        return self.state in states or (self.next_due > now and b"queued" in states)
+
+    def at(self, now: int) -> TaskRecord | None:
+        """The entry as it is by now; ``None`` when its time is over."""
+        if self.due > now:
+            return self
+        return queued(self.next_delivery_id, self.next_due, self.owner) if self.next_due > now else None
+
+    def stopped(self, now: int, keep: int) -> TaskRecord | None:
+        """The entry when the task runs no more: queued with its next delivery, or for ``keep`` ms, or ``None``."""
+        if self.next_due > now:
+            return queued(self.next_delivery_id, self.next_due, self.owner)
+        return queued(self.delivery_id, now + keep, self.owner) if keep else None
+
+    def refusal(self, now: int) -> list[Any]:
+        """The reply to a call that this task is in the way of."""
+        return [0, self.due - now, now * 1000, b'{"state":"%b",%b' % (self.state, self.owner[1:])]
+
+
+def queued(delivery_id: bytes, due: int, owner: bytes) -> TaskRecord:
+    """The entry of a queued task."""
+    return TaskRecord(b"queued", b"-", delivery_id, due, b"-", 0, owner)
+
+
+class TaskTable:
+    """The records of one location, by lock key and task id, and the deliveries that have ended or were replaced."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.locks: dict[bytes, dict[bytes, TaskRecord]] = {}
+        self.done: dict[bytes, tuple[bytes, int]] = {}
+
+    def run(self, script: str, now: int, keys: Words, args: Words) -> Any:
+        """The reply of the script with these keys and arguments."""
+        with self.changed:
+            entries = self._live(keys[0], now)
+            reply = _SCRIPTS[script](entries, self.done, now, keys, args)
+            self._keep(keys[0], entries)
+            self.changed.notify_all()
+        return reply
+
+    def _live(self, key: bytes, now: int) -> dict[bytes, TaskRecord]:
+        entries = self.locks.get(key, {})
+        return {task: live for task, entry in entries.items() if (live := entry.at(now))}
+
+    def _keep(self, key: bytes, entries: dict[bytes, TaskRecord]) -> None:
+        if entries:
+            self.locks[key] = entries
+        else:
+            self.locks.pop(key, None)
+
+    def lock_keys(self) -> list[bytes]:
+        """The keys of the locks that have a record."""
+        with self.changed:
+            return list(self.locks)
+
+    def describe(self, key: bytes, name: str, now: float) -> LockInfo | None:
+        """The record as ``describe.lua`` shows it."""
+        millis = round(now * 1000)
+        with self.changed:
+            entries = self._live(key, millis)
+        if not entries:
+            return None
+        value = [word for task, entry in entries.items() for word in (task, entry.encoded)]
+        left = max(max(entry.due, entry.next_due) for entry in entries.values()) - millis
+        return read_lock_info(name, [b"hash", value, left, 0, _digest(entries).encode()])
+
+    def force_release(self, key: bytes, now: float, digest: str) -> bool:
+        """Remove a record, with ``digest`` only if it still is of these tasks; whether there was one."""
+        with self.changed:
+            entries = self._live(key, round(now * 1000))
+            if not entries or digest not in ("", _digest(entries)):
+                return False
+            del self.locks[key]
+            self.changed.notify_all()
+        return True
+
+
+def _digest(entries: Iterable[bytes]) -> str:
+    return sha1(b"\n".join(sorted(entries)), usedforsecurity=False).hexdigest()
+
+
+# ── the scripts ──────────────────────────────────────────────────────────────────────────────────
+
+Entries = dict[bytes, TaskRecord]
+Done = dict[bytes, tuple[bytes, int]]
+
+
+def _submit(entries: Entries, done: Done, now: int, keys: Words, args: Words) -> Any:
+    task, delivery_id, owner, ttl, limit, states, own, replace, done_ttl = args
+    same = entries.get(task)
+    mine = same if same and (own == b"1" or same.delivery_id == delivery_id) else None
+    rivals = [
+        (entry.state != b"queued", other, entry)
+        for other, entry in entries.items()
+        if entry is not mine and entry.counts(states, now)
+    ]
+    twins = [rival for rival in rivals if rival[1] == task and rival[2].counts(b"queued", now)]
+    if not mine and (twins or len(rivals) >= int(limit)):
+        running, other, rival = min(rivals) if replace == b"1" else [*twins, *rivals][0]
+        if running or replace != b"1":
+            return rival.refusal(now)
+        del entries[other]
+        done[keys[0] + b":done:" + rival.delivery_id] = b"replaced", max(rival.due, now + int(done_ttl))
+    record = queued(delivery_id, now + int(ttl), owner)
+    if same and same.state == b"running":
+        record = same._replace(next_delivery_id=delivery_id, next_due=record.due)
+    entries[task] = record
+    return now * 1000
+
+
+def _start(entries: Entries, done: Done, now: int, keys: Words, args: Words) -> Any:
+    token, owner, ttl, task, delivery_id, limit, states, period, _ = args
+    state, until = done.get(keys[2], (b"", 0))
+    if until > now:
+        return [0, 0, now * 1000, b'{"state":"%b"}' % state]
+    mine = entries.get(task)
+    running = mine is not None and mine.state == b"running"
+    rivals = [entry for other, entry in entries.items() if other != task and entry.counts(states, now)]
+    if mine and running:
+        if mine.token != token:
+            return mine.refusal(now)
+        following = mine.next_delivery_id, mine.next_due
+    else:
+        if len(rivals) >= int(limit) and not (mine and b"queued" in states):
+            return rivals[0].refusal(now)
+        following = (delivery_id, mine.due if mine else now + int(period)) if period != b"0" else (b"-", 0)
+    entries[task] = TaskRecord(b"running", token, delivery_id, now + int(ttl), *following, owner)
+    return now * 1000
+
+
+def _extend(entries: Entries, _done: Done, now: int, _keys: Words, args: Words) -> int:
+    for task, entry in entries.items():
+        if entry.token == args[0]:
+            entries[task] = entry._replace(due=now + int(args[1]))
+            return 1
+    return 0
+
+
+def _stop(entries: Entries, now: int, task: bytes, keep: bytes) -> int:
+    if (stopped := entries.pop(task).stopped(now, int(keep))) is not None:
+        entries[task] = stopped
+    return 1
+
+
+def _end(entries: Entries, done: Done, now: int, keys: Words, args: Words) -> int:
+    token, task, done_ttl, keep = args
+    if done_ttl != b"0":
+        done[keys[1]] = b"ended", now + int(done_ttl)
+    entry = entries.get(task)
+    return _stop(entries, now, task, keep) if entry and entry.token == token else 0
+
+
+def _requeue_dead(entries: Entries, done: Done, now: int, keys: Words, args: Words) -> int:
+    task, process, keep = args
+    done.pop(keys[1], None)
+    entry = entries.get(task)
+    return _stop(entries, now, task, keep) if entry and entry.state == b"running" and process in entry.owner else 0
+
+
+def _cancel(entries: Entries, _done: Done, _now: int, _keys: Words, args: Words) -> int:
+    task, delivery_id = args
+    if (entry := entries.get(task)) is None:
+        return 0
+    running = entry.state == b"running"
+    waiting = entry.next_delivery_id if running else entry.delivery_id
+    if waiting == b"-" or delivery_id not in (b"", waiting):
+        return 0
+    if running:
+        entries[task] = entry._replace(next_delivery_id=b"-", next_due=0)
+    else:
+        del entries[task]
+    return 1
+
+
+_SCRIPTS: dict[str, Callable[[Entries, Done, int, Words, Words], Any]] = {
+    "task_submit": _submit,
+    "task_start": _start,
+    "task_extend": _extend,
+    "task_end": _end,
+    "task_cancel": _cancel,
+    "task_requeue_dead": _requeue_dead,
+}

@@ -1,0 +1,80 @@
+"""Stores that keep records in memory, for ``LocMemBackend``, and not at all, for ``DummyBackend``."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from ...backends.dummy import DummyBackend
+from ...backends.locmem import LocMemBackend
+from ...core.algorithms.single_node import SingleNode
+from ...core.contract import Algorithm
+from ...core.flow.requests import Batch, BlockThenEval, CallFunction, EvalScript
+from ...core.keys import Keys
+from ...core.primitives.base import Primitive
+from ...core.values import Seconds
+from ...core.waiting.waiters import AwaitTurn
+from .memory import TaskTable
+
+
+class MemoryStore:
+    """Runs the scripts of the records on the `TaskTable` beside a backend's locks, which lists and releases it too."""
+
+    def __init__(self, backend: LocMemBackend | DummyBackend) -> None:
+        self.alias = backend.alias
+        self.hook = backend.hook
+        self.clock = backend.clock
+        self.algorithm: Algorithm = SingleNode(backend.clock)
+        self._backend: Any = backend
+
+    def local_queue_for(self, primitive: Primitive) -> None:
+        """None: all waiters look again when a record has changed."""
+
+    def server_of(self, keys: Keys) -> str:
+        """The same for all keys."""
+        return ""
+
+    def check_ttl(self, ttl: Seconds) -> float:
+        """`Backend.check_ttl`."""
+        return float(self._backend.check_ttl(ttl))
+
+    def perform(self, request: Any) -> Any:
+        """Perform ``request``, blocking."""
+        match request:
+            case EvalScript():
+                return self._run(request)
+            case Batch():
+                return [self._run(each) for each in request.script_calls]
+            case BlockThenEval():
+                self._wait(request.seconds)
+                return self._run(request.script_call)
+            case CallFunction():
+                return request.function(*request.args)
+            case AwaitTurn():
+                return request.event.wait(request.seconds)
+            case _:
+                return time.sleep(request.seconds)
+
+    async def aperform(self, request: Any) -> Any:
+        """`perform` for asyncio."""
+        if isinstance(request, AwaitTurn):
+            return await request.event.wait_async(request.seconds)
+        return await asyncio.to_thread(self.perform, request)
+
+    def _run(self, request: EvalScript) -> Any:
+        now = round(self.clock() * 1000)
+        return self._backend.beside(TaskTable).run(request.script.name, now, request.keys, request.args)
+
+    def _wait(self, seconds: float) -> None:
+        table = self._backend.beside(TaskTable)
+        with table.changed:
+            table.changed.wait(seconds)
+
+
+class DummyStore(MemoryStore):
+    """Keeps no records: every call is queued, started and ended."""
+
+    def _run(self, request: EvalScript) -> Any:
+        granted = request.script.name in ("task_submit", "task_start")
+        return round(self.clock() * 1_000_000) if granted else 1

@@ -1,0 +1,80 @@
+"""Moves of a record that need no lease: submit, cancel, and what a dead process leaves.
+
+Each move is one atomic script, idempotent because the delivery id or the run token identifies it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+
+from ...core.algorithms.quarantine import unwrap_reply
+from ...core.algorithms.single_node import SingleNode, run_idempotent, run_in_order
+from ...core.flow.replies import fault_error, read_outcome
+from ...core.flow.requests import EvalScript, Fault, Flow
+from ...core.flow.scripts import script
+from ...core.owner import describe_owner
+from ...core.values import Claim, Lease, Refusal, millis
+from .body import by_key, cancel_request
+from .call import TaskCall
+
+_SUBMIT, _REQUEUE_DEAD = script("task_submit"), script("task_requeue_dead")
+
+
+def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> Flow[Lease | Refusal]:
+    """Queue the call. ``own``: a retry by the owner of the record; ``replace``: replace a queued call.
+
+    Raises ``LockUnavailable``.
+    """
+    owner = describe_owner(call.owner)
+    claim = Claim(call.name, call.keys, call.delivery_id.encode(), owner, call.queued_ttl)
+    args = (
+        call.task_id.encode(),
+        claim.token,
+        owner,
+        millis(call.queued_ttl),
+        b"%d" % call.limit,
+        call.mode.at_submit.encode(),
+        b"1" if own else b"0",
+        b"1" if replace else b"0",
+        millis(call.done_ttl),
+    )
+    request = EvalScript(_SUBMIT, (call.keys.lock,), args, compensation=partial(cancel_request, call))
+    start = algorithm.clock()
+    guarded = algorithm.quarantine.wrap(request) if algorithm.quarantine else request
+    reply = unwrap_reply((yield from run_idempotent(guarded)))
+    if isinstance(reply, Fault):
+        raise fault_error(call.name, reply)
+    return read_outcome(claim, reply, start)
+
+
+def cancel(call: TaskCall, same_delivery: bool = True) -> Flow[bool]:
+    """Remove the record of a call that will not run; whether it was queued. Raises ``LockUnavailable``."""
+    return (yield from _run(call, cancel_request(call, same_delivery)))
+
+
+def requeue_dead(call: TaskCall, pid: int) -> Flow[bool]:
+    """Queue the call again that was running in the dead process ``pid`` of this host; whether it was running there.
+
+    Raises ``LockUnavailable``.
+    """
+    args = (call.task_id.encode(), owner_part(pid), millis(call.requeue_ttl) if call.requeue_ttl else b"0")
+    request = EvalScript(_REQUEUE_DEAD, (call.keys.lock, call.done_key), args)
+    return (yield from _run(call, request, by_key(request, b"0")))
+
+
+def owner_part(pid: int) -> bytes:
+    """The part of an owner's JSON that names a process of this host."""
+    own = describe_owner()
+    return own[1 : own.index(b',"thread"')].replace(b'"pid":%d' % os.getpid(), b'"pid":%d' % pid) + b","
+
+
+def _run(call: TaskCall, request: EvalScript, parts: Sequence[EvalScript] = ()) -> Flow[bool]:
+    """Whether ``request`` changed the record. ``parts``: the same in requests of one key, for a slot that moves."""
+    reply = yield from run_idempotent(request)
+    if isinstance(reply, Fault) and reply.migrating and parts:
+        reply = yield from run_in_order(parts)
+    if isinstance(reply, Fault):
+        raise fault_error(call.name, reply)
+    return bool(reply == 1)

@@ -1,0 +1,75 @@
+-- The record of a task's lock: functions for the scripts that say so with USES.
+-- KEYS 1 lock: of the script that uses this
+-- ARGV none
+-- Returns nothing of its own.
+-- The lock is a hash: task id -> state, run token, delivery id, end in ms, next delivery id, its end in ms, owner (JSON).
+-- A running task with a next delivery counts as queued too. It is queued with that delivery when its lease has ended.
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local now_us = clock[1] * 1000000 + clock[2]
+
+-- The entry of a task, from its field in the hash; nil when there is none or its time is over.
+local function parse(task, value)
+  local pattern = '^(%l+) (%S+) (%S+) (%d+) (%S+) (%d+) (.*)$'
+  local state, token, delivery, due, next_delivery, next_due, owner = string.match(value or '', pattern)
+  if not state then return nil end
+  due, next_due = tonumber(due), tonumber(next_due)
+  if due <= now then
+    if next_due <= now then return nil end
+    state, token, delivery, due, next_delivery, next_due = 'queued', '-', next_delivery, next_due, '-', 0
+  end
+  return {task = task, state = state, token = token, delivery = delivery, due = due,
+          next_delivery = next_delivery, next_due = next_due, owner = owner}
+end
+
+local function read(task)
+  return parse(task, redis.call('HGET', KEYS[1], task))
+end
+
+-- All entries. Those whose time is over are removed.
+local function read_all()
+  local entries, all = {}, redis.call('HGETALL', KEYS[1])
+  for i = 1, #all, 2 do
+    local entry = parse(all[i], all[i + 1])
+    if entry then entries[#entries + 1] = entry else redis.call('HDEL', KEYS[1], all[i]) end
+  end
+  return entries
+end
+
+local function write(task, state, token, delivery, due, next_delivery, next_due, owner)
+  local words = {state, token, delivery, string.format('%.0f', due), next_delivery, string.format('%.0f', next_due), owner}
+  redis.call('HSET', KEYS[1], task, table.concat(words, ' '))
+end
+
+-- Whether an entry is in one of these states.
+local function counts(entry, states)
+  return string.find(states, entry.state, 1, true) or entry.next_due > now and string.find(states, 'queued', 1, true)
+end
+
+local function refusal(entry)
+  return {0, entry.due - now, now_us, '{"state":"' .. entry.state .. '",' .. string.sub(entry.owner, 2)}
+end
+
+-- Wake one waiter. While a Cluster moves the slot, these keys may be on another server, hence pcall.
+local function wake()
+  local list = KEYS[1] .. ':wake'
+  if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 and redis.pcall('EXISTS', list) == 0 then
+    redis.pcall('RPUSH', list, '1')
+    redis.pcall('PEXPIRE', list, 10000)
+  end
+end
+
+-- A task runs no more. It is queued with its next delivery, else for `keep` ms with the same delivery, else removed.
+local function stop(entry, keep)
+  local delivery, due = entry.next_delivery, entry.next_due
+  if due <= now then delivery, due = entry.delivery, now + keep end
+  if due <= now then
+    redis.call('HDEL', KEYS[1], entry.task)
+  else
+    -- First: a server that is full lets a script go on that has begun to write. The field is replaced, not deleted and
+    -- written: a key that has gone while its slot moves can't be written again.
+    redis.call('PEXPIREAT', KEYS[1], math.max(redis.call('PTTL', KEYS[1]) + now, due))
+    write(entry.task, 'queued', '-', delivery, due, '-', 0, entry.owner)
+  end
+end
+
