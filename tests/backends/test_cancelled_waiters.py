@@ -93,3 +93,28 @@ async def test_leaves_at_once(running, unique, monkeypatch, kind):
     monkeypatch.setattr(renewal, "CANCEL_DELAY", 60)
     server = running(RedisServer)
     await cancelled(RedisBackend(server.url), [server], unique, kind)
+
+
+@pytest.mark.parametrize("kind", ["lock", "semaphore", "striped", "multilock"])
+@pytest.mark.parametrize("in_asyncio", [False, True], ids=["sync", "async"])
+def test_a_wait_shorter_than_a_request(place, unique, kind, in_asyncio):
+    """A waiter whose time is up before its first answer leaves no entry: newcomers would queue behind it."""
+    backend, servers = place
+    held = [MAKE[kind](backend, unique)]
+    held += [MAKE[kind](backend, unique)] if kind == "striped" else []
+    assert all(lock.acquire(timeout=20) for lock in held)
+    waiting = [MAKE[kind](backend, unique) for _ in range(10)]
+    timeouts = [0.0002 * (1 + number) for number in range(10)]
+
+    async def in_turn():
+        return [await lock.aacquire(timeout=timeout) for lock, timeout in zip(waiting, timeouts, strict=True)]
+
+    if in_asyncio:
+        assert not any(asyncio.run(in_turn()))
+    else:
+        assert not any(lock.acquire(timeout=timeout) for lock, timeout in zip(waiting, timeouts, strict=True))
+    # On a quorum nobody waits for the answers of those requests.
+    poll(lambda: not listed(servers, unique), timeout=SOON / 10, what="an empty list")
+    for lock in held:
+        lock.release()
+    backend.close()

@@ -54,7 +54,7 @@ class SixOfSeven(Group):
         self.servers[-1].kill()
 
 
-class TestPools(TransportConformance, SemaphoreCases, StripedCases, MultilockCases):
+class TestPools(TransportConformance, SemaphoreCases, ReadWriteCases, StripedCases, MultilockCases):
     """On nodes with few connections, limited by LOCATION or by caches, one of which is down."""
 
     lacks = ("fair",)

@@ -55,6 +55,9 @@ class World:
                 return -1 if self.held else 0
             self.held = token
             return micros
+        if name == "waiter_remove":
+            self.waiters = {waiter for waiter in self.waiters if not token.startswith(waiter[:24])}
+            return 1
         assert name == "mutex_release"
         if self.held != token:
             return -1 if self.held else 0

@@ -16,7 +16,16 @@ from ..keys import Keys, hash_tag
 from ..primitives.base import Primitive
 from ..values import Claim, Lease, Refusal
 from .quarantine import unwrap_reply
-from .single_node import LAST_TRY, SingleNode, block, extend_request, must_requeue, retry_until_served, run_idempotent
+from .single_node import (
+    LAST_TRY,
+    SingleNode,
+    block,
+    extend_request,
+    is_listed,
+    must_requeue,
+    retry_until_served,
+    run_idempotent,
+)
 
 
 def by_slot(claim: Claim) -> list[Claim]:
@@ -63,6 +72,8 @@ class Cluster(SingleNode):
                 yield from run_idempotent(primitive.dequeue_request(parts[listed]))
             listed = which
             if left <= 0:
+                if is_listed(wait):
+                    yield from run_idempotent(primitive.dequeue_request(parts[which]))
                 return refusal
             if must_requeue(wait, left):
                 wait = -primitive.waiter_ttl_ms

@@ -28,7 +28,7 @@ from ..primitives.base import Primitive
 from ..values import Claim, Lease, Refusal
 from .merging import merge_views
 from .quarantine import Quarantine, unwrap_reply
-from .single_node import LAST_TRY, is_confirmed, must_requeue, quarantine_restore_request, restore_request
+from .single_node import LAST_TRY, is_confirmed, is_listed, must_requeue, quarantine_restore_request, restore_request
 from .votes import RefusedAttempt, acquire_decided, refused_attempt, split_votes, votes_needed
 
 BACKOFF_SECONDS = 0.005, 0.05  # seconds, at random: clients that split the vote must not split it again in step
@@ -67,6 +67,9 @@ class Redlock(NamedTuple):
             if isinstance(outcome, Lease):
                 return outcome
             if left <= 0:
+                if is_listed(wait):
+                    leave = self._everywhere(primitive.dequeue_request(claim))
+                    yield SendToAll(leave, _nobody_waits, claim.acquisition_id)
                 return outcome.refusal
             if outcome.wake_node is not None and must_requeue(wait, left):
                 wait = -primitive.waiter_ttl_ms

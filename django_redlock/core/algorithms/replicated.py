@@ -22,6 +22,7 @@ from .single_node import (
     SingleNode,
     block,
     is_confirmed,
+    is_listed,
     must_requeue,
     quarantine_restore_request,
     retry_until_served,
@@ -81,7 +82,11 @@ class Replicated:
             if isinstance(outcome, Fault):
                 raise fault_error(claim.name, outcome)
             left = deadline - self.clock()
-            if isinstance(outcome, Lease) or left <= 0:
+            if isinstance(outcome, Lease):
+                return outcome
+            if left <= 0:
+                if is_listed(wait):
+                    yield from run_idempotent(primitive.dequeue_request(claim))
                 return outcome
             if must_requeue(wait, left):
                 wait = -primitive.waiter_ttl_ms

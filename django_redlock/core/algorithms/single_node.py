@@ -68,6 +68,11 @@ def must_requeue(wait: int, left: float) -> bool:
     return wait == LAST_TRY and left > MIN_WAIT_SECONDS
 
 
+def is_listed(wait: int) -> bool:
+    """Whether a refused request with this ``wait`` left an entry among the waiters. Newcomers queue behind it."""
+    return wait not in (0, LAST_TRY)
+
+
 def quarantine_restore_request(
     primitive: Primitive, claim: Claim, ttl: float, guard: Quarantine, node: int = 0
 ) -> EvalScript:
@@ -152,7 +157,11 @@ class SingleNode(NamedTuple):
                 raise fault_error(claim.name, reply)
             outcome = read_outcome(claim, reply, start)
             left = deadline - clock()
-            if isinstance(outcome, Lease) or left <= 0:
+            if isinstance(outcome, Lease):
+                return outcome
+            if left <= 0:
+                if is_listed(wait):
+                    yield from run_idempotent(primitive.dequeue_request(claim))
                 return outcome
             if must_requeue(wait, left):
                 wait, start = -primitive.waiter_ttl_ms, clock()
