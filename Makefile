@@ -3,15 +3,16 @@
 .PHONY: help demo quick test test-rest test-all lint types layers pytest coverage docs bench faults simulate matrix build venv clean
 PY := .venv/bin/python
 SEEDS ?= 10000
+NODES ?= 0
 # Workers mostly wait for servers and leases: there are more of them than processors. A class or file of tests is one's.
 PYTEST := $(PY) -m pytest -n 4 --dist loadscope
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-demo: .venv/demo ## a flash sale with the lock and without it; on a terminal it keeps serving until Ctrl-C
+demo: .venv/demo ## a flash sale with the lock and without it, until Ctrl-C on a terminal; NODES=3 locks on three servers
 	@scripts/redis
-	@$(PY) -m testproject.demo $(ARGS)
+	@$(PY) -m testproject.demo --nodes $(NODES) $(ARGS)
 
 quick: lint ## on each save, about a minute: style, and tests of what needs memory or one Redis
 	$(PYTEST) --tier quick

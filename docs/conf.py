@@ -18,7 +18,7 @@ project = "django-redlock"
 author = copyright = "The django-redlock authors"
 version = release = __version__
 
-extensions = ["sphinx.ext.autodoc", "sequence"]
+extensions = ["sphinx.ext.autodoc", "bars", "sequence"]
 exclude_patterns = ["_build", "_ext"]
 default_role = "py:obj"
 highlight_language = "python"

@@ -68,7 +68,11 @@ REDLOCK: dict[str, dict[str, Any]] = {
     "dummy": {"BACKEND": "django_redlock.backends.dummy.DummyBackend"},
 }
 if nodes := os.environ.get("TESTPROJECT_NODES"):  # URLs of independent servers, with spaces between
-    REDLOCK["redlock"] = {"BACKEND": "django_redlock.backends.redlock.RedlockBackend", "LOCATION": nodes.split()}
+    quorum = {"BACKEND": "django_redlock.backends.redlock.RedlockBackend", "LOCATION": nodes.split()}
+    REDLOCK["redlock"] = quorum
+    if os.environ.get("TESTPROJECT_QUORUM"):  # the shop's locks too; records of queued tasks need one Redis
+        REDLOCK["tasks"] = {**REDLOCK["default"], "KEY_PREFIX": "tasks"}
+        REDLOCK["default"] = {**quorum, "KEY_PREFIX": "shop", "OPTIONS": {"node_timeout": 1}}
 if primary := os.environ.get("TESTPROJECT_PRIMARY"):  # URL of a server that has replicas
     REDLOCK["replica"] = {"BACKEND": "django_redlock.backends.replica.ReplicaBackend", "LOCATION": primary}
 if hosts := os.environ.get("TESTPROJECT_ZOOKEEPER"):  # host:port,host:port

@@ -1,4 +1,4 @@
-"""`python -m testproject.demo`: a flash sale with the lock, one without, and some with the stock in segments.
+"""`python -m testproject.demo`: flash sales with the lock, without it, and with the stock in segments; a load test.
 
 Exit code 0 if all was as promised.
 """
@@ -6,13 +6,14 @@ Exit code 0 if all was as promised.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
 
 from django_redlock.management.base import at_least
-from testproject.demo import servers, stripes
+from testproject.demo import load, servers, stripes
 from testproject.demo.report import Result, console, progress, table
 from testproject.demo.sale import hold_sale
 from testproject.demo.showcase import keep_serving
@@ -27,7 +28,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: through every `finally` on the way out
     try:
         console.print("Starting Redis, a Celery worker and the shop ...")
-        with servers.running() as address:
+        with servers.running(options.nodes) as address:
             url = f"http://{address[0]}:{address[1]}/admin/django_redlock/heldlock/"
             where = f"[bold]{url}[/]   name and password: [bold]{servers.LOGIN}[/]"
             console.print(f"Live locks: {where}", soft_wrap=True)
@@ -50,6 +51,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--items", type=at_least(1, int), default=100)
     parser.add_argument("--buyers", type=at_least(1, int), default=400)
     parser.add_argument("--at-once", type=at_least(1, int), default=40)
+    parser.add_argument("--orders", type=at_least(0, int), default=300, help="of the load test; 0 leaves it out")
+    parser.add_argument("--nodes", type=at_least(0, int), default=0, help="lock on a majority of so many servers")
     attended = sys.stdin.isatty() and sys.stdout.isatty()
     parser.add_argument(
         "--once", action="store_true", default=not attended, help="end after the sales (default where no terminal is)"
@@ -75,6 +78,8 @@ def present(address: tuple[str, int], options: argparse.Namespace) -> Iterator[s
     if confirmed + duplicates != asked:
         yield f"{asked} confirmations asked for, but {confirmed} run and {duplicates} deduplicated"
     yield from stripes.compare(address, options.at_once)
+    if options.orders:
+        yield from load.compare(os.environ["TESTPROJECT_REDIS"], options.orders)
 
 
 def flash_sale(title: str, path: str, address: tuple[str, int], options: argparse.Namespace) -> Result:

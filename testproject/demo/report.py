@@ -66,3 +66,12 @@ def table(results: list[Result], rows: Rows = ROWS, note: str = "") -> Table:
     for name, cell in rows.items():
         sight.add_row(name, *map(cell, results))
     return sight
+
+
+def bars(values: Mapping[str, float], width: int = 50) -> str:
+    """A bar for each value, the longest as wide as `width` characters."""
+    longest, name_width = max(values.values()), max(map(len, values))
+    return "\n".join(
+        f"{name:<{name_width}} {'█' * max(1, round(value / longest * width))} {value:g}"
+        for name, value in values.items()
+    )

@@ -22,17 +22,24 @@ LOGIN = "admin"  # name and password
 
 
 @contextlib.contextmanager
-def running() -> Iterator[tuple[str, int]]:
-    """Start everything; the address (host, port) of the shop. The environment is changed for us and our children."""
+def running(nodes: int = 0) -> Iterator[tuple[str, int]]:
+    """Start everything; the address (host, port) of the shop. The environment is changed for us and our children.
+
+    With `nodes`, the shop's locks are granted by a majority of so many servers. Redis servers that the environment
+    names are used instead of new ones.
+    """
     with contextlib.ExitStack() as ends:
         directory = ends.enter_context(tempfile.TemporaryDirectory(prefix="redlock-demo-"))
-        redis, *nodes = (ends.enter_context(RedisServer()) for _ in range(1 + NODES))
         os.environ["DJANGO_SETTINGS_MODULE"] = "testproject.settings"
-        os.environ["TESTPROJECT_REDIS"] = redis.url
-        os.environ["TESTPROJECT_NODES"] = " ".join(node.url for node in nodes)
         os.environ["TESTPROJECT_DATABASE"] = f"{directory}/shop.sqlite3"
+        for variable, count in (("TESTPROJECT_REDIS", 1), ("TESTPROJECT_NODES", nodes or NODES)):
+            os.environ[variable] = os.environ.get(variable) or " ".join(
+                ends.enter_context(RedisServer()).url for _ in range(count)
+            )
+        if nodes:
+            os.environ["TESTPROJECT_QUORUM"] = "1"
         prepare()
-        port = free_port(ends)
+        port = int(os.environ.get("TESTPROJECT_PORT") or free_port(ends))
         with worker(Path(directory)) as celery, web(Path(directory), port) as gunicorn:
             wait_until(worker_answers, child=celery, timeout=START, what="the Celery worker")
             wait_until(lambda: web_answers(port), child=gunicorn, timeout=START, what="the web server")
@@ -47,6 +54,8 @@ def prepare() -> None:
     from django_redlock import locks
 
     locks["redlock"].arm()
+    if os.environ.get("TESTPROJECT_QUORUM"):
+        locks["default"].arm()
     call_command("migrate", verbosity=0)
     get_user_model().objects.create_superuser(LOGIN, password=LOGIN)
 
@@ -72,7 +81,8 @@ def worker(directory: Path) -> contextlib.AbstractContextManager[Child]:
 
 def web(directory: Path, port: int) -> contextlib.AbstractContextManager[Child]:
     """Gunicorn with two processes, so that no lock inside a process could help, and a thread for each of the crowd."""
-    options = ["--bind", f"127.0.0.1:{port}", "--workers", "2", "--threads", "32", "--worker-tmp-dir", str(directory)]
+    host = os.environ.get("TESTPROJECT_HOST", "127.0.0.1")
+    options = ["--bind", f"{host}:{port}", "--workers", "2", "--threads", "32", "--worker-tmp-dir", str(directory)]
     command = [sys.executable, "-m", "gunicorn", "testproject.wsgi", *options]
     command += ["--graceful-timeout", "3", "--no-control-socket"]
     return stopped_at_the_end(Child(command, output=directory / "web.log"))

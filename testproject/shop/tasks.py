@@ -3,14 +3,17 @@
 import time
 
 from celery import shared_task
+from django.conf import settings
 from django.db.models import F
 
 from django_redlock.celery import single_instance_task
 from testproject.shop.models import Order
 
+STORE = "tasks" if "tasks" in settings.REDLOCK else "default"
+
 
 @shared_task
-@single_instance_task(mode="until_executed", key="confirm:{order_id}")
+@single_instance_task(mode="until_executed", key="confirm:{order_id}", using=STORE)
 def confirm(order_id: int) -> None:
     """Write to the buyer: slow, and embarrassing when done twice."""
     time.sleep(0.1)
