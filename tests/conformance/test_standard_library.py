@@ -3,6 +3,7 @@
 import functools
 import secrets
 import threading
+import time
 
 import pytest
 
@@ -48,6 +49,20 @@ class Semaphores(lock_tests.BoundedSemaphoreTests):
         sem.acquire()
         assert "1 held" in repr(sem)
         sem.release()
+
+    def test_acquire_timeout(self):
+        """As theirs, without waits of 5 ms: a store may take longer than that to answer."""
+        sem = self.semtype(2)
+        with pytest.raises(ValueError, match="timeout"):
+            sem.acquire(False, timeout=1.0)
+        assert sem.acquire(timeout=5)
+        assert sem.acquire(timeout=5)
+        assert not sem.acquire(timeout=0.2)
+        sem.release()
+        assert sem.acquire(timeout=5)
+        start = time.monotonic()
+        assert not sem.acquire(timeout=0.5)
+        self.assertTimeout(time.monotonic() - start, 0.5)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,8 +16,8 @@ from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
 
 from .scenario import Setting, Violation, play
 
-# Of so many seeds that many of each rule, and of each kind of lock.
-RULES = *4 * ("quorum",), *3 * ("single",), "cluster", *3 * ("replicas",)
+# Of so many seeds that many of each algorithm, and of each kind of lock.
+ALGORITHMS = *4 * ("quorum",), *3 * ("single",), "cluster", *3 * ("replicas",)
 HANDLES = MUTEX, STRIPED  # every other one by way of `Lock` itself
 WATCHED = 4  # one of so many with somebody who looks on: they take a third more time
 KINDS = (
@@ -32,20 +32,20 @@ KINDS = (
 )
 
 
-def runs(rule: str, primitive: Primitive) -> bool:
-    """Whether a rule has this kind of lock. For a cluster only those in several slots are not as for a single node."""
-    return primitive is not FAIR if rule == "quorum" else rule != "cluster" or primitive is MULTILOCK
+def runs(algorithm: str, primitive: Primitive) -> bool:
+    """Whether an algorithm has this kind of lock. A cluster differs from a single node in multilocks only."""
+    return primitive is not FAIR if algorithm == "quorum" else algorithm != "cluster" or primitive is MULTILOCK
 
 
-def attempt(seed: int, rule: str, kind: str) -> tuple[int, str]:
+def attempt(seed: int, algorithm: str, kind: str) -> tuple[int, str]:
     """How many locks were granted, and the timeline of a violation."""
-    rule = rule or RULES[seed % len(RULES)]
-    kinds = [each for each in KINDS if kind in ("", each.kind) and runs(rule, each)] or [MULTILOCK]
-    place = seed // len(RULES) % len(kinds)
+    algorithm = algorithm or ALGORITHMS[seed % len(ALGORITHMS)]
+    kinds = [each for each in KINDS if kind in ("", each.kind) and runs(algorithm, each)] or [MULTILOCK]
+    place = seed // len(ALGORITHMS) % len(kinds)
     handles = kinds[place] in HANDLES and place % 2 == 0
     try:
         watched = seed % WATCHED == 0
-        setting = Setting(rule, kinds[place], calm=seed % 9 == 0, handles=handles, onlookers=watched)
+        setting = Setting(algorithm, kinds[place], calm=seed % 9 == 0, handles=handles, onlookers=watched)
         return play(seed, setting).grants, ""
     except Violation as violation:
         return 0, str(violation)
@@ -62,13 +62,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="from which on; with --seeds 1 it replays just that one")
-    parser.add_argument("--rule", choices=sorted(set(RULES)), default="")
+    parser.add_argument("--algorithm", choices=sorted(set(ALGORITHMS)), default="")
     parser.add_argument("--kind", choices=sorted({primitive.kind for primitive in KINDS}), default="")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.seeds)
     start, granted, done = time.monotonic(), 0, 0
     with ProcessPoolExecutor(os.cpu_count(), initializer=prepare) as pool:
-        for grants, violation in pool.map(attempt, seeds, repeat(options.rule), repeat(options.kind), chunksize=20):
+        for grants, violation in pool.map(
+            attempt, seeds, repeat(options.algorithm), repeat(options.kind), chunksize=20
+        ):
             if violation:
                 sys.stdout.write(f"{violation}\n")
                 pool.shutdown(wait=False, cancel_futures=True)

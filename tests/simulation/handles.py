@@ -1,4 +1,4 @@
-"""Processes with threads that use `Lock` itself: its flows, the turnstile before the store, renewal in the background.
+"""Processes with threads that use `Lock` itself: its flows, the local queue, renewal in the background.
 
 What `Lock` would do in threads of its own happens as events of the simulated world, in between everything else.
 """
@@ -38,21 +38,21 @@ class Process:
     alias, hook = "", None
 
     def __init__(
-        self, world: World, name: str, clock: Clock, rule: Algorithm, connect: Callable[..., Performer]
+        self, world: World, name: str, clock: Clock, algorithm: Algorithm, connect: Callable[..., Performer]
     ) -> None:
         self.world = world
         self.name = name
         self.clock = clock
-        self.algorithm = rule
+        self.algorithm = algorithm
         self.alive = True
         self.paused_until = 0.0
         self.watched: dict[bytes, object] = {}
-        self.owing: dict[Any, Any] = {}
+        self.in_flight: dict[Any, Any] = {}
         self._connect = connect
-        self._turnstile = local_queue.LocalQueue(self, COHORT)
+        self._local_queue = local_queue.LocalQueue(self, COHORT)
 
-    def local_queue_for(self, primitive: Primitive) -> local_queue.Turnstile | None:
-        return self._turnstile if primitive.acquire_script.name in local_queue.QUEUED_SCRIPTS else None
+    def local_queue_for(self, primitive: Primitive) -> local_queue.LocalQueue | None:
+        return self._local_queue if primitive.acquire_script.name in local_queue.QUEUED_SCRIPTS else None
 
     def server_of(self, keys: Keys) -> str:
         return ""
@@ -68,7 +68,7 @@ class Process:
     def performer(self) -> Performer:
         """For a thread of this process."""
         performer = self._connect(self.name, self.later)
-        performer._owing = self.owing
+        performer._in_flight = self.in_flight
         return performer
 
     def later(self, event: Then, value: Any) -> None:
@@ -241,7 +241,7 @@ class Background:
         process = alive.store
         self._owner[token] = process
         process.watched[token] = target
-        serve = self._bury if isinstance(target, renewal.Orphan) else self._renew
+        serve = self._release_orphan if isinstance(target, renewal.Orphan) else self._renew
 
         def due() -> None:
             if process.watched.get(token) is target:
@@ -274,33 +274,33 @@ class Background:
 
         process.performer().drive(process.algorithm.extend_many(handle.primitive, [(lease, ttl)]), renewed)
 
-    def _bury(self, process: Process, token: bytes, orphan: renewal.Orphan) -> None:
-        def buried(_: Any, error: BaseException | None) -> None:
+    def _release_orphan(self, process: Process, token: bytes, orphan: renewal.Orphan) -> None:
+        def released(_: Any, error: BaseException | None) -> None:
             if error is None or process.clock() >= orphan.until:
                 self.cancel(token)
             elif process.watched.get(token) is orphan:
                 self.schedule(token, orphan, 0.5)
 
         free = process.algorithm.cancel if orphan.waited else process.algorithm.release
-        process.performer().drive(free(orphan.primitive, orphan.claim), buried)
+        process.performer().drive(free(orphan.primitive, orphan.claim), released)
 
 
 class Virtual(WakeEvent):
-    """What rings in the simulated world."""
+    """A wake-up in the simulated world."""
 
-    rung = False
+    was_set = False
 
     def wake(self) -> None:
-        """Replaced by the one that waits."""
+        """Replaced by the waiter."""
 
     def set(self) -> None:
         super().set()
-        self.rung = True
+        self.was_set = True
         self.wake()
 
 
 class VirtualTicket(Virtual, Waiter):
-    """A ticket that rings there."""
+    """A waiter that is woken there."""
 
 
 @contextmanager

@@ -43,7 +43,7 @@ class Onlooker:
         self._eyes.performer.drive(self._asking(name), told)
 
     def _asking(self, name: str) -> Flow[LockInfo | None]:
-        """`Rule.describe`, and how many nodes had no answer to it."""
+        """`Algorithm.describe`, and how many nodes had no answer to it."""
         flow, reply = self._eyes.algorithm.describe(name, keys_for(b"sim", name.encode())), None
         while True:
             try:

@@ -20,8 +20,8 @@ from django_redlock.core.flow.requests import (
 from django_redlock.core.waiting.waiters import AwaitTurn
 from django_redlock.errors import LockError
 
-from .exchange import Acknowledged, Awaited, Blocked, Exchange, Runs
 from .network import Connection, Network, Then
+from .requests import Acknowledged, Awaited, Blocked, Request, Runs
 from .servers import Server, Slots
 
 NEVER = float("inf")
@@ -39,9 +39,9 @@ class Performer:
         self._who = who
         self.timeout = timeout
         self._later = later
-        self._owing: dict[tuple[bytes, int], Connection] = {}
+        self._in_flight: dict[tuple[bytes, int], Connection] = {}
         self.passing = not isinstance(servers, list)  # a cluster, a primary with replicas: another may take over
-        self.unanswered: dict[Exchange, None] = {}  # in the order in which they were begun
+        self.unanswered: dict[Request, None] = {}  # in the order in which they were begun
         self._alarm = NEVER  # when the next of them may have to be given up
 
     def drive(self, flow: Flow[Any], then: Callable[[Any, BaseException | None], None]) -> Callable[[], None]:
@@ -72,8 +72,8 @@ class Performer:
             nonlocal interrupted
             if not over:
                 interrupted = True
-                for exchange in tuple(self.unanswered):
-                    exchange.give_up()
+                for sent in tuple(self.unanswered):
+                    sent.give_up()
                 advance(flow.throw, KeyboardInterrupt())
 
         resume = partial(self._later, step)
@@ -122,7 +122,7 @@ class Performer:
         self.world.after(request.seconds, then, None)
 
     def _turn(self, request: AwaitTurn, then: Then) -> None:
-        ticket: Any = request.event
+        event: Any = request.event
         ended = False
 
         def end() -> None:
@@ -131,9 +131,9 @@ class Performer:
                 ended = True
                 self.world.after(0.0, then, None)
 
-        ticket.wake = end
+        event.wake = end
         self.world.after(max(0.0, request.seconds), end)
-        if ticket.rung:
+        if event.was_set:
             end()
 
     def _signal(self, request: Block, then: Then) -> None:
@@ -185,25 +185,25 @@ class Performer:
         then: Then,
         certain: Callable[[], bool] | None = None,
     ) -> None:
-        """Ask one node, on the connection that still owes this family an answer if there is one."""
-        connection = self._owing.get((family, node)) if family else None
+        """Ask one node, on the connection on which this family has a request in flight, if there is one."""
+        connection = self._in_flight.get((family, node)) if family else None
         if connection is None or not connection.open:
             connection = self.connect(node, family)
         self.send(Runs(self, connection, then, node, runs, family, certain))
 
     def connect(self, node: int, family: bytes = b"") -> Connection:
-        """A fresh connection, which owes this family an answer from now on."""
+        """A fresh connection, which has this family's requests in flight from now on."""
         connection = Connection(self._network, self._servers[node], self._who)
         if family:
-            self._owing[family, node] = connection
+            self._in_flight[family, node] = connection
         return connection
 
-    def send(self, exchange: Exchange) -> None:
+    def send(self, sent: Request) -> None:
         """Send a request, and have an eye on it till it is answered or given up."""
-        self.unanswered[exchange] = None
-        exchange.connection.send(exchange)
-        if exchange.until < self._alarm:
-            self._set_alarm(exchange.until)
+        self.unanswered[sent] = None
+        sent.connection.send(sent)
+        if sent.until < self._alarm:
+            self._set_alarm(sent.until)
 
     def _set_alarm(self, when: float) -> None:
         self._alarm = when
@@ -215,12 +215,12 @@ class Performer:
         if now < self._alarm:  # an earlier one has been set since
             return
         self._alarm = upcoming = NEVER
-        for exchange in list(self.unanswered):
-            if exchange.until <= now:
-                exchange.until = NEVER
-                self._later(exchange.give_up, None)
-            elif exchange.until < upcoming:
-                upcoming = exchange.until
+        for sent in list(self.unanswered):
+            if sent.until <= now:
+                sent.until = NEVER
+                self._later(sent.give_up, None)
+            elif sent.until < upcoming:
+                upcoming = sent.until
         if upcoming < self._alarm:
             self._set_alarm(upcoming)
 

@@ -116,12 +116,12 @@ class Scenario:
         fencing, primitive = self.world.seed % 2 == 0, self._side(name)
         client = Client(self.world, name, name, clock, self, self.ttl, fencing, primitive)
         client.performer = self._performer(name, client.later)
-        client.algorithm = self._rule(clock)
+        client.algorithm = self._algorithm(clock)
         return [client]
 
     def _process(self, name: str) -> list[Client]:
         clock = Clock(self.world, self._rate(), self.world.random.uniform(0, 1e5))
-        process = Process(self.world, name, clock, self._rule(clock), self._performer)
+        process = Process(self.world, name, clock, self._algorithm(clock), self._performer)
         threads = range(self.world.random.choice((1, 3, 5) if self.setting.algorithm == "single" else (1, 2)))
         each = [Thread(process, f"{name}.{index}", self, self.ttl, self._side(name)) for index in threads]
         return cast("list[Client]", each)
@@ -142,7 +142,7 @@ class Scenario:
         reads = name.startswith("client") and int(name[-1]) % 2
         return primitive._replace(access="r" if reads else "w", queue_order=order)
 
-    def _rule(self, clock: Clock) -> Algorithm:
+    def _algorithm(self, clock: Clock) -> Algorithm:
         guard = (
             standalone_quarantine("sim", MAX_TTL)
             if self.setting.quarantine and self.setting.algorithm != "cluster"

@@ -20,8 +20,8 @@ from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
 from django_redlock.core.values import Claim
 
 from . import redis_model
+from .__main__ import ALGORITHMS
 from .__main__ import KINDS as PLAYED
-from .__main__ import RULES
 from .__main__ import runs as has
 from .redis_model import FAST, PLAIN, Lua, Model
 from .scenario import Setting, play
@@ -123,12 +123,12 @@ def test_replies_and_state_agree(redis_server: Any, kind: str, monkeypatch: pyte
             assert set(client.scan_iter()) == model.keys(), (seed, step, run.script.name)
 
 
-@pytest.mark.parametrize("rule", sorted(set(RULES)))
-def test_timelines_are_those_of_the_lua_that_redis_has(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS)))
+def test_timelines_are_those_of_the_lua_that_redis_has(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing depends on which Lua runs the scripts."""
     pytest.importorskip(f"lupa.{FAST}")
-    for seed, primitive in enumerate(each for each in 3 * PLAYED if has(rule, each)):
-        setting = Setting(rule, primitive, onlookers=seed % 2 == 0, handles=primitive is MUTEX and seed % 3 == 0)
+    for seed, primitive in enumerate(each for each in 3 * PLAYED if has(algorithm, each)):
+        setting = Setting(algorithm, primitive, onlookers=seed % 2 == 0, handles=primitive is MUTEX and seed % 3 == 0)
         logs = []
         for kind in (PLAIN, FAST):
             monkeypatch.setattr(redis_model, "lua", Lua(kind))

@@ -21,9 +21,9 @@ from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
 from django_redlock.core.values import Lease
 from django_redlock.core.waiting.local_queue import LocalQueue
 
-from .exchange import Exchange
 from .handles import Background
 from .performer import Performer, Then
+from .requests import Request
 from .scenario import Setting, Violation, play
 
 HANDLES = Setting("single", handles=True)
@@ -44,18 +44,18 @@ def found(setting: Setting, seeds: int) -> str:
     pytest.fail(f"{seeds} seeds found nothing")
 
 
-@pytest.mark.parametrize("rule", ["quorum", "single", "replicas"])
-def test_it_finds_what_quarantine_prevents(rule: str) -> None:
+@pytest.mark.parametrize("algorithm", ["quorum", "single", "replicas"])
+def test_it_finds_what_quarantine_prevents(algorithm: str) -> None:
     """Without quarantine a server that forgot a lock grants it again."""
-    assert "both hold" in found(Setting(rule, quarantine=False), 400)
+    assert "both hold" in found(Setting(algorithm, quarantine=False), 400)
 
 
-@pytest.mark.parametrize("rule", ["quorum", "single"])
-def test_it_finds_clocks_that_run_apart(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("algorithm", ["quorum", "single"])
+def test_it_finds_clocks_that_run_apart(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the allowance for drift a slow client believes longer than fast servers grant."""
     monkeypatch.setattr(values, "DRIFT", 0.0)
     monkeypatch.setattr(values, "PRECISION", 0.0)
-    assert "both hold" in found(Setting(rule), 3000)
+    assert "both hold" in found(Setting(algorithm), 3000)
 
 
 @pytest.mark.parametrize("limit", [2, 3])
@@ -85,11 +85,11 @@ def rewritten(name: str, line: str, wrong: str) -> Script:
     return Script.made(name, right.source.replace(line.encode(), wrong.encode()), right.keys, right.args)
 
 
-@pytest.mark.parametrize("rule", ["quorum", "single", "replicas"])
-def test_it_finds_a_multilock_of_which_some_names_are_taken(rule: str) -> None:
+@pytest.mark.parametrize("algorithm", ["quorum", "single", "replicas"])
+def test_it_finds_a_multilock_of_which_some_names_are_taken(algorithm: str) -> None:
     """Granted when the last of its names is free, it takes the others from whoever holds them."""
     wrong = rewritten("multi_acquire", "if another or not turn then", "if i == number and (another or not turn) then")
-    said = found(Setting(rule, MULTILOCK._replace(acquire_script=wrong)), 50)
+    said = found(Setting(algorithm, MULTILOCK._replace(acquire_script=wrong)), 50)
     assert "both hold" in said or "is not above" in said  # who lost it may hear of its grant too late to believe it
 
 
@@ -100,13 +100,13 @@ def test_it_finds_a_request_that_must_not_come_twice() -> None:
     assert "left over" in found(Setting("single", MUTEX._replace(acquire_script=wrong), calm=True), 100)
 
 
-@pytest.mark.parametrize("rule", ["quorum", "single", "replicas"])
-def test_it_finds_leases_longer_than_they_may_be(rule: str) -> None:
+@pytest.mark.parametrize("algorithm", ["quorum", "single", "replicas"])
+def test_it_finds_leases_longer_than_they_may_be(algorithm: str) -> None:
     """What is renewed for too long is not free when everything must be."""
     wrong = rewritten(
         "mutex_extend", "redis.call('PEXPIRE', KEYS[1], ARGV[2])", "redis.call('PEXPIRE', KEYS[1], 2 * ARGV[2])"
     )
-    assert "is not free" in found(Setting(rule, MUTEX._replace(extend_script=wrong)), 500)
+    assert "is not free" in found(Setting(algorithm, MUTEX._replace(extend_script=wrong)), 500)
 
 
 def test_it_finds_a_lock_that_is_said_to_be_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,8 +301,8 @@ def test_it_finds_orphans() -> None:
 class Repeating(Performer):
     """Takes a time-out, after which the request is undone, for a closed connection, after which it may be repeated."""
 
-    def send(self, exchange: Exchange) -> None:
-        then, again = exchange.then, exchange.again()
+    def send(self, request: Request) -> None:
+        then, again = request.then, request.again()
 
         def timed_out(reply: Any) -> None:
             if isinstance(reply, Fault):
@@ -310,8 +310,8 @@ class Repeating(Performer):
             else:
                 then(reply)
 
-        exchange.then = timed_out
-        super().send(exchange)
+        request.then = timed_out
+        super().send(request)
 
 
 def test_it_finds_a_token_that_is_used_again() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Work = Callable[[Then], None]
 
 
-class Exchange(Message):
+class Request(Message):
     """One request. When it is given up it is undone if it can be."""
 
     __slots__ = "over", "performer", "then", "until"
@@ -82,7 +82,7 @@ class Undoing(Message):
         self.work = work
 
 
-class Runs(Exchange):
+class Runs(Request):
     """Scripts on one node: most requests are of this kind."""
 
     __slots__ = "_certain", "_family", "_node", "_runs"
@@ -136,7 +136,7 @@ def _doubt(then: Then, repeated: Fault, reply: Any) -> None:
     then(reply if type(reply) is Fault else [repeated if each in (0, -1) else each for each in reply])
 
 
-class Blocked(Exchange):
+class Blocked(Request):
     """Waits for what is put on a list."""
 
     __slots__ = ("_request",)
@@ -150,7 +150,7 @@ class Blocked(Exchange):
         self.connection.server.block((key, *more), seconds, self.performer.there, reply)
 
 
-class Awaited(Exchange):
+class Awaited(Request):
     """Waits for what is put on a list, and then runs a script at once."""
 
     __slots__ = "_ended", "_request"
@@ -181,7 +181,7 @@ class Awaited(Exchange):
         self._ended = True
 
 
-class Acknowledged(Exchange):
+class Acknowledged(Request):
     """Scripts on a primary, and how many replicas have what they wrote."""
 
     __slots__ = ("_request",)
