@@ -22,7 +22,7 @@ from .core.locks.lock import Lock
 from .core.options import OnLost
 from .core.values import Seconds
 from .errors import LockUnavailable
-from .history.counters import recorder
+from .history.recorder import recorder
 from .signals import announce, task_duplicate
 from .transactions import CommitLock, warn_of_early_release
 
