@@ -17,7 +17,7 @@ from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
 from ..core.keys import Keys
 from ..core.locks.lock import Lock
-from ..core.owner import Fields, describe_owner
+from ..core.owner import describe_owner
 from ..core.primitives.base import Primitive
 from ..core.values import Claim, Lease, Refusal, millis
 from .modes import Mode
@@ -48,9 +48,9 @@ class TaskCall(NamedTuple):
     done_ttl: float
 
     @property
-    def owner(self) -> Fields:
+    def owner(self) -> dict[str, str]:
         """What the record says of the task, beside host, pid and thread."""
-        return Fields.of(self.task, "task_id", self.task_id)
+        return {"label": self.task, "task_id": self.task_id}
 
     @property
     def requeue_ttl(self) -> float:
@@ -83,7 +83,7 @@ class BodyLease(Primitive):
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         """Ask to run. One that is put back after the server forgot it has no rivals, whatever that still knows."""
-        ticket, keys = cast("TaskCall", claim.queue_key), claim.keys
+        ticket, keys = cast("TaskCall", claim.payload), claim.keys
         args = (
             claim.token,
             claim.owner,
@@ -124,7 +124,7 @@ class BodyLock(Lock):
     """The handle of one. Leases are renewed together, by the primitive of any of them: each brings its own ticket."""
 
     def new_claim(self) -> Claim:
-        return super().new_claim()._replace(queue_key=cast("BodyLease", self.primitive).call)
+        return super().new_claim()._replace(payload=cast("BodyLease", self.primitive).call)
 
 
 class CancelRecord(Primitive):

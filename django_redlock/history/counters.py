@@ -141,10 +141,6 @@ def minutes_until(now: float) -> range:
 # ── what is written ──────────────────────────────────────────────────────────────────────────
 
 
-_WAITS = [f"w{bucket}" for bucket in range(_LAST + 1)]
-_HOLDS = [f"h{bucket}" for bucket in range(_LAST + 1)]
-
-
 class MinuteCounter:
     """What one process has seen of one name in one minute."""
 
@@ -156,21 +152,22 @@ class MinuteCounter:
 
     def count(self, moment: EventRecord) -> None:
         """Count it."""
-        counts, kind = self.counts, moment.kind
+        kind = moment.kind
         if letter := _COUNTED.get(kind):
-            counts[letter] = counts.get(letter, 0) + 1
+            self._add(letter, 1)
         if kind == "acquired":
-            bucket = _WAITS[bucket_of(moment.waited)]
-            counts[bucket] = counts.get(bucket, 0) + 1
+            self._add(f"w{bucket_of(moment.waited)}", 1)
         elif kind in _ENDS:
-            bucket = _HOLDS[bucket_of(moment.held)]
-            counts[bucket] = counts.get(bucket, 0) + 1
+            self._add(f"h{bucket_of(moment.held)}", 1)
         self.events.append(moment)
+
+    def _add(self, name: str, number: int) -> None:
+        self.counts[name] = self.counts.get(name, 0) + number
 
     def merge(self, other: MinuteCounter) -> None:
         """Count what ``other`` has."""
         for name, number in other.counts.items():
-            self.counts[name] = self.counts.get(name, 0) + number
+            self._add(name, number)
 
     def text(self) -> str:
         """As it is kept."""

@@ -141,7 +141,7 @@ def test_tasks(store):
     keys, start = keys_for(b"redlock", b"settle"), time.time()
     call = TaskCall("settle", keys, "t", "task", "s", MODES["until_executed"], 2, 600.0, 60.0)
     running = BodyLease.of(call)
-    claim = Claim("settle", keys, b"token", describe_owner({"task_id": "task"}, 60.0), 60.0, queue_key=call)
+    claim = Claim("settle", keys, b"token", describe_owner({"task_id": "task"}, 60.0), 60.0, payload=call)
     lease = drive(store.algorithm.acquire(running, claim, 0.0), store.perform)
     info = backend.describe("settle")
     assert info.ttl >= info.remaining > 59

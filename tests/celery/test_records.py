@@ -46,7 +46,7 @@ class Player:
         if move == "submit":
             return self.outcome(drive(submit(ticket, own, replace, store.algorithm), store.perform))
         if move == "start":
-            claim = self.claim(task, run)._replace(queue_key=ticket)
+            claim = self.claim(task, run)._replace(payload=ticket)
             return self.outcome(drive(store.algorithm.acquire(running, claim, 0.0), store.perform))
         if move == "extend":
             return store.perform(running.extend_request(self.claim(task, run), 60.0))

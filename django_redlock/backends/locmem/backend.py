@@ -86,7 +86,7 @@ class LocMemBackend(StorageBackend):
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
         space, now = self.table, self.clock()
         ends, parts = now + max(keep, 0.0), self._split(claim)
-        nobody_s = [part._replace(holder=b"") for part in parts]
+        nobody_s = [part._replace(payload=b"") for part in parts]
         freed = [part for part in nobody_s if self._change(part, now, expires=ends, claim=part)]
         with space.mutex:
             following = [space.next_wake(part.name, now) for part in freed]

@@ -112,7 +112,7 @@ class Stripe(Lock):
         return (
             super()
             .new_claim()
-            ._replace(keys=keys, more_keys=tuple(others), queue_key=(self.name, len(self._stripes), *wanted))
+            ._replace(keys=keys, more_keys=tuple(others), payload=(self.name, len(self._stripes), *wanted))
         )
 
     def on_granted(self, lease: Lease) -> None:

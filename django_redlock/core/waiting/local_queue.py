@@ -268,7 +268,7 @@ def _is_fresh(lease: Lease, now: float) -> bool:
 
 
 def _key(claim: Claim) -> Any:
-    loop, lane = running_loop(), claim.queue_key or claim.name
+    loop, lane = running_loop(), claim.payload or claim.name
     return lane if loop is None else (lane, loop)
 
 
