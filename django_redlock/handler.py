@@ -19,7 +19,7 @@ from .core.event_queue import EventRecord, event_queue
 from .core.events import Event
 from .core.options import unknown_options
 from .errors import LockUnavailable
-from .history.counters import recorder
+from .history.recorder import recorder
 from .signals import announce, task_duplicate
 from .transactions import warn_of_early_release
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
 
+from . import history
 from .backends.inspection import describe_on_each_node
 from .core.events import logger
 from .core.keys import glob_escape
@@ -52,7 +53,7 @@ def health(alias: str) -> list[dict[str, Any]]:
 def last_hour(alias: str, name: str = "") -> tuple[list[MinuteStats], str]:
     """The last hour of one lock, or of one store, and why it can't be told, if so. Never raises."""
     try:
-        return locks[alias].last_hour(name), ""
+        return history.last_hour(locks[alias], name), ""
     except Exception as error:  # noqa: BLE001  (whatever is wrong with one store, the others are shown)
         return [], explain(error)
 

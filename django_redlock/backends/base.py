@@ -6,7 +6,7 @@ A store of one's own is a `django_redlock.backends.storage.PlainBackend` with th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,7 +23,8 @@ from ..core.primitives.base import MUTEX, Primitive
 from ..core.values import Seconds, check_lease, seconds
 from ..core.waiting.local_queue import LocalQueue
 from ..errors import LockNotSupported
-from ..history.counters import MAX_NAMES, MinuteStats, check_history_option, minutes_until
+from ..history.counters import MAX_NAMES, check_history_option
+from ..history.store import HistoryStore
 from .kinds import LockKinds
 
 T = TypeVar("T")
@@ -61,6 +62,7 @@ class Backend(LockKinds):
 
     alias = ""
     hook: Hook | None = None
+    history_store: HistoryStore | None = None  # where the last hour is kept
     algorithm: Algorithm
     fair: Primitive | None = None  # what keeps the order of arrival
     unfair = "it does not know who came first"
@@ -186,21 +188,6 @@ class Backend(LockKinds):
         """`force_release` for asyncio."""
         return await self.adrive(self._force_release_flow(name, digest, by))
 
-    def last_hour(self, name: str = "") -> list[MinuteStats]:
-        """The last hour of the lock ``name``, or of all locks together: sixty minutes, the one that runs now last.
-
-        Empty where none is kept. Raises ``LockUnavailable``.
-        """
-        return self.drive(self._read_history(name, minutes_until(time.time())))
-
-    async def alast_hour(self, name: str = "") -> list[MinuteStats]:
-        """`last_hour` for asyncio."""
-        return await self.adrive(self._read_history(name, minutes_until(time.time())))
-
-    def add_history(self, minute: int, texts: Mapping[str, str]) -> None:
-        """Keep what was counted in a minute: see `history.counters`. Raises ``LockUnavailable``."""
-        self.drive(self._add_history(minute, texts))
-
     def health(self) -> list[dict[str, Any]]:
         """For each node, what `redlock_check` prints: ``node``, ``ok``, ``problems`` and facts."""
         return self.drive(self._health())
@@ -241,14 +228,6 @@ class Backend(LockKinds):
         if released and self.hook is not None:
             report(self.hook, Event("forced", None, name, self.alias, holder=describe_owner(by or None).decode()))
         return released
-
-    def _add_history(self, minute: int, texts: Mapping[str, str]) -> Flow[None]:
-        """Without a place for it, nothing is kept."""
-        yield from ()
-
-    def _read_history(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
-        yield from ()
-        return []
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
         return [{"node": str(self.location) or type(self).__name__, "ok": True, "problems": []}]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -20,8 +20,7 @@ from ..core.primitives.base import KINDS, Primitive
 from ..core.values import Seconds, millis, seconds
 from ..core.waiting.local_queue import QUEUED_SCRIPTS, LocalQueue
 from ..errors import LockUnavailable
-from ..history import store as history_store
-from ..history.counters import MinuteStats
+from ..history.store import RedisHistory
 from .base import Backend
 from .health import health
 from .inspection import load_scripts
@@ -69,6 +68,7 @@ class RedisBaseBackend(Backend):
         if self.quarantine and any(isinstance(node, ClusterNode) for node in self.nodes):
             raise ValueError("quarantine=True is not possible on a Redis Cluster: it would need a marker in every slot")
         self._local_queue = LocalQueue(self, cohort) if _count(cohort, "cohort") else None
+        self.history_store = RedisHistory(self.key_prefix, len(self.nodes))
         guard = self._new_quarantine()
         greeting = encode_eval(guard.noop_request()) if guard else b""
         self._executor = Executor(self.nodes, self.node_timeout, greeting)
@@ -126,12 +126,6 @@ class RedisBaseBackend(Backend):
             answer = yield from quarantine_status(row, self._marker, self.max_ttl, node)
             told.append(answer)
         return told
-
-    def _add_history(self, minute: int, texts: Mapping[str, str]) -> Flow[None]:
-        return history_store.add(self.key_prefix, minute, texts, self.history, len(self.nodes))
-
-    def _read_history(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
-        return history_store.read(self.key_prefix, name, minutes, len(self.nodes))
 
     def _new_quarantine(self) -> Quarantine | None:
         return standalone_quarantine(self.key_prefix, self.max_ttl) if self.quarantine else None

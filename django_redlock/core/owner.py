@@ -1,4 +1,4 @@
-"""Who holds a lock: written into its value, so that a person who looks at Redis, the admin or a command sees it."""
+"""The owner of a lock: written into the lock's value, and shown by the admin, the commands and in Redis itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from .context import running_task
@@ -19,8 +18,9 @@ from .context import running_task
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The holder of a lock. ``since`` is Unix time by the holder's clock, ``ttl`` the lease that it asked for in
-    seconds; ``extra`` is what ``owner={…}`` added.
+    """The holder of a lock. ``since``: Unix time of ``acquire()`` by the holder's clock. ``ttl``: the lease in seconds.
+
+    ``extra``: the fields that ``owner={…}`` added.
     """
 
     host: str = ""
@@ -40,9 +40,9 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str | bytes) -> Owner:
-        """The owner in a lock's value. The beginning of any other text becomes the label: another program wrote it.
+        """The owner in a lock's value. For any other text, which another program wrote, its beginning is the label.
 
-        Never raises, and every text in the result can be encoded.
+        Never raises. All texts in the result can be encoded.
         """
         if isinstance(text, bytes):
             text = text[: LONGEST + 1].decode(errors="replace")
@@ -58,7 +58,7 @@ class Owner:
 
 LONGEST = 8192  # bytes of an owner as JSON
 _SHOWN = 200  # characters of a text that is no owner
-_DEEPEST = 4  # levels of lists and mappings within each other
+_DEEPEST = 4  # levels of nested lists and mappings
 
 
 def clean(value: Any, levels: int = _DEEPEST) -> Any:
@@ -91,30 +91,37 @@ _KINDS: dict[str, Any] = dict.fromkeys((f.name for f in fields(Owner)), str) | _
 del _KINDS["extra"]
 
 
-@lru_cache(maxsize=1024)
-def _quoted(text: str) -> str:
-    return json.dumps(text)
-
-
-def _written(value: Any) -> str:
-    # Most values are texts; the way through json.dumps() takes ten times as long, for each task.
-    return encode_basestring_ascii(value) if type(value) is str else json.dumps(value, default=str)
+_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
 @lru_cache(maxsize=1024)
-def _unchanging(pid: int, thread: str, ttl: float) -> str:
-    lease = f',"ttl":{ttl:g}' if ttl else ""
-    return f'{{"host":{_quoted(socket.gethostname())},"pid":{pid},"thread":{_quoted(thread)}{lease}'
+def _process_fields(pid: int, thread: str, ttl: float) -> str:
+    """The beginning of an owner's JSON: fields that are the same for all locks of a thread."""
+    fields = {"host": socket.gethostname(), "pid": pid, "thread": thread} | ({"ttl": ttl} if ttl else {})
+    return _encode(fields)[:-1]
+
+
+class _CurrentThread(threading.local):
+    """The thread that is running; ``None`` for one that was not started through `threading`.
+
+    `threading.current_thread()` would keep an entry for each such thread for ever.
+    """
+
+    def __init__(self) -> None:
+        own = threading.get_ident()
+        self.thread = next((thread for thread in threading.enumerate() if thread.ident == own), None)
+
+
+_current = _CurrentThread()
 
 
 def _thread_name() -> str:
-    # `threading.current_thread()` would keep an entry for each thread that was not started through `threading`.
-    thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
+    thread = _current.thread
     return thread.name if thread is not None else "thread"
 
 
 def _readable(owner: Mapping[str, Any]) -> dict[str, Any]:
-    """The owner as `Owner.parse` can read it. A field named like a number of ours replaces it, so it must be one."""
+    """The fields as `Owner.parse` can read them. A field named like a number of `Owner` must be one: it replaces it."""
     fields: dict[str, Any] = {}
     for name, value in owner.items():
         try:
@@ -126,30 +133,18 @@ def _readable(owner: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-class Fields(str):
-    """Fields to add to an owner, as JSON already, a comma before each."""
-
-    __slots__ = ()
-
-    @classmethod
-    def of(cls, label: str, name: str, value: str) -> Fields:
-        """The label, the same for many, and one more field."""
-        return cls(f',"label":{_quoted(label)},"{name}":{encode_basestring_ascii(value)}')
-
-
 def describe_owner(owner: str | Mapping[str, Any] | None = None, ttl: float = 0.0) -> bytes:
-    """This thread or asyncio task, now, as JSON. ``owner`` adds a label (a text) or fields of one's own (a mapping).
+    """The running thread or asyncio task as JSON, with the current time.
 
-    ``ttl``: the lease in seconds that it asks for. Raises ``ValueError`` for an ``owner`` that nobody could read.
+    ``owner`` adds a label (a text) or fields (a mapping). ``ttl``: the lease in seconds. Raises ``ValueError`` for an
+    ``owner`` that `Owner.parse` could not read.
     """
-    text = f'{_unchanging(os.getpid(), _thread_name(), ttl)},"since":{time.time():.3f}'
+    text = f'{_process_fields(os.getpid(), _thread_name(), ttl)},"since":{time.time():.3f}'
     if (task := running_task()) is not None:
-        text += f',"task":{_quoted(task.get_name())}'
-    if type(owner) is Fields:
-        text += owner
-    elif owner is not None:
-        for key, value in _readable(owner if isinstance(owner, Mapping) else {"label": str(owner)}).items():
-            text += f",{_quoted(key)}:{_written(value)}"
+        text += f',"task":{_encode(task.get_name())}'
+    if owner is not None:
+        if fields := _readable(owner if isinstance(owner, Mapping) else {"label": str(owner)}):
+            text += f",{_encode(fields)[1:-1]}"
         if len(text) >= LONGEST:
             raise ValueError(f"owner has {len(text) + 1} bytes as JSON, and {LONGEST} at most can be read")
-    return (text + "}").encode(errors="replace")
+    return f"{text}}}".encode()

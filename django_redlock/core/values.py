@@ -7,7 +7,7 @@ import os
 import re
 from datetime import timedelta
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import fork
 from .keys import Keys
@@ -39,14 +39,13 @@ class Claim(NamedTuple):
     owner: bytes
     ttl: float
     fencing: bool = False
-    holder: bytes = b""  # of kinds to which it makes a difference: which thread or task of which process asks
+    payload: Any = b""  # what the primitive needs: who asks (rlock, rwlock), which stripes, a task's call
     more_keys: tuple[Keys, ...] = ()  # of kinds that are about several locks: the others, beside `keys`
     require_all: bool = False  # all of these are wanted; else any one
     granted_index: int = 0  # of one that may be any: the one that was granted, counted from 1
     transferable: bool = (
         False  # renewed by its ttl for as long as it is held, and nothing else: another may go on with it
     )
-    payload: object = None  # belongs to the primitive; claims with equal payloads wait in one local queue
     asked: float = math.inf  # when acquire() was called, by the store's clock
 
     @property
@@ -86,7 +85,7 @@ class Claim(NamedTuple):
 
     def all_attempts(self) -> Claim:
         """The claim as it was made, for freeing: scripts compare the beginning of a token, so it frees any attempt."""
-        return Claim(self.name, self.keys, self.acquisition_id, *self[3:]) if self.token[_SECRET:] == _FIRST else self
+        return self._replace(token=self.acquisition_id) if self.token[_SECRET:] == _FIRST else self
 
 
 class Lease(NamedTuple):

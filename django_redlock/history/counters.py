@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from ..core.event_queue import EventRecord
-from ..core.events import logger
 from ..core.owner import Owner, clean
 
 T = TypeVar("T")
@@ -142,10 +141,6 @@ def minutes_until(now: float) -> range:
 # ── what is written ──────────────────────────────────────────────────────────────────────────
 
 
-_WAITS = [f"w{bucket}" for bucket in range(_LAST + 1)]
-_HOLDS = [f"h{bucket}" for bucket in range(_LAST + 1)]
-
-
 class MinuteCounter:
     """What one process has seen of one name in one minute."""
 
@@ -157,21 +152,22 @@ class MinuteCounter:
 
     def count(self, moment: EventRecord) -> None:
         """Count it."""
-        counts, kind = self.counts, moment.kind
+        kind = moment.kind
         if letter := _COUNTED.get(kind):
-            counts[letter] = counts.get(letter, 0) + 1
+            self._add(letter, 1)
         if kind == "acquired":
-            bucket = _WAITS[bucket_of(moment.waited)]
-            counts[bucket] = counts.get(bucket, 0) + 1
+            self._add(f"w{bucket_of(moment.waited)}", 1)
         elif kind in _ENDS:
-            bucket = _HOLDS[bucket_of(moment.held)]
-            counts[bucket] = counts.get(bucket, 0) + 1
+            self._add(f"h{bucket_of(moment.held)}", 1)
         self.events.append(moment)
+
+    def _add(self, name: str, number: int) -> None:
+        self.counts[name] = self.counts.get(name, 0) + number
 
     def merge(self, other: MinuteCounter) -> None:
         """Count what ``other`` has."""
         for name, number in other.counts.items():
-            self.counts[name] = self.counts.get(name, 0) + number
+            self._add(name, number)
 
     def text(self) -> str:
         """As it is kept."""
@@ -237,29 +233,3 @@ def count_by_minute(moments: Sequence[EventRecord], named: Minutes[set[str]]) ->
         if OTHER_LOCKS in tallies:
             tallies[OTHER_LOCKS].events.clear()  # they don't say of which name they are
     return found
-
-
-class Recorder:
-    """Has each backend write down what happened to its locks. ``dropped``: texts that a store could not take."""
-
-    def __init__(self) -> None:
-        self.dropped = 0
-        self._named: Minutes[set[str]] = {}
-
-    def observe(self, moments: Sequence[EventRecord]) -> Callable[[], None] | None:
-        """Watch: see `EventQueue.subscribe`."""
-        found = count_by_minute(moments, self._named)
-        self._named = {which: self._named[which] for which in found}  # of minutes that may not be over yet
-        return partial(self._write, found) if found else None
-
-    def _write(self, found: Minutes[dict[str, MinuteCounter]]) -> None:
-        for (place, minute), tallies in found.items():
-            texts = {name: tally.text() for name, tally in tallies.items()}
-            try:
-                place.add_history(minute, texts)
-            except Exception as error:  # noqa: BLE001  (whatever is wrong with one store, the others are written to)
-                self.dropped += len(texts)
-                logger.debug("the last minute of %r was not written down: %s", place.alias, error)
-
-
-recorder = Recorder()

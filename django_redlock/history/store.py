@@ -1,65 +1,109 @@
-"""The last hour of locks, kept in Redis: one key for each minute, with a ttl.
+"""Where the last hour of locks is kept: in Redis one key for each minute, with a ttl.
 
-Of several nodes the first that answers keeps it, and all are asked for it: what a node that is gone had is missing.
+With several nodes a minute is written to the first node that answers, and read from all. Counts on a node that is down
+are missing.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from ..core.algorithms.single_node import run_idempotent
 from ..core.flow.replies import fault_error, parse_reply
 from ..core.flow.requests import Batch, EvalScript, Fault, Flow
 from ..core.flow.scripts import script
-from .counters import MAX_EVENTS, MINUTES, MinuteStats, read_minute
+from .counters import MAX_EVENTS, MINUTES, MinuteStats, minutes_until, read_minute
 
-TTL_MS = (MINUTES + 2) * 60_000  # ms
-NAMES_IN_SCRIPT = 50  # names in one script: some 0.5 ms of the server's time
-
-
-def _key(prefix: str, minute: int) -> bytes:
-    return f"{prefix}:history:{minute}".encode()
+TTL_MS = (MINUTES + 2) * 60_000
+NAMES_PER_SCRIPT = 50  # about 0.5 ms of the server's time
 
 
-def add(prefix: str, minute: int, texts: Mapping[str, str], most: int, nodes: int) -> Flow[None]:
-    """Add ``texts`` to what there is of ``minute``. Raises ``LockUnavailable`` when no node takes it."""
-    names = iter(texts.items())
-    while page := list(islice(names, NAMES_IN_SCRIPT)):
-        words = json.dumps([word for pair in page for word in pair], ensure_ascii=False).encode()
-        args = (b"%d" % TTL_MS, b"%d" % most, b"%d" % MAX_EVENTS, words)
-        yield from _first(EvalScript(script("history_add"), (_key(prefix, minute),), args), nodes)
+class HistoryStore(Protocol):
+    """A place for the minutes of one backend. Its methods are flows."""
+
+    def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]: ...
+
+    def read(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]: ...
 
 
-def _first(run: EvalScript, nodes: int) -> Flow[None]:
-    reply: Any = None
-    for node in range(nodes):
-        reply = yield from run_idempotent(run.at(node))
-        if not isinstance(reply, Fault):
-            return
-    raise fault_error("", reply)
+def last_hour(backend: Any, name: str = "") -> list[MinuteStats]:
+    """The last sixty minutes of the lock ``name``, or of all locks of ``backend``; the current minute comes last.
+
+    Empty where the backend keeps no history. Raises ``LockUnavailable``.
+    """
+    stats: list[MinuteStats] = backend.drive(_read(backend, name))
+    return stats
 
 
-def read(prefix: str, name: str, minutes: Sequence[int], nodes: int) -> Flow[list[MinuteStats]]:
-    """What there is of ``name`` in each of ``minutes``. Raises ``LockUnavailable`` when no node can be asked."""
-    found: list[list[Any]] = []
-    fault: Fault | None = None
-    for node in range(nodes):
-        runs = [
-            EvalScript(script("history_read"), (_key(prefix, minute),), (name.encode(),), node) for minute in minutes
-        ]
-        replies = yield Batch(runs, node)
-        fault = next((reply for reply in replies if isinstance(reply, Fault)), None)
-        if fault is None:
-            found.append(replies)
-    if not found and fault is not None:
-        raise fault_error(name, fault)
-    told = {minute: [each for each in seen if each] for minute, *seen in zip(minutes, *found, strict=True)}
-    return [parse_reply(name, _minute, seen, minute) for minute, seen in told.items()]
+async def alast_hour(backend: Any, name: str = "") -> list[MinuteStats]:
+    """`last_hour` for asyncio."""
+    stats: list[MinuteStats] = await backend.adrive(_read(backend, name))
+    return stats
 
 
-def _minute(seen: Sequence[Sequence[Any]], minute: int) -> MinuteStats:
-    texts = [text.decode(errors="replace") for text, _ in seen]
-    return read_minute(minute * 60.0, texts, not any(crowded for _, crowded in seen))
+def add(backend: Any, minute: int, texts: Mapping[str, str]) -> None:
+    """Add counts (name to text, see `counters`) to a minute of ``backend``. Raises ``LockUnavailable``."""
+    if (store := backend.history_store) is not None:
+        backend.drive(store.add(minute, texts, backend.history))
+
+
+def _read(backend: Any, name: str) -> Flow[list[MinuteStats]]:
+    if (store := backend.history_store) is None:
+        return []
+    minutes: list[MinuteStats] = yield from store.read(name, minutes_until(time.time()))
+    return minutes
+
+
+class RedisHistory:
+    """Minutes in Redis, under ``prefix``, on one or several nodes."""
+
+    def __init__(self, prefix: str, nodes: int) -> None:
+        self._prefix = prefix
+        self._nodes = nodes
+
+    def _key(self, minute: int) -> bytes:
+        return f"{self._prefix}:history:{minute}".encode()
+
+    def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]:
+        """Add ``texts`` to a minute. Raises ``LockUnavailable`` when no node takes them."""
+        names = iter(texts.items())
+        while page := list(islice(names, NAMES_PER_SCRIPT)):
+            words = json.dumps([word for pair in page for word in pair], ensure_ascii=False).encode()
+            args = (b"%d" % TTL_MS, b"%d" % max_names, b"%d" % MAX_EVENTS, words)
+            yield from self._run_on_first(EvalScript(script("history_add"), (self._key(minute),), args))
+
+    def _run_on_first(self, run: EvalScript) -> Flow[None]:
+        reply: Any = None
+        for node in range(self._nodes):
+            reply = yield from run_idempotent(run.at(node))
+            if not isinstance(reply, Fault):
+                return
+        raise fault_error("", reply)
+
+    def read(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
+        """The counts of ``name`` in each of ``minutes``. Raises ``LockUnavailable`` when no node answers."""
+        answers: list[list[Any]] = []
+        fault: Fault | None = None
+        for node in range(self._nodes):
+            runs = [
+                EvalScript(script("history_read"), (self._key(minute),), (name.encode(),), node) for minute in minutes
+            ]
+            replies = yield Batch(runs, node)
+            fault = next((reply for reply in replies if isinstance(reply, Fault)), None)
+            if fault is None:
+                answers.append(replies)
+        if not answers and fault is not None:
+            raise fault_error(name, fault)
+        by_minute = {
+            minute: [reply for reply in each if reply] for minute, *each in zip(minutes, *answers, strict=True)
+        }
+        return [parse_reply(name, _read_minute, replies, minute) for minute, replies in by_minute.items()]
+
+
+def _read_minute(replies: Sequence[Sequence[Any]], minute: int) -> MinuteStats:
+    texts = [text.decode(errors="replace") for text, _ in replies]
+    return read_minute(minute * 60.0, texts, not any(crowded for _, crowded in replies))

@@ -9,7 +9,7 @@ from functools import partial
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.event_queue import event_queue
 from django_redlock.core.events import Event
-from django_redlock.history.counters import recorder
+from django_redlock.history.recorder import recorder
 from testproject.redis_server import RedisServer
 from tests.benchmarks.measure import Row, interleaved, one_core
 

@@ -11,6 +11,7 @@ from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockError, LockUnavailable
+from django_redlock.history import last_hour
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT, AsyncClient, SyncClient
 
 # To every request the same, as many times as there are commands in it.
@@ -88,6 +89,6 @@ def test_nonsense(url, make, face):
                 ask()
         assert not any(row["ok"] for row in client.health())
         with contextlib.suppress(LockError):
-            client.backend.last_hour()
+            last_hour(client.backend)
     finally:
         client.close()

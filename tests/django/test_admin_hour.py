@@ -13,6 +13,7 @@ from django_redlock import locks
 from django_redlock.admin.charts import charts, round_up, short
 from django_redlock.core.event_queue import event_queue
 from django_redlock.history.counters import MinuteStats, bucket_of
+from django_redlock.history.store import add
 from django_redlock.models import make_pk
 
 LIST = "/admin/django_redlock/heldlock/"
@@ -153,7 +154,7 @@ def test_hostile_events(detail, operator, stores):
     """Names, labels and whatever else comes from others is text; and nothing has a script or a style in it."""
     with stores["default"].lock(EVIL, owner={"label": EVIL, EVIL: EVIL}):
         stores["default"].lock(EVIL).acquire(blocking=False)
-    stores["default"].add_history(int(time.time() // 60), {EVIL: f'a=1\n[1,"{"<b>"}",0,"<i>","<u>"]'})
+    add(stores["default"], int(time.time() // 60), {EVIL: f'a=1\n[1,"{"<b>"}",0,"<i>","<u>"]'})
     page = detail(EVIL)
     parts = Parts(page)
     assert not set(parts.tags) & {"i", "u"}

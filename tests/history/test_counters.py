@@ -11,7 +11,6 @@ from django_redlock.history.counters import (
     ALL_LOCKS,
     MAX_EVENTS,
     OTHER_LOCKS,
-    Recorder,
     bucket_of,
     check_history_option,
     count_by_minute,
@@ -19,13 +18,20 @@ from django_redlock.history.counters import (
     read_minute,
     upper_bound,
 )
+from django_redlock.history.recorder import Recorder
 
 AT = 1_700_000_040.0
 
 
 class Place:
     def __init__(self, history):
-        self.history = history
+        self.history, self.history_store, self.written = history, self, []
+
+    def add(self, minute, texts, max_names):
+        self.written.append(list(texts))
+
+    def drive(self, flow):
+        return flow
 
 
 PLACE = Place(3)
@@ -104,12 +110,10 @@ def test_only_so_many_names():
 
 def test_only_so_many_names_in_a_minute():
     """Names that came first are counted one by one to its end, whatever comes meanwhile, and in the next it is anew."""
-    recorder, written = Recorder(), []
-    place = Place(2)
-    place.add_history = lambda _, texts: written.append(list(texts))
+    recorder, place = Recorder(), Place(2)
     for at, names in ((AT, "ab"), (AT + 1, "cb"), (AT + 2, "dca"), (AT + 60, "dc")):
         recorder.observe([moment(name=name, at=at)._replace(backend=place) for name in names])()
-    assert written == [
+    assert place.written == [
         [ALL_LOCKS, "a", "b"],
         [ALL_LOCKS, OTHER_LOCKS, "b"],
         [ALL_LOCKS, OTHER_LOCKS, "a"],

@@ -11,7 +11,9 @@ from django_redlock import locks
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.core.event_queue import event_queue
 from django_redlock.errors import LockUnavailable
-from django_redlock.history.counters import MAX_EVENTS, MINUTES, recorder
+from django_redlock.history.counters import MAX_EVENTS, MINUTES
+from django_redlock.history.recorder import recorder
+from django_redlock.history.store import add, alast_hour, last_hour
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 
@@ -40,7 +42,7 @@ def backend(request, settings, start, redis_url, unique):
 def hour(backend, name=""):
     """What the hour comes to, whenever in it that was."""
     event_queue.flush()
-    minutes = backend.last_hour(name)
+    minutes = last_hour(backend, name)
     assert len(minutes) == MINUTES
     assert minutes[-1].start <= time.time() < minutes[-1].start + 60
     assert [later.start - earlier.start for earlier, later in pairwise(minutes)] == [60] * 59
@@ -74,7 +76,7 @@ def test_forced(backend):
     assert backend.force_release("stock", by="eve")
     assert not backend.force_release("stock", by="eve")
     event_queue.flush()
-    [forced] = [event for each in backend.last_hour("stock") for event in each.events if event.kind == "forced"]
+    [forced] = [event for each in last_hour(backend, "stock") for event in each.events if event.kind == "forced"]
     assert forced.holder.endswith(" eve")
 
 
@@ -83,7 +85,7 @@ async def test_asyncio(backend):
     async with backend.lock("stock"):
         pass
     event_queue.flush()
-    assert sum(each.acquired for each in await backend.alast_hour("stock")) == 1
+    assert sum(each.acquired for each in await alast_hour(backend, "stock")) == 1
     await backend.aclose()
 
 
@@ -125,7 +127,7 @@ def test_off(settings, redis_server, unique, store):
 def test_store_without_one(settings, store):
     """A store that has no place for it has none, and is not asked."""
     settings.REDLOCK = {"default": {"BACKEND": f"{BACKENDS}.{store}", "LOCATION": "127.0.0.1:1"}}
-    assert locks["default"].last_hour() == []
+    assert last_hour(locks["default"]) == []
 
 
 def test_nothing_stays(settings, redis_server):
@@ -151,7 +153,7 @@ def test_store_down(settings, own_redis):
     event_queue.flush()
     assert recorder.dropped - before == 2  # the name's and the whole
     with pytest.raises(LockUnavailable):
-        locks["default"].last_hour()
+        last_hour(locks["default"])
     server.start()
     assert hour(locks["default"])["acquired"] == 0
 
@@ -161,13 +163,13 @@ def test_node_down(settings, start):
     nodes = start(Group(RedisServer() for _ in range(3))).servers
     backend = RedlockBackend([node.url for node in nodes], quarantine=False)
     minute = int(time.time() // 60)
-    backend.add_history(minute, {"": "a=1", "stock": "a=1"})
+    add(backend, minute, {"": "a=1", "stock": "a=1"})
     nodes[0].kill()
-    backend.add_history(minute, {"": "a=2", "stock": "a=2"})
-    assert sum(each.acquired for each in backend.last_hour("stock")) == 2
+    add(backend, minute, {"": "a=2", "stock": "a=2"})
+    assert sum(each.acquired for each in last_hour(backend, "stock")) == 2
     nodes[0].start()
-    backend.add_history(minute, {"": "a=4", "stock": "a=4"})
-    assert sum(each.acquired for each in backend.last_hour("stock")) == 6
+    add(backend, minute, {"": "a=4", "stock": "a=4"})
+    assert sum(each.acquired for each in last_hour(backend, "stock")) == 6
 
 
 def test_cluster(cluster):
@@ -177,6 +179,6 @@ def test_cluster(cluster):
     backend = RedisBackend(cluster.url)
     last = int(time.time() // 60)
     for minute in range(last - 9, last + 1):
-        backend.add_history(minute, {"": "a=1"})
-    assert [each.acquired for each in backend.last_hour()[-10:]] == [1] * 10
+        add(backend, minute, {"": "a=1"})
+    assert [each.acquired for each in last_hour(backend)[-10:]] == [1] * 10
     assert sum(bool(node.client().keys("redlock:history:*")) for node in cluster.nodes) > 1

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from ...core.flow.requests import Flow
 from ...core.fork import on_fork
 from ...core.keys import keys_for, lock_name_of
 from ...core.lock_info import LockInfo, mutex_kind, visible_token_prefix
@@ -14,9 +13,9 @@ from ...core.owner import Owner
 from ...core.primitives.base import KINDS, MUTEX, Primitive
 from ...core.primitives.fair import FAIR
 from ...core.values import Claim, Lease, Refusal
-from ...history.counters import ALL_LOCKS, MINUTES, OTHER_LOCKS, MinuteStats, merge_texts, read_minute
 from ..storage import StorageBackend
 from .fair_queue import QueueEntry
+from .history import MemoryHistory
 from .table import LockTable, SideTable, blockers, digest_of, wake_nobody
 
 Other = TypeVar("Other", bound=SideTable)
@@ -35,6 +34,7 @@ class LocMemBackend(StorageBackend):
     def __init__(self, location: Any = "", **options: Any) -> None:
         super().__init__(location, **options)
         self._where = f"{location}\0{self.key_prefix}"
+        self.history_store = MemoryHistory(lambda: _tables.get(self._where))
 
     @property
     def table(self) -> LockTable:
@@ -86,7 +86,7 @@ class LocMemBackend(StorageBackend):
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
         space, now = self.table, self.clock()
         ends, parts = now + max(keep, 0.0), self._split(claim)
-        nobody_s = [part._replace(holder=b"") for part in parts]
+        nobody_s = [part._replace(payload=b"") for part in parts]
         freed = [part for part in nobody_s if self._change(part, now, expires=ends, claim=part)]
         with space.mutex:
             following = [space.next_wake(part.name, now) for part in freed]
@@ -151,24 +151,6 @@ class LocMemBackend(StorageBackend):
             wake = space.next_wake(name, now)
         wake()
         return True
-
-    def _add_history(self, minute: int, texts: Mapping[str, str]) -> Flow[None]:
-        space = _tables.get(self._where)
-        if space is None:  # cleared meanwhile: nothing of it is to come back
-            return
-        with space.mutex:
-            space.minutes = {each: kept for each, kept in space.minutes.items() if each > minute - MINUTES}
-            kept = space.minutes.setdefault(minute, {})
-            for name, text in texts.items():
-                where = name if name in (ALL_LOCKS, *kept) or len(kept) <= self.history else OTHER_LOCKS
-                kept[where] = merge_texts([kept.get(where, ""), text])
-        yield from ()
-
-    def _read_history(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
-        with self.table.mutex:
-            kept = [(minute, self.table.minutes.get(minute, {})) for minute in minutes]
-        yield from ()
-        return [read_minute(minute * 60.0, [texts.get(name, "")], OTHER_LOCKS not in texts) for minute, texts in kept]
 
     def join_queue(self, primitive: Primitive, claim: Claim) -> None:
         space = self.table

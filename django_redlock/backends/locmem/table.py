@@ -139,12 +139,12 @@ class LockTable:
 _ANOTHER: dict[str, Callable[[Claim, Claim], bool]] = {
     "mutex": lambda holder, claim: holder.token != claim.token,
     "semaphore": lambda holder, claim: holder.token != claim.token,
-    "rlock": lambda holder, claim: holder.holder != claim.holder,
+    "rlock": lambda holder, claim: holder.payload != claim.payload,
 }
 
 
 def _is_mine(entry: Holder, claim: Claim) -> bool:
-    return bool(claim.holder and entry.claim.holder == claim.holder) or entry.claim.token == claim.token
+    return bool(claim.payload and entry.claim.payload == claim.payload) or entry.claim.token == claim.token
 
 
 def blockers(entries: list[Holder], wanted: Primitive | None, claim: Claim) -> list[Holder]:
@@ -153,7 +153,7 @@ def blockers(entries: list[Holder], wanted: Primitive | None, claim: Claim) -> l
         return entries
     primitive = entries[0].primitive
     if wanted is not None and wanted.kind == primitive.kind == "rwlock":
-        others = [entry for entry in entries if entry.claim.holder != claim.holder]
+        others = [entry for entry in entries if entry.claim.payload != claim.payload]
         return [entry for entry in others if "w" in (entry.primitive.access, wanted.access)]
     others = [entry for entry in entries if _ANOTHER[primitive.kind](entry.claim, claim)]
     return others if len(others) >= primitive.limit else []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from ...core.keys import Keys
-from ...core.owner import Fields
 from ..modes import Mode
 
 # What the end of a body does with its record: remember the delivery as ended, queue it again because the broker will
@@ -33,9 +32,9 @@ class TaskCall(NamedTuple):
     ending: Ending = "requeued"
 
     @property
-    def owner(self) -> Fields:
+    def owner(self) -> dict[str, str]:
         """The fields that the owner in the record has beside host, pid and thread."""
-        return Fields.of(self.task, "task_id", self.task_id)
+        return {"label": self.task, "task_id": self.task_id}
 
     @property
     def requeue_ttl(self) -> float:

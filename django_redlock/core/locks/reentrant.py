@@ -54,15 +54,15 @@ class RLock(Lock):
     _level = 0
 
     def new_claim(self) -> Claim:
-        return super().new_claim()._replace(holder=current_holder())
+        return super().new_claim()._replace(payload=current_holder())
 
     def _is_owned(self) -> bool:
         lease = self.current_lease()
-        return lease is not None and lease.claim.holder == current_holder()
+        return lease is not None and lease.claim.payload == current_holder()
 
     def acquire_flow(self, wait: float, since: float | None = None) -> Flow[Lease | Refusal]:
         lease = self.current_lease()
-        if lease is None or lease.claim.holder != current_holder():
+        if lease is None or lease.claim.payload != current_holder():
             return (yield from super().acquire_flow(wait, since))
         self.check()
         self._level += 1
@@ -76,7 +76,7 @@ class RLock(Lock):
         lease = self._require_lease()
         if token not in (None, lease.claim.token):
             raise LockLost(self.name)
-        if lease.claim.holder != current_holder():
+        if lease.claim.payload != current_holder():
             raise LockNotHeld(self.name, "is held by another thread or task through this handle")
         if self._level == 1:
             yield from super().release_flow(token)

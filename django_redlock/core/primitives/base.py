@@ -88,7 +88,7 @@ class SharedPrimitive(Primitive):
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         """`Primitive.acquire_request`, and who asks for which kind of share."""
         run = super().acquire_request(claim, wait, node)
-        args = (*run.args, self.kind.encode(), b"%d" % self.limit, claim.holder)
+        args = (*run.args, self.kind.encode(), b"%d" % self.limit, claim.payload)
         return run._replace(keys=(*run.keys, claim.keys.wake), args=args)
 
 

@@ -31,7 +31,7 @@ class ReadWriteMutex(FairMutex):
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         """`FairMutex.take`, to read or to write, and who asks."""
         run = super().acquire_request(claim, wait, node)
-        return run._replace(args=(*run.args, self.access.encode(), claim.holder))
+        return run._replace(args=(*run.args, self.access.encode(), claim.payload))
 
 
 _ACQUIRE, _EXTEND, _RELEASE = script_family("mutex")

@@ -1,0 +1,37 @@
+"""The last hour of the locks of one location in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ...core.flow.requests import Flow
+from ...history.counters import ALL_LOCKS, MINUTES, OTHER_LOCKS, MinuteStats, merge_texts, read_minute
+from .table import LockTable
+
+
+class MemoryHistory:
+    """Minutes in the `LockTable` of a location, which ``find`` returns; ``None``: the location has been cleared."""
+
+    def __init__(self, find: Callable[[], LockTable | None]) -> None:
+        self._find = find
+
+    def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]:
+        """Add ``texts`` to a minute, and drop minutes that are older than an hour."""
+        yield from ()
+        if (table := self._find()) is None:
+            return
+        with table.mutex:
+            table.minutes = {each: kept for each, kept in table.minutes.items() if each > minute - MINUTES}
+            kept = table.minutes.setdefault(minute, {})
+            for name, text in texts.items():
+                key = name if name in (ALL_LOCKS, *kept) or len(kept) <= max_names else OTHER_LOCKS
+                kept[key] = merge_texts([kept.get(key, ""), text])
+
+    def read(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
+        """The counts of ``name`` in each of ``minutes``."""
+        yield from ()
+        found: list[tuple[int, Mapping[str, str]]] = [(minute, {}) for minute in minutes]
+        if (table := self._find()) is not None:
+            with table.mutex:
+                found = [(minute, table.minutes.get(minute, {})) for minute in minutes]
+        return [read_minute(minute * 60.0, [texts.get(name, "")], OTHER_LOCKS not in texts) for minute, texts in found]
