@@ -25,6 +25,7 @@ from .flow.drivers import drive
 from .flow.requests import Fault
 from .primitives.base import Primitive
 from .values import Claim, Lease
+from .waiting.extensions import Extension
 
 BATCH = 256  # renewals in one pipeline: about 2 ms of a server's time
 SLACK = 0.05  # seconds that a renewal may come early, to travel with others
@@ -175,27 +176,27 @@ def _extend_group(locks: list[Renewable]) -> set[Renewable]:
     failed: set[Renewable] = set()
     fault: Fault | None = None
     for first in range(0, len(locks), BATCH):
-        pairs: list[tuple[Renewable, Lease, float]] = []
+        begun: list[tuple[Renewable, Extension]] = []
         for lock in locks[first : first + BATCH]:
             with _logged(failed, lock):
-                if terms := lock.begin_renewal():
-                    pairs.append((lock, *terms))
-        if not pairs:
+                if (extension := lock.begin_renewal()) is not None:
+                    begun.append((lock, extension))
+        if not begun:
             continue
-        outcomes: Sequence[Lease | Fault | None] = [fault] * len(pairs)
+        outcomes: Sequence[Lease | Fault | None] = [fault] * len(begun)
         if fault is None:  # else one batch has waited for this node in vain: don't let the others wait as well
-            flow = store.algorithm.extend_many(primitive, [(lease, ttl) for _, lease, ttl in pairs])
+            flow = store.algorithm.extend_many(primitive, [(each.lease, each.ttl) for _, each in begun])
             try:
                 outcomes = drive(flow, store.perform)
             except BaseException as error:  # a defect, perhaps of somebody's own backend: try again as long as it lasts
                 logger.exception("the renewal of locks failed")
                 fault = Fault(error if isinstance(error, Exception) else RuntimeError(repr(error)))
-                outcomes = [fault] * len(pairs)
-        for (lock, lease, _), outcome in zip(pairs, outcomes, strict=True):
+                outcomes = [fault] * len(begun)
+        for (lock, extension), outcome in zip(begun, outcomes, strict=True):
             if isinstance(outcome, Fault):
                 fault = outcome
             with _logged(failed, lock):
-                lock.on_extended(lease, outcome)
+                lock.on_extended(extension, outcome)
     return failed
 
 

@@ -89,12 +89,21 @@ class Lease(NamedTuple):
     nodes: tuple[int, ...] = ()  # of a quorum: those that have answered, so that no acquire is under way to them
     new_claim: Claim | None = None  # of one that was handed on: the holder's own, of which the store doesn't know yet
     renewals: int = 0
-    least: float = math.inf  # the shortest ttl of extensions without an answer: one may still reach the server
+    least: float = math.inf  # shortest ttl of the unanswered extensions, any of which may still reach the server
 
     @property
     def effective_claim(self) -> Claim:
-        """What tells this holding from others."""
+        """The claim of the holder. The store may still have the token of the previous holder: ``claim``."""
         return self.new_claim or self.claim
+
+    @property
+    def shortest_ttl(self) -> float:
+        """The shortest ttl that the lease may have on the server, in seconds."""
+        return min(self.ttl, self.least)
+
+    def suits(self, claim: Claim) -> bool:
+        """Whether the holder of ``claim`` can continue with this lease, without a request to the store."""
+        return self.claim.transferable and claim.transferable and claim.ttl == self.ttl and self.least == math.inf
 
     @classmethod
     def granted(cls, claim: Claim, start: float, fencing_token: int) -> Lease:
@@ -110,12 +119,16 @@ class Lease(NamedTuple):
         claim = self.claim if self.new_claim is None else self.claim._replace(owner=self.new_claim.owner)
         return self._replace(claim=claim, ttl=ttl, valid_until=valid_until(start, ttl), renewals=self.renewals + 1)
 
+    def shortened(self, now: float, ttl: float) -> Lease:
+        """The lease while an extension to fewer seconds is in flight: the server may run it without a reply."""
+        return self._replace(ttl=ttl, valid_until=min(self.valid_until, valid_until(now, ttl)))
+
     def unsure(self, ttl: float) -> Lease:
-        """The lease when an extension to ``ttl`` has no answer. Another holder would not know: it isn't handed on."""
-        return self._replace(claim=self.claim._replace(transferable=False), least=min(self.least, ttl))
+        """The lease after an extension to ``ttl`` seconds without a reply."""
+        return self._replace(least=min(self.least, ttl))
 
     def replaced(self, longer: Lease) -> Lease:
-        """What is held after this lease has become ``longer``: an earlier extension may reach the server after it."""
+        """The lease after its extension to ``longer``. An earlier, unanswered extension may still shorten it."""
         surplus = max(0.0, longer.ttl - self.least) * (1 - DRIFT)
         return longer._replace(valid_until=longer.valid_until - surplus, least=self.least)
 

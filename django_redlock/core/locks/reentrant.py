@@ -60,10 +60,10 @@ class RLock(Lock):
         lease = self.current_lease()
         return lease is not None and lease.claim.holder == current_holder()
 
-    def acquire_flow(self, wait: float, since: float | None = None) -> Flow[Lease | Refusal]:
+    def acquire_flow(self, wait: float) -> Flow[Lease | Refusal]:
         lease = self.current_lease()
         if lease is None or lease.claim.holder != current_holder():
-            return (yield from super().acquire_flow(wait, since))
+            return (yield from super().acquire_flow(wait))
         self.check()
         self._level += 1
         return lease

@@ -11,7 +11,7 @@ from ..context import caller
 from ..flow.drivers import adrive, drive
 from ..flow.requests import Flow
 from ..values import Seconds
-from . import lease_state
+from . import state_mutex
 from .forwarding import forward_members
 from .lease_state import LeaseState
 from .lock import Lock
@@ -89,7 +89,7 @@ class Permits(_Members):
     __reduce__ = LeaseState.__reduce__
 
     def _add(self, permit: Lock, *, entered: bool = False) -> bool:
-        with lease_state.lease_mutex:
+        with state_mutex.mutex:
             self.permits.append((caller(), permit))
             if entered:
                 self._entered.append((caller(), permit))
@@ -97,7 +97,7 @@ class Permits(_Members):
 
     def own_handle(self) -> Lock:
         """The permit that the caller asks about."""
-        with lease_state.lease_mutex:
+        with state_mutex.mutex:
             me = caller()
             taken = [permit for who, permit in self.permits if who == me] or [permit for _, permit in self.permits]
             return taken[-1] if taken else self._last or self._another()
@@ -108,7 +108,7 @@ class Permits(_Members):
         It is the innermost block of this thread or task; if it has entered none, the block that was entered first. What
         was released within the block, and taken again, is given back as well.
         """
-        with lease_state.lease_mutex:
+        with state_mutex.mutex:
             me = caller()
             mine = [place for place, (who, _) in enumerate(self._entered) if who == me]
             _, permit = self._entered.pop(mine[-1] if mine else 0)
@@ -133,7 +133,7 @@ class Permits(_Members):
 
     def _chosen(self, n: int) -> list[Lock]:
         """The permits to give back, taken out of the list."""
-        with lease_state.lease_mutex:
+        with state_mutex.mutex:
             me, inside = caller(), {id(permit) for _, permit in self._entered}
             last_first = self.permits[::-1]
             free = [each for each in last_first if id(each[1]) not in inside]

@@ -81,15 +81,13 @@ class Stripe(Lock):
         if not among:
             return False
         yield from self.release_flow(held)
-        inside = [place for place, (_, token) in enumerate(self._blocks) if token == held]
         self._among[me], token = among, _NO_TOKEN
         try:
             outcome = yield from self.acquire_flow(self._blocking_seconds())
             token = outcome.effective_claim.token if isinstance(outcome, Lease) else token
         finally:
             del self._among[me]
-            for place in inside:
-                self._blocks[place] = self._blocks[place][0], token
+            self._blocks.replace(held, token)
         if isinstance(outcome, Refusal):
             left = outcome.remaining
             raise LockNotAcquired(
