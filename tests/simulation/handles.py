@@ -20,7 +20,7 @@ from django_redlock.core.locks import lease_state, lock, lock_flows, renewed_lea
 from django_redlock.core.options import LockOptions
 from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.values import Claim, Lease
-from django_redlock.core.waiting import extensions, local_queue
+from django_redlock.core.waiting import extensions, local_queue, wait_queue
 from django_redlock.core.waiting.extensions import Extension
 from django_redlock.core.waiting.waiters import Waiter, WakeEvent
 
@@ -314,7 +314,7 @@ def virtual(world: World) -> Iterator[None]:
             ends.enter_context(mock.patch.object(module, "renewal", background))
         ends.enter_context(mock.patch.object(lease_state, "threading", SimpleNamespace(Thread=begin)))
         ends.enter_context(mock.patch.object(lease_state, "logger", SimpleNamespace(warning=_nothing)))
-        ends.enter_context(mock.patch.object(local_queue, "Waiter", VirtualTicket))
+        ends.enter_context(mock.patch.object(wait_queue, "Waiter", VirtualTicket))
         for module in (extensions, local_queue):
             ends.enter_context(mock.patch.object(module, "WakeEvent", Virtual))
         ends.enter_context(mock.patch.object(striped, "_first_stripes", itertools.count()))

@@ -170,8 +170,7 @@ def test_it_finds_a_hand_over_that_is_taken_for_granted(monkeypatch: pytest.Monk
     """When nobody knows whether a lock was handed over, the next holds nothing."""
 
     def give(self: LocalQueue, primitive: Any, ticket: Any, outcome: Any) -> None:
-        ticket.lease = outcome or Lease.granted(ticket.claim, self._store.clock(), 0)
-        ticket.set()
+        ticket.grant(outcome or Lease.granted(ticket.claim, self._store.clock(), 0))
 
     monkeypatch.setattr(LocalQueue, "_deliver", give)
     said = found(HANDLES, 400)
