@@ -124,7 +124,9 @@ class LeaseState:
 
     def _holds(self, lease: Lease) -> bool:
         current = self._lease
-        return current is not None and current.effective_claim.token == lease.effective_claim.token
+        if current is None or current is lease:
+            return current is lease
+        return current.effective_claim.token == lease.effective_claim.token
 
     def end_lease(self, token: bytes | None = None) -> EndedLease:
         """Hold nothing from here on, and return what was held.

@@ -54,7 +54,10 @@ class LockFlows(RenewedLease):
             if isinstance(outcome, Refusal):
                 self._emit("refused", waited=now - start, reason="taken", holder=outcome.holder)
             else:
-                self._begin_to_hold(outcome, now - start)
+                self.on_granted(outcome)
+                if self._blocks:
+                    self._blocks.reacquired(outcome.effective_claim.token)
+                self._emit("acquired", claim.owner, waited=now - start)
             return outcome
         except BaseException as error:
             if isinstance(error, LockError):
@@ -93,13 +96,6 @@ class LockFlows(RenewedLease):
             raise LockUnavailable(self.name, f"the store answers more slowly than the ttl ({lease.claim.ttl:g} s)")
         yield Sleep(min(left, _PAUSE * 2**late_grants))
         return 1
-
-    def _begin_to_hold(self, lease: Lease, waited: float) -> None:
-        self.on_granted(lease)
-        claim = lease.effective_claim
-        if self._blocks:
-            self._blocks.reacquired(claim.token)
-        self._emit("acquired", claim.owner, waited=waited)
 
     # ── release, extend, describe ────────────────────────────────────────────────────────────
 

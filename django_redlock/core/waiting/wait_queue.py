@@ -36,7 +36,8 @@ class WaitQueue:
 
     def __init__(self, leader: int, leader_token: LeaderToken | Waiter) -> None:
         self.waiters: dict[int, Waiter] = {}  # by caller, in order of arrival
-        self.set_leader(leader, leader_token)
+        self.leader = leader
+        self.leader_token = weakref.ref(leader_token)
 
     def set_leader(self, leader: int, leader_token: LeaderToken | Waiter) -> None:
         """Make ``leader`` the caller that waits in the store."""
