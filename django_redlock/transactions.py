@@ -18,7 +18,6 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from .core.events import Event
-from .core.flow.drivers import drive
 from .core.flow.requests import Flow
 from .core.locks.lock import Lock
 from .core.values import Lease, Refusal
@@ -68,12 +67,12 @@ class CommitLock(Lock):
 
     _database: str
 
-    def _acquire(self, wait: float) -> Lease | Refusal:
+    def acquire_flow(self, wait: float) -> Flow[Lease | Refusal]:
         kept: TransactionLocks | None = vars(connections[self._database]).get(_ATTRIBUTE)
         keeper = kept.keeper_of(self) if kept else None
         if kept is None or keeper is None:
-            return super()._acquire(wait)
-        lease = drive(keeper.hand_over_flow(), self.store.perform)
+            return (yield from super().acquire_flow(wait))
+        lease = yield from keeper.hand_over_flow()
         self.on_granted(lease)
         kept.replace(keeper, self)
         return lease

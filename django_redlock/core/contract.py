@@ -1,4 +1,4 @@
-"""What a lock needs of the place where it is kept. Backends fulfil it; the core knows nothing more of them."""
+"""The protocols between handles, algorithms, the renewal and stores. Backends implement `Store`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from .keys import Keys
 from .lock_info import LockInfo
 from .primitives.base import Primitive
 from .values import Claim, Lease, Refusal, Seconds
+from .waiting.extensions import Extension
 
 
 class Algorithm(Protocol):
-    """Whose word counts: one node's, a majority's, a primary's with its replicas'. Each method is a flow."""
+    """The rule by which a lease is granted: by one node, a majority, or a primary with replicas. Methods are flows."""
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]: ...
 
@@ -32,7 +33,7 @@ class Algorithm(Protocol):
 
 
 class Gate(Protocol):
-    """What stands before an algorithm and lets the callers of one process through in turn."""
+    """A local queue in front of an algorithm."""
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]: ...
 
@@ -40,7 +41,7 @@ class Gate(Protocol):
 
 
 class Store(Protocol):
-    """A rule, its clock, and the two ways to carry out what the rule's flows ask for."""
+    """An algorithm, its clock, and two ways to perform the requests of its flows: blocking and asyncio."""
 
     alias: str
     clock: Callable[[], float]
@@ -61,7 +62,7 @@ class Store(Protocol):
 
 
 class Renewable(Protocol):
-    """A handle as the renewal sees it."""
+    """The part of a handle that the renewal uses."""
 
     name: str
 
@@ -76,8 +77,8 @@ class Renewable(Protocol):
 
     def current_lease(self) -> Lease | None: ...
 
-    def begin_renewal(self) -> tuple[Lease, float] | None: ...
+    def begin_renewal(self) -> Extension | None: ...
 
-    def on_extended(self, basis: Lease, outcome: Lease | Fault | None) -> None: ...
+    def on_extended(self, extension: Extension, outcome: Lease | Fault | None) -> None: ...
 
     def mark_lost(self, lease: Lease, reason: str) -> None: ...

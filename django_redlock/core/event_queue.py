@@ -1,8 +1,7 @@
-"""Work that what happens to locks gives rise to, done beside them: counting, writing down, exporting.
+"""Events of locks, handed to listeners in the background: for counters, the history and metrics.
 
-Whoever takes a lock only puts a `EventRecord` into a queue. Once a second a thread hands what has come to the
-watchers. So no watcher can slow a lock down, or break it, or be in a state that a fork or a signal's handler must not
-meet.
+The thread or task that uses a lock only appends an `EventRecord` to a queue. Once a second a background thread hands
+the records to the listeners. So a listener can't delay or break a lock, and no fork or signal handler interrupts it.
 """
 
 from __future__ import annotations
@@ -18,19 +17,17 @@ from typing import Any, NamedTuple
 from . import fork
 from .events import Event, logger
 
-INTERVAL = 1.0  # seconds between two beats
-MAX_RECORDS = 100_000  # moments that may wait for the next beat
-IDLE_ROUNDS = (
-    10  # beats without anything, after which the thread ends: before whoever looks for leaked threads gives up
-)
+INTERVAL = 1.0  # seconds between two flushes
+MAX_RECORDS = 100_000  # records in the queue; more are dropped
+IDLE_ROUNDS = 10  # flushes without a record, after which the thread ends
 
 
 class EventRecord(NamedTuple):
-    """What is kept of an `Event`: not the lock, which would live on. ``at`` is Unix time, ``place`` the backend.
+    """An `Event` without its lock, which would be kept alive. ``at`` is Unix time.
 
-    Beside the kinds of an event there are ``"fault"`` (``name`` is a node, ``reason`` what was wrong there) and
-    ``"duplicate"`` (``name`` is a task, ``reason`` where it was found out). ``context`` is what `EventQueue.context`
-    returned in the thread or task where it happened.
+    There are two more kinds than in `Event`: ``"fault"`` (``name`` is a node, ``reason`` the error) and ``"duplicate"``
+    (``name`` is a task, ``reason`` the place where the duplicate was detected). ``context`` is the result of
+    `EventQueue.context` in the thread or task of the event.
     """
 
     at: float
@@ -46,13 +43,13 @@ class EventRecord(NamedTuple):
     context: Any = None
 
 
-_new = tuple.__new__  # without the call of a function in between
+_new = tuple.__new__  # saves one Python call
 Work = Callable[[], None]
 Listener = Callable[[Sequence[EventRecord]], Work | None]
 
 
 class EventQueue:
-    """The queue, the thread, and who watches. ``dropped`` counts moments for which there was no room."""
+    """The queue, its thread and its listeners. ``dropped`` counts records for which the queue had no room."""
 
     def __init__(self) -> None:
         self.listeners: dict[str, Listener] = {}
@@ -68,26 +65,26 @@ class EventQueue:
         self._running = threading.Lock()  # held by the thread, or by who starts it
 
     def subscribe(self, name: str, listener: Listener) -> None:
-        """From now on hand what happens to ``see``, which does no I/O itself, and returns what there is to do, if any.
+        """Call ``listener`` with each batch of records. It does no I/O; it may return a function that does.
 
-        A second one of a name replaces the first.
+        A listener of the same name is replaced.
         """
         self.listeners = {**self.listeners, name: listener}
 
     def unsubscribe(self, name: str) -> None:
-        """The opposite of `subscribe`."""
-        self.listeners = {each: see for each, see in self.listeners.items() if each != name}
+        """Remove the listener ``name``."""
+        self.listeners = {other: listener for other, listener in self.listeners.items() if other != name}
 
-    # ── where locks are taken ────────────────────────────────────────────────────────────────
+    # ── in the thread of the event ───────────────────────────────────────────────────────────
 
     def record_event(self, event: Event, backend: Any = None) -> None:
-        """Put an event into the queue: a backend's hook, where there is no Django."""
+        """Append a record of ``event``. It is the hook of backends that are used without Django."""
         if self.listeners:
             context = self.context() if self.context else None
             self.record(_new(EventRecord, (time.time(), event[0], *event[2:], backend, context)))
 
     def record(self, record: EventRecord) -> None:
-        """Put it into the queue, if there is room and anybody watches. Safe in a signal's handler."""
+        """Append ``record``, if there is room and a listener. Safe in a signal handler."""
         if len(self._queue) >= MAX_RECORDS:
             self.dropped += 1
         elif self.listeners:
@@ -96,14 +93,14 @@ class EventQueue:
                 self._start()
 
     def _start(self) -> None:
-        if sys.is_finalizing():  # up to Python 3.11 start() would wait for ever
+        if sys.is_finalizing():  # up to Python 3.11, start() would hang
             return
         try:
             threading.Thread(target=self._run, args=(self._running,), name="redlock-pulse", daemon=True).start()
-        except RuntimeError:  # the interpreter is shutting down, and looks at the queue once more itself
+        except RuntimeError:  # the interpreter shuts down; `atexit` flushes
             self._running.release()
 
-    # ── the thread ───────────────────────────────────────────────────────────────────────────
+    # ── in the background thread ─────────────────────────────────────────────────────────────
 
     def _run(self, running: threading.Lock) -> None:
         idle = 0
@@ -118,31 +115,31 @@ class EventQueue:
                     return
 
     def flush(self) -> None:
-        """Hand over what has come until now, and do what that gives to do. The thread does it, and tests may.
+        """Hand all records to the listeners, and run the functions that they return.
 
-        When it returns all that is done, by another thread too.
+        When this returns, the work for earlier records is done, also where another thread has done it.
         """
         self.drain()
         with self._doing:
             while self._work:
-                _safely("what was to be done", self._work.popleft())
+                _logged("background work", self._work.popleft())
 
     def drain(self) -> None:
-        """The part of it that does no I/O."""
-        with fork.postponed, self._seeing:  # a child gets what watchers keep, and must not find it half done
-            moments = [self._queue.popleft() for _ in range(len(self._queue))]
-            for name, see in self.listeners.items() if moments else ():
-                if work := _safely(name, see, moments):
+        """The part of `flush` that does no I/O."""
+        with fork.postponed, self._seeing:  # the state of listeners is copied by a fork, and must be complete
+            records = [self._queue.popleft() for _ in range(len(self._queue))]
+            for name, listener in self.listeners.items() if records else ():
+                if work := _logged(name, listener, records):
                     self._work.append(work)
 
 
-def _safely(name: str, function: Callable[..., Any], *args: Any) -> Any:
+def _logged(name: str, function: Callable[..., Any], *args: Any) -> Any:
     try:
         return function(*args)
     except Exception:
-        logger.exception("of what watches locks, this has failed: %s", name)
+        logger.exception("lock event listener %s failed", name)
 
 
 event_queue = EventQueue()
 atexit.register(event_queue.flush)
-fork.on_fork(event_queue._reset)  # what waits in the queue is the parent's to tell
+fork.on_fork(event_queue._reset)  # the parent flushes its own records

@@ -1,4 +1,4 @@
-"""What the core tells the outside: one hook, which receives one frozen event."""
+"""Events of locks, and the hook that receives them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger("django_redlock")
 
 
 class LockHandle(Protocol):
-    """A lock as the receivers of events and ``on_lost`` see it."""
+    """The part of a lock that receivers of events and ``on_lost`` may use."""
 
     name: str
 
@@ -35,12 +35,14 @@ class LockHandle(Protocol):
 
 
 class Event(NamedTuple):
-    """Something that happened to a lock. ``waited`` and ``held`` are seconds.
+    """One event of a lock. ``waited`` and ``held`` are seconds, ``primitive`` is the kind of lock.
 
-    ``holder`` says as JSON who has it, had it, or is in the way; after a force release who released. ``reason`` of a
-    refusal: ``"taken"``, ``"quarantine"``, ``"unavailable"`` (the store can't be asked) or ``"misused"`` (its key holds
-    something else); of a release ``"unconfirmed"`` when the store could not be asked; of a loss a sentence.
-    ``primitive`` is the kind of lock. After a force release there is no ``lock``.
+    ``holder`` is a description as JSON: of the holder, of the previous holder, or of the holder that caused a refusal;
+    after a force release, of the operator. ``lock`` is ``None`` after a force release.
+
+    ``reason`` of a refusal is ``"taken"``, ``"quarantine"``, ``"unavailable"`` (the store does not serve) or
+    ``"misused"`` (the key holds another type of value); of a release ``"unconfirmed"`` when the store did not serve; of
+    a loss a sentence.
     """
 
     kind: Literal["acquired", "released", "refused", "lost", "forced"]
@@ -58,7 +60,7 @@ Hook = Callable[[Event], None]
 
 
 def report(hook: Hook | None, event: Event) -> None:
-    """Hand ``event`` to ``hook``. What the hook raises is logged: watching a lock must not break it."""
+    """Call ``hook`` with ``event``. An exception is logged: a listener must not break a lock."""
     if hook is None:
         return
     try:

@@ -1,8 +1,8 @@
-"""Forks: a child begins anew, and a fork waits until no background thread of ours is in the middle of its work.
+"""Forks: state that a child resets, and forks that wait until background threads are between two pieces of work.
 
-A child has only the thread that forked. A mutex or an import that another thread was in the middle of stays locked in
-the child for ever. So background threads work within ``with fork.postponed:``, and forks wait for the end of that:
-milliseconds, and ``PATIENCE`` at most, since a store may hang (a thread that waits for an answer holds no mutex).
+A child has only the thread that forked. A mutex or an import lock of any other thread stays locked in the child for
+ever. So background threads work within ``with fork.postponed:``, and a fork waits for the end of that block:
+milliseconds, and at most ``FORK_TIMEOUT``, because a store may hang (a thread that waits for a reply holds no mutex).
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from . import uwsgi_fork  # noqa: F401  (tells Python of uWSGI's forks)
+from . import uwsgi_fork  # noqa: F401  (runs these handlers after forks by uWSGI, too)
 from .events import logger
 
 Callback = TypeVar("Callback", bound=Callable[[], object])
 FORK_TIMEOUT = 0.5  # seconds
 
-generation = 0  # the number of forks that led to this process. A lease of another generation belongs to an ancestor.
+generation = 0  # the number of forks that led to this process; leases of other generations belong to ancestors
 
 
 class ForkGuard:
-    """A context for work that must not be cut in half by a fork. Reentrant; work of many threads goes on side by side.
+    """A context manager for work that a fork must not interrupt. Reentrant; many threads may be inside at once.
 
-    Work does not begin while another thread forks.
+    No thread enters while another thread forks.
     """
 
     def __init__(self) -> None:
-        self._mutex = threading.RLock()  # reentrant: a signal's handler may fork, or use a lock
+        self._mutex = threading.RLock()  # reentrant: a signal handler may fork, or use a lock
         self._changed = threading.Condition(self._mutex)
         self._working: Counter[int] = Counter()  # thread -> depth
         self._forks = 0
@@ -54,16 +54,16 @@ class ForkGuard:
                     self._changed.notify_all()
 
     def before(self) -> None:
-        """Keep new work from starting, and wait until the work of all other threads has ended: ``PATIENCE`` at most."""
+        """Before a fork: let no thread enter, and wait until the others have left, at most ``FORK_TIMEOUT``."""
         me = threading.get_ident()
         with self._mutex:
             self._forks += 1
             self._changed.wait_for(lambda: not self._working.keys() - {me}, FORK_TIMEOUT)
 
     def after(self) -> None:
-        """In the parent: go on."""
+        """After a fork, in the parent: let threads enter again."""
         with self._mutex:
-            self._forks = max(0, self._forks - 1)  # a server in C may fork without a word beforehand
+            self._forks = max(0, self._forks - 1)  # a fork from C code may have skipped `before`
             self._changed.notify_all()
 
 
@@ -71,13 +71,13 @@ postponed = ForkGuard()
 
 
 def run(work: Callable[..., object], *args: object) -> None:
-    """The target of a thread: the work, and forks wait for it."""
+    """Call ``work(*args)`` while forks wait. It is the target of a background thread."""
     with postponed:
         work(*args)
 
 
 _functions: list[Callable[[], object]] = []
-_methods: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary()  # one of each object
+_methods: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary()  # one method of each object
 
 
 def on_fork(callback: Callback) -> Callback:
@@ -93,9 +93,9 @@ def on_fork(callback: Callback) -> Callback:
 
 
 def _in_child() -> None:
-    global generation  # noqa: PLW0603  (the one thing here that changes, and only between processes)
+    global generation  # noqa: PLW0603  (changes only between processes)
     generation += 1
-    postponed.__init__()  # type: ignore[misc]  # the threads that were at work are the parent's
+    postponed.__init__()  # type: ignore[misc]  # the threads inside belong to the parent
     callbacks: list[Callable[[], object]] = [*_functions]
     callbacks += [partial(method, each) for each, method in list(_methods.items())]
     for callback in callbacks:

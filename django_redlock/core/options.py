@@ -1,4 +1,4 @@
-"""What a lock is asked for with: the options of ``backend.lock()``, checked and made one value."""
+"""The options of one lock."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class LockOptions(NamedTuple):
 
 
 def wait_seconds(blocking: bool, timeout: Seconds) -> float:
-    """How long ``acquire(blocking, timeout)`` may wait; the arguments and errors of ``threading.Lock.acquire``."""
+    """Seconds that ``acquire(blocking, timeout)`` may wait; arguments and errors of ``threading.Lock.acquire``."""
     if isinstance(timeout, timedelta):
         timeout = timeout.total_seconds()
     if not isinstance(timeout, int | float):
-        raise TypeError(f"timeout is a number of seconds or a timedelta, not {timeout!r}")
+        raise TypeError(f"timeout must be a number of seconds or a timedelta, not {timeout!r}")
     timeout = float(timeout)
     if math.isnan(timeout):
         raise ValueError("Invalid value NaN (not a number)")

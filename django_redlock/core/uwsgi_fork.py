@@ -1,7 +1,7 @@
-"""Forks that uWSGI makes: it calls C's ``fork()``, of which Python's handlers (`os.register_at_fork`) don't hear.
+"""Forks by uWSGI, which calls C's ``fork()``, so that the handlers of `os.register_at_fork` do not run.
 
-Workers that uWSGI forks after it has loaded the application would share connections, and have no renewal thread. With
-``--py-call-osafterfork`` it tells Python itself; without, its post-fork hook does so here.
+Workers that are forked after the application was loaded would share connections and have no renewal thread. With
+``--py-call-osafterfork`` uWSGI runs the handlers itself. Without that option its post-fork hook runs them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import os
 import sys
 from typing import Any
 
-_pid = os.getpid()  # of the process for which Python's handlers have run
+_pid = os.getpid()  # the process in which the handlers have run
 
 
-def _remember() -> None:
+def _store_pid() -> None:
     global _pid  # noqa: PLW0603  (only between processes)
     _pid = os.getpid()
 
@@ -26,7 +26,7 @@ def _after_fork() -> None:
 
 
 def _hook(uwsgi: Any) -> None:
-    """Be called in each worker, before what the application has registered there."""
+    """Run the handlers in each worker, before the post-fork functions of the application."""
     decorators = sys.modules.get("uwsgidecorators")
     if decorators is not None:
         decorators.postfork_chain.insert(0, _after_fork)
@@ -42,9 +42,9 @@ def _hook(uwsgi: Any) -> None:
 
 
 try:
-    _uwsgi = importlib.import_module("uwsgi")  # there is one in its processes only
+    _uwsgi = importlib.import_module("uwsgi")  # exists only in processes of uWSGI
 except ImportError:
     pass
 else:
-    os.register_at_fork(after_in_child=_remember)
+    os.register_at_fork(after_in_child=_store_pid)
     _hook(_uwsgi)

@@ -6,8 +6,8 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.core import renewal
 from django_redlock.core.keys import glob_escape
+from django_redlock.core.renewal import registry
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 from tests.support.service import poll
@@ -90,7 +90,7 @@ async def test_cancelled_in_order(place, unique):
 @pytest.mark.parametrize("kind", ["fair", "read", "write"])
 async def test_leaves_at_once(running, unique, monkeypatch, kind):
     """Who stands in line leaves before what it asked last has surely arrived: all behind it would wait for that."""
-    monkeypatch.setattr(renewal, "CANCEL_DELAY", 60)
+    monkeypatch.setattr(registry, "CANCEL_DELAY", 60)
     server = running(RedisServer)
     await cancelled(RedisBackend(server.url), [server], unique, kind)
 

@@ -11,7 +11,7 @@ from redis.crc import key_slot
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.client.discovery import Redirection
-from django_redlock.core.renewal_thread import BATCH, extend_all
+from django_redlock.core.renewal.work import BATCH, extend_all
 from django_redlock.core.values import Lease
 from django_redlock.core.waiting.local_queue import HAND_OVER_SCRIPTS
 from django_redlock.errors import LockUnavailable

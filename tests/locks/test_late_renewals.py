@@ -8,7 +8,6 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.core.flow.requests import Batch, Fault, SendToAll
-from django_redlock.core.locks import extensions
 from django_redlock.errors import LockLost
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.service import poll
@@ -69,7 +68,7 @@ def test_one_at_a_time(backend, left, unique):
     with backend.lock(unique) as lock, ThreadPoolExecutor(1) as pool:
         poll(lambda: backend.caught, timeout=20, what="a renewal")
         extending = pool.submit(lock.extend, LONGER)
-        poll(lambda: extensions.in_flight[lock.token.encode()]._wake_events, timeout=20, what="a thread that waits")
+        poll(lambda: lock._extension._wake_events, timeout=20, what="a thread that waits")
         assert left() <= TTL
         send.set()
         assert TTL < extending.result(TEST_TIMEOUT) <= left()
@@ -85,8 +84,9 @@ def test_not_renewed_meanwhile(backend, left, unique):
         assert lock.begin_renewal() is None
         send.set()
         assert extending.result(TEST_TIMEOUT) > TTL
-        assert lock.begin_renewal() is not None
-        lock.on_extended(lock._lease, Fault(TimeoutError()))
+        renewing = lock.begin_renewal()
+        assert renewing is not None
+        lock.on_extended(renewing, Fault(TimeoutError()))
 
 
 def test_extension_that_is_never_answered(backend, unique):

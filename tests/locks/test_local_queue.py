@@ -8,7 +8,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.owner import Owner
-from django_redlock.core.waiting import local_queue
+from django_redlock.core.waiting import local_queue, wait_queue
 from django_redlock.errors import LockLost, LockNotAcquired, LockNotHeld, LockUnavailable
 from django_redlock.testing.conformance.exclusion import WAKE, Counter
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
@@ -245,7 +245,7 @@ class TestTurnstile(Fixtures):
 
     def test_so_many_times(self, new_client, name, spawn, monkeypatch):
         """After so many times in a row it is the turn of the one who waits in Redis."""
-        monkeypatch.setattr(local_queue, "HAND_OVER_SECONDS", 60)
+        monkeypatch.setattr(wait_queue, "HAND_OVER_SECONDS", 60)
         user, order = new_client(cohort=2), []
         lanes, holder = user.backend._local_queue._queues, user.lock(name)
 
@@ -355,7 +355,7 @@ class TestTurnstile(Fixtures):
         (lane,) = eventually(lambda: list(client.backend._local_queue._queues.values()))
         second = spawn(client.lock(name).acquire, True, TEST_TIMEOUT)
         queued(1)
-        lane.set_leader(0, local_queue.LeaderToken())  # nobody holds that
+        lane.set_leader(0, wait_queue.LeaderToken())  # nobody holds that
         assert not first.result(TEST_TIMEOUT)
         queued(0)
         holder.release()

@@ -4,7 +4,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.keys import stripe_name
-from django_redlock.core.waiting import local_queue
+from django_redlock.core.waiting import local_queue, wait_queue
 from django_redlock.errors import LockNotHeld
 from django_redlock.testing.conformance.exclusion import WAKE
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
@@ -21,7 +21,7 @@ class TestStripesQueue(Fixtures):
     @pytest.fixture
     def holders(self, client, name, monkeypatch):
         """Who holds the two stripes; they go from hand to hand for as long as this machine may take."""
-        monkeypatch.setattr(local_queue, "HAND_OVER_SECONDS", TEST_TIMEOUT)
+        monkeypatch.setattr(wait_queue, "HAND_OVER_SECONDS", TEST_TIMEOUT)
         handles = [client.striped(name, 2) for _ in range(2)]
         assert all(handle.acquire(False) for handle in handles)
         return handles

@@ -16,11 +16,12 @@ from unittest import mock
 from django_redlock.core import renewal
 from django_redlock.core.contract import Algorithm
 from django_redlock.core.keys import Keys, keys_for
-from django_redlock.core.locks import extensions, lease_state, lock, striped
+from django_redlock.core.locks import lease_state, lock, lock_flows, renewed_lease, striped
 from django_redlock.core.options import LockOptions
 from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.values import Claim, Lease
-from django_redlock.core.waiting import local_queue
+from django_redlock.core.waiting import extensions, local_queue, wait_queue
+from django_redlock.core.waiting.extensions import Extension
 from django_redlock.core.waiting.waiters import Waiter, WakeEvent
 
 from .aftermath import MAX_TTL
@@ -101,8 +102,8 @@ class Handle(lock.Lock):
         super().on_granted(lease)
         self.thread.believe(self)
 
-    def on_extended(self, basis: Lease, outcome: Any) -> None:
-        super().on_extended(basis, outcome)
+    def on_extended(self, extension: Extension, outcome: Any) -> None:
+        super().on_extended(extension, outcome)
         self.thread.believe(self)
 
 
@@ -262,17 +263,17 @@ class Background:
 
     def _renew(self, process: Process, token: bytes, target: weakref.ref[Handle]) -> None:
         handle = target()
-        terms = handle.begin_renewal() if handle is not None else None
-        if handle is None or terms is None:
+        extension = handle.begin_renewal() if handle is not None else None
+        if handle is None or extension is None:
             return
-        lease, ttl = terms
 
         def renewed(outcomes: Any, error: BaseException | None) -> None:
             assert error is None, f"the renewal thread must not fail: {error!r}"
             process.world.say(handle.thread.holder, f"renewal of {handle.name}: {type(outcomes[0]).__name__}")
-            handle.on_extended(lease, outcomes[0])
+            handle.on_extended(extension, outcomes[0])
 
-        process.performer().drive(process.algorithm.extend_many(handle.primitive, [(lease, ttl)]), renewed)
+        flow = process.algorithm.extend_many(handle.primitive, [(extension.lease, extension.ttl)])
+        process.performer().drive(flow, renewed)
 
     def _release_orphan(self, process: Process, token: bytes, orphan: renewal.Orphan) -> None:
         def released(_: Any, error: BaseException | None) -> None:
@@ -309,21 +310,19 @@ def virtual(world: World) -> Iterator[None]:
     background, numbers = Background(), itertools.count(1)
     begin = lambda target, args=(), **_: SimpleNamespace(start=lambda: target(*args))  # noqa: E731
     with ExitStack() as ends:
-        for module in (lease_state, lock, local_queue):
+        for module in (lease_state, renewed_lease, lock_flows, local_queue):
             ends.enter_context(mock.patch.object(module, "renewal", background))
         ends.enter_context(mock.patch.object(lease_state, "threading", SimpleNamespace(Thread=begin)))
         ends.enter_context(mock.patch.object(lease_state, "logger", SimpleNamespace(warning=_nothing)))
-        ends.enter_context(mock.patch.object(local_queue, "Waiter", VirtualTicket))
+        ends.enter_context(mock.patch.object(wait_queue, "Waiter", VirtualTicket))
         for module in (extensions, local_queue):
             ends.enter_context(mock.patch.object(module, "WakeEvent", Virtual))
         ends.enter_context(mock.patch.object(striped, "_first_stripes", itertools.count()))
-        # Each play uses the same tokens: extensions of a play that was broken off must not meet those of the next.
-        ends.enter_context(mock.patch.dict(extensions.in_flight, clear=True))
         for module, name, function in (
             (local_queue, "caller", lambda: id(world.running)),
             (striped, "caller", lambda: id(world.running)),
-            (lock, "describe_owner", lambda *_: b'{"label":"sim"}'),
-            (lock, "new_token", lambda: b"%08x" % next(numbers) + b"0" * 24),
+            (lock_flows, "describe_owner", lambda *_: b'{"label":"sim"}'),
+            (lock_flows, "new_token", lambda: b"%08x" % next(numbers) + b"0" * 24),
         ):
             ends.enter_context(mock.patch.object(module, name, function))
         try:

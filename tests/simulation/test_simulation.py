@@ -13,12 +13,12 @@ from django_redlock.core.algorithms import redlock, single_node
 from django_redlock.core.flow.requests import Batch, Fault, Sleep
 from django_redlock.core.flow.scripts import Script, script
 from django_redlock.core.lock_info import LockInfo
-from django_redlock.core.locks import extensions
-from django_redlock.core.locks.lease_state import LeaseState
+from django_redlock.core.locks.renewed_lease import RenewedLease
 from django_redlock.core.primitives.base import MUTEX, SEMAPHORE, Primitive
 from django_redlock.core.primitives.fair import WRITE
 from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
 from django_redlock.core.values import Lease
+from django_redlock.core.waiting.extensions import Extension
 from django_redlock.core.waiting.local_queue import LocalQueue
 
 from .handles import Background
@@ -159,7 +159,7 @@ class BreaksOff(Performer):
     """Fails while a lease is being extended."""
 
     def perform(self, request: Any, then: Then) -> None:
-        if extensions.in_flight:
+        if any(call.script.name == "mutex_extend" for call in getattr(request, "script_calls", ())):
             raise Violation("broken off")
         super().perform(request, then)
 
@@ -202,8 +202,7 @@ def test_it_finds_a_hand_over_that_is_taken_for_granted(monkeypatch: pytest.Monk
     """When nobody knows whether a lock was handed over, the next holds nothing."""
 
     def give(self: LocalQueue, primitive: Any, ticket: Any, outcome: Any) -> None:
-        ticket.lease = outcome or Lease.granted(ticket.claim, self._store.clock(), 0)
-        ticket.set()
+        ticket.grant(outcome or Lease.granted(ticket.claim, self._store.clock(), 0))
 
     monkeypatch.setattr(LocalQueue, "_deliver", give)
     said = found(HANDLES, 400)
@@ -241,9 +240,10 @@ def test_it_finds_a_shorter_lease_that_counts_too_late(monkeypatch: pytest.Monke
 
     def rely_on_the_longer(handle: Any, ttl: float) -> Any:
         yield from ()
-        return handle._require_lease(), ttl
+        handle._extension = Extension(handle._require_lease(), ttl)
+        return handle._extension
 
-    monkeypatch.setattr(LeaseState, "_begin_extension", rely_on_the_longer)
+    monkeypatch.setattr(RenewedLease, "begin_extension_flow", rely_on_the_longer)
     assert "both hold" in found(setting, 400)
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from ...core.contract import Store
 from ...core.flow.requests import EvalScript
 from ...core.flow.scripts import script
+from ...core.locks.lease_state import EndedLease
 from ...core.locks.lock import Lock
 from ...core.options import LockOptions
 from ...core.primitives.base import Primitive
-from ...core.values import Claim, Lease, millis
+from ...core.values import Claim, millis
 from .call import Ending, TaskCall
 
 _START, _EXTEND, _END, _CANCEL = map(script, ("task_start", "task_extend", "task_end", "task_cancel"))
@@ -101,7 +102,7 @@ class BodyLock(Lock):
     def new_claim(self) -> Claim:
         return super().new_claim()._replace(payload=self.call)
 
-    def end_lease(self, token: bytes | None) -> tuple[Lease, bool]:
-        lease, lost = super().end_lease(token)
-        payload: Any = self.call._replace(ending=self.ending)
-        return lease._replace(claim=lease.claim._replace(payload=payload)), lost
+    def end_lease(self, token: bytes | None = None) -> EndedLease:
+        ended = super().end_lease(token)
+        claim = ended.lease.claim._replace(payload=self.call._replace(ending=self.ending))
+        return ended._replace(lease=ended.lease._replace(claim=claim))

@@ -1,4 +1,4 @@
-"""Handles that stand for several locks: each member is that of the lock which belongs to the calling thread or task."""
+"""Handles that stand for several locks, and forward each call to the lock of the calling thread or task."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .lock import Lock
 
 
 def forward_members(handle: type, lock: type[Lock], private: Iterable[str] = ()) -> None:
-    """Give ``handle`` the public members of ``lock`` that it lacks, and these ``private`` ones: those of `_mine()`."""
+    """Give ``handle`` the public members of ``lock`` that it lacks, and ``private`` ones: those of `own_handle()`."""
     for name in dir(lock):
         if name in private or not (name.startswith("_") or hasattr(handle, name)):
             setattr(handle, name, _forwarded(name, getattr(lock, name)))
 
 
 def _forwarded(name: str, member: Any) -> Any:
-    """The same member of the lock that belongs to the caller, not to the thread that looks it up."""
+    """The same member of `own_handle()`, which is looked up when the member is called."""
     if isinstance(member, property):
         return property(lambda self: getattr(self.own_handle(), name), doc=member.__doc__)
     if inspect.iscoroutinefunction(member):

@@ -13,11 +13,11 @@ from .lock import Lock
 
 
 class MultiLock(Lock):
-    """All of several locks or none: made by ``backend.multilock(names, …)``, it has all members of a lock.
+    """All of several locks or none: made by ``backend.multilock(names, …)``, with all members of a lock.
 
-    Each name is held as ``lock(name)`` would hold it, and excludes that. One lease, one token and one fencing token,
-    which grows for each of the names, are about all of them; when one of them is lost, all are. ``locked()`` says
-    whether anybody holds any of them.
+    Each name is held as by ``lock(name)``, and excludes that lock. There is one lease, one token and one fencing token
+    for all names; the fencing token grows for each of them. When one name is lost, all are. ``locked()`` returns
+    whether any of the names is held by any holder.
     """
 
     names: Sequence[str] = ()
@@ -30,11 +30,11 @@ class MultiLock(Lock):
         return claim._replace(owner=owner, keys=keys, more_keys=tuple(others), require_all=True)
 
     def describe_flow(self) -> Flow[LockInfo | None]:
-        """A holding of another; else our own, recognizable as such if it is all that we want."""
-        mine, found = None, 0
+        """The lock of another holder; else this handle's own, with its digests if it holds all names."""
+        own, found = None, 0
         for name, keys in zip(self.names, self.all_keys, strict=True):
             held = yield from self.store.algorithm.describe(name, keys)
             if held is not None and not self._is_ours(held):
                 return held
-            mine, found = held or mine, found + (held is not None)
-        return mine if mine is None or found == len(self.names) else replace(mine, digest="", digests=())
+            own, found = held or own, found + (held is not None)
+        return own if own is None or found == len(self.names) else replace(own, digest="", digests=())

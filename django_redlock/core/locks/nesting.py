@@ -1,4 +1,4 @@
-"""A thread or a task that would wait for ever, since it holds the lock itself through another handle."""
+"""Deadlock of one thread or task that waits for a lock which it holds itself, through another handle."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
+from ...errors import LockDeadlock
+from ..context import calling
 from ..events import logger
 from ..flow.requests import AwaitWakeUp, Block, BlockThenEval, Flow
-from ..keys import Keys
 from ..renewal import renewal
 from ..values import Claim
 from ..waiting.waiters import AwaitTurn
@@ -18,10 +19,11 @@ T = TypeVar("T")
 
 _WAITING_REQUESTS = {BlockThenEval, Block, AwaitTurn, AwaitWakeUp}
 _ONE_HOLDER = {"mutex", "multilock", "timestamp"}  # kinds of locks that exclude every other handle
+_warned: weakref.WeakSet[LeaseState] = weakref.WeakSet()  # handles for which the warning was logged
 
 
 def before_waiting(flow: Flow[T], check: Callable[[], None]) -> Flow[T]:
-    """``flow``; ``check()`` is called when it is about to wait for the first time, and so not if the lock is free."""
+    """``flow``, with a call of ``check()`` before its first wait. If the lock is free, ``check()`` is not called."""
     try:
         request = next(flow)
         while type(request) not in _WAITING_REQUESTS:
@@ -36,33 +38,40 @@ def before_waiting(flow: Flow[T], check: Callable[[], None]) -> Flow[T]:
         flow.close()
 
 
-def holder_in_the_way(lock: LeaseState, claim: Claim, me: object) -> LeaseState | None:
-    """The handle through which this thread or task holds what ``lock`` would wait for without an end.
+def check_nesting(lock: LeaseState, claim: Claim) -> None:
+    """Raise ``LockDeadlock`` when the calling thread or task holds, through another handle, what it would wait for.
+
+    Through the same handle only a warning is logged, once: another thread or task may release the handle.
+    """
+    holder = _own_handle_in_the_way(lock, claim)
+    if holder is lock:
+        if lock not in _warned:
+            _warned.add(lock)
+            logger.warning(
+                "lock %r is held by this thread or task, which now waits for it through the same handle until another "
+                "one releases it; use rlock() to acquire it more than once",
+                lock.name,
+            )
+    elif holder is not None:
+        renewal.release_later(lock.store, lock.primitive, claim, waited=True)
+        raise LockDeadlock(lock.name)
+
+
+def _own_handle_in_the_way(lock: LeaseState, claim: Claim) -> LeaseState | None:
+    """The handle through which this thread or task holds a lock of ``claim`` that will not end by itself.
 
     A lock that is not renewed, or not beyond ``max_hold``, ends by itself.
     """
     if lock.primitive.kind not in _ONE_HOLDER:
         return None
+    me = calling()
     for _, target in list(renewal.entries.values()):
-        held = target() if isinstance(target, weakref.ref) else None
-        if not isinstance(held, LeaseState) or held.acquired_by != me or held.store is not lock.store:
+        handle = target() if isinstance(target, weakref.ref) else None
+        if not isinstance(handle, LeaseState) or handle.acquired_by != me or handle.store is not lock.store:
             continue
-        terms, lease = held.options, held.current_lease()
-        if lease is None or held.lost or not terms.auto_renew or terms.max_hold is not None:
+        options, lease = handle.options, handle.current_lease()
+        if lease is None or handle.lost or not options.auto_renew or options.max_hold is not None:
             continue
-        if held.primitive.kind in _ONE_HOLDER and _share(lease.claim.all_keys, claim.all_keys):
-            return held
+        if handle.primitive.kind in _ONE_HOLDER and not set(lease.claim.all_keys).isdisjoint(claim.all_keys):
+            return handle
     return None
-
-
-def warn_of_waiting(lock: LeaseState) -> None:
-    """Log that a thread or task waits for a handle that it holds itself: it depends on another one's `release()`."""
-    logger.warning(
-        "lock %r is held by this thread or task, which now waits for it through the same handle until another one "
-        "releases it; use rlock() to acquire it more than once",
-        lock.name,
-    )
-
-
-def _share(some: tuple[Keys, ...], others: tuple[Keys, ...]) -> bool:
-    return not set(some).isdisjoint(others)

@@ -1,4 +1,4 @@
-"""The read-write lock: many read at once, or one writes; each thread or asyncio task for itself."""
+"""The read-write lock: many readers or one writer. Each thread or asyncio task acquires for itself."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ else:
 
 
 class RWLockSide(_Members):
-    """One side of a `RWLock`: has the members of a lock, and is another lock for each thread or asyncio task.
+    """One side of a `RWLock`: an `RLock` for each thread or asyncio task, with all members of a lock.
 
-    What it holds and says (``token``, ``remaining``, ``lost``, …) is that of the thread or task which asks. It may take
-    it again, and then has to release it as often. When it ends without that, its lease ends by itself.
+    ``token``, ``remaining``, ``lost`` and so on are about the calling thread or task. It may acquire the side again,
+    and then has to release it as often. When the thread or task ends without a release, its lease ends by itself.
     """
 
     def __init__(self, model: RLock) -> None:
@@ -36,12 +36,13 @@ class RWLockSide(_Members):
         return RLock(model.store, model.primitive, model.name, model.keys, model.options)
 
     def own_handle(self) -> RLock:
+        """The lock of the calling thread or task."""
         if (task := running_task()) is not None:
             return self._tasks.get(task) or self._tasks.setdefault(task, self._new_handle())
-        mine: RLock | None = getattr(self._threads, "lock", None)
-        if mine is None:
-            mine = self._threads.lock = self._new_handle()
-        return mine
+        handle: RLock | None = getattr(self._threads, "lock", None)
+        if handle is None:
+            handle = self._threads.lock = self._new_handle()
+        return handle
 
     def __enter__(self) -> Self:
         self.own_handle().__enter__()
@@ -67,11 +68,11 @@ forward_members(RWLockSide, RLock, CONDITION_HOOKS)
 
 
 class RWLock:
-    """A pair of locks of one name: many may hold `read` at once, each with a lease of its own, or one holds `write`.
+    """A pair of locks of one name: many holders of `read`, each with a lease of its own, or one holder of `write`.
 
-    Made by ``backend.rwlock(name, …)``; threads and tasks may share it. Each gets its turn as it came, so that neither
-    readers nor writers starve. Who writes may also read, and then go on reading when it has released `write`. Who
-    reads can't begin to write: ``LockError``, at once.
+    Made by ``backend.rwlock(name, …)``; threads and tasks may share it. Grants are in order of arrival, so neither
+    readers nor writers starve. The writer may also acquire `read`, and keep it after the release of `write`. A reader
+    that tries to acquire `write` gets a ``LockError`` at once.
     """
 
     def __init__(self, read: RLock, write: RLock) -> None:

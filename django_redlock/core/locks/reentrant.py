@@ -1,4 +1,4 @@
-"""The reentrant lock: who holds it may take it again, and holds it until it has been released as often."""
+"""The reentrant lock: its holder may acquire it again, and holds it until it was released as often."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ..fork import on_fork
 from ..values import Claim, Lease, Refusal
 from .lock import Lock
 
-# What `threading.Condition` wants of a lock that may be taken more than once, if it has it.
+# The methods that `threading.Condition` uses of a reentrant lock.
 CONDITION_HOOKS = {"_is_owned", "_release_save", "_acquire_restore", "_at_fork_reinit"}
 
-# Numbers that are never used twice: idents of threads and tasks are.
+# Numbers of threads and tasks that are never used twice, unlike `threading.get_ident()` and `id()`.
 _numbers = itertools.count(1)
 _process = os.urandom(8).hex()
 _thread = threading.local()
@@ -33,7 +33,7 @@ def _begin() -> None:
 
 
 def current_holder() -> bytes:
-    """This thread, or within an event loop this task, of this process: no other has the same, here or elsewhere."""
+    """An identifier of the current thread or task, unique among all processes."""
     if (task := running_task()) is not None:
         number = _tasks.get(task) or _tasks.setdefault(task, next(_numbers))
     else:
@@ -44,11 +44,11 @@ def current_holder() -> bytes:
 
 
 class RLock(Lock):
-    """A lock with the interface of ``threading.RLock``: the thread or asyncio task that holds it may take it again.
+    """A lock with the interface of ``threading.RLock``: the thread or asyncio task that holds it may acquire it again.
 
-    Made by ``backend.rlock(name, …)``. Taking it again through the same handle costs no request; through another
-    handle it adds a share with a lease of its own, and the lock is free when all of them have been released.
-    Only the thread or task that took it can release it: ``LockNotHeld`` for others.
+    Made by ``backend.rlock(name, …)``. To acquire it again through the same handle sends no request. Through another
+    handle it adds a share with a lease of its own. The lock is free when all shares are released. Only the thread or
+    task that acquired it can release it; ``release()`` raises ``LockNotHeld`` in any other.
     """
 
     _level = 0
@@ -60,16 +60,16 @@ class RLock(Lock):
         lease = self.current_lease()
         return lease is not None and lease.claim.payload == current_holder()
 
-    def acquire_flow(self, wait: float, since: float | None = None) -> Flow[Lease | Refusal]:
+    def acquire_flow(self, wait: float) -> Flow[Lease | Refusal]:
         lease = self.current_lease()
         if lease is None or lease.claim.payload != current_holder():
-            return (yield from super().acquire_flow(wait, since))
+            return (yield from super().acquire_flow(wait))
         self.check()
         self._level += 1
         return lease
 
     def on_granted(self, lease: Lease) -> None:
-        self._level = 1  # before anybody can see the lease
+        self._level = 1  # before other threads can see the lease
         super().on_granted(lease)
 
     def release_flow(self, token: bytes | None = None) -> Flow[None]:

@@ -1,4 +1,4 @@
-"""Handles with which one may hold several locks at once: the permits of a semaphore, or stripes."""
+"""Handles that hold several locks at once: the permits of a semaphore, or stripes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..context import caller
 from ..flow.drivers import adrive, drive
 from ..flow.requests import Flow
 from ..values import Seconds
-from . import lease_state
+from . import state_mutex
 from .forwarding import forward_members
 from .lease_state import LeaseState
 from .lock import Lock
@@ -23,37 +23,38 @@ else:
 
 
 class Permits(_Members):
-    """A handle like `threading.BoundedSemaphore`: each ``acquire()`` takes a permit, and ``release()`` gives one back.
+    """A handle like `threading.BoundedSemaphore`: ``acquire()`` acquires one permit, ``release()`` releases one.
 
-    Threads and tasks may share it. A ``with`` block has a permit of its own. Each permit has a lease of its own:
+    Threads and tasks may share it. Each ``with`` block has a permit of its own, and each permit a lease of its own.
     ``token``, ``remaining``, ``check()``, ``extend()`` and so on are about the permit that the calling thread or task
-    has taken last; if it has none, about the last one that was taken through this handle.
+    acquired last. If it has none, they are about the last permit of this handle.
     """
 
     _kind: type[Lock] = Lock
 
     def __init__(self, *model: Any, **options: Any) -> None:
-        self._another = partial(self._kind, *model, **options)
+        self._new_permit = partial(self._kind, *model, **options)
         self.store, _, self.name, *_ = model
-        self.permits: list[tuple[int, Lock]] = []  # thread or task, and what it has taken, in that order
-        self._entered: list[tuple[int, Lock]] = []  # the same of `with` blocks
-        self._last: Lock | None = None  # the permit that was released last
+        self.permits: list[tuple[int, Lock]] = []  # with the thread or task, oldest first
+        self._entered: list[tuple[int, Lock]] = []  # the permits of `with` blocks
+        self._last: Lock | None = None  # released last
 
     def acquire(self, blocking: bool = True, timeout: Seconds = -1, **unknown: Never) -> bool:
-        """Take a permit; whether there was one. Arguments and errors: `Lock.acquire`."""
-        permit = self._another()
+        """Acquire a permit, and return whether that succeeded. Arguments and errors as in `Lock.acquire`."""
+        permit = self._new_permit()
         return permit.acquire(blocking, timeout, **unknown) and self._add(permit)
 
     async def aacquire(self, blocking: bool = True, timeout: Seconds = -1, **unknown: Never) -> bool:  # noqa: ASYNC109
         """`acquire` for asyncio."""
-        permit = self._another()
+        permit = self._new_permit()
         return await permit.aacquire(blocking, timeout, **unknown) and self._add(permit)
 
     def release(self, n: int = 1) -> None:
-        """Give ``n`` permits back: the last that this thread or task has taken, else those that others have taken.
+        """Release ``n`` permits, first the latest of this thread or task, then those of other threads and tasks.
 
-        A permit of another's ``with`` block is not given back. Raises ``PermitNotHeld``, a ``ValueError``, when there
-        are fewer, and then gives none back; ``LockLost`` and ``LockUnavailable`` as `Lock.release`.
+        The permit of a ``with`` block is released by its own thread or task only. Raises ``PermitNotHeld``, a
+        ``ValueError``, and releases none when there are fewer than ``n``; ``LockLost`` and ``LockUnavailable`` as
+        `Lock.release`.
         """
         drive(self._release_flow(n), self.store.perform)
 
@@ -62,13 +63,13 @@ class Permits(_Members):
         await adrive(self._release_flow(n), self.store.aperform)
 
     def __enter__(self) -> Self:
-        permit = self._another()
+        permit = self._new_permit()
         permit.__enter__()
         self._add(permit, entered=True)
         return self
 
     async def __aenter__(self) -> Self:
-        permit = self._another()
+        permit = self._new_permit()
         await permit.__aenter__()
         self._add(permit, entered=True)
         return self
@@ -89,33 +90,33 @@ class Permits(_Members):
     __reduce__ = LeaseState.__reduce__
 
     def _add(self, permit: Lock, *, entered: bool = False) -> bool:
-        with lease_state.lease_mutex:
+        with state_mutex.mutex:
             self.permits.append((caller(), permit))
             if entered:
                 self._entered.append((caller(), permit))
         return True
 
     def own_handle(self) -> Lock:
-        """The permit that the caller asks about."""
-        with lease_state.lease_mutex:
+        """The permit that the members of this handle are about."""
+        with state_mutex.mutex:
             me = caller()
-            taken = [permit for who, permit in self.permits if who == me] or [permit for _, permit in self.permits]
-            return taken[-1] if taken else self._last or self._another()
+            held = [permit for by, permit in self.permits if by == me] or [permit for _, permit in self.permits]
+            return held[-1] if held else self._last or self._new_permit()
 
     def _left_permit(self) -> Lock:
-        """The permit that a block gives back, taken out of the lists.
+        """Remove the permit of the block that is left now.
 
-        It is the innermost block of this thread or task; if it has entered none, the block that was entered first. What
-        was released within the block, and taken again, is given back as well.
+        The block is the innermost one of this thread or task. A thread or task without a block leaves the oldest block.
+        If the permit was released within the block and another acquired, that one is removed.
         """
-        with lease_state.lease_mutex:
+        with state_mutex.mutex:
             me = caller()
-            mine = [place for place, (who, _) in enumerate(self._entered) if who == me]
-            _, permit = self._entered.pop(mine[-1] if mine else 0)
+            own = [index for index, (by, _) in enumerate(self._entered) if by == me]
+            _, permit = self._entered.pop(own[-1] if own else 0)
             if all(permit is not held for _, held in self.permits):
                 inside = {id(each) for _, each in self._entered}
-                taken = [each for who, each in self.permits if who == me and id(each) not in inside]
-                permit = taken[-1] if taken else permit
+                later = [each for by, each in self.permits if by == me and id(each) not in inside]
+                permit = later[-1] if later else permit
             self._remove([permit])
             return permit
 
@@ -123,7 +124,7 @@ class Permits(_Members):
         if n < 1:
             raise ValueError("n must be one or more")
         failure: LockError | None = None
-        for permit in self._chosen(n):
+        for permit in self._remove_latest(n):
             try:
                 yield from permit.release_flow()
             except LockError as error:
@@ -131,28 +132,28 @@ class Permits(_Members):
         if failure is not None:
             raise failure
 
-    def _chosen(self, n: int) -> list[Lock]:
-        """The permits to give back, taken out of the list."""
-        with lease_state.lease_mutex:
+    def _remove_latest(self, n: int) -> list[Lock]:
+        """Remove the ``n`` permits that are released now. Raises ``PermitNotHeld``."""
+        with state_mutex.mutex:
             me, inside = caller(), {id(permit) for _, permit in self._entered}
             last_first = self.permits[::-1]
             free = [each for each in last_first if id(each[1]) not in inside]
-            chosen = [permit for who, permit in free if who == me]
-            chosen += [permit for who, permit in last_first if who == me and id(permit) in inside]
-            chosen += [permit for who, permit in free if who != me]
+            chosen = [permit for by, permit in free if by == me]
+            chosen += [permit for by, permit in last_first if by == me and id(permit) in inside]
+            chosen += [permit for by, permit in free if by != me]
             if len(chosen) < n:
                 raise PermitNotHeld(self.name)
             self._remove(chosen[:n])
             return chosen[:n]
 
     def _remove(self, permits: list[Lock]) -> None:
-        gone = {id(permit) for permit in permits}
-        self.permits = [each for each in self.permits if id(each[1]) not in gone]
+        removed = {id(permit) for permit in permits}
+        self.permits = [each for each in self.permits if id(each[1]) not in removed]
         self._last = permits[-1]
 
 
 class Semaphore(Permits):
-    """A lock that several may hold at once: made by ``backend.semaphore(name, limit=N, …)``."""
+    """A lock with up to N holders at once: made by ``backend.semaphore(name, limit=N, …)``."""
 
 
 forward_members(Permits, Lock)

@@ -1,4 +1,4 @@
-"""The striped lock: any one of several mutexes, so that as many can be at work at once."""
+"""The striped lock: any one of N mutexes, so that up to N holders work at once."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .forwarding import forward_members
 from .lock import Lock
 from .semaphore import Permits
 
-_NO_TOKEN = b""  # in place of a token: what a `with` block has to release when its stripe has been given back
+_NO_TOKEN = b""  # the token of a `with` block that has nothing to release any more
 
-# Each caller tries another stripe first, so that few meet. Of different processes each begins somewhere else.
+# Each call tries another stripe first, and each process begins at random, so that few callers compete.
 _first_stripes = itertools.count(random.randrange(MAX_LOCKS))
 
 
@@ -34,11 +34,11 @@ def _begin() -> None:
 
 
 def check_stripes(stripes: int) -> int:
-    """The number of stripes. Raises ``TypeError`` and ``ValueError`` for what is no ``int`` from 1 to 256."""
+    """The number of stripes. Raises ``TypeError`` and ``ValueError`` unless it is an ``int`` from 1 to 256."""
     if isinstance(stripes, bool) or not isinstance(stripes, int):
-        raise TypeError(f"stripes is an int, not {stripes!r}")
+        raise TypeError(f"stripes must be an int, not {stripes!r}")
     if not 1 <= stripes <= MAX_LOCKS:
-        raise ValueError(f"stripes is from 1 to {MAX_LOCKS}, not {stripes}")
+        raise ValueError(f"stripes must be from 1 to {MAX_LOCKS}, not {stripes}")
     return stripes
 
 
@@ -48,9 +48,9 @@ class Stripe(Lock):
     def __init__(self, *args: Any, stripes: tuple[Keys, ...] = (), indexes: tuple[int, ...] = ()) -> None:
         super().__init__(*args)
         self._stripes = stripes
-        self._indexes = indexes  # of the stripes that are of use; empty: of all
-        self._seen: frozenset[int] = frozenset()  # by `switch` since the last acquire
-        self._among: dict[int, tuple[int, ...]] = {}  # thread or task -> to which stripes it wants to switch
+        self._indexes = indexes  # of the stripes that may be acquired; empty: all
+        self._visited: frozenset[int] = frozenset()  # the stripes held since the last acquire()
+        self._switching_to: dict[int, tuple[int, ...]] = {}  # thread or task -> stripes that it may switch to
 
     @property
     def stripe(self) -> int | None:
@@ -59,56 +59,52 @@ class Stripe(Lock):
         return self._stripes.index(lease.claim.keys) if lease else None
 
     def switch(self, without: Collection[int] = ()) -> bool:
-        """Give this stripe back and take another one, that was not had since ``acquire()`` and is not in ``without``.
+        """Release this stripe and acquire one that was not held since ``acquire()`` and is not in ``without``.
 
-        For a stripe that turns out to be empty. ``False``: there is no other, and this one stays held. Waits as
-        ``with`` does; raises ``LockNotAcquired`` when all others remain taken: then nothing is held, and a ``with``
-        block that is left has nothing to release. Raises what ``check()``, ``release()`` and ``acquire()`` raise.
+        It is for a stripe that turns out to be empty. Returns ``False``, and keeps the stripe, when there is no other.
+        Waits as long as ``with`` does. Raises ``LockNotAcquired`` when all others are held for that long: then nothing
+        is held, and a ``with`` block releases nothing at its end. Raises what ``check()``, ``release()`` and
+        ``acquire()`` raise.
         """
-        return drive(self._switching(frozenset(without)), self.store.perform)
+        return drive(self._switch_flow(frozenset(without)), self.store.perform)
 
     async def aswitch(self, without: Collection[int] = ()) -> bool:
         """`switch` for asyncio."""
-        return await adrive(self._switching(frozenset(without)), self.store.aperform)
+        return await adrive(self._switch_flow(frozenset(without)), self.store.aperform)
 
     # ── the flows behind both colours ────────────────────────────────────────────────────────
 
-    def _switching(self, without: frozenset[int]) -> Flow[bool]:
+    def _switch_flow(self, without: frozenset[int]) -> Flow[bool]:
         self.check()
         lease, me = self._require_lease(), caller()
-        held, seen = lease.effective_claim.token, self._seen | without | {self._stripes.index(lease.claim.keys)}
-        among = tuple(index for index in self._indexes or range(len(self._stripes)) if index not in seen)
-        if not among:
+        held, visited = lease.effective_claim.token, self._visited | without | {self._stripes.index(lease.claim.keys)}
+        others = tuple(index for index in self._indexes or range(len(self._stripes)) if index not in visited)
+        if not others:
             return False
         yield from self.release_flow(held)
-        inside = [place for place, (_, token) in enumerate(self._blocks) if token == held]
-        self._among[me], token = among, _NO_TOKEN
+        self._switching_to[me], token = others, _NO_TOKEN
         try:
             outcome = yield from self.acquire_flow(self._blocking_seconds())
             token = outcome.effective_claim.token if isinstance(outcome, Lease) else token
         finally:
-            del self._among[me]
-            for place in inside:
-                self._blocks[place] = self._blocks[place][0], token
+            del self._switching_to[me]
+            self._blocks.replace(held, token)
         if isinstance(outcome, Refusal):
             left = outcome.remaining
             raise LockNotAcquired(
                 self.name, "has no other stripe that is free", None if left == inf else left, outcome.holder
             )
-        self._seen = seen
+        self._visited = visited
         return True
 
-    def _wanted(self) -> tuple[int, ...]:
-        return self._among.get(caller(), self._indexes)
-
-    def _places(self, wanted: tuple[int, ...]) -> tuple[Keys, ...]:
-        return tuple(self._stripes[index] for index in wanted) if wanted else self._stripes
+    def _keys_of(self, indexes: tuple[int, ...]) -> tuple[Keys, ...]:
+        return tuple(self._stripes[index] for index in indexes) if indexes else self._stripes
 
     def new_claim(self) -> Claim:
-        wanted = self._wanted()
-        places = self._places(wanted)
-        first = next(_first_stripes) % len(places)
-        keys, *others = places[first:] + places[:first]
+        wanted = self._switching_to.get(caller(), self._indexes)
+        stripes = self._keys_of(wanted)
+        first = next(_first_stripes) % len(stripes)
+        keys, *others = stripes[first:] + stripes[:first]
         return (
             super()
             .new_claim()
@@ -116,7 +112,7 @@ class Stripe(Lock):
         )
 
     def on_granted(self, lease: Lease) -> None:
-        self._seen = frozenset()
+        self._visited = frozenset()
         super().on_granted(lease)
 
     def release_flow(self, token: bytes | None = None) -> Flow[None]:
@@ -124,11 +120,11 @@ class Stripe(Lock):
             yield from super().release_flow(token)
 
     def describe_flow(self) -> Flow[LockInfo | None]:
-        """The holding of this handle's stripe; else the last that was looked at, unless one of them is free."""
+        """The holder of this handle's stripe. If it holds none: ``None`` when a stripe is free, else any holder."""
         lease = self.current_lease()
-        places = (lease.claim.keys,) if lease else self._places(self._indexes)
+        stripes = (lease.claim.keys,) if lease else self._keys_of(self._indexes)
         held = None
-        for keys in places:
+        for keys in stripes:
             held = yield from self.store.algorithm.describe(stripe_name(self.name, self._stripes.index(keys)), keys)
             if held is None:
                 break
@@ -138,18 +134,18 @@ class Stripe(Lock):
 if TYPE_CHECKING:
 
     class _Members(Permits, Stripe):
-        """What the handle has."""
+        """The members of the handle."""
 
 else:
     _Members = Permits
 
 
 class Striped(_Members):
-    """Any free one of N locks: made by ``backend.striped(name, stripes=N, …)``, it has all members of a lock.
+    """Any free one of N locks: made by ``backend.striped(name, stripes=N, …)``, with all members of a lock.
 
-    A stripe is a mutex of its own. That of index 3 has the name ``{stock:17}#3``, by which it is listed and released by
-    force. ``locked()`` says whether a call of ``acquire()`` would have to wait. Threads and tasks may share the handle:
-    each ``acquire()``, and each ``with`` block, has a stripe of its own.
+    Each stripe is a mutex. The stripe of index 3 is listed, and released by force, under the name ``{stock:17}#3``.
+    ``locked()`` returns whether ``acquire()`` would have to wait. Threads and tasks may share the handle: each
+    ``acquire()``, and each ``with`` block, has a stripe of its own.
     """
 
     _kind = Stripe

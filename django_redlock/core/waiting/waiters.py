@@ -1,10 +1,11 @@
-"""Waiting for one's turn within the process: for threads, and for the tasks of an event loop."""
+"""Waiting within one process, for threads and for the tasks of an event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from contextlib import suppress
+from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from ..context import running_loop
@@ -12,19 +13,19 @@ from ..values import Claim, Lease
 
 
 class WakeEvent:
-    """Wakes one who waits: the thread, or the task, that has made it."""
+    """A one-shot event that wakes the thread or task that has made it."""
 
     __slots__ = ("_event", "_loop")
 
     def __init__(self) -> None:
         self._loop = running_loop()
-        bell: Any = threading.Lock() if self._loop is None else asyncio.Event()
+        event: Any = threading.Lock() if self._loop is None else asyncio.Event()
         if self._loop is None:
-            bell.acquire()
-        self._event = bell
+            event.acquire()
+        self._event = event
 
     def set(self) -> None:
-        """Wake the one who waits; once in the life of a bell."""
+        """Wake the thread or task. Called once at most."""
         if self._loop is None:
             self._event.release()
         elif self._loop is running_loop():
@@ -34,7 +35,7 @@ class WakeEvent:
                 self._loop.call_soon_threadsafe(self._event.set)
 
     def wait(self, seconds: float) -> None:
-        """Return when it rings, or after ``seconds``."""
+        """Return when the event is set, or after ``seconds``."""
         self._event.acquire(timeout=max(0.0, min(seconds, threading.TIMEOUT_MAX)))
 
     async def wait_async(self, seconds: float) -> None:
@@ -44,24 +45,54 @@ class WakeEvent:
                 await self._event.wait()
 
 
-class Waiter(WakeEvent):
-    """A place in a queue, made by the one who waits.
+class WaiterState(Enum):
+    """The life of a waiter. It changes under the mutex of the local queue only.
 
-    ``lease``: what was handed over. ``called``: now it is this one's turn to wait in the store. ``chosen``: it has left
-    the queue, since a lease is about to be handed over. ``gone``: it doesn't wait any more.
+    =========  ===========================================================  ======================================
+    state      meaning                                                      next
+    =========  ===========================================================  ======================================
+    QUEUED     in the queue, behind the leader                              any
+    LEADING    out of the queue; asks the store, and waits there            LEFT
+    EXPIRED    out of the queue, its time is up; asks the store once more   LEFT
+    RECEIVING  out of the queue; a release sends the hand-over request      GRANTED, LEFT
+    GRANTED    has a lease                                                  LEFT
+    LEFT       waits no longer; a lease that still arrives is released
+    =========  ===========================================================  ======================================
     """
 
-    __slots__ = ("__weakref__", "abandoned", "claim", "lease", "promoted", "receiving")
+    QUEUED = auto()
+    LEADING = auto()
+    EXPIRED = auto()
+    RECEIVING = auto()
+    GRANTED = auto()
+    LEFT = auto()
 
-    def __init__(self, claim: Claim) -> None:
+
+class Waiter(WakeEvent):
+    """A thread or task in a local queue, made by itself. ``caller`` identifies it."""
+
+    __slots__ = ("__weakref__", "caller", "claim", "lease", "state")
+
+    def __init__(self, caller: int, claim: Claim) -> None:
         super().__init__()
+        self.caller = caller
         self.claim = claim
-        self.promoted = self.receiving = self.abandoned = False
+        self.state = WaiterState.QUEUED
         self.lease: Lease | None = None
+
+    def lead(self) -> None:
+        """Wake the waiter to ask the store itself."""
+        self.state = WaiterState.LEADING
+        self.set()
+
+    def grant(self, lease: Lease) -> None:
+        """Wake the waiter with ``lease``."""
+        self.lease, self.state = lease, WaiterState.GRANTED
+        self.set()
 
 
 class AwaitTurn(NamedTuple):
-    """What a flow asks for: wait until ``ticket`` rings, ``seconds`` at most."""
+    """Requested by a flow: wait until ``event`` is set, ``seconds`` at most."""
 
     event: WakeEvent
     seconds: float

@@ -1,7 +1,7 @@
-"""Locks that are watched in the background: renewed when they are due, and freed when an interrupted caller left them.
+"""The leases of this process that are extended or released in the background, and the threads that do it.
 
-A `RenewalThread` for each server of a store does it, for locks that were taken by coroutines too: an event loop that is
-busy for a while must not lose its locks.
+There is a `RenewalThread` for each server of a store, also for locks of coroutines: an event loop that is busy for a
+while must not lose its locks.
 """
 
 from __future__ import annotations
@@ -13,32 +13,30 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from .contract import Store
-from .fork import on_fork
-from .primitives.base import Primitive
-from .renewal_thread import SLACK, Entry, Orphan, RenewalThread, Target
-from .values import Claim
+from ..contract import Store
+from ..fork import on_fork
+from ..primitives.base import Primitive
+from ..values import Claim
+from .thread import RenewalThread
+from .work import SLACK, Entry, Orphan, Target
 
-__all__ = ["SLACK", "Orphan", "renewal"]
-
-CANCEL_DELAY = (
-    0.15  # seconds after which one who was interrupted leaves the queues again: what it asked has arrived by then
-)
+CANCEL_DELAY = 0.15  # seconds after which a claim is cancelled again: by then its last request has reached the server
 
 
 class Renewal:
-    """What is watched, by token, and the threads that see to it."""
+    """The entries by token, and the threads by server."""
 
     def __init__(self) -> None:
-        # Reentrant: a signal's handler may use a lock too. Entered as it is, not through a condition: that is Python,
-        # and what a signal's handler raises in there would leave it locked for good.
+        # Reentrant: a signal handler may use a lock, too. Not entered through a condition: that is Python code, and an
+        # exception that a signal handler raises in there would leave the mutex locked.
         self._mutex = threading.RLock()
         self.entries: dict[bytes, Entry] = {}
-        # By the server, and by the id of the store, of which it must not keep hold.
-        self._threads: dict[tuple[int, str], RenewalThread] = {}
+        self._threads: dict[
+            tuple[int, str], RenewalThread
+        ] = {}  # by id(store), which must not be kept alive, and server
 
     def schedule(self, token: bytes, target: Target, delay: float) -> None:
-        """See to ``target`` in ``delay`` seconds. What is to be freed stays so, and is not renewed any more."""
+        """Extend or release ``target`` in ``delay`` seconds. A token that is to be released is not extended again."""
         due = time.monotonic() + delay
         place = _server_of(target)
         with self._mutex:
@@ -51,20 +49,20 @@ class Renewal:
         thread.ensure_started()
 
     def cancel(self, token: bytes) -> None:
-        """``token`` holds nothing any more. What is to be freed is freed all the same."""
+        """Don't extend ``token`` any more. A release that is scheduled stays."""
         with self._mutex:
             entry = self.entries.get(token)
             if entry is not None and not isinstance(entry[1], Orphan):
                 del self.entries[token]
 
     def held_counts(self) -> Counter[tuple[str, str]]:
-        """How many locks this process holds now, by alias and kind."""
+        """The number of locks that this process holds now, by alias and kind."""
         targets = [target for _, target in list(self.entries.values()) if isinstance(target, weakref.ref)]
         locks = [lock for target in targets if (lock := target()) is not None and lock.remaining]
         return Counter((lock.store.alias, lock.primitive.kind) for lock in locks)
 
     def mark_lost(self, token: bytes, reason: str) -> None:
-        """The store has found out by itself that what ``token`` held is gone."""
+        """Mark the lease of ``token`` as lost, when the store has noticed that itself."""
         target = self.entries.get(token, (0.0, None))[1]
         lock = target() if isinstance(target, weakref.ref) else None
         lease = lock.current_lease() if lock is not None else None
@@ -74,9 +72,10 @@ class Renewal:
     def release_later(
         self, store: Store, primitive: Primitive, claim: Claim, *, waited: bool = False, after: float = 0.0
     ) -> None:
-        """Free ``claim`` soon, from the thread, and not before ``after`` seconds are over.
+        """Release ``claim`` in the background, ``after`` seconds from now at the earliest.
 
-        It is repeated while the store can't be asked and the lease may last.
+        The release is retried until the store has served it or the lease must have ended. ``waited``: the claim may
+        also be listed as a waiter, or be granted by a request that is still in flight.
         """
         orphan = Orphan(store, primitive, claim, store.clock() + claim.ttl, waited)
         self.schedule(claim.token, orphan, after and after + SLACK)
@@ -86,14 +85,14 @@ class Renewal:
 
 
 def _server_of(target: Target) -> tuple[int, str]:
-    """The store and its server that a target is on: a server of a Cluster that hangs delays no other's renewals."""
+    """The store and the server of a target: a server of a Cluster that hangs delays no renewals on the others."""
     if isinstance(target, Orphan):
         store, keys = target.store, target.claim.keys
     else:
-        lock: Any = target()  # it lives
+        lock: Any = target()  # alive: the caller has a reference
         store, keys = lock.store, lock.keys
     return id(store), store.server_of(keys)
 
 
 renewal = Renewal()
-on_fork(renewal.__init__)  # type: ignore[misc]  # the threads and the locks that they watched are the parent's
+on_fork(renewal.__init__)  # type: ignore[misc]  # the threads and the leases belong to the parent

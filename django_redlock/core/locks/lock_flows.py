@@ -1,0 +1,171 @@
+"""What a lock does, as flows: acquire, release, extend and describe, the same for threads and asyncio."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...errors import LockError, LockLost, LockUnavailable
+from ..flow.replies import refusal_reason
+from ..flow.requests import Fault, Flow, Sleep
+from ..lock_info import LockInfo
+from ..owner import describe_owner
+from ..renewal import renewal
+from ..values import Claim, Lease, Refusal, Seconds, new_token
+from .lease_state import EndedLease
+from .nesting import before_waiting, check_nesting
+from .renewed_lease import RenewedLease
+
+FOREVER = float("inf")
+_LATE_GRANTS = 5  # leases that may end before their grant arrives, until `acquire` raises
+_PAUSE = 0.01  # seconds after the first late grant, doubled after each further one
+_UNANSWERED = Fault(TimeoutError("whether it was extended is unknown"))
+
+
+class LockFlows(RenewedLease):
+    """The algorithms behind the methods of a `Lock`."""
+
+    def new_claim(self) -> Claim:
+        """The claim of the next acquisition, with a new token."""
+        options = self.options
+        transferable = options.auto_renew and options.max_hold is None and not options.fencing
+        owner, asked = describe_owner(options.owner, options.ttl), self.store.clock()
+        return Claim(
+            self.name,
+            self.keys,
+            new_token(),
+            owner,
+            options.ttl,
+            options.fencing,
+            transferable=transferable,
+            asked=asked,
+        )
+
+    def acquire_flow(self, wait: float) -> Flow[Lease | Refusal]:
+        """Ask the store for ``wait`` seconds at most. When it returns a lease, the handle holds that.
+
+        A lease that ended before its grant arrived is released, and the store is asked again.
+        """
+        store, claim = self.store, self.new_claim()
+        start, late_grants = store.clock(), 0
+        deadline = start + wait
+        outcome: Lease | Refusal = Refusal(0.0)
+        try:
+            while True:
+                outcome = yield from self._request(claim, wait, deadline)
+                now = store.clock()
+                if isinstance(outcome, Refusal) or now < outcome.valid_until:
+                    break
+                late, outcome = outcome, Refusal(0.0)
+                late_grants += yield from self._release_late_grant(late, late_grants, deadline)
+                claim = claim._replace(token=new_token())
+                if now >= deadline:
+                    break
+            if isinstance(outcome, Refusal):
+                self._emit("refused", waited=now - start, reason="taken", holder=outcome.holder)
+            else:
+                self.on_granted(outcome)
+                if self._blocks:
+                    self._blocks.reacquired(outcome.effective_claim.token)
+                self._emit("acquired", claim.owner, waited=now - start)
+            return outcome
+        except BaseException as error:
+            if isinstance(error, LockError):
+                self._emit("refused", waited=store.clock() - start, reason=refusal_reason(error))
+            elif isinstance(outcome, Lease):  # interrupted after the grant: the caller does not learn of it
+                self._lease = outcome
+                self._at_fork_reinit()
+            else:  # interrupted or cancelled: the store may still grant the claim
+                renewal.release_later(store, self.primitive, claim, waited=True)
+            raise
+
+    def _request(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
+        """The flow that asks the store. A caller that may wait stands in the local queue first."""
+        store, primitive = self.store, self.primitive
+        gate = (store.local_queue_for(primitive) if wait > 0 else None) or store.algorithm
+        flow = gate.acquire(primitive, claim, deadline)
+        if wait == FOREVER and renewal.entries:  # without entries this process holds nothing
+            flow = before_waiting(flow, partial(check_nesting, self, claim))
+        return flow
+
+    def _release_late_grant(self, lease: Lease, late_grants: int, deadline: float) -> Flow[int]:
+        """Release a lease that ended before its grant arrived, and pause. Returns 1, or 0 for a failed hand-over.
+
+        Raises ``LockUnavailable`` when no time is left to ask again, or after too many late grants.
+        """
+        store = self.store
+        try:
+            yield from store.algorithm.release(self.primitive, lease.claim)
+        except BaseException:
+            renewal.release_later(store, self.primitive, lease.claim)
+            raise
+        if lease.valid_until == -FOREVER:
+            return 0
+        left = deadline - store.clock()
+        if left <= 0 or late_grants + 1 == _LATE_GRANTS:
+            raise LockUnavailable(self.name, f"the store answers more slowly than the ttl ({lease.claim.ttl:g} s)")
+        yield Sleep(min(left, _PAUSE * 2**late_grants))
+        return 1
+
+    # ── release, extend, describe ────────────────────────────────────────────────────────────
+
+    def release_flow(self, token: bytes | None = None) -> Flow[None]:
+        """Stop holding the lease, and release it in the store or hand it over within the process.
+
+        With ``token`` only the lease of that token is released.
+        """
+        store, primitive, before = self.store, self.primitive, self._lease
+        try:
+            ended = self.end_lease(token)
+            lease, extension = ended.lease, ended.extension
+            owner, held = lease.effective_claim.owner, store.clock() - lease.since
+        except BaseException as error:
+            if before is not None and self._lease is None and not isinstance(error, LockError):  # interrupted
+                renewal.release_later(store, primitive, before.claim)
+            raise
+        try:
+            released = yield from self._release_request(ended, self.options.min_hold - held)
+        except BaseException as error:
+            renewal.release_later(store, primitive, lease.claim)
+            if not (ended.lost and isinstance(error, LockError)):
+                self._emit("released", owner, held=held, reason="unconfirmed")
+                raise
+            released = False
+        finally:
+            if extension is not None:
+                self._release_after_both(extension)
+        if ended.lost or not released:
+            self._lost = True
+            self._emit_lost("the lease had ended before the release", lease)
+            raise LockLost(self.name)
+        self._emit("released", owner, held=held)
+
+    def _release_request(self, ended: EndedLease, keep: float) -> Flow[bool]:
+        """The flow that releases the lease ``keep`` seconds from now, or hands it over to a waiter of this process."""
+        store, lease = self.store, ended.lease
+        local_queue = None if ended.lost else store.local_queue_for(self.primitive)
+        if local_queue is None:
+            return store.algorithm.release(self.primitive, lease.claim, keep)
+        if ended.extension is not None:
+            lease = lease.unsure(ended.extension.ttl)
+        return local_queue.release(self.primitive, lease, keep)
+
+    def extend_flow(self, ttl: Seconds | None) -> Flow[float]:
+        """Extend the lease to ``ttl`` seconds from now. Returns the seconds that remain."""
+        wanted = self.options.ttl if ttl is None else self.store.check_ttl(ttl)
+        extension = yield from self.begin_extension_flow(wanted)
+        try:
+            outcome = yield from self.store.algorithm.extend(self.primitive, extension.lease, extension.ttl)
+        except BaseException:
+            self.on_extended(extension, _UNANSWERED)
+            raise
+        self.on_extended(extension, outcome)
+        self.check()
+        return self.remaining
+
+    def describe_flow(self) -> Flow[LockInfo | None]:
+        """The lock as the store shows it; ``None`` when it is free."""
+        return self.store.algorithm.describe(self.name, self.keys)
+
+    def _is_ours(self, info: LockInfo | None) -> bool:
+        lease = self.current_lease()
+        return lease is not None and info is not None and info.matches(lease)

@@ -1,0 +1,149 @@
+"""Extensions of a handle's lease: when the renewal extends it, and what the outcome of an extension changes."""
+
+from __future__ import annotations
+
+import weakref
+
+from ...errors import LockLost
+from ..context import calling
+from ..flow.requests import Fault, Flow
+from ..renewal import renewal
+from ..values import DRIFT, PRECISION, Lease
+from ..waiting.extensions import Extension
+from ..waiting.waiters import AwaitTurn
+from . import state_mutex
+from .lease_state import LeaseState
+
+OWNER_UPDATE_DELAY = 0.25  # seconds a lease is held after a local hand-over before the store learns its new owner
+_RETRIES = 20  # attempts to extend within one ttl, when an attempt fails or another extension is in flight
+
+
+class RenewedLease(LeaseState):
+    """A lease that is extended by the renewal and on request, by one request at a time."""
+
+    def on_granted(self, lease: Lease) -> None:
+        """Hold ``lease`` from here on."""
+        acquired_by = calling()
+        with state_mutex.mutex:
+            self._lease, self._extension, self._lost, self._loss_emitted = lease, None, False, False
+            self.acquired_by = acquired_by
+        self._schedule_renewal(lease)
+
+    def hand_over_flow(self, token: bytes | None = None) -> Flow[Lease]:
+        """Hold nothing from here on, and return the lease for another handle. Raises ``LockLost``.
+
+        Waits for an extension that is in flight: only the handle that has sent it can process its outcome.
+        """
+        while True:
+            with state_mutex.mutex:
+                self._require_lease()
+                if self._extension is None or not self.remaining:
+                    ended = self.end_lease(token)
+                    break
+                outcome_known = self._extension.new_wake_event()
+            yield AwaitTurn(outcome_known, self.remaining)
+        if ended.lost:
+            raise LockLost(self.name)
+        return ended.lease
+
+    # ── one extension ────────────────────────────────────────────────────────────────────────
+
+    def begin_extension_flow(self, ttl: float) -> Flow[Extension]:
+        """Begin an extension to ``ttl`` seconds, or as much as ``max_hold`` allows, after the one that is in flight.
+
+        A shorter ttl counts from now on, and for later renewals: the server may run the request although its reply is
+        lost. Raises ``LockLost`` and ``LockNotHeld``.
+        """
+        while True:
+            self.check()
+            with state_mutex.mutex:
+                lease = self._require_lease()
+                if self._extension is None:
+                    ttl = self._within_max_hold(lease, ttl)
+                    if ttl < lease.ttl:
+                        self._lease = lease = lease.shortened(self.store.clock(), ttl)
+                    self._extension = Extension(lease, ttl)
+                    return self._extension
+                outcome_known = self._extension.new_wake_event()
+            yield AwaitTurn(outcome_known, self.remaining)
+
+    def begin_renewal(self) -> Extension | None:
+        """Begin the extension that is due; ``None`` when the lease is not to be extended now."""
+        lease = self.current_lease()
+        if lease is None or self._lost:
+            return None
+        if self.store.clock() >= lease.valid_until:
+            self.mark_lost(lease, "the lease ran out")
+            return None
+        if not self._is_renewable(lease):
+            self._schedule_renewal(lease)
+            return None
+        with state_mutex.mutex:
+            if self._lease is not lease:
+                return None
+            if self._extension is None:
+                self._extension = Extension(lease, self._within_max_hold(lease, lease.ttl))
+                return self._extension
+        self._schedule(lease, lease.shortest_ttl / _RETRIES)  # extend() is in flight, and may fail
+        return None
+
+    def on_extended(self, extension: Extension, outcome: Lease | Fault | None) -> None:
+        """Process the outcome of ``extension``: the extended lease, a fault, or ``None`` when the lease is lost."""
+        with state_mutex.mutex:
+            held = self._lease if self._extension is extension else None
+            if held is not None:
+                self._extension = None
+                if isinstance(outcome, Lease):
+                    self._lease = held = held.replaced(outcome)
+                elif isinstance(outcome, Fault):
+                    self._lease = held = held.unsure(extension.ttl)
+        extension.finish()
+        if held is None:
+            self._release_after_both(extension)
+        elif isinstance(outcome, Lease):
+            self._schedule_renewal(held)
+        elif isinstance(outcome, Fault):
+            self._schedule(held, min(held.valid_until - self.store.clock(), held.shortest_ttl / _RETRIES))
+        else:
+            self.mark_lost(held, "it was released by force, or the store has forgotten it")
+
+    def _release_after_both(self, extension: Extension) -> None:
+        """Release once more when both an extension and the release that overtook it have ended.
+
+        The extension may have restored the lock on a server that had forgotten it.
+        """
+        with state_mutex.mutex:
+            is_last, extension.release_ended = extension.release_ended, True
+        if is_last:
+            lease = extension.lease
+            min_hold_left = self.options.min_hold - (self.store.clock() - lease.since)
+            renewal.release_later(self.store, self.primitive, lease.claim, after=max(0.0, min_hold_left))
+
+    # ── when to renew ────────────────────────────────────────────────────────────────────────
+
+    def _schedule_renewal(self, lease: Lease) -> None:
+        """Schedule the renewal for when a third of the ttl has passed, or the loss of a lease that is not renewed."""
+        delay = lease.valid_until - self.store.clock()
+        if self._is_renewable(lease):
+            delay -= lease.shortest_ttl * 2 / 3
+            if lease.new_claim is not None and lease.new_claim.owner != lease.claim.owner:
+                delay = min(delay, OWNER_UPDATE_DELAY)
+        self._schedule(lease, delay)
+
+    def _schedule(self, lease: Lease, delay: float) -> None:
+        token = lease.effective_claim.token
+        renewal.schedule(token, weakref.ref(self), max(0.0, delay))
+        if not self._holds(lease):  # released by another thread meanwhile
+            renewal.cancel(token)
+
+    def _is_renewable(self, lease: Lease) -> bool:
+        options = self.options
+        if not options.auto_renew:
+            return False
+        end = lease.valid_until + lease.ttl * DRIFT + PRECISION
+        return options.max_hold is None or end + PRECISION < lease.since + options.max_hold
+
+    def _within_max_hold(self, lease: Lease, ttl: float) -> float:
+        if self.options.max_hold is None:
+            return ttl
+        return max(PRECISION, min(ttl, lease.since + self.options.max_hold - self.store.clock()))

@@ -1,0 +1,17 @@
+"""The mutex that protects the state of all handles, for a few instructions at a time."""
+
+from __future__ import annotations
+
+import threading
+
+from .. import fork
+
+# One mutex for all handles can be replaced in a child of fork(), where another thread of the parent may have held it.
+# Reentrant: a signal handler may use a lock, too.
+mutex = threading.RLock()
+
+
+@fork.on_fork
+def _new_mutex() -> None:
+    global mutex  # noqa: PLW0603  (only between processes)
+    mutex = threading.RLock()

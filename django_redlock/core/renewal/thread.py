@@ -1,0 +1,129 @@
+"""The thread that serves one server: it extends leases that are due, and releases claims without a caller.
+
+Each server of a Cluster and each other store has a thread of its own, so that a server which hangs delays no renewals
+on the others, whether in a name look-up, in a connect or in code of a custom backend.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from .. import fork
+from ..contract import Renewable
+from ..events import logger
+from .work import SLACK, Entry, Orphan, Target, serve
+
+RETRY_SECONDS = 0.5  # seconds after which a failed attempt is repeated
+IDLE_SECONDS = 10.0  # seconds without an entry, after which the thread ends
+MAX_WAIT = 3600.0  # seconds of one wait, because `threading` limits them
+
+
+class RenewalThread:
+    """A heap of due times, and a thread.
+
+    ``mutex`` protects both and ``entries``, the entries of all stores by token. What was cancelled or scheduled anew
+    stays in the heap and is skipped. ``ended`` is called under the mutex when the thread ends.
+    """
+
+    def __init__(self, mutex: Any, entries: dict[bytes, Entry], ended: Callable[[], object]) -> None:
+        self._mutex = mutex
+        self._entries = entries
+        self._ended = ended
+        self._earlier = threading.Condition(mutex)  # notified of an entry that is due before `_wakes_at`
+        self._wakes_at = math.inf
+        self._heap: list[tuple[float, bytes]] = []
+        self._thread: threading.Thread | None = None
+
+    def add(self, token: bytes, target: Target, due: float) -> None:
+        """Serve ``target`` at ``due``. Called under the mutex."""
+        self._entries[token] = due, target
+        heapq.heappush(self._heap, (due, token))
+        if len(self._heap) > 2 * len(self._entries) + 64:
+            self._heap = [(due, token) for due, token in self._heap if self._entries.get(token, (None,))[0] == due]
+            heapq.heapify(self._heap)
+        if due < self._wakes_at:
+            self._earlier.notify()
+
+    def ensure_started(self) -> None:
+        """Start the thread unless it runs."""
+        if self._thread is not None or sys.is_finalizing():  # up to Python 3.11, start() would hang in `__del__`
+            return
+        with self._mutex:
+            if self._thread is not None:
+                return
+            thread = self._thread = threading.Thread(target=self._run, name="redlock-renewal", daemon=True)
+        try:
+            # Outside the mutex: start() may switch greenlets, which an unpatched mutex does not keep apart.
+            thread.start()
+        except RuntimeError:  # the interpreter shuts down: the lease ends with its ttl
+            self._thread = None
+
+    def _run(self) -> None:
+        while True:
+            try:
+                if not self._wait_for_work():
+                    return
+                self._serve_due()
+            except BaseException:
+                with suppress(BaseException):
+                    logger.exception("the renewal of locks failed")
+                    time.sleep(RETRY_SECONDS)
+
+    def _wait_for_work(self) -> bool:
+        """Wait until an entry is due; ``False`` when the thread has been idle and ends."""
+        with self._mutex:
+            if not self._heap and not self._wait(IDLE_SECONDS) and not self._heap:
+                self._thread = None
+                self._ended()
+                return False
+            self._wait((self._heap[0][0] if self._heap else math.inf) - time.monotonic())
+        return True
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait for an entry that is due earlier. Returns whether one was added."""
+        if seconds <= 0:
+            return False
+        self._wakes_at = time.monotonic() + seconds if self._heap else math.inf
+        try:
+            return self._earlier.wait(min(seconds, MAX_WAIT))
+        finally:
+            self._wakes_at = -math.inf
+
+    def _serve_due(self) -> None:
+        taken: dict[bytes, Entry] = {}
+        served: set[bytes] = set()
+        try:
+            with fork.postponed:
+                serve(self._take_due(time.monotonic() + SLACK, taken), served)
+        finally:
+            with self._mutex:
+                for token, entry in taken.items():
+                    if self._entries.get(token) is not entry:
+                        continue  # scheduled anew, or cancelled
+                    if token in served:
+                        del self._entries[token]
+                    else:
+                        self.add(token, entry[1], time.monotonic() + RETRY_SECONDS)
+
+    def _take_due(self, until: float, taken: dict[bytes, Entry]) -> dict[bytes, Renewable | Orphan]:
+        """Move what is due to ``taken``; return the targets that are still alive."""
+        due: dict[bytes, Renewable | Orphan] = {}
+        with self._mutex:
+            while self._heap and self._heap[0][0] <= until:
+                when, token = heapq.heappop(self._heap)
+                entry = self._entries.get(token)
+                if entry is None or entry[0] != when:
+                    continue
+                target = entry[1] if isinstance(entry[1], Orphan) else entry[1]()
+                if target is None:
+                    del self._entries[token]  # the handle was garbage-collected: its lease ends by itself
+                else:
+                    taken[token], due[token] = entry, target
+        return due

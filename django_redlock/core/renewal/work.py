@@ -1,0 +1,119 @@
+"""The work of a renewal thread: extend many leases in few requests, and release claims without a caller."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from ..contract import Renewable, Store
+from ..events import logger
+from ..flow.drivers import drive
+from ..flow.requests import Fault
+from ..primitives.base import Primitive
+from ..values import Claim, Lease
+from ..waiting.extensions import Extension
+
+BATCH = 256  # extensions in one pipeline: about 2 ms of a server's time
+SLACK = 0.05  # seconds that an extension may be early, to share a pipeline with others
+
+
+class Orphan(NamedTuple):
+    """A claim without a caller. It is released, by attempts until ``until`` on the clock of the store."""
+
+    store: Store
+    primitive: Primitive
+    claim: Claim
+    until: float
+    waited: bool = False  # the claim may be listed as a waiter
+
+    def release(self) -> bool:
+        """Release the claim. Returns whether the store has served that."""
+        algorithm = self.store.algorithm
+        try:
+            drive(
+                (algorithm.cancel if self.waited else algorithm.release)(self.primitive, self.claim), self.store.perform
+            )
+        except Exception:  # noqa: BLE001  (whatever failed: try again, until the ttl ends the lock)
+            return False
+        return True
+
+
+Target = weakref.ref[Renewable] | Orphan
+Entry = tuple[float, Target]  # due by the monotonic clock
+
+
+def serve(due: Mapping[bytes, Renewable | Orphan], served: set[bytes]) -> None:
+    """Extend or release everything that is due. Adds to ``served`` each token that needs no other attempt."""
+    locks = {target: token for token, target in due.items() if not isinstance(target, Orphan)}
+    failed = extend_all(locks)
+    served.update(token for lock, token in locks.items() if lock not in failed)
+    silent: set[str] = set()  # a server that does not answer is waited for once, not for each orphan
+    for token, orphan in due.items():
+        if isinstance(orphan, Orphan):
+            server = orphan.store.server_of(orphan.claim.keys)
+            released = server not in silent and orphan.release()
+            if not released:
+                silent.add(server)
+            if released or orphan.store.clock() >= orphan.until:
+                served.add(token)
+
+
+def extend_all(locks: Iterable[Renewable]) -> set[Renewable]:
+    """Extend the leases of ``locks``, or mark them as lost. Returns the locks for which an error was raised."""
+    failed: set[Renewable] = set()
+    pairs = sorted(((_group_key(lock), lock) for lock in locks), key=itemgetter(0))
+    for _, group in groupby(pairs, key=itemgetter(0)):
+        failed |= _extend_group([lock for _, lock in group])
+    return failed
+
+
+def _group_key(lock: Renewable) -> tuple[int, str, str, int, str]:
+    """Locks with the same key are extended in one pipeline, and fail together."""
+    primitive, lease = lock.primitive, lock.current_lease()
+    server = lock.store.server_of(lease.claim.keys) if lease else ""
+    return id(lock.store), server, primitive.kind, primitive.limit, primitive.access
+
+
+def _extend_group(locks: list[Renewable]) -> set[Renewable]:
+    failed: set[Renewable] = set()
+    fault: Fault | None = None  # of an earlier batch: the next batches don't wait for the same server again
+    for first in range(0, len(locks), BATCH):
+        begun: list[tuple[Renewable, Extension]] = []
+        for lock in locks[first : first + BATCH]:
+            with _logged(failed, lock):
+                if (extension := lock.begin_renewal()) is not None:
+                    begun.append((lock, extension))
+        outcomes = _extend(begun, fault)
+        for (lock, extension), outcome in zip(begun, outcomes, strict=True):
+            if isinstance(outcome, Fault):
+                fault = outcome
+            with _logged(failed, lock):
+                lock.on_extended(extension, outcome)
+    return failed
+
+
+def _extend(begun: list[tuple[Renewable, Extension]], fault: Fault | None) -> Sequence[Lease | Fault | None]:
+    """Send the extensions in one pipeline, unless there is a ``fault`` already."""
+    if not begun or fault is not None:
+        return [fault] * len(begun)
+    lock = begun[0][0]
+    flow = lock.store.algorithm.extend_many(lock.primitive, [(each.lease, each.ttl) for _, each in begun])
+    try:
+        return drive(flow, lock.store.perform)
+    except BaseException as error:  # a defect, perhaps of a custom backend: the leases are extended again later
+        logger.exception("the renewal of locks failed")
+        return [Fault(error if isinstance(error, Exception) else RuntimeError(repr(error)))] * len(begun)
+
+
+@contextmanager
+def _logged(failed: set[Renewable], lock: Renewable) -> Iterator[None]:
+    """Log an error of one lock and go on with the others."""
+    try:
+        yield
+    except BaseException:
+        failed.add(lock)
+        logger.exception("the renewal of lock %r failed", lock.name)

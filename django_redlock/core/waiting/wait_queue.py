@@ -1,0 +1,92 @@
+"""The threads or tasks of one process that wait for one lock: one leader in the store, the others behind it."""
+
+from __future__ import annotations
+
+import math
+import weakref
+
+from ..values import Claim, Refusal
+from .waiters import Waiter, WaiterState, WakeEvent
+
+HAND_OVER_SECONDS = 0.01  # seconds of hand-overs in a row, after which the lock is released to other processes
+
+
+class LeaderToken:
+    """Referenced by the flow of the leader only. It disappears with the flow, however the flow ends."""
+
+    __slots__ = ("__weakref__",)
+
+
+class LastAttempt:
+    """The last request to the store for all waiters whose time is up. They share its refusal."""
+
+    __slots__ = ("ended_at", "refusal", "wake_events")
+
+    def __init__(self) -> None:
+        self.ended_at = math.inf
+        self.refusal: Refusal | None = None
+        self.wake_events: list[WakeEvent] = []
+
+
+class WaitQueue:
+    """The queue for one lock. All methods are called under the mutex of the local queue."""
+
+    hand_overs, hand_overs_since = 0, 0.0  # in a row, and the time of the first of them
+    last_attempt: LastAttempt | None = None
+
+    def __init__(self, leader: int, leader_token: LeaderToken | Waiter) -> None:
+        self.waiters: dict[int, Waiter] = {}  # by caller, in order of arrival
+        self.leader = leader
+        self.leader_token = weakref.ref(leader_token)
+
+    def set_leader(self, leader: int, leader_token: LeaderToken | Waiter) -> None:
+        """Make ``leader`` the caller that waits in the store."""
+        self.leader = leader
+        self.leader_token = weakref.ref(leader_token)
+
+    def add(self, caller: int, claim: Claim) -> Waiter | None:
+        """Queue the caller. ``None`` for a signal handler that runs in the leader or in a waiter: it must not wait."""
+        if caller == self.leader or caller in self.waiters:
+            return None
+        waiter = self.waiters[caller] = Waiter(caller, claim)
+        return waiter
+
+    def remove(self, waiter: Waiter) -> bool:
+        """Take ``waiter`` out of the queue. Returns whether it was in the queue."""
+        if self.waiters.get(waiter.caller) is not waiter:
+            return False
+        del self.waiters[waiter.caller]
+        return True
+
+    def pop_first(self) -> Waiter:
+        """Take the first waiter out of the queue."""
+        return self.waiters.pop(next(iter(self.waiters)))
+
+    def promote_first(self) -> None:
+        """Make the first waiter the leader."""
+        waiter = self.pop_first()
+        self.set_leader(waiter.caller, waiter)
+        waiter.lead()
+
+    def promote_all(self) -> None:
+        """Let every waiter ask the store by itself."""
+        while self.waiters:
+            self.pop_first().lead()
+
+    def lead_if_orphaned(self, waiter: Waiter) -> bool:
+        """Make ``waiter`` the leader if the leader has vanished. Returns whether it did so."""
+        if self.leader_token() is not None or not self.remove(waiter):
+            return False
+        self.set_leader(waiter.caller, waiter)
+        waiter.state = WaiterState.LEADING
+        return True
+
+    def count_hand_over(self, now: float, cohort: int) -> bool:
+        """Count one more hand-over in a row; ``False`` when it is the turn of other processes."""
+        if not self.hand_overs:
+            self.hand_overs_since = now
+        if self.hand_overs >= cohort or now - self.hand_overs_since > HAND_OVER_SECONDS:
+            self.hand_overs = 0
+            return False
+        self.hand_overs += 1
+        return True

@@ -1,0 +1,51 @@
+"""A waiter that runs before the release that has handed the lock over to it has returned."""
+
+import sys
+import threading
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.waiting import local_queue
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from tests.support.service import poll
+
+
+@pytest.fixture
+def backend(redis_url):
+    backend = RedisBackend(redis_url, node_timeout=5)
+    yield backend
+    backend.close()
+
+
+def test_the_next_holder_keeps_its_lease(backend, unique, monkeypatch):
+    """The release sends no request for a lease that the next holder has taken already."""
+    monkeypatch.setattr(local_queue, "FRESH_SECONDS", TEST_TIMEOUT)
+    holder, leader, following = (backend.lock(unique) for _ in range(3))
+    queues, taken = backend._local_queue._queues, threading.Event()
+    holder.acquire()
+    threads = []
+    for handle in (leader, following):
+        threads.append(threading.Thread(target=lambda handle=handle: handle.acquire() and taken.set(), daemon=True))
+        threads[-1].start()
+        poll(
+            lambda: sum(1 + len(queue.waiters) for queue in list(queues.values())) == len(threads),
+            timeout=TEST_TIMEOUT,
+            what="a waiter",
+        )
+
+    def wait_for_the_next_holder(frame, event, _):
+        if event == "return" and frame.f_code.co_name == "_next_waiter":
+            assert taken.wait(TEST_TIMEOUT)
+
+    before = sys.getprofile()
+    sys.setprofile(wait_for_the_next_holder)
+    try:
+        holder.release()
+    finally:
+        sys.setprofile(before)
+    assert following.owned()
+    following.release()
+    threads[0].join(TEST_TIMEOUT)
+    assert leader.owned()
+    leader.release()
