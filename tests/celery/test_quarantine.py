@@ -54,7 +54,7 @@ def test_bodies_that_run_are_put_back(tasks, begun, store, seen, held):
         assert owner.extra == {"state": "running", "task_id": body.primitive.call.task_id}
         release_body(body, ended=True)
         with store.client() as client:
-            assert client.get(body.primitive.call.done) == b"ended"
+            assert client.get(body.primitive.call.done_key) == b"ended"
 
 
 def test_nothing_is_submitted(tasks, begun, store, seen, held):
