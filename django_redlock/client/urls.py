@@ -1,4 +1,4 @@
-"""Where a lock lives: what LOCATION says becomes a node."""
+"""The node for a LOCATION."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from .redact import redact
 
 
 def _hosts(netloc: str, default_port: int) -> tuple[list[tuple[str, int]], dict[str, Any]]:
-    """``user:password@h:p,h:p`` as addresses and what to log in with."""
-    login, at, places = netloc.rpartition("@")
+    """The addresses and the credentials in ``user:password@h:p,h:p``."""
+    login, at, addresses = netloc.rpartition("@")
     settings: dict[str, Any] = {}
     if at:
         user, _, password = login.partition(":")
         settings = {"username": unquote(user) or None, "password": unquote(password)}
     hosts = []
-    for place in places.split(","):
-        host, _, port = place.strip().rpartition(":") if re.search(r":\d+$", place.strip()) else (place.strip(), "", "")
+    for address in map(str.strip, addresses.split(",")):
+        host, _, port = address.rpartition(":") if re.search(r":\d+$", address) else (address, "", "")
         if not host or "?" in host:
-            raise ValueError(f"expected host:port, not {place!r}")
+            raise ValueError(f"expected host:port, not {address!r}")
         hosts.append((_host(host.strip("[]")), int(port or default_port)))
     return hosts, settings
 
 
 def _host(name: str) -> str:
-    """``name``, if it can be looked up. Else that would fail with a ``UnicodeError`` when the first lock is wanted."""
+    """``name``, checked: otherwise its look-up would raise ``UnicodeError`` when the first lock is acquired."""
     try:
         name.encode("idna")
     except UnicodeError as error:
-        raise ValueError(f"{name!r} is no name of a host") from error
+        raise ValueError(f"{name!r} is not a host name") from error
     return name
 
 
 def split_url(url: str) -> tuple[str, str, str]:
-    """Scheme, hosts with what to log in with, and path. ``urlsplit`` takes one IPv6 address, not one among several."""
+    """Scheme, hosts with credentials, and path. ``urlsplit`` refuses several hosts if one is an IPv6 address."""
     scheme, _, rest = url.partition("://")
     netloc, _, path = rest.partition("/")
     return scheme, netloc, path
@@ -61,8 +61,8 @@ def _sentinel(url: str, timeout: float) -> Node:
     login = dict(parse_qsl(query, keep_blank_values=True))
     if unknown := login.keys() - _SENTINEL_LOGIN.keys():
         raise ValueError(f"expected {' or '.join(_SENTINEL_LOGIN)}, not {', '.join(sorted(unknown))}")
-    theirs = {_SENTINEL_LOGIN[name]: value for name, value in login.items()}
-    return SentinelNode(hosts, service, {**settings, "db": int(db or 0)}, timeout, sentinel_settings=theirs)
+    sentinel_settings = {_SENTINEL_LOGIN[name]: value for name, value in login.items()}
+    return SentinelNode(hosts, service, {**settings, "db": int(db or 0)}, timeout, sentinel_settings=sentinel_settings)
 
 
 def _cluster(url: str, timeout: float) -> Node:
@@ -76,23 +76,23 @@ def _direct(url: str, timeout: float) -> Node:
         return DirectNode(BorrowedPool(ConnectionPool.from_url(url), timeout))
     kind = settings.pop("connection_class", Connection)
     try:
-        kind(**settings)  # connects nowhere: a typo is found now, not when the first lock is wanted
+        kind(**settings)  # does not connect: it finds a misspelt option now, not when the first lock is acquired
     except TypeError as error:
         raise ValueError(str(error).partition("() ")[2] or error) from error
     return DirectNode(ServerPool(kind, settings, timeout))
 
 
 def _cache(url: str, timeout: float) -> Node:
-    # Django only enters here, where its settings are asked for by name.
+    # Imported here: the only location that needs Django.
     from django_redis import get_redis_connection
 
     pool = get_redis_connection(url.removeprefix("cache:")).connection_pool
-    if isinstance(pool, SentinelConnectionPool):  # no pool of connections to one server
+    if isinstance(pool, SentinelConnectionPool):  # its connections go to whichever server is the master
         kind, settings = portable_settings(pool)
-        known = pool.sentinel_manager
-        places = [client.connection_pool.connection_kwargs for client in known.sentinels]
-        hosts = [(place["host"], place["port"]) for place in places]
-        return SentinelNode(hosts, pool.service_name, settings, timeout, kind, known.sentinel_kwargs)
+        sentinel = pool.sentinel_manager
+        addresses = [client.connection_pool.connection_kwargs for client in sentinel.sentinels]
+        hosts = [(address["host"], address["port"]) for address in addresses]
+        return SentinelNode(hosts, pool.service_name, settings, timeout, kind, sentinel.sentinel_kwargs)
     return DirectNode(BorrowedPool(pool, timeout), label=url)
 
 
@@ -107,10 +107,9 @@ _SCHEMES: dict[str, Callable[[str, float], Node]] = {
 
 
 def node_for(location: str, timeout: float) -> Node:
-    """The node at ``location``; each question to it may take ``timeout`` seconds. Connects nowhere yet.
+    """The node at ``location``. Does not connect; ``timeout``: seconds for each later request to the node.
 
-    Raises ``ValueError`` for a location that is no URL of a kind we know, with what it could be, and
-    ``LockUnavailable`` where the machine has run out of what it takes.
+    Raises ``ValueError`` for an unknown or invalid URL, and ``LockUnavailable`` when no more files may be opened.
     """
     scheme = location.partition(":")[0] if isinstance(location, str) else ""
     if scheme not in _SCHEMES:
@@ -120,5 +119,5 @@ def node_for(location: str, timeout: float) -> Node:
         return _SCHEMES[scheme](location, timeout)
     except ValueError as error:
         raise ValueError(f"LOCATION {redact(location)!r}: {error}") from error
-    except OSError as error:  # redis-py looks up its own version in a file, and there may be no more files to be had
+    except OSError as error:  # redis-py reads its own version from a file
         raise unavailable_error("", "the store can't be asked", {redact(location): error}) from error

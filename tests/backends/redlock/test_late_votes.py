@@ -8,7 +8,7 @@ import pytest
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client.fanout.in_flight import InFlightConnection
-from django_redlock.client.request import _background
+from django_redlock.client.multiplexer import background_tasks
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
 from tests.backends.conftest import SHORT
@@ -224,9 +224,9 @@ def test_a_loop_that_ends_before_an_answer(three, released):
         if released:
             await lock.arelease()
 
-    before = set(_background)
+    before = set(background_tasks)
     asyncio.run(work())
-    assert _background <= before
+    assert background_tasks <= before
     backend.close()
 
 
