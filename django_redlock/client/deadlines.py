@@ -1,6 +1,6 @@
-"""The end of all waiting for an answer, however little of it comes at a time.
+"""Replies read with a deadline.
 
-A socket's own time limit is one for each read: a server that sends a byte now and then never reaches it.
+A socket's own time limit starts anew with each read: a server that sends a byte now and then never exceeds it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BLOCKED = TimeoutError, RedisTimeoutError, BlockingIOError, ssl.SSLWantReadErro
 
 
 def timed_out(error: BaseException | None) -> bool:
-    """Whether that is what an error comes from."""
+    """Whether ``error`` was caused by a time limit."""
     while error is not None:
         if isinstance(error, _BLOCKED):
             return True
@@ -30,16 +30,16 @@ def timed_out(error: BaseException | None) -> bool:
 
 
 class ReplyIncomplete(RedisTimeoutError):
-    """The reply is not there, or not all of it: it can be asked for again."""
+    """The reply has not come, or not all of it. The read can be repeated."""
 
 
 def read_reply(connection: Any, until: float = 0.0) -> Any:
-    """The next reply, if all of it is there by ``until``. Raises `ReplyIncomplete` and redis-py's errors."""
+    """The next reply, if it is complete by ``until``. Raises `ReplyIncomplete` and redis-py's errors."""
     return _by(until, connection, partial(connection.read_response, disable_decoding=True, disconnect_on_error=False))
 
 
 def read_replies(connection: Any, count: int, until: float) -> list[Any]:
-    """The next ``count`` replies, errors among them. Raises as `read_reply`."""
+    """The next ``count`` replies, error replies included. Raises what `read_reply` raises."""
     found: list[Any] = []
 
     def read() -> list[Any]:
@@ -47,14 +47,14 @@ def read_replies(connection: Any, count: int, until: float) -> list[Any]:
             try:
                 found.append(connection.read_response(disable_decoding=True, disconnect_on_error=False))
             except ResponseError as error:
-                found.append(error.with_traceback(None))  # its frames would hold it, and the callers their locks
+                found.append(error.with_traceback(None))  # its frames would keep the callers' locks alive
         return found
 
     return _by(until, connection, read)
 
 
 def _by(until: float, connection: Any, read: Callable[[], T]) -> T:
-    """What ``read`` comes to. redis-py's parsers keep what they have of a reply, and go on from there the next time."""
+    """The result of ``read``, which is repeated until ``until``. redis-py's parsers keep an incomplete reply."""
     sock: socket.socket = connection._sock
     limit = sock.gettimeout()
     try:
@@ -63,7 +63,7 @@ def _by(until: float, connection: Any, read: Callable[[], T]) -> T:
             try:
                 return read()
             except ValueError as error:
-                raise InvalidResponse("a number that is none") from error
+                raise InvalidResponse("the length or number in a reply is not an integer") from error
             except (RedisConnectionError, RedisTimeoutError) as error:
                 if not timed_out(error):
                     raise
@@ -74,21 +74,21 @@ def _by(until: float, connection: Any, read: Callable[[], T]) -> T:
 
 
 def _has_more(sock: socket.socket, seconds: float) -> bool:
-    """Whether something comes within ``seconds``."""
+    """Whether the socket has more data within ``seconds``."""
     if seconds <= 0:
         return False
     sock.settimeout(seconds)
     try:
-        socket.socket.recv(sock, 1, socket.MSG_PEEK)  # of TLS too: it is only asked whether there is anything
+        socket.socket.recv(sock, 1, socket.MSG_PEEK)  # also for TLS: the data itself isn't used
     except TimeoutError:
         return False
     except OSError:
-        pass  # whoever reads will hear of it
+        pass  # the next read raises it
     return True
 
 
 def handshake(connection: Any, seconds: float) -> None:
-    """Each thing that a new connection is asked first (password, database) is answered within ``seconds``."""
+    """Log in and select the database; each reply comes within ``seconds``."""
     read = connection.read_response
 
     def bounded(*args: Any, **options: Any) -> Any:

@@ -1,46 +1,50 @@
-"""Replies that are plain numbers, as nearly all of ours are, without the parser, which costs four times as much."""
+"""Replies that are integers, read without redis-py's parser.
+
+Nearly all replies of our scripts are integers. The parser adds 24 µs of CPU to the 140 of an acquire and a release on
+one Redis (benchmark "pair").
+"""
 
 from __future__ import annotations
 
 import select
 import socket
 
-LONGEST = 32  # bytes: more than any number that Redis answers has
-_LOOK, _WAIT = int(socket.MSG_PEEK), int(socket.MSG_PEEK | socket.MSG_WAITALL)  # as enums they cost as much as the call
+MAX_REPLY_BYTES = 32  # more than any integer reply has
+# As int: the operators of the enum cost as much as the system call.
+_PEEK, _PEEK_ALL = int(socket.MSG_PEEK), int(socket.MSG_PEEK | socket.MSG_WAITALL)
 
 
 def read_numbers(sock: socket.socket, count: int, prelude: bytes = b"", least: int = 0) -> list[int] | None:
-    """The next ``count`` replies if they follow ``prelude``, are numbers, and all that is there; else ``None``.
+    """Read ``prelude`` and ``count`` integer replies, if the socket has exactly that.
 
-    ``least``: wait for that many bytes, so as not to wake up for the first reply when the last is waited for.
-
-    It looks before it takes: for anything else, a connection that has ended included, the parser finds all there.
-    Blocks as the socket does, and raises ``OSError`` as it does when it has waited in vain.
+    Otherwise the result is ``None``, and everything is left in the socket for the parser, the end of a closed
+    connection included. ``least``: wait for that many bytes, to wake up once for several replies. Blocks as the socket
+    does, and raises ``OSError`` when the socket's time limit is over.
     """
     try:
-        if type(sock) is not socket.socket:  # TLS can't look without taking: it sees that something is there, at most
-            socket.socket.recv(sock, 1, _LOOK)
+        if type(sock) is not socket.socket:  # TLS: a peek can wait for data but not decrypt it
+            socket.socket.recv(sock, 1, _PEEK)
             return None
-        text = sock.recv(least, _WAIT) if least else sock.recv(len(prelude) + LONGEST * count, _LOOK)
+        data = sock.recv(least, _PEEK_ALL) if least else sock.recv(len(prelude) + MAX_REPLY_BYTES * count, _PEEK)
     except (BlockingIOError, TimeoutError):
         raise
     except OSError:
         return None
-    if not (text.startswith(prelude + b":") and text.endswith(b"\r\n")):
+    if not (data.startswith(prelude + b":") and data.endswith(b"\r\n")):
         return None
-    said = text[len(prelude) + 1 : -2]
+    digits = data[len(prelude) + 1 : -2]
     try:
-        found = [int(said)] if count == 1 else [int(each) for each in said.split(b"\r\n:")]
+        numbers = [int(digits)] if count == 1 else [int(each) for each in digits.split(b"\r\n:")]
     except ValueError:
         return None
-    if len(found) != count:
+    if len(numbers) != count:
         return None
-    sock.recv(len(text))
-    return found
+    sock.recv(len(data))
+    return numbers
 
 
 def wait_readable(sock: socket.socket, seconds: float) -> bool:
-    """Whether something comes within ``seconds``; not, at once, where Python keeps the socket's time limit."""
+    """Whether ``sock`` becomes readable within ``seconds``. ``False`` at once if Python keeps its time limit."""
     if sock.gettimeout() is not None:
         return False
     poll = select.poll()

@@ -1,4 +1,4 @@
-"""Time limits on an event loop that somebody else may hold up."""
+"""Time limits on an event loop that the application may block."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-LOOP_TURN = 0.002  # seconds in which a loop that runs gets round to what lies in its sockets
+LOOP_TURN = 0.002  # seconds in which a loop that was blocked reads what is in its sockets
 
 
 class LoopDeadline:
-    """`asyncio.timeout` for what a node is to answer within ``seconds``.
+    """`asyncio.timeout` for the reply of a node.
 
-    A loop that stood still comes late to the end of it, and to answers that may have been there for long: it gets once
-    more the time that it was late.
+    A blocked loop notices the end of the limit late, when the reply may have come long ago. The limit is then extended
+    by the time for which the loop was late, at most ``seconds``.
     """
 
     __slots__ = ("_alarm", "_seconds", "_timeout")

@@ -1,13 +1,13 @@
-"""Few connections for many tasks: those of one event loop send to a node in turn, and many wait on one connection.
+"""Asyncio: the tasks of an event loop share few connections. They send in turn, and many waiters block on one.
 
-Threads have a connection each while they ask or wait: a thread costs more than that.
+Threads have a connection each while they send or wait: a thread costs more than a connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,78 +17,51 @@ from ..core.flow.replies import waited
 from ..core.flow.requests import Block, BlockThenEval, EvalAndWait, EvalScript, Fault
 from ..core.flow.scripts import script
 from .discovery import ClusterNode, Node
-from .loop_deadlines import LoopDeadline
-from .request import run_in_background
+from .request_slots import RequestSlots
 
-MAX_IN_FLIGHT = 8  # of one event loop that are under way to one node at the same time
-OWN_CONNECTIONS = 4  # of its waiters that have a connection of their own; all others share one
-LISTEN_SECONDS = 0.1  # seconds after which that one looks whom else to wait for
+OWN_CONNECTIONS = 4  # waiters of an event loop with a connection of their own for one node; all others share one
+LISTEN_SECONDS = 0.1  # seconds after which the shared connection includes the lists of new waiters
 _WAKE = script("wake")
 
-Carry = Callable[..., Awaitable[Any]]
-
-
-class RequestSlots:
-    """So many tasks of one event loop ask at the same time, and the others wait for their turn."""
-
-    def __init__(self, timeout: float) -> None:
-        self._timeout = timeout
-        self._line = asyncio.Semaphore(MAX_IN_FLIGHT)
-        self._answered = 0.0
-
-    async def acquire(self) -> Fault | None:
-        """Wait for a turn. As long as others are answered that may take a while; else a `Fault`."""
-        while self._line.locked():
-            try:
-                async with LoopDeadline(self._timeout):
-                    await self._line.acquire()
-                    return None
-            except TimeoutError as error:
-                if asyncio.get_running_loop().time() - self._answered > self._timeout:
-                    return Fault(TimeoutError(f"no answer in time: {error}"))
-        await self._line.acquire()
-        return None
-
-    def release(self, answered: bool) -> None:
-        """The turn is over; whether there was an answer."""
-        if answered:
-            self._answered = asyncio.get_running_loop().time()
-        self._line.release()
+Perform = Callable[[Any], Awaitable[Any]]
 
 
 class LoopConnections:
-    """The tasks of one event loop that use one node."""
+    """The requests of one event loop to one node."""
 
-    def __init__(self, node: int, timeout: float, carry: Carry) -> None:
+    def __init__(self, node: int, timeout: float, perform: Perform) -> None:
         self.node = node
-        self._carry = carry
-        self._turns = RequestSlots(timeout)
-        self._waiting: dict[bytes, dict[asyncio.Future[Any], None]] = {}
+        self.blocked = 0  # waiters with a connection of their own
+        self._perform = perform
+        self._slots = RequestSlots(timeout)
+        self._waiting: dict[bytes, dict[asyncio.Future[Any], None]] = {}  # list -> futures, in the order of arrival
         self._listener: asyncio.Task[None] | None = None
-        self.blocked = 0
 
-    async def send(self, request: Any, carry: Carry) -> Any:
-        """Send when it is this one's turn. As long as others are answered that may take a while."""
-        if (fault := await self._turns.acquire()) is not None:
+    async def send(self, request: Any) -> Any:
+        """Perform ``request`` when a slot is free."""
+        if (fault := await self._slots.acquire()) is not None:
             return fault
         answered = False
         try:
-            reply = await carry(request)
+            reply = await self._perform(request)
             answered = not isinstance(reply, Fault)
             return reply
         finally:
-            self._turns.release(answered)
+            self._slots.release(answered)
 
-    async def block(self, request: Any, carry: Carry) -> Any:
-        """Wait on a connection of one's own."""
+    async def block(self, request: Any) -> Any:
+        """Perform a blocking ``request`` on a connection of its own."""
         self.blocked += 1
         try:
-            return await carry(request)
+            return await self._perform(request)
         finally:
             self.blocked -= 1
 
     async def listen(self, keys: Sequence[bytes], seconds: float) -> Any:
-        """Wait with others for an element of one of these lists: the key and the element, ``None``, or a `Fault`."""
+        """Wait on the shared connection for an element of one of these lists.
+
+        The result is the list and the element, ``None`` after ``seconds``, or a `Fault`.
+        """
         woken = asyncio.get_running_loop().create_future()
         for key in keys:
             self._waiting.setdefault(key, {})[woken] = None
@@ -112,62 +85,73 @@ class LoopConnections:
     async def _listen(self) -> None:
         while self._waiting:
             keys = list(self._waiting)
-            answer = await self._block(keys, LISTEN_SECONDS)
-            if len(keys) > 1 and isinstance(answer, Fault) and answer.refused:  # whose key is it?
+            reply = await self._blpop(keys, LISTEN_SECONDS)
+            if len(keys) > 1 and isinstance(reply, Fault) and reply.refused:  # find the list that caused the error
                 for key in keys:
-                    await self._wake([key], await self._block([key], 0.0))
+                    await self._wake([key], await self._blpop([key], 0.0))
             else:
-                await self._wake(keys, answer)
+                await self._wake(keys, reply)
 
-    async def _block(self, keys: Sequence[bytes], seconds: float) -> Any:
+    async def _blpop(self, keys: Sequence[bytes], seconds: float) -> Any:
         key, *more = keys
-        return await self._carry(Block(key, seconds, self.node, more))
+        return await self._perform(Block(key, seconds, self.node, more))
 
-    async def _wake(self, keys: Sequence[bytes], answer: Any) -> None:
-        """Hand an answer to the one that it is for, an error to all that wait for these lists."""
-        if answer is None:
+    async def _wake(self, keys: Sequence[bytes], reply: Any) -> None:
+        """Hand an element to the first waiter for its list, a `Fault` to all waiters for ``keys``."""
+        if reply is None:
             return
-        found = keys if isinstance(answer, Fault) else answer[:1]
-        waiting = [each for key in found for each in self._waiting.get(key, ()) if not each.done()]
-        if isinstance(answer, Fault):
-            for each in waiting:
-                if not each.done():  # it may wait for several
-                    each.set_result(answer)
+        concerned = keys if isinstance(reply, Fault) else reply[:1]
+        waiting = [woken for key in concerned for woken in self._waiting.get(key, ()) if not woken.done()]
+        if isinstance(reply, Fault):
+            for woken in waiting:
+                if not woken.done():  # a waiter for several lists is in ``waiting`` several times
+                    woken.set_result(reply)
         elif waiting:
-            waiting[0].set_result(answer)
+            waiting[0].set_result(reply)
         else:
-            await self._push_back(answer[0])
-        await asyncio.sleep(0)  # they leave, and the next round is without them
+            await self._push_back(reply[0])
+        await asyncio.sleep(0)  # the woken waiters leave before the next round
 
     async def _push_back(self, key: bytes) -> None:
-        """Nobody is there any more for whom this wake-up was: put it back for the next, here or elsewhere."""
-        await adrive(run_idempotent(EvalScript(_WAKE, (key,), (), self.node)), self._carry)
+        """Put an element back that has no waiter here any more, for a waiter in this or another process."""
+        await adrive(run_idempotent(EvalScript(_WAKE, (key,), (), self.node)), self._perform)
 
 
 class Multiplexer:
-    """The crowds of each event loop. ``carry``: what carries out one request on a connection of its own."""
+    """The connections of each event loop. ``perform`` carries out one request on a connection of its own."""
 
-    def __init__(self, nodes: Sequence[Node], timeout: float, carry: Carry) -> None:
+    def __init__(self, nodes: Sequence[Node], timeout: float, perform: Perform) -> None:
         self._nodes = nodes
         self._timeout = timeout
-        self._carry = carry
+        self._perform = perform
         self._by_loop: weakref.WeakKeyDictionary[Any, dict[int, LoopConnections]] = weakref.WeakKeyDictionary()
 
-    async def perform(self, request: Any, carry: Carry) -> Any:
-        """Carry out ``request``."""
+    async def perform(self, request: Any) -> Any:
+        """Perform ``request`` on a shared connection where possible."""
         kind = type(request)
-        if kind is EvalAndWait:  # that waits for replicas: it would hold up the others
-            return await carry(request)
-        crowd = self._connections(request.script_call.node if kind is BlockThenEval else request.node)
+        if kind is EvalAndWait:  # waits for replicas, and would delay other requests
+            return await self._perform(request)
+        connections = self._connections(request.script_call.node if kind is BlockThenEval else request.node)
         if kind is not BlockThenEval and kind is not Block:
-            return await crowd.send(request, carry)
-        if crowd.blocked < OWN_CONNECTIONS or isinstance(self._nodes[crowd.node], ClusterNode):
-            return await crowd.block(request, carry)  # one BLPOP can't name keys of several slots
+            return await connections.send(request)
+        if connections.blocked < OWN_CONNECTIONS or isinstance(self._nodes[connections.node], ClusterNode):
+            return await connections.block(request)  # on a Cluster one BLPOP can't name lists of several slots
         if kind is Block:
-            return await crowd.listen((request.key, *request.more_keys), request.seconds)
-        block = await crowd.listen((request.wake_key, *request.more_keys), request.seconds)
-        return waited(block, await crowd.send(request.script_call, carry))
+            return await connections.listen((request.key, *request.more_keys), request.seconds)
+        block = await connections.listen((request.wake_key, *request.more_keys), request.seconds)
+        return waited(block, await connections.send(request.script_call))
 
     def _connections(self, node: int) -> LoopConnections:
-        crowds = self._by_loop.setdefault(asyncio.get_running_loop(), {})
-        return crowds.get(node) or crowds.setdefault(node, LoopConnections(node, self._timeout, self._carry))
+        by_node = self._by_loop.setdefault(asyncio.get_running_loop(), {})
+        return by_node.get(node) or by_node.setdefault(node, LoopConnections(node, self._timeout, self._perform))
+
+
+def run_in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Run ``work`` in a task of its own."""
+    task = asyncio.create_task(work)
+    background_tasks.add(task)  # an event loop keeps no strong reference to its tasks
+    task.add_done_callback(background_tasks.discard)
+    return task
+
+
+background_tasks: set[asyncio.Task[None]] = set()

@@ -1,4 +1,4 @@
-"""What is shown of settings: error messages and checks end up in logs."""
+"""Passwords removed from settings, before these are shown in error messages and checks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _IN_QUERY = re.compile(r"(?<=password=)[^&#]*")
 
 
 def redact(value: Any) -> Any:
-    """A location, a list of them, or an entry of the settings, with "…" in place of what to log in with."""
+    """A location, a list of locations, or an entry of the settings, with "…" instead of user names and passwords."""
     if isinstance(value, Mapping):
         return {name: redact(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -18,5 +18,5 @@ def redact(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     scheme, separator, rest = value.partition("://") if "://" in value else ("", "", value)
-    _, at, place = rest.rpartition("@")
-    return scheme + separator + ("…@" if at else "") + _IN_QUERY.sub("…", place)
+    _, at, address = rest.rpartition("@")
+    return scheme + separator + ("…@" if at else "") + _IN_QUERY.sub("…", address)

@@ -1,4 +1,4 @@
-"""LOCATION turned into a node."""
+"""The node for a LOCATION."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from .redact import redact
 
 
 def _hosts(netloc: str, default_port: int) -> tuple[list[tuple[str, int]], dict[str, Any]]:
-    """``user:password@h:p,h:p`` as addresses and what to log in with."""
-    login, at, places = netloc.rpartition("@")
+    """The addresses and the credentials in ``user:password@h:p,h:p``."""
+    login, at, addresses = netloc.rpartition("@")
     settings: dict[str, Any] = {}
     if at:
         user, _, password = login.partition(":")
         settings = {"username": unquote(user) or None, "password": unquote(password)}
     hosts = []
-    for place in places.split(","):
-        host, _, port = place.strip().rpartition(":") if re.search(r":\d+$", place.strip()) else (place.strip(), "", "")
+    for address in map(str.strip, addresses.split(",")):
+        host, _, port = address.rpartition(":") if re.search(r":\d+$", address) else (address, "", "")
         if not host or "?" in host:
-            raise ValueError(f"expected host:port, not {place!r}")
+            raise ValueError(f"expected host:port, not {address!r}")
         hosts.append((_host(host.strip("[]")), int(port or default_port)))
     return hosts, settings
 
 
 def _host(name: str) -> str:
-    """``name``, if it can be looked up. Else that would fail with a ``UnicodeError`` when the first lock is wanted."""
+    """``name``, checked: otherwise its look-up would raise ``UnicodeError`` when the first lock is acquired."""
     try:
         name.encode("idna")
     except UnicodeError as error:
-        raise ValueError(f"{name!r} is no name of a host") from error
+        raise ValueError(f"{name!r} is not a host name") from error
     return name
 
 
@@ -46,7 +46,7 @@ def canonical_url(location: Any) -> Any:
 
 
 def split_url(url: str) -> tuple[str, str, str]:
-    """Scheme, hosts with credentials, and path. ``urlsplit`` knows a single host, and no list of IPv6 addresses."""
+    """Scheme, hosts with credentials, and path. ``urlsplit`` refuses several hosts if one is an IPv6 address."""
     scheme, _, rest = url.partition("://")
     netloc, _, path = rest.partition("/")
     return scheme, netloc, path
@@ -66,8 +66,8 @@ def _sentinel(url: str, timeout: float) -> Node:
     login = dict(parse_qsl(query, keep_blank_values=True))
     if unknown := login.keys() - _SENTINEL_LOGIN.keys():
         raise ValueError(f"expected {' or '.join(_SENTINEL_LOGIN)}, not {', '.join(sorted(unknown))}")
-    theirs = {_SENTINEL_LOGIN[name]: value for name, value in login.items()}
-    return SentinelNode(hosts, service, {**settings, "db": int(db or 0)}, timeout, sentinel_settings=theirs)
+    sentinel_settings = {_SENTINEL_LOGIN[name]: value for name, value in login.items()}
+    return SentinelNode(hosts, service, {**settings, "db": int(db or 0)}, timeout, sentinel_settings=sentinel_settings)
 
 
 def _cluster(url: str, timeout: float) -> Node:
@@ -81,7 +81,7 @@ def _direct(url: str, timeout: float) -> Node:
         return DirectNode(BorrowedPool(ConnectionPool.from_url(url), timeout))
     kind = settings.pop("connection_class", Connection)
     try:
-        kind(**settings)  # connects nowhere: a typo is found now, not when the first lock is wanted
+        kind(**settings)  # does not connect: it finds a misspelt option now, not when the first lock is acquired
     except TypeError as error:
         raise ValueError(str(error).partition("() ")[2] or error) from error
     return DirectNode(ServerPool(kind, settings, timeout))
@@ -142,10 +142,9 @@ _SCHEMES: dict[str, Callable[[str, float], Node]] = {
 
 
 def node_for(location: str, timeout: float) -> Node:
-    """The node at ``location``. ``timeout``: seconds for each request. Opens no connection.
+    """The node at ``location``. Does not connect; ``timeout``: seconds for each later request to the node.
 
-    Raises ``ValueError`` for a location that is not a known kind of URL, and ``LockUnavailable`` when the process can
-    open no more files.
+    Raises ``ValueError`` for an unknown or invalid URL, and ``LockUnavailable`` when no more files may be opened.
     """
     location = canonical_url(location)
     scheme = location.partition(":")[0] if isinstance(location, str) else ""
@@ -156,5 +155,5 @@ def node_for(location: str, timeout: float) -> Node:
         return _SCHEMES[scheme](location, timeout)
     except ValueError as error:
         raise ValueError(f"LOCATION {redact(location)!r}: {error}") from error
-    except OSError as error:  # redis-py reads its own version from a file, and the process may open no more files
+    except OSError as error:  # redis-py reads its own version from a file
         raise unavailable_error("", "the store can't be asked", {redact(location): error}) from error

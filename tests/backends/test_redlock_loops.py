@@ -34,7 +34,11 @@ def three(running, start):
     proxy = start(Proxy(servers[0].url))
     places = [proxy.url, servers[1].url, servers[2].url]
     with contextlib.closing(RedlockBackend(places, **OPTIONS)) as backend:
-        poll(lambda: taken(backend) and len(backend._executor.fan_out._in_flight) == 0, timeout=10, what="three nodes")
+        poll(
+            lambda: taken(backend) and len(backend._executor.fan_out.connections._in_flight) == 0,
+            timeout=10,
+            what="three nodes",
+        )
         yield backend, servers, proxy
     revive(servers[0])
 

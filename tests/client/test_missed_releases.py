@@ -55,7 +55,7 @@ def test_what_was_never_asked(missing):
     missing.sent(other.acquisition_id, 0)  # an extension got the vote after all
     missing.not_sent(other.acquisition_id, [MUTEX.release_request(other)], 0)
     assert len(missing._missed[0]) == 1
-    assert not missing._unasked
+    assert not missing._never_sent
 
 
 def test_only_releases(missing):

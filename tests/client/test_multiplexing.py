@@ -8,6 +8,7 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client import multiplexer
+from django_redlock.client.request_slots import MAX_IN_FLIGHT
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.exclusion import WAKE
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
@@ -217,9 +218,7 @@ def test_server_hangs(server, unique):
         backend = RedisBackend(server.url, node_timeout=SHORT * 4)
         await backend.lock(unique).alocked()
         server.pause()
-        attempts = (
-            backend.lock(f"{unique}:{number}").aacquire(False) for number in range(multiplexer.MAX_IN_FLIGHT * 100)
-        )
+        attempts = (backend.lock(f"{unique}:{number}").aacquire(False) for number in range(MAX_IN_FLIGHT * 100))
         async with asyncio.timeout(SHORT * 4 * 50):  # one after another it were a hundred times as long
             errors = await asyncio.gather(*attempts, return_exceptions=True)
         assert all(isinstance(error, LockUnavailable) for error in errors)

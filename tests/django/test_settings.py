@@ -42,9 +42,9 @@ def redlock(settings):
         ({"BACKEND": REDIS, "LOCATION": "redis://u:secret@h:x/0"}, "LOCATION"),
         (
             {"BACKEND": REDIS, "LOCATION": "redis://a..b:6379/0"},
-            r"'redis://a..b:6379/0': 'a\.\.b' is no name of a host",
+            r"'redis://a..b:6379/0': 'a\.\.b' is not a host name",
         ),
-        ({"BACKEND": REDIS, "LOCATION": "redis+cluster://" + 64 * "a"}, "is no name of a host"),
+        ({"BACKEND": REDIS, "LOCATION": "redis+cluster://" + 64 * "a"}, "is not a host name"),
         (
             {"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"tll": 3}},
             r"RedisBackend\(\) has no option 'tll'; use ttl \(options: node_timeout, .*, ttl, ",

@@ -8,7 +8,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.client import request
+from django_redlock.client.faults import forget_frames
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 from tests.support.proxy import Proxy
@@ -57,5 +57,5 @@ def test_errors_that_are_each_others_cause():
     try:
         raise one
     except OSError:
-        request._forget_frames(one)
+        forget_frames(one)
     assert one.__traceback__ is None

@@ -1,211 +1,186 @@
-"""One request on its way to several nodes."""
+"""One request to several nodes: send to all, collect replies, stop when the outcome is certain."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Protocol
 
 from redis.exceptions import RedisError
 
 from ...core.flow.requests import Batch, EvalScript, Fault, SendToAll
 from ..deadlines import ReplyIncomplete
-from .connector import Connector
+from .connections import NodeConnections
 from .in_flight import READABLE, InFlightConnection
-from .missed_releases import MissedReleases
 
-CONNECT_CHECK_SECONDS = 0.002  # seconds between two looks whether a node is connected by now
-STRAGGLER_SHARE = 0.1  # of the node timeout: what a majority that has decided waits for the others to be connected
-MAX_CONNECTIONS = 3  # connections on which a node is asked, where those before have broken
+CONNECT_CHECK_SECONDS = 0.002  # seconds between two checks whether a node is connected
+STRAGGLER_SHARE = 0.1  # of the node timeout: how long a decided request waits for nodes that are being connected
+MAX_CONNECTIONS = 3  # connections that are tried for one request to a node, if the earlier ones were closed
 
-Ready = Iterable[tuple[int, int]]
+Readable = Iterable[tuple[int, int]]  # file descriptors and events
 
 
 class Poll(Protocol):
-    """`select.poll`, or what an event loop has instead."""
+    """`select.poll`, or the same for an event loop."""
 
     def register(self, number: int, events: int, /) -> None: ...
 
     def unregister(self, number: int, /) -> None: ...
 
 
-def script_calls_of(ask: EvalScript | Batch) -> Sequence[EvalScript]:
-    return (ask,) if isinstance(ask, EvalScript) else ask.script_calls
-
-
-class Connections(Protocol):
-    """The connections to the nodes of a quorum, as a broadcast uses them."""
-
-    timeout: float
-    connector: Connector
-    missed_releases: MissedReleases
-
-    def needed(self, count: int, decided: Callable[[Sequence[Any]], bool]) -> int: ...
-
-    def idle(self, index: int) -> InFlightConnection | None: ...
-
-    def is_full(self, index: int) -> bool: ...
-
-    def not_connected(self, index: int) -> Fault: ...
-
-    def mark_failed(self, index: int, runs: Sequence[EvalScript], failure: Fault) -> None: ...
-
-    def keep_in_flight(self, family: bytes, index: int, line: InFlightConnection) -> None: ...
-
-    def take_in_flight(self, family: bytes, index: int) -> InFlightConnection | None: ...
+def script_calls_of(request: EvalScript | Batch) -> Sequence[EvalScript]:
+    return (request,) if isinstance(request, EvalScript) else request.script_calls
 
 
 class Broadcast:
-    """Sends a request to each node as soon as that is connected, and reads the replies as they come.
+    """Sends a request to each node as soon as the node is connected, and reads the replies as they come.
 
-    Nothing in here blocks: `steps` says how long it would wait for one of the connections in ``poll``.
+    Nothing in here blocks: `steps` yields how long to wait for the connections in ``poll``. A slot is the position of a
+    node in ``request``.
     """
 
-    __slots__ = "acquisition_id", "coming", "decided", "fan_out", "open", "poll", "replies", "requests", "until"
-
-    def __init__(self, fan_out: Connections, request: SendToAll, poll: Poll) -> None:
-        self.fan_out = fan_out
+    def __init__(self, connections: NodeConnections, request: SendToAll, poll: Poll) -> None:
+        self.connections = connections
         self.poll = poll
         self.requests, self.decided, self.acquisition_id = request
         self.replies: list[Any] = [None] * len(self.requests)
-        self.open: dict[int, tuple[int, InFlightConnection]] = {}  # file descriptor -> place of the node, connection
-        self.coming: dict[
-            int, InFlightConnection | None
-        ] = {}  # places of nodes to be connected, with a connection that has broken
-        self.until = 0.0
+        self.open: dict[int, tuple[int, InFlightConnection]] = {}  # file descriptor -> slot, connection
+        self.connecting: dict[int, InFlightConnection | None] = {}  # slot -> the closed connection to be replaced
+        self.deadline = 0.0
 
-    def steps(self) -> Generator[float, Ready, list[Any]]:
-        """Yields the seconds to wait, is sent what can be read by then, and returns the replies."""
-        began = time.monotonic()
-        limit = self.until = began + self.fan_out.timeout
-        # What frees a lock must reach every node that it can: a vote that is left behind stands for a ttl.
-        frees = bool(self.acquisition_id) and script_calls_of(self.requests[0])[0].compensation is None
-        patience = limit if frees else began + STRAGGLER_SHARE * self.fan_out.timeout
-        open_, coming, decided, replies = self.open, self.coming, self.decided, self.replies
+    def steps(self) -> Generator[float, Readable, list[Any]]:
+        """Yield the seconds to wait, receive what is readable by then, and return the replies."""
+        start = time.monotonic()
+        connect_deadline = self.deadline = start + self.connections.timeout
+        # A release goes to every node that can be connected: a vote that it misses stands for a ttl.
+        releases = bool(self.acquisition_id) and script_calls_of(self.requests[0])[0].compensation is None
+        straggler_deadline = connect_deadline if releases else start + STRAGGLER_SHARE * self.connections.timeout
+        open_, connecting, decided, replies = self.open, self.connecting, self.decided, self.replies
         try:
-            self._begin(began)
-            while coming or (open_ and not decided(replies)):
-                left = max(0.0, self.until - time.monotonic())
-                ready = yield min(left, CONNECT_CHECK_SECONDS) if coming else left
-                for number, _ in ready:
+            self._begin(start)
+            while connecting or (open_ and not decided(replies)):
+                left = max(0.0, self.deadline - time.monotonic())
+                readable = yield min(left, CONNECT_CHECK_SECONDS) if connecting else left
+                for number, _ in readable:
                     self._receive(number)
-                if coming:
-                    self._connect(limit, patience)
+                if connecting:
+                    self._send_to_connected(connect_deadline, straggler_deadline)
                 elif not left:
                     break
             if decided(replies):
                 self._detach()
             return replies
         finally:
-            for place in tuple(coming):
-                self._not_connected(place)
-            for number, (place, line) in open_.items():  # no answer in time, or interrupted
+            for slot in tuple(connecting):
+                self._not_connected(slot)
+            for number, (slot, connection) in open_.items():  # no reply in time, or interrupted
                 self.poll.unregister(number)
-                self._give_up(place, line, TimeoutError("no answer in time"))
+                self._failed(slot, connection, connection.fail(TimeoutError("no answer in time")))
 
     def _begin(self, now: float) -> None:
-        """Ask those that are connected, and connect to the others."""
-        party, family = self.fan_out, self.acquisition_id
+        """Send to the nodes that are connected, and connect to the others."""
+        connections, connector = self.connections, self.connections.connector
         missing = []
-        for place, ask in enumerate(self.requests):
-            line = party.take_in_flight(family, ask.node) if family else None
-            line = line or (None if party.connector.failure(ask.node, now) else party.idle(ask.node))
-            if line is None:
-                missing.append(place)
+        for slot, request in enumerate(self.requests):
+            connection = None
+            if self.acquisition_id:
+                connection = connections.take_in_flight(self.acquisition_id, request.node)
+            if connection is None and not connector.failure(request.node, now):
+                connection = connections.idle(request.node)
+            if connection is None:
+                missing.append(slot)
             else:
-                self._send(place, line, now)
+                self._send(slot, connection, now)
         if missing:
-            needed = len(self.requests) - len(missing) < party.needed(len(self.requests), self.decided)
-            for place in missing:
-                self.coming[place] = None
-                if needed or not party.connector.failure(self.requests[place].node, now):
-                    party.connector.connect(self.requests[place].node)
+            needed = len(self.requests) - len(missing) < connections.needed(len(self.requests), self.decided)
+            for slot in missing:
+                self.connecting[slot] = None
+                if needed or not connector.failure(self.requests[slot].node, now):
+                    connector.connect(self.requests[slot].node)
                 else:
-                    self._not_connected(place)
+                    self._not_connected(slot)
 
-    def _connect(self, limit: float, patience: float) -> None:
-        """Ask those that are connected by now, and give up those for which nobody waits any longer."""
-        dialer, now = self.fan_out.connector, time.monotonic()
+    def _send_to_connected(self, connect_deadline: float, straggler_deadline: float) -> None:
+        """Send to the nodes that are connected by now, and give up those that take too long."""
+        connector, now = self.connections.connector, time.monotonic()
         certain = self.decided(self.replies)
-        for place, broken in tuple(self.coming.items()):
-            node = self.requests[place].node
-            dialing = dialer.is_connecting(node)
-            if (line := self.fan_out.idle(node)) is not None:
-                del self.coming[place]
-                self.until = now + self.fan_out.timeout
-                if broken is not None:
-                    line.tries, line.first_fault = broken.tries + 1, broken.first_fault
-                self._send(place, line, now)
-            elif now >= (patience if certain else limit) or (
-                dialer.is_down(node) and (certain or (not dialing and dialer.failure(node, now)))
+        for slot, closed in tuple(self.connecting.items()):
+            node = self.requests[slot].node
+            opening = connector.is_connecting(node)
+            if (connection := self.connections.idle(node)) is not None:
+                del self.connecting[slot]
+                self.deadline = now + self.connections.timeout
+                if closed is not None:
+                    connection.tries, connection.first_fault = closed.tries + 1, closed.first_fault
+                self._send(slot, connection, now)
+            elif now >= (straggler_deadline if certain else connect_deadline) or (
+                connector.is_down(node) and (certain or (not opening and connector.failure(node, now)))
             ):
-                self._not_connected(place)
-            elif not dialing and not self.fan_out.is_full(node):
-                dialer.connect(node)  # another took the connection that had come
+                self._not_connected(slot)
+            elif not opening and not self.connections.is_full(node):
+                connector.connect(node)  # another request has taken the connection that was opened
 
-    def _send(self, place: int, line: InFlightConnection, now: float) -> None:
-        ask = self.requests[place]
-        self.fan_out.missed_releases.sent(self.acquisition_id, ask.node)
+    def _send(self, slot: int, connection: InFlightConnection, now: float) -> None:
+        request = self.requests[slot]
+        self.connections.missed_releases.sent(self.acquisition_id, request.node)
         try:
-            line.send(script_calls_of(ask), now)
+            connection.send(script_calls_of(request), now)
         except (RedisError, OSError) as error:
-            self._broken(place, line, error)
+            self._broken(slot, connection, error)
         else:
-            number = line.fileno()
-            self.open[number] = place, line
+            number = connection.fileno()
+            self.open[number] = slot, connection
             self.poll.register(number, READABLE)
 
     def _receive(self, number: int) -> None:
-        """Read a node's answer, if all of it is there."""
-        place, line = self.open[number]
+        """Read a node's reply if it is complete."""
+        slot, connection = self.open[number]
         try:
-            answers = line.receive()
+            answers = connection.receive()
         except ReplyIncomplete:
             return
         except (RedisError, OSError) as error:
             self._close(number)
-            self._broken(place, line, error)
+            self._broken(slot, connection, error)
             return
         self._close(number)
-        line.checkin()
-        if line.first_fault:  # it may have been carried out before: then "nobody has it" says nothing
-            answers = [line.first_fault if answer in (0, -1) else answer for answer in answers]
-        self.replies[place] = answers if isinstance(self.requests[place], Batch) else answers[0]
+        connection.checkin()
+        if connection.first_fault:  # the first try may have been carried out: "not held" then says nothing
+            answers = [connection.first_fault if answer in (0, -1) else answer for answer in answers]
+        self.replies[slot] = answers if isinstance(self.requests[slot], Batch) else answers[0]
 
     def _close(self, number: int) -> None:
         self.poll.unregister(number)
         del self.open[number]
 
-    def _broken(self, place: int, line: InFlightConnection, error: Exception) -> None:
-        """Ask once more on a new connection where one turned out to be closed: the node may well be there."""
-        failure = line.fail(error)
-        if failure.stale and line.tries < MAX_CONNECTIONS:
-            line.first_fault = failure
-            self.coming[place] = line
-            self.fan_out.connector.connect(self.requests[place].node)
+    def _broken(self, slot: int, connection: InFlightConnection, error: Exception) -> None:
+        """Repeat the request on a new connection if the server had closed this one."""
+        fault = connection.fail(error)
+        if fault.stale and connection.tries < MAX_CONNECTIONS:
+            connection.first_fault = fault
+            self.connecting[slot] = connection
+            self.connections.connector.connect(self.requests[slot].node)
         else:
-            self._failed(place, line, failure)
+            self._failed(slot, connection, fault)
 
-    def _give_up(self, place: int, line: InFlightConnection, error: Exception) -> None:
-        self._failed(place, line, line.fail(error))
+    def _failed(self, slot: int, connection: InFlightConnection, fault: Fault) -> None:
+        self.replies[slot] = fault
+        self.connections.mark_failed(self.requests[slot].node, connection.script_calls, fault)
 
-    def _failed(self, place: int, line: InFlightConnection, failure: Fault) -> None:
-        self.replies[place] = failure
-        self.fan_out.mark_failed(self.requests[place].node, line.script_calls, failure)
-
-    def _not_connected(self, place: int) -> None:
-        """The node can't be asked (once more)."""
-        ask, broken = self.requests[place], self.coming.pop(place)
-        self.replies[place] = self.fan_out.not_connected(ask.node)
-        if broken is None:
-            self.fan_out.missed_releases.not_sent(self.acquisition_id, script_calls_of(ask), ask.node)
+    def _not_connected(self, slot: int) -> None:
+        """Give up a node to which there is no connection, or none any more."""
+        request, closed = self.requests[slot], self.connecting.pop(slot)
+        self.replies[slot] = self.connections.not_connected(request.node)
+        if closed is None:
+            calls = script_calls_of(request)
+            self.connections.missed_releases.not_sent(self.acquisition_id, calls, request.node)
         else:
-            self.fan_out.missed_releases.add(broken.script_calls, ask.node)
+            self.connections.missed_releases.add(closed.script_calls, request.node)
 
     def _detach(self) -> None:
-        """Nobody waits for what is outstanding: it is read before the connection's next use."""
-        while self.open:  # one by one: what is closed if we are interrupted here must not be among them
-            number, (place, line) = self.open.popitem()
+        """Keep the connections with outstanding replies, which are read before the connection's next use."""
+        while self.open:  # one by one: an interrupt must not close a connection that is kept already
+            number, (slot, connection) = self.open.popitem()
             self.poll.unregister(number)
-            line.detach()
-            self.fan_out.keep_in_flight(self.acquisition_id, self.requests[place].node, line)
+            connection.detach()
+            self.connections.keep_in_flight(self.acquisition_id, self.requests[slot].node, connection)

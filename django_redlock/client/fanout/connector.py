@@ -1,4 +1,4 @@
-"""Connecting to several nodes at once, and to those that hang, without anybody waiting for it."""
+"""Connections opened in the background, so that a node that hangs delays no request."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from redis.exceptions import RedisError, ResponseError
 from ...core import fork
 from ..deadlines import read_replies
 from ..discovery import Node
+from ..faults import fault_of
 from ..pool import AllInUse
-from ..request import POKE, fault_of
+from ..request import POKE
 
-DOWN_SECONDS = 1.0  # seconds for which a node that could not be reached is not asked; then it is probed
-PROBE_SECONDS = 60.0  # seconds for which that goes on after the last request
+DOWN_SECONDS = 1.0  # seconds for which a node that did not answer is skipped; then it is probed
+PROBE_SECONDS = 60.0  # seconds after the last request for which a node is probed
 
 
 class Connector:
-    """Opens connections in threads of their own, each of which ends within the node's timeout or so.
+    """Opens connections in threads, and knows which nodes are down (a circuit breaker for each node).
 
-    That happens when a process starts and when a node comes back. A node that is left out is probed by one thread until
-    it answers, so that it is asked again, and its quarantine begins, as soon as it is there. ``greeting`` is sent on
-    each new connection, and its answer is ignored.
+    A node that is down is skipped by requests, and probed by one thread until it answers. So it is used again, and its
+    quarantine begins, as soon as it is back. ``greeting`` is sent on each new connection; its reply is ignored.
     """
 
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
         self._nodes = nodes
         self._timeout = timeout
         self._greeting = greeting
-        self.wanted = 0.0  # when a request was made last
+        self.last_request = 0.0  # by the monotonic clock
         self._reset()
-        fork.on_fork(self._reset)  # the threads and who waits for them are the parent's
+        fork.on_fork(self._reset)  # the threads are the parent's
 
     def _reset(self) -> None:
-        self._mutex = threading.RLock()  # entered as it is: see `core.renewal`
+        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock too
         self._connecting: set[int] = set()
         self._probing: set[int] = set()
-        self._failed: dict[int, tuple[float, Exception]] = {}  # node -> when to try again, and what was wrong
+        self._failed: dict[int, tuple[float, Exception]] = {}  # node -> end of the time for which it is skipped, error
         self._closed = threading.Event()
 
     def failure(self, index: int, now: float) -> Exception | None:
-        """Why the node is left out for now, if it is."""
+        """The error for which the node is skipped at the time ``now``."""
         failed = self._failed.get(index)
         return failed[1] if failed and now < failed[0] else None
 
     def is_down(self, index: int) -> bool:
-        """Whether the node could not be reached the last time."""
+        """Whether the last attempt to use the node failed."""
         return index in self._failed
 
     def is_connecting(self, index: int) -> bool:
@@ -55,12 +55,12 @@ class Connector:
         return index in self._connecting
 
     def mark_down(self, index: int, error: Exception) -> None:
-        """The node did not answer: let it be for a while, then probe it."""
+        """The node did not answer: skip it for `DOWN_SECONDS`, and probe it."""
         self._failed[index] = time.monotonic() + DOWN_SECONDS, error
         self._start(self._probe, index, self._probing)
 
     def connect(self, index: int) -> None:
-        """Open a connection to the node, in the background."""
+        """Open a connection to the node in the background."""
         if (
             index not in self._connecting
             and (error := self._start(self._connect_in_background, index, self._connecting)) is not None
@@ -68,19 +68,19 @@ class Connector:
             self.mark_down(index, error)
 
     def close(self) -> None:
-        """Probe no more, until there is another request."""
+        """Stop probing, until the next request."""
         self._closed.set()
         self._closed = threading.Event()
 
-    def _start(self, work: Callable[[int], None], index: int, at_work: set[int]) -> Exception | None:
+    def _start(self, work: Callable[[int], None], index: int, running: set[int]) -> Exception | None:
         with self._mutex:
-            if index in at_work:
+            if index in running:
                 return None
             try:
-                threading.Thread(target=work, args=(index,), name="redlock-dial", daemon=True).start()
-            except RuntimeError as error:  # there may be no more threads, or the interpreter is shutting down
+                threading.Thread(target=work, args=(index,), name="redlock-connect-node", daemon=True).start()
+            except RuntimeError as error:  # no more threads may be started, or the interpreter is shutting down
                 return error
-            at_work.add(index)
+            running.add(index)
         return None
 
     def _connect_in_background(self, index: int) -> None:
@@ -89,7 +89,7 @@ class Connector:
 
     def _connect_now(self, index: int) -> None:
         try:
-            for broken in (False, True):
+            for first in (True, False):
                 try:
                     self._connect(index)
                     self._failed.pop(index, None)
@@ -97,24 +97,24 @@ class Connector:
                 except AllInUse:
                     return
                 except (RedisError, OSError) as error:
-                    failure = fault_of(self._nodes[index], error, connected=not broken)
-                if not failure.stale:
+                    fault = fault_of(self._nodes[index], error, connected=first)
+                if not fault.stale:
                     break
-            self.mark_down(index, failure.error)
+            self.mark_down(index, fault.error)
         finally:
             with self._mutex:
                 self._connecting.discard(index)
 
     def _connect(self, index: int) -> None:
-        route = self._nodes[index].find_pool(b"").fanout_pool
-        connection = route.connect()
+        pool = self._nodes[index].find_pool(b"").fanout_pool
+        connection = pool.connect()
         try:
             connection.send_packed_command((POKE + self._greeting,), check_health=False)
             pong, *_ = read_replies(connection, 1 + bool(self._greeting), time.monotonic() + self._timeout)
         except BaseException:
-            route.discard(connection)
+            pool.discard(connection)
             raise
-        route.checkin(connection)
+        pool.checkin(connection)
         if isinstance(pong, ResponseError):
             raise pong
 
@@ -122,13 +122,13 @@ class Connector:
         closed = self._closed
         while not closed.wait(DOWN_SECONDS):
             with self._mutex:
-                idle = time.monotonic() - self.wanted > PROBE_SECONDS
+                idle = time.monotonic() - self.last_request > PROBE_SECONDS
                 if idle or index not in self._failed:
                     self._probing.discard(index)
                     return
-                busy = index in self._connecting
+                connecting = index in self._connecting
                 self._connecting.add(index)
-            if not busy:
+            if not connecting:
                 self._connect_in_background(index)
         with self._mutex:
             self._probing.discard(index)

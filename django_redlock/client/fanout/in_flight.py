@@ -13,113 +13,94 @@ from ...core.flow.requests import EvalScript, Fault
 from ..deadlines import read_reply
 from ..discovery import Node
 from ..fast_reply import read_numbers
+from ..faults import check_reply, fault_of
 from ..pool import ServerPool, socket_of
-from ..request import check_reply, fault_of
 from ..resp import encode_eval, encode_evalsha
 
 READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
-_packed = lru_cache(maxsize=16)(
-    lambda script, keys, args: encode_evalsha(EvalScript(script, keys, args))
-)  # nodes are asked alike
 
 
 class InFlightConnection:
-    """One connection in use by `FanOut`: what was asked on it, and how many replies are to come."""
-
-    answers: list[Any]  # of those that are waited for, those that have come
-    sent_in_full: bool  # the scripts were sent in full
-    __slots__ = (
-        "answers",
-        "compensation",
-        "connection",
-        "due",
-        "first_fault",
-        "kept_for_release",
-        "node",
-        "pool",
-        "reading",
-        "script_calls",
-        "sent_in_full",
-        "since",
-        "tries",
-        "unread",
-    )
+    """A connection in use for a request to several nodes: what was sent, and which replies are outstanding."""
 
     def __init__(self, node: Node, pool: ServerPool, connection: Any) -> None:
         self.node = node
         self.pool = pool
         self.connection = connection
-        self.first_fault: Fault | None = None  # why the question was asked once more
-        self.tries = 1  # how often it was asked
-        self.since = 0.0
-        self.unread = 0  # replies to come that nobody waits for any more
-        self.due = 0  # replies to come that are waited for
-        self.reading = False  # reading what is outstanding, by the parser: not all of it is in the socket any more
         self.script_calls: Sequence[EvalScript] = ()
+        self.sent_at = 0.0
+        self.tries = 1  # connections on which the request was sent, this one included
+        self.first_fault: Fault | None = None  # of the earlier tries
         self.compensation: Callable[[], EvalScript] | None = None
         self.kept_for_release = False
+        self._ignored = 0  # outstanding replies to earlier requests, which are read and ignored
+        self._due = 0  # outstanding replies to `script_calls`
+        self._replies: list[Any] = []  # replies to `script_calls` that have come
+        self._parsing = False  # the parser has begun to read, and may hold bytes that are no longer in the socket
+        self._sent_in_full = False  # the scripts' sources were sent
 
-    def send(self, runs: Sequence[EvalScript], now: float) -> None:
-        """Ask. Raises redis-py's errors."""
-        self.script_calls, self.since = runs, now
-        self.unread, self.due = self.unread + self.due, len(runs)
-        self.compensation = runs[0].compensation
-        if self.reading:
-            self.answers, self.sent_in_full = [], False
-        self.connection.send_packed_command((b"".join(map(self._encode, runs)),), check_health=False)
+    def send(self, calls: Sequence[EvalScript], now: float) -> None:
+        """Send scripts. Raises redis-py's errors."""
+        self.script_calls, self.sent_at = calls, now
+        self._ignored, self._due = self._ignored + self._due, len(calls)
+        self.compensation = calls[0].compensation
+        if self._parsing:
+            self._replies, self._sent_in_full = [], False
+        self.connection.send_packed_command((b"".join(map(self._encode, calls)),), check_health=False)
 
-    def _encode(self, run: EvalScript) -> bytes:
-        # In full the first time on a connection: "I don't know that script" may be an answer that nobody waits for.
-        known = self.connection.__dict__.setdefault("redlock_scripts", set())
-        if run.script.sha in known:
-            return _packed(run.script, run.keys, run.args)
-        known.add(run.script.sha)
-        return encode_eval(run)
+    def _encode(self, call: EvalScript) -> bytes:
+        # The source is sent the first time on a connection: nobody might read a NOSCRIPT reply.
+        loaded = self.connection.__dict__.setdefault("redlock_scripts", set())
+        if call.script.sha in loaded:
+            return _encode_once(call.script, call.keys, call.args)
+        loaded.add(call.script.sha)
+        return encode_eval(call)
 
     def detach(self) -> None:
-        """Nobody waits for the answer now. What it grants may be counted on, so it is not to be undone any more.
+        """Stop waiting for the replies. What they grant may be counted on already, so it is not compensated.
 
-        But what frees it has to go the same way: the connection lasts as long as that may come.
+        A release of the same acquisition has to use this connection, which is kept for it.
         """
         self.kept_for_release, self.compensation = self.compensation is not None, None
 
     def receive(self, until: float = 0.0) -> list[Any]:
-        """The replies that are waited for; those before them are thrown away. Raises redis-py's errors.
+        """The replies to the scripts. Raises redis-py's errors.
 
-        `ReplyIncomplete` when they aren't there by ``until``: then it can be called again.
+        Raises `ReplyIncomplete` when they have not come by ``until``; the call may then be repeated.
         """
-        if not self.reading and (found := read_numbers(socket_of(self.connection), self.unread + self.due)) is not None:
-            answers, self.unread, self.due = found[self.unread :], 0, 0
-            return answers
-        if not self.reading:
-            self.reading, self.sent_in_full, self.answers = True, False, []
+        if not self._parsing:
+            numbers = read_numbers(socket_of(self.connection), self._ignored + self._due)
+            if numbers is not None:
+                replies, self._ignored, self._due = numbers[self._ignored :], 0, 0
+                return replies
+            self._parsing, self._sent_in_full, self._replies = True, False, []
         self._read(until)
-        unknown = [place for place, answer in enumerate(self.answers) if isinstance(answer, NoScriptError)]
-        if unknown and not self.sent_in_full:
-            self._resend_in_full(unknown[0])
+        unknown = [index for index, reply in enumerate(self._replies) if isinstance(reply, NoScriptError)]
+        if unknown and not self._sent_in_full:
+            self._send_sources(unknown[0])
             self._read(until)
-        self.reading = False
-        return list(map(self._check, self.script_calls, self.answers))
+        self._parsing = False
+        return list(map(self._check, self.script_calls, self._replies))
 
     def _read(self, until: float) -> None:
-        while self.unread:
+        while self._ignored:
             self._next(until)
-            self.unread -= 1
-        while self.due:
-            self.answers.append(self._next(until))
-            self.due -= 1
+            self._ignored -= 1
+        while self._due:
+            self._replies.append(self._next(until))
+            self._due -= 1
 
-    def _resend_in_full(self, first: int) -> None:
-        # The server doesn't know the scripts yet. It has said so for each that follows; send them in full.
-        runs = self.script_calls[first:]
-        del self.answers[first:]
-        self.due, self.sent_in_full = len(runs), True
-        self.connection.send_packed_command((b"".join(map(encode_eval, runs)),), check_health=False)
+    def _send_sources(self, first: int) -> None:
+        """Repeat the scripts from ``first`` on, all of which the server has refused as unknown."""
+        calls = self.script_calls[first:]
+        del self._replies[first:]
+        self._due, self._sent_in_full = len(calls), True
+        self.connection.send_packed_command((b"".join(map(encode_eval, calls)),), check_health=False)
 
-    def _check(self, run: EvalScript, reply: Any) -> Any:
+    def _check(self, call: EvalScript, reply: Any) -> Any:
         if isinstance(reply, Exception):
             return fault_of(self.node, reply, where=self.pool.where)
-        return check_reply(self.node, run, reply, self.pool.where)
+        return check_reply(self.node, call, reply, self.pool.where)
 
     def _next(self, until: float) -> Any:
         try:
@@ -128,24 +109,30 @@ class InFlightConnection:
             return error
 
     def fileno(self) -> int:
-        """For poll."""
+        """The file descriptor, for poll."""
         return socket_of(self.connection).fileno()
 
     def is_readable(self) -> bool:
-        """Whether something can be read without waiting."""
+        """Whether the socket has data."""
         poll = select.poll()
         poll.register(self.fileno(), READABLE)
         return bool(poll.poll(0))
 
     def checkin(self) -> None:
-        """Hand the connection back, nothing outstanding."""
+        """Return the connection to its pool. No reply may be outstanding."""
         self.pool.checkin(self.connection)
 
     def discard(self) -> None:
-        """Close the connection. What was asked last is undone behind it."""
+        """Close the connection, after sending the compensation of the last request."""
         self.pool.discard(self.connection, encode_eval(self.compensation()) if self.compensation else None)
 
     def fail(self, error: Exception) -> Fault:
-        """Close after ``error``."""
+        """Close the connection after ``error``."""
         self.discard()
         return fault_of(self.node, error, connected=True, where=self.pool.where)
+
+
+@lru_cache(maxsize=16)
+def _encode_once(script: Any, keys: Any, args: Any) -> bytes:
+    """EVALSHA, encoded once for all nodes."""
+    return encode_evalsha(EvalScript(script, keys, args))

@@ -1,4 +1,4 @@
-"""Releases that a node could not be told of, because it was left out or did not answer: it hears of them later."""
+"""Releases that failed on a node. They are retried until the node answers or the lease has expired."""
 
 from __future__ import annotations
 
@@ -15,57 +15,55 @@ from ..discovery import Node
 from .connector import DOWN_SECONDS
 from .in_flight import InFlightConnection
 
-KEEP_SECONDS = (
-    60.0  # seconds after which a release is forgotten: the default ``max_ttl``, when the vote has ended anyway
-)
-MAX_RELEASES = 1000  # releases that are remembered for one node; the oldest are forgotten
+KEEP_SECONDS = 60.0  # seconds for which a release is retried: the default ``max_ttl``, after which the vote has expired
+MAX_RELEASES = 1000  # releases that are kept for one node; the oldest are dropped
 
 
 class MissedReleases:
-    """What each node has missed, and a thread for each that has missed something, until it has been told.
+    """The releases that each node has missed, and one thread for each such node, which delivers them.
 
-    A vote that no release reaches stands for the rest of its ttl. A release that comes late, or twice, frees only what
-    its own token holds.
+    A vote that no release reaches stands for the rest of its ttl. A late or repeated release frees only what its own
+    token holds.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
-        self._mutex = threading.RLock()  # reentrant: a signal's handler may use a lock too
-        self._missed: dict[int, deque[tuple[float, EvalScript]]] = {}  # by node, while there is a thread for it
-        self._unasked: dict[tuple[bytes, int], None] = {}  # claims and nodes that were never asked for a vote
+        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock too
+        self._missed: dict[int, deque[tuple[float, EvalScript]]] = {}  # by node, while its thread runs
+        self._never_sent: dict[tuple[bytes, int], None] = {}  # acquisitions and nodes without a vote
 
-    def not_sent(self, acquisition_id: bytes, runs: Sequence[EvalScript], node: int) -> None:
-        """A request could not be sent. What asked for no vote has none to be freed."""
+    def not_sent(self, acquisition_id: bytes, calls: Sequence[EvalScript], node: int) -> None:
+        """A request was not sent to the node. If it was an acquire, its release is not needed there either."""
         with self._mutex:
-            if not _frees(runs):
-                self._unasked[acquisition_id, node] = None
-                if len(self._unasked) > MAX_RELEASES:
-                    del self._unasked[next(iter(self._unasked))]
+            if not _is_release(calls):
+                self._never_sent[acquisition_id, node] = None
+                if len(self._never_sent) > MAX_RELEASES:
+                    del self._never_sent[next(iter(self._never_sent))]
                 return
-            if (acquisition_id, node) in self._unasked:
-                del self._unasked[acquisition_id, node]
+            if (acquisition_id, node) in self._never_sent:
+                del self._never_sent[acquisition_id, node]
                 return
-        self.add(runs, node)
+        self.add(calls, node)
 
     def sent(self, acquisition_id: bytes, node: int) -> None:
-        """A request was sent: from now on there may be a vote."""
-        if self._unasked:
+        """A request was sent to the node, which may have given its vote."""
+        if self._never_sent:
             with self._mutex:
-                self._unasked.pop((acquisition_id, node), None)
+                self._never_sent.pop((acquisition_id, node), None)
 
-    def add(self, runs: Sequence[EvalScript], node: int) -> None:
-        """No answer came. What frees a vote is said again when the node can be reached."""
-        if not _frees(runs):
+    def add(self, calls: Sequence[EvalScript], node: int) -> None:
+        """The node did not answer. Releases among ``calls`` are delivered when the node can be reached."""
+        if not _is_release(calls):
             return
         with self._mutex:
             until, fresh = time.monotonic() + KEEP_SECONDS, deque[tuple[float, EvalScript]](maxlen=MAX_RELEASES)
             missed = self._missed.setdefault(node, fresh)
-            missed.extend([(until, run) for run in runs])
+            missed.extend([(until, call) for call in calls])
         if missed is fresh:
-            thread = threading.Thread(target=self._deliver, args=(node,), name="redlock-arrears", daemon=True)
+            thread = threading.Thread(target=self._deliver, args=(node,), name="redlock-missed-releases", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # the interpreter is shutting down: the vote ends with its lease
+            except RuntimeError:  # the interpreter is shutting down: the vote expires
                 self._missed.pop(node, None)
 
     def _deliver(self, node: int) -> None:
@@ -73,31 +71,31 @@ class MissedReleases:
             time.sleep(DOWN_SECONDS)
             with self._mutex:
                 missed, self._missed[node] = self._missed[node], deque(maxlen=MAX_RELEASES)
-            due = [(until, run) for until, run in missed if until > time.monotonic()]
+            due = [(until, call) for until, call in missed if until > time.monotonic()]
             with fork.postponed:
-                told = not due or self._delivered(node, [run for _, run in due])
+                delivered = not due or self._delivered(node, [call for _, call in due])
             with self._mutex:
-                if not told:
+                if not delivered:
                     self._missed[node].extendleft(reversed(due))
                 if not self._missed[node]:
                     del self._missed[node]
                     return
 
-    def _delivered(self, node: int, runs: Sequence[EvalScript]) -> bool:
+    def _delivered(self, node: int, calls: Sequence[EvalScript]) -> bool:
         try:
-            route = self._nodes[node].find_pool(b"").fanout_pool
-            line = InFlightConnection(self._nodes[node], route, route.connect())
+            pool = self._nodes[node].find_pool(b"").fanout_pool
+            connection = InFlightConnection(self._nodes[node], pool, pool.connect())
             try:
-                line.send(runs, time.monotonic())
-                answers = line.receive(time.monotonic() + route.timeout)
+                connection.send(calls, time.monotonic())
+                replies = connection.receive(time.monotonic() + pool.timeout)
             except BaseException:
-                line.discard()
+                connection.discard()
                 raise
-            line.checkin()
+            connection.checkin()
         except (RedisError, OSError):
             return False
-        return not any(isinstance(answer, Fault) for answer in answers)
+        return not any(isinstance(reply, Fault) for reply in replies)
 
 
-def _frees(runs: Sequence[EvalScript]) -> bool:
-    return runs[0].script.name.endswith("_release")
+def _is_release(calls: Sequence[EvalScript]) -> bool:
+    return calls[0].script.name.endswith("_release")

@@ -8,7 +8,7 @@ import pytest
 
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client.fanout.in_flight import InFlightConnection
-from django_redlock.client.request import _background
+from django_redlock.client.multiplexer import background_tasks
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
 from tests.backends.conftest import SHORT
@@ -57,7 +57,7 @@ def test_a_vote_that_came_late_is_kept(three):
     proxies[0].hold("replies")
     lock = backend.lock("stock", auto_renew=False)
     assert lock.acquire()
-    while not backend._executor.fan_out.connector.failure(0, 0.0):
+    while not backend._executor.fan_out.connections.connector.failure(0, 0.0):
         with backend.lock("other"):
             pass
     assert holding() == [True, True, True]
@@ -75,7 +75,7 @@ async def test_a_vote_that_came_late_is_kept_in_asyncio(three):
     proxies[0].hold("replies")
     lock = backend.lock("stock", auto_renew=False)
     assert await lock.aacquire()
-    while not backend._executor.fan_out.connector.failure(0, 0.0):
+    while not backend._executor.fan_out.connections.connector.failure(0, 0.0):
         async with backend.lock("other"):
             pass
     assert holding() == [True, True, True]
@@ -93,7 +93,7 @@ def test_a_release_while_another_thread_looks_for_late_answers(three, monkeypatc
     proxies[0].hold("replies")
     lock = backend.lock("stock", auto_renew=False)
     assert lock.acquire()
-    ((_, owed),) = backend._executor.fan_out._in_flight.items()
+    ((_, owed),) = backend._executor.fan_out.connections._in_flight.items()
     acquired_on, released_on, far_enough = owed.connection, [], threading.Event()
     releasing = threading.Thread(target=lock.release)
     answered, send = InFlightConnection.is_readable, InFlightConnection.send
@@ -101,7 +101,7 @@ def test_a_release_while_another_thread_looks_for_late_answers(three, monkeypatc
     class Mutex:
         """The party's own, which tells when the release is at it."""
 
-        inner = backend._executor.fan_out._mutex
+        inner = backend._executor.fan_out.connections._mutex
 
         def __enter__(self):
             if threading.current_thread() is releasing:
@@ -124,7 +124,7 @@ def test_a_release_while_another_thread_looks_for_late_answers(three, monkeypatc
             far_enough.set()
         send(line, runs, now)
 
-    monkeypatch.setattr(backend._executor.fan_out, "_mutex", Mutex())
+    monkeypatch.setattr(backend._executor.fan_out.connections, "_mutex", Mutex())
     monkeypatch.setattr(InFlightConnection, "is_readable", looked_at)
     monkeypatch.setattr(InFlightConnection, "send", sent)
     with backend.lock("other"):
@@ -158,7 +158,7 @@ def test_a_missed_release_is_made_up_for(three, way):
     assert lock.acquire()
     poll(lambda: all(holding()), timeout=4, what="votes of all nodes")
     leave(servers[0], proxies[0])
-    while not backend._executor.fan_out.connector.failure(0, time.monotonic()):
+    while not backend._executor.fan_out.connections.connector.failure(0, time.monotonic()):
         with backend.lock("other"):
             pass
     lock.release()
@@ -178,7 +178,7 @@ async def test_a_missed_release_is_made_up_for_in_asyncio(three, way):
     assert await lock.aacquire()
     poll(lambda: all(holding()), timeout=4, what="votes of all nodes")
     leave(servers[0], proxies[0])
-    while not backend._executor.fan_out.connector.failure(0, time.monotonic()):
+    while not backend._executor.fan_out.connections.connector.failure(0, time.monotonic()):
         async with backend.lock("other"):
             pass
     await lock.arelease()
@@ -224,9 +224,9 @@ def test_a_loop_that_ends_before_an_answer(three, released):
         if released:
             await lock.arelease()
 
-    before = set(_background)
+    before = set(background_tasks)
     asyncio.run(work())
-    assert _background <= before
+    assert background_tasks <= before
     backend.close()
 
 

@@ -1,4 +1,4 @@
-"""Host names that are looked up outside asyncio's default executor, which the application may have filled."""
+"""Look-ups of host names for asyncio, outside its default executor, which the application may have filled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Resolving:
-    """In front of a redis-py connection for asyncio: it connects to the addresses of its host in turn."""
+    """A mixin for redis-py's asyncio connections: connects to the addresses of the host in turn."""
 
     host: str
     port: int
@@ -31,12 +31,12 @@ class Resolving:
     def _connection_arguments(self) -> Mapping[str, Any]:
         arguments = {**super()._connection_arguments(), "host": self._address}  # type: ignore[misc]
         if arguments.get("ssl"):
-            arguments["server_hostname"] = self.host  # which the certificate names
+            arguments["server_hostname"] = self.host  # the name in the certificate
         return arguments
 
 
 async def _addresses(host: str, port: int) -> list[str]:
-    """The addresses of ``host``, looked up in a thread unless it is one. Raises ``OSError``."""
+    """The addresses of ``host``, looked up in a thread if it is a name. Raises ``OSError``."""
     for family in socket.AF_INET, socket.AF_INET6:
         with suppress(OSError):
             socket.inet_pton(family, host)
@@ -45,7 +45,7 @@ async def _addresses(host: str, port: int) -> list[str]:
     found: asyncio.Future[list[str]] = loop.create_future()
 
     def done(addresses: list[str], error: OSError | None) -> None:
-        if not found.done():  # given up meanwhile
+        if not found.done():  # cancelled meanwhile
             found.set_exception(error) if error else found.set_result(addresses)
 
     def look_up() -> None:

@@ -1,4 +1,4 @@
-"""Calls without a time limit of their own, that are given up: looking up a host, asking somebody else's pool."""
+"""Calls without a time limit of their own: the look-up of a host's name, the checkout from another library's pool."""
 
 from __future__ import annotations
 
@@ -10,33 +10,36 @@ from typing import Any, TypeVar
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from ..core import fork
+from ...core import fork
 
 T = TypeVar("T")
-MOST = 8  # calls that may be overdue at the same time: then there are no new ones until one of them has ended
+MAX_OVERDUE = 8  # overdue calls at the same time; further calls fail at once until one of them has ended
 
 
 class BoundedCalls:
-    """Each call has a thread of its own, in which it goes on when it is given up."""
+    """Runs each call in a thread of its own, where it goes on after its time limit."""
 
     def __init__(self) -> None:
-        self._begin()
-        fork.on_fork(self._begin)  # the threads are the parent's
+        self._reset()
+        fork.on_fork(self._reset)  # the threads are the parent's
 
-    def _begin(self) -> None:
-        self._limits: dict[Future[Any], float] = {}  # of the calls that are under way
+    def _reset(self) -> None:
+        self._limits: dict[Future[Any], float] = {}  # call under way -> its time limit
 
     def run(self, call: Callable[[], T], seconds: float, late: Callable[[T], object]) -> T:
-        """What ``call`` returns or raises; ``TimeoutError`` after ``seconds``: ``late`` gets what it returns then."""
+        """The result of ``call``, or what it raises.
+
+        Raises ``TimeoutError`` after ``seconds``; ``late`` is called with the result when it comes after that.
+        """
         now = time.monotonic()
-        if sum(limit < now for limit in list(self._limits.values())) >= MOST:
-            raise TimeoutError("no answer in time, nor to those who asked before")
+        if sum(limit < now for limit in list(self._limits.values())) >= MAX_OVERDUE:
+            raise TimeoutError("no answer in time, nor to earlier requests")
         future: Future[T] = Future()
         self._limits[future] = now + seconds
         work = self._call, future, call, late
         try:
             threading.Thread(target=fork.run, args=work, name="redlock-connect", daemon=True).start()
-        except RuntimeError as error:  # there may be no more threads
+        except RuntimeError as error:  # no more threads may be started
             del self._limits[future]
             raise RedisConnectionError(str(error)) from error
         try:
@@ -52,7 +55,7 @@ class BoundedCalls:
     def _call(self, future: Future[T], call: Callable[[], T], late: Callable[[T], object]) -> None:
         try:
             result = call()
-        except BaseException as error:  # noqa: BLE001  (it is raised where the result is waited for)
+        except BaseException as error:  # noqa: BLE001  (raised where the result is waited for)
             if future.set_running_or_notify_cancel():
                 future.set_exception(error)
         else:

@@ -1,7 +1,7 @@
-"""One question to several servers at once: the first sensible answer counts.
+"""One question to several servers at the same time: the first usable answer counts.
 
-Each server is asked in a thread of its own. A silent one delays nobody, and asyncio's default executor, which the
-application may have filled, isn't needed. It happens when a process starts and when a server has failed.
+Each server is asked in a thread of its own. A silent server delays no other, and asyncio's default executor, which the
+application may have filled, isn't needed. Questions are asked when a process starts and when a server has failed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ..core import fork
-from .deadlines import timed_out
-from .loop_deadlines import LoopDeadline
-from .pool import ServerPool
+from ...core import fork
+from ..deadlines import timed_out
+from ..loop_deadlines import LoopDeadline
+from ..pool import ServerPool
 
 T = TypeVar("T")
-_KINDS = AuthenticationError, ResponseError  # errors that another try won't cure, if all servers agree
+_PERMANENT = AuthenticationError, ResponseError  # another try does not help, if all servers agree
 
 
 class SecondBest(RedisError, Generic[T]):
@@ -36,7 +36,11 @@ class SecondBest(RedisError, Generic[T]):
 
 
 class Question(Generic[T]):
-    """What became of a question that was put to some servers: the answer, or the error of each."""
+    """The outcome of one question: the answer, or the error of each server.
+
+    ``use`` is called with the answer that counts. The question is over with the first answer, or when all servers have
+    failed, or when ``result`` is called.
+    """
 
     def __init__(self, servers: Sequence[ServerPool], seconds: float, use: Callable[[T], None]) -> None:
         self.until = time.monotonic() + seconds
@@ -45,10 +49,10 @@ class Question(Generic[T]):
         self._errors: dict[str, Exception | None] = {server.where: None for server in servers}
         self._answers: list[T] = []
         self._callbacks: list[Callable[[], object]] = []
-        self._mutex = threading.RLock()  # reentrant: a signal's handler may use a lock too
+        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock too
 
     def when_over(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` when there is an answer or nothing more to wait for; from another thread, or at once."""
+        """Call ``callback`` when the question is over: from another thread, or at once."""
         with self._mutex:
             if not self.over:
                 self._callbacks.append(callback)
@@ -56,7 +60,7 @@ class Question(Generic[T]):
         callback()
 
     def answered(self, answer: T) -> None:
-        """The first answer counts."""
+        """A server has answered. Later answers are ignored."""
         with self._mutex:
             if not self.over:
                 self._answers.append(answer)
@@ -64,9 +68,9 @@ class Question(Generic[T]):
                 self._end()
 
     def failed(self, server: ServerPool, error: Exception) -> None:
-        """A server can't tell."""
+        """A server has no answer."""
         with self._mutex:
-            self._errors[server.where] = error.with_traceback(None)  # its frames would hold the callers' locks
+            self._errors[server.where] = error.with_traceback(None)  # its frames would keep the callers' locks alive
             if not self.over and None not in self._errors.values():
                 self._end()
 
@@ -76,27 +80,27 @@ class Question(Generic[T]):
             callback()
 
     def result(self) -> T:
-        """The answer. Raises redis-py's errors where there is none."""
+        """The answer, or the second best. Raises redis-py's errors where there is none."""
         with self._mutex:
             self.over = True
-            second = [error for error in self._errors.values() if isinstance(error, SecondBest)]
-            if second and not self._answers:
-                self._answers.append(second[0].answer)
-                self._use(second[0].answer)
+            second_best = [error for error in self._errors.values() if isinstance(error, SecondBest)]
+            if second_best and not self._answers:
+                self._answers.append(second_best[0].answer)
+                self._use(second_best[0].answer)
             if self._answers:
                 return self._answers[0]
             errors = {where: error or RedisTimeoutError("no answer in time") for where, error in self._errors.items()}
-        told = "; ".join(f"{where}: {error}" for where, error in errors.items())
+        message = "; ".join(f"{where}: {error}" for where, error in errors.items())
         if all(map(timed_out, errors.values())):
-            raise RedisTimeoutError(told)
-        same = (kind for kind in _KINDS if all(isinstance(error, kind) for error in errors.values()))
-        raise next(same, RedisConnectionError)(told)
+            raise RedisTimeoutError(message)
+        common = (kind for kind in _PERMANENT if all(isinstance(error, kind) for error in errors.values()))
+        raise next(common, RedisConnectionError)(message)
 
 
 class FirstAnswer(Generic[T]):
-    """Puts one question to servers; callers that come while it is under way share the answer.
+    """Asks servers one question. Callers that come while it is open share the answer.
 
-    ``ask`` is called with each server, ``use`` with the answer that counts. ``seconds``: the limit for all of it.
+    ``ask`` is called with each server, ``use`` with the answer that counts. ``seconds``: the limit for the question.
     """
 
     def __init__(self, ask: Callable[[ServerPool], T], use: Callable[[T], None], seconds: float) -> None:
@@ -104,13 +108,13 @@ class FirstAnswer(Generic[T]):
         self._use = use
         self._seconds = seconds
         self._mutex = threading.RLock()
-        self._asked: set[ServerPool] = set()  # servers that have not answered yet, an earlier question perhaps
+        self._pending: set[ServerPool] = set()  # servers that have not answered yet, perhaps an earlier question
         self._question = Question[T]((), 0.0, use)
         self._question.over = True
 
     def get(self, servers: Sequence[ServerPool]) -> T:
         """The answer, blocking. Raises redis-py's errors."""
-        question, over = self._put(servers), SimpleQueue[None]()
+        question, over = self._open_question(servers), SimpleQueue[None]()
         question.when_over(lambda: over.put(None))
         with suppress(Empty):
             over.get(timeout=max(0.0, question.until - time.monotonic()))
@@ -118,7 +122,7 @@ class FirstAnswer(Generic[T]):
 
     async def aget(self, servers: Sequence[ServerPool]) -> T:
         """`get` on the running event loop."""
-        question, loop, over = self._put(servers), asyncio.get_running_loop(), asyncio.Event()
+        question, loop, over = self._open_question(servers), asyncio.get_running_loop(), asyncio.Event()
 
         def notify() -> None:
             with suppress(RuntimeError):  # the loop has ended
@@ -130,31 +134,32 @@ class FirstAnswer(Generic[T]):
                 await over.wait()
         return question.result()
 
-    def _put(self, servers: Sequence[ServerPool]) -> Question[T]:
+    def _open_question(self, servers: Sequence[ServerPool]) -> Question[T]:
         with self._mutex:
             question = self._question
             if not question.over and time.monotonic() < question.until:
                 return question
             question = self._question = Question(servers, self._seconds, self._use)
-            new = [server for server in servers if server not in self._asked]
-            self._asked.update(new)
+            new = [server for server in servers if server not in self._pending]
+            self._pending.update(new)
         for server in new:
+            work = self._ask_server, server
             try:
-                threading.Thread(target=fork.run, args=(self._tell, server), name="redlock-ask", daemon=True).start()
-            except RuntimeError:  # there may be no more threads, or the interpreter is shutting down
-                self._tell(server)
+                threading.Thread(target=fork.run, args=work, name="redlock-discover", daemon=True).start()
+            except RuntimeError:  # no more threads may be started, or the interpreter is shutting down
+                self._ask_server(server)
         return question
 
-    def _tell(self, server: ServerPool) -> None:
+    def _ask_server(self, server: ServerPool) -> None:
         try:
             answer = self._ask(server)
         except (RedisError, OSError) as error:
-            self._done(server).failed(server, error)
+            self._question_for(server).failed(server, error)
         else:
-            self._done(server).answered(answer)
+            self._question_for(server).answered(answer)
 
-    def _done(self, server: ServerPool) -> Question[T]:
-        """The question that a server's answer is for: the newest, however late it comes."""
+    def _question_for(self, server: ServerPool) -> Question[T]:
+        """The newest question: a late answer counts for it too."""
         with self._mutex:
-            self._asked.discard(server)
+            self._pending.discard(server)
             return self._question

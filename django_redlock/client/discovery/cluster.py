@@ -1,0 +1,132 @@
+"""A Redis Cluster: each slot of keys has a master of its own (redis.io, "Redis cluster specification")."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from redis import RedisError
+from redis.connection import Connection
+from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
+from redis.exceptions import InvalidResponse
+
+from ...core.flow.replies import UnreadableReply
+from ...core.fork import on_fork
+from ..pool import ServerPool
+from .first_answer import FirstAnswer, SecondBest
+from .questions import decoded_host, replies_of
+from .redirection import Redirection
+
+MAX_ASKED = 8  # servers of a Cluster that are asked for its map, besides the addresses in LOCATION
+_SAME_HOST = None, b"", b"?"  # in CLUSTER SLOTS, instead of a host: the host of the server that was asked
+Slots = list["ServerPool | None"]  # slot -> the pool of its master
+
+
+class ClusterNode:
+    """The servers of one Cluster, found with CLUSTER SLOTS and corrected by redirections."""
+
+    fails_over = True
+
+    def __init__(self, hosts: list[tuple[str, int]], settings: Mapping[str, Any], timeout: float) -> None:
+        self._settings = settings
+        self._timeout = timeout
+        self._by_address: dict[tuple[str, int], ServerPool] = {}
+        self._seeds = [self._pool_at(host, port) for host, port in hosts]
+        self.label = "cluster"
+        self._slots: Slots = []
+        self.forget()
+        on_fork(self.forget)  # the parent's map may be old, and the child has no connection that would fail
+
+    def known_pool(self, key: bytes | None) -> ServerPool | None:
+        return _pool_for(key, self._slots)
+
+    def find_pool(self, key: bytes | None) -> ServerPool:
+        return self.known_pool(key) or _found(_pool_for(key, self._map.get(self._servers_to_ask())))
+
+    async def afind_pool(self, key: bytes | None) -> ServerPool:
+        return self.known_pool(key) or _found(_pool_for(key, await self._map.aget(self._servers_to_ask())))
+
+    def _servers_to_ask(self) -> Sequence[ServerPool]:
+        others = [pool for pool in self.open_pools() if pool not in self._seeds]
+        return [*self._seeds, *random.sample(others, min(MAX_ASKED, len(others)))]
+
+    def _ask_slots(self, pool: ServerPool) -> Slots:
+        """The map of one server. Raises redis-py's errors.
+
+        A server that is cut off from the others may have missed a failover. It reports the Cluster as failed, and its
+        map is the second best.
+        """
+        ranges, state = replies_of(pool, self._timeout, "CLUSTER SLOTS", "CLUSTER INFO")
+        slots: Slots = [None] * REDIS_CLUSTER_HASH_SLOTS
+        try:
+            for first, last, (host, port, *_), *_ in ranges:
+                master = self._pool_at(_host_of(pool) if host in _SAME_HOST else decoded_host(host), port)
+                slots[first : last + 1] = [master] * (last + 1 - first)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise InvalidResponse(str(UnreadableReply(ranges))) from error
+        if not ranges:
+            raise RedisError("belongs to no cluster, or to one without slots")
+        if isinstance(state, bytes) and b"cluster_state:fail" in state:  # not bytes: the user may not run CLUSTER INFO
+            raise SecondBest(slots, "reports that the cluster is down")
+        return slots
+
+    def _use(self, slots: Slots) -> None:
+        """Use a map, and forget the addresses that serve no slot."""
+        self._slots = slots
+        live = {*slots, *self._seeds}
+        for address, pool in list(self._by_address.items()):
+            if pool not in live:
+                del self._by_address[address]
+                pool.clear()
+
+    def _pool_at(self, host: str, port: int) -> ServerPool:
+        pool = self._by_address.get((host, port))
+        if pool is None:
+            new = ServerPool(Connection, {**self._settings, "host": host, "port": port}, self._timeout)
+            pool = self._by_address.setdefault((host, port), new)
+        return pool
+
+    def invalidate(self, error: Exception, where: str = "") -> None:
+        failed = {pool for pool in self.open_pools() if pool.where == where}
+        self._slots = [None if pool in failed else pool for pool in self._slots]
+        for pool in failed:
+            pool.clear()
+
+    def forget(self) -> None:
+        self._slots = [None] * REDIS_CLUSTER_HASH_SLOTS
+        self._map = FirstAnswer(self._ask_slots, self._use, self._timeout)
+
+    def redirected(self, redirection: Redirection, sender: ServerPool | None) -> ServerPool:
+        """The pool of the server that ``sender`` names. MOVED changes the map, ASK does not."""
+        pool = self._pool_at(redirection.host or _host_of(sender or self._seeds[0]), redirection.port)
+        if not redirection.asking:
+            self._slots[redirection.slot] = pool
+        return pool
+
+    def pools(self) -> list[ServerPool]:
+        return _servers(self._map.get(self._servers_to_ask()) if None in self._slots else self._slots)
+
+    async def apools(self) -> list[ServerPool]:
+        return _servers(await self._map.aget(self._servers_to_ask()) if None in self._slots else self._slots)
+
+    def open_pools(self) -> list[ServerPool]:
+        return list(self._by_address.values())
+
+
+def _host_of(pool: ServerPool) -> str:
+    return pool.where.rpartition(":")[0]
+
+
+def _servers(slots: Slots) -> list[ServerPool]:
+    return list(dict.fromkeys(filter(None, slots)))
+
+
+def _pool_for(key: bytes | None, slots: Slots) -> ServerPool | None:
+    return next(filter(None, slots), None) if key is None else slots[key_slot(key)]
+
+
+def _found(pool: ServerPool | None) -> ServerPool:
+    if pool is None:
+        raise RedisError("no node of the cluster serves this slot")
+    return pool

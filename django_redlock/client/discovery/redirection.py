@@ -1,0 +1,31 @@
+"""MOVED and ASK: the replies of a Cluster's server that does not serve a slot."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from redis.exceptions import AskError, MovedError
+
+_REDIRECTION = re.compile(r"(?:(MOVED|ASK) )?(\d+) (.*):(\d+)")
+
+
+class Redirection(NamedTuple):
+    """The server that serves ``slot``; ``asking``: for this request only. An empty ``host`` is that of the sender."""
+
+    asking: bool
+    slot: int
+    host: str
+    port: int
+
+    @classmethod
+    def read(cls, error: Exception) -> Redirection | None:
+        """Parse ``MOVED 3999 127.0.0.1:6381`` or ``ASK …``; ``None`` for another error.
+
+        redis-py may have removed the first word: then the error's class tells MOVED from ASK.
+        """
+        found = _REDIRECTION.fullmatch(str(error))
+        if found is None or not (found[1] or isinstance(error, AskError)):
+            return None
+        asking = found[1] == "ASK" if found[1] else not isinstance(error, MovedError)
+        return cls(asking, int(found[2]), "" if found[3] == "?" else found[3], int(found[4]))

@@ -1,0 +1,94 @@
+"""A master that Sentinels name (redis.io, "Guidelines for Redis clients with support for Redis Sentinel")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from redis import Redis, RedisError
+from redis.connection import Connection
+from redis.exceptions import InvalidResponse
+
+from ...core.flow.replies import UnreadableReply
+from ...core.fork import on_fork
+from ..pool import ServerPool, portable_settings
+from .first_answer import FirstAnswer
+from .questions import decoded_host, replies_of
+
+
+class SentinelNode:
+    """The master of one service. After each failure the Sentinels are asked again.
+
+    ``hosts``: addresses of Sentinels, ``service``: the master's name there, ``settings`` and ``kind``: of connections
+    to the master, ``sentinel_settings``: of connections to the Sentinels.
+    """
+
+    fails_over = True
+
+    def __init__(
+        self,
+        hosts: list[tuple[str, int]],
+        service: str,
+        settings: Mapping[str, Any],
+        timeout: float,
+        kind: type[Connection] = Connection,
+        sentinel_settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        sentinels = [Redis(host, port, **(sentinel_settings or {})).connection_pool for host, port in hosts]
+        portable = [(kind, {**settings, "protocol": 2}) for kind, settings in map(portable_settings, sentinels)]
+        self._sentinels = [ServerPool(*each, timeout) for each in portable]
+        self._service = service
+        self._kind = kind
+        self._settings = settings
+        self._timeout = timeout
+        self.label = service
+        self._pool: ServerPool | None = None
+        self.forget()
+        on_fork(self.forget)  # the parent's answer may be old, and the child has no connection that would fail
+
+    def known_pool(self, key: bytes | None) -> ServerPool | None:
+        return self._pool
+
+    def find_pool(self, key: bytes | None) -> ServerPool:
+        return self._pool or self._master.get(self._sentinels)
+
+    async def afind_pool(self, key: bytes | None) -> ServerPool:
+        return self._pool or await self._master.aget(self._sentinels)
+
+    def _ask_master(self, sentinel: ServerPool) -> ServerPool:
+        """The pool of the master that one Sentinel names. Raises redis-py's errors."""
+        (reply,) = replies_of(sentinel, self._timeout, "SENTINEL MASTERS")
+        try:
+            masters = [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in reply]
+            states = [each for each in masters if each[b"name"] == self._service.encode()]
+            found = [(decoded_host(each[b"ip"]), int(each[b"port"]), each[b"flags"].split(b",")) for each in states]
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise InvalidResponse(str(UnreadableReply(reply))) from error
+        if not found:
+            raise RedisError(f"knows no {self._service!r}")
+        host, port, flags = found[0]
+        if b"s_down" in flags or b"o_down" in flags:
+            raise RedisError(f"takes {host}:{port} for down")
+        return ServerPool(self._kind, {**self._settings, "host": host, "port": port}, self._timeout)
+
+    def _use(self, master: ServerPool) -> None:
+        self._pool = master
+
+    def invalidate(self, error: Exception, where: str = "") -> None:
+        pool = self._pool
+        if pool is not None and where in ("", pool.where):  # else another master has been found meanwhile
+            self._pool = None
+            pool.clear()
+
+    def forget(self) -> None:
+        self._pool = None
+        self._master = FirstAnswer(self._ask_master, self._use, self._timeout)
+
+    def pools(self) -> list[ServerPool]:
+        return [self.find_pool(None)]
+
+    async def apools(self) -> list[ServerPool]:
+        return [await self.afind_pool(None)]
+
+    def open_pools(self) -> list[ServerPool]:
+        return [self._pool] if self._pool else []

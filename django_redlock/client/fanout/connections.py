@@ -1,0 +1,130 @@
+"""The connections to the nodes of a quorum.
+
+When the outcome of a request is certain, some replies may be outstanding. Their connections are kept for the same
+acquisition: its next request is sent there too, so a release can't overtake the acquire that it undoes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from ...core.flow.requests import EvalScript, Fault
+from ...core.fork import on_fork
+from ..discovery import Node
+from .connector import Connector
+from .in_flight import InFlightConnection
+from .missed_releases import MissedReleases
+
+RELEASE_WINDOW = 60.0  # seconds for which a connection with an outstanding reply waits for the acquisition's release
+
+
+class NodeConnections:
+    """Idle connections, connections with outstanding replies, and nodes that are down.
+
+    They belong to no event loop: a request of one loop or thread can be undone by another, on the same connection.
+    """
+
+    def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
+        self._nodes = nodes
+        self.timeout = timeout
+        self.connector = Connector(nodes, timeout, greeting)
+        self._reset()
+        on_fork(self._reset)  # the connections are the parent's
+
+    def _reset(self) -> None:
+        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock too
+        self.missed_releases = MissedReleases(self._nodes)
+        self._in_flight: dict[tuple[bytes, int], InFlightConnection] = {}  # by acquisition and node
+
+    def begin_request(self, now: float) -> None:
+        """Before a request: read the replies that have come meanwhile."""
+        self.connector.last_request = now
+        self._collect(now)
+
+    def needed(self, count: int, decided: Callable[[Sequence[Any]], bool]) -> int:
+        """How many of ``count`` nodes decide the outcome: a majority or more, or 0 if no reply is waited for."""
+        if decided([None] * count):
+            return 0
+        fault = Fault(TimeoutError())
+        candidates = range(len(self._nodes) // 2 + 1, count)
+        return next((few for few in candidates if not decided([None] * few + [fault] * (count - few))), count)
+
+    def idle(self, node: int) -> InFlightConnection | None:
+        """An open connection to the node that is not in use."""
+        pool = self._nodes[node].known_pool(b"")
+        if pool is None:
+            return None
+        pool = pool.fanout_pool
+        connection = pool.idle()
+        if connection is None and pool.is_full and self._in_flight:
+            self._collect(time.monotonic())  # some outstanding replies may have come by now
+            connection = pool.idle()
+        return None if connection is None else InFlightConnection(self._nodes[node], pool, connection)
+
+    def is_full(self, node: int) -> bool:
+        """Whether no more connections to the node may be opened."""
+        pool = self._nodes[node].known_pool(b"")
+        return pool is not None and pool.fanout_pool.is_full
+
+    def not_connected(self, node: int) -> Fault:
+        """The reason why there is no connection to the node."""
+        error = self.connector.failure(node, time.monotonic())
+        reason = "all connections are in use" if error is None and self.is_full(node) else "not connected yet"
+        return Fault(error or TimeoutError(reason), where=self._nodes[node].label)
+
+    def mark_failed(self, node: int, calls: Sequence[EvalScript], fault: Fault) -> None:
+        """The node did not answer ``calls``. It is down, unless only the connection was closed."""
+        if not fault.stale:
+            self.connector.mark_down(node, fault.error)
+        self.missed_releases.add(calls, node)
+
+    def keep_in_flight(self, acquisition_id: bytes, node: int, connection: InFlightConnection) -> None:
+        """Keep a connection with outstanding replies for the next request of the acquisition."""
+        self._in_flight[acquisition_id or id(connection).to_bytes(8, "big"), node] = connection
+
+    def take_in_flight(self, acquisition_id: bytes, node: int) -> InFlightConnection | None:
+        """The connection on which the node has not answered the acquisition yet."""
+        if not self._in_flight:
+            return None
+        with self._mutex:
+            return self._in_flight.pop((acquisition_id, node), None)
+
+    def _collect(self, now: float) -> None:
+        """Read late replies, and close the connections whose replies did not come in time."""
+        if not self._in_flight:
+            return
+        due: dict[tuple[bytes, int], InFlightConnection] = {}
+        with self._mutex:  # a release that comes now must find the other connections in their places
+            for key, connection in tuple(self._in_flight.items()):
+                if self._in_flight.get(key) is not connection:
+                    continue  # a signal handler has taken it
+                age = now - connection.sent_at
+                if connection.is_readable() or age > (RELEASE_WINDOW if connection.kept_for_release else self.timeout):
+                    if self._in_flight.pop(key, None) is connection:
+                        due[key] = connection
+                elif age > self.timeout:
+                    self.connector.mark_down(key[1], TimeoutError("no answer in time"))
+        for key, connection in due.items():
+            try:
+                if connection.is_readable():
+                    connection.receive()
+                    connection.checkin()
+                else:
+                    fault = connection.fail(TimeoutError("no answer in time"))
+                    self.mark_failed(key[1], connection.script_calls, fault)
+            except (RedisError, OSError) as error:
+                connection.fail(error)
+                self.missed_releases.add(connection.script_calls, key[1])
+
+    def close(self) -> None:
+        """Close the connections with outstanding replies, and stop probing nodes that are down."""
+        with self._mutex:
+            in_flight, self._in_flight = self._in_flight, {}
+        for connection in in_flight.values():
+            connection.discard()
+        self.connector.close()

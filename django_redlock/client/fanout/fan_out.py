@@ -1,0 +1,91 @@
+"""A request to all nodes of a quorum, performed by a thread or by an asyncio task."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from ...core.flow.drivers import adrive, drive
+from ...core.flow.requests import Fault, SendToAll
+from ..discovery import Node
+from ..request_slots import RequestSlots
+from .broadcast import Broadcast, Poll, Readable, script_calls_of
+from .connections import NodeConnections
+
+
+class LoopPoll:
+    """`select.poll` for the running event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._poll = select.poll()
+        self._waiting: asyncio.Future[None] | None = None
+
+    def register(self, number: int, events: int) -> None:
+        self._poll.register(number, events)
+        self._loop.add_reader(number, self._wake)
+
+    def unregister(self, number: int) -> None:
+        self._loop.remove_reader(number)
+        self._poll.unregister(number)
+
+    async def poll(self, seconds: float) -> Readable:
+        """The file descriptors that are readable within ``seconds``, also after the loop was blocked for longer."""
+        if seconds > 0:
+            self._waiting = self._loop.create_future()
+            timer = self._loop.call_later(seconds, self._wake)
+            try:
+                await self._waiting
+            finally:
+                timer.cancel()
+        return self._poll.poll(0)
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+
+class FanOut:
+    """Sends requests to all nodes and reads the replies until the outcome is certain.
+
+    Threads and event loops use the same connections. ``greeting`` is sent on each new connection.
+    """
+
+    def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
+        self.connections = NodeConnections(nodes, timeout, greeting)
+        self._slots: weakref.WeakKeyDictionary[Any, RequestSlots] = weakref.WeakKeyDictionary()  # by event loop
+
+    def perform(self, request: SendToAll) -> list[Any]:
+        """The replies, in the order of the requests. Blocks until the outcome is certain or the time is up."""
+        poll = select.poll()
+        return drive(self._broadcast(request, poll).steps(), lambda seconds: poll.poll(seconds * 1000))
+
+    async def aperform(self, request: SendToAll) -> list[Any]:
+        """`perform` on the running event loop, when a slot is free."""
+        connections = self.connections
+        slots = self._slots.setdefault(asyncio.get_running_loop(), RequestSlots(connections.timeout))
+        if (fault := await slots.acquire()) is not None:
+            for each in request.requests:
+                calls = script_calls_of(each)
+                connections.missed_releases.not_sent(request.acquisition_id, calls, each.node)
+            return [fault] * len(request.requests)
+        answered = False
+        try:
+            poll = LoopPoll()
+            replies = await adrive(self._broadcast(request, poll).steps(), poll.poll)
+            answered = any(reply is not None and type(reply) is not Fault for reply in replies)
+            return replies
+        finally:
+            slots.release(answered)
+
+    def _broadcast(self, request: SendToAll, poll: Poll) -> Broadcast:
+        self.connections.begin_request(time.monotonic())
+        return Broadcast(self.connections, request, poll)
+
+    def close(self) -> None:
+        """Close the connections with outstanding replies. The nodes carry out what was sent there all the same."""
+        self.connections.close()

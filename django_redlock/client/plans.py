@@ -1,0 +1,151 @@
+"""Plans: what is sent for a request of a flow, and how its replies are read.
+
+A plan is a generator over the requests of `request`, written once for threads and for asyncio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+from redis.exceptions import NoScriptError
+
+from ..core.flow.replies import UnreadableReply, waited
+from ..core.flow.requests import Batch, Block, BlockThenEval, Command, EvalAndWait, EvalScript, Fault, Flow
+from ..core.flow.scripts import script
+from .batches import batch_flow
+from .discovery import ClusterNode, Node, Redirection
+from .faults import check_reply, fault_of
+from .request import BlockingRequest, ConfirmedRequest, Request
+from .resp import encode_command, encode_eval, encode_evalsha
+
+MAX_REDIRECTS = 5
+_ASKING = script("asking")
+Nodes = Sequence[Node]
+
+
+def eval_request(nodes: Nodes, call: EvalScript) -> Request:
+    """The request for one script."""
+    return Request(nodes[call.node], call.keys[0], encode_evalsha(call), 1, call.compensation)
+
+
+def read_replies_of(nodes: Nodes, call: EvalScript, replies: list[Any] | Fault) -> Flow[Any]:
+    """The reply to ``call``, the last in ``replies``."""
+    if isinstance(replies, Fault):
+        return replies
+    return (yield from _read(nodes, call, replies[-1]))
+
+
+def _eval(nodes: Nodes, call: EvalScript) -> Flow[Any]:
+    replies = yield eval_request(nodes, call)
+    return (yield from read_replies_of(nodes, call, replies))
+
+
+def _read(nodes: Nodes, call: EvalScript, reply: Any) -> Flow[Any]:
+    if isinstance(reply, Exception):
+        return (yield from _retry(nodes[call.node], call, reply))
+    return check_reply(nodes[call.node], call, reply)
+
+
+def _retry(node: Node, call: EvalScript, error: Exception) -> Flow[Any]:
+    """After an error reply: load the script, or follow the redirection; else a `Fault`."""
+    pool = node.known_pool(call.keys[0])
+    for _ in range(MAX_REDIRECTS):
+        target, prefix, prologue = None, b"", b""
+        redirection = Redirection.read(error)
+        if redirection and isinstance(node, ClusterNode):
+            pool = target = node.redirected(redirection, pool)
+            if redirection.asking:
+                prefix, prologue = encode_command(b"ASKING"), _ASKING.source
+        elif not isinstance(error, NoScriptError):
+            break
+        source = call.script._replace(source=prologue + call.script.source)
+        payload = prefix + encode_eval(call._replace(script=source))
+        replies = yield Request(node, call.keys[0], payload, 1 + bool(prefix), call.compensation, target)
+        if isinstance(replies, Fault):
+            return replies
+        if not isinstance(replies[-1], Exception):
+            return check_reply(node, call, replies[-1])
+        error = replies[-1]
+    return fault_of(node, error, where=pool.where if pool else "")
+
+
+def _blpop(key: bytes, more_keys: Sequence[bytes], seconds: float) -> bytes:
+    return encode_command(b"BLPOP", key, *more_keys, b"%.3f" % max(0.001, seconds))
+
+
+def _block(nodes: Nodes, block: Block) -> Flow[Any]:
+    node = nodes[block.node]
+    payload = _blpop(block.key, block.more_keys, block.seconds)
+    replies = yield BlockingRequest(Request(node, block.key, payload), block.seconds)
+    return _first(node, replies)
+
+
+def _block_then_eval(nodes: Nodes, block: BlockThenEval) -> Flow[Any]:
+    call, key, seconds, more_keys = block
+    node = nodes[call.node]
+    payload = _blpop(key, more_keys, seconds) + encode_evalsha(call)
+    wake_reply = b"*2\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (len(key), key)
+    replies = yield BlockingRequest(Request(node, key, payload, 2, call.compensation), seconds, wake_reply)
+    reply = yield from read_replies_of(nodes, call, replies)
+    if type(replies) is list and isinstance(replies[0], Exception):
+        reply = waited(fault_of(node, replies[0]), reply)
+    return reply
+
+
+def _eval_and_wait(nodes: Nodes, request: EvalAndWait) -> Flow[Any]:
+    calls, replicas, seconds = request
+    node, key, compensation, count = nodes[calls[0].node], calls[0].keys[0], calls[0].compensation, len(calls)
+    for encode in (encode_evalsha, encode_eval):
+        payload = b"".join([*map(encode, calls), _wait(replicas, seconds)])
+        sent = Request(node, key, payload, count + 1, compensation)
+        replies = yield ConfirmedRequest(sent, seconds)
+        if isinstance(replies, Fault):
+            return replies
+        errors = [reply for reply in replies if isinstance(reply, Exception)]
+        if not any(isinstance(error, NoScriptError) for error in errors):
+            break
+    *answers, confirmed = replies if len(replies) > count else (*replies, 0)
+    if errors and errors[0] is not confirmed:
+        return fault_of(node, errors[0])
+    if errors:  # WAIT failed; the scripts were carried out
+        confirmed = fault_of(node, errors[0])
+    elif type(confirmed) is not int:
+        return fault_of(node, UnreadableReply(confirmed))
+    answers = list(map(partial(check_reply, node), calls, answers))
+    return next((answer for answer in answers if isinstance(answer, Fault)), (answers, confirmed))
+
+
+def _command(nodes: Nodes, command: Command) -> Flow[Any]:
+    node = nodes[command.node]
+    request = Request(node, command.key, encode_command(*command.words), pool=command.pool)
+    replies = yield request
+    if isinstance(replies, Fault) and replies.stale:  # an idle connection was closed; commands may be repeated
+        replies = yield request
+    return _first(node, replies)
+
+
+def _batch(nodes: Nodes, batch: Batch) -> Flow[list[Any]]:
+    return batch_flow(nodes[batch.node], batch, partial(_read, nodes))
+
+
+def _first(node: Node, replies: list[Any] | Fault) -> Any:
+    if isinstance(replies, Fault):
+        return replies
+    return fault_of(node, replies[0]) if isinstance(replies[0], Exception) else replies[0]
+
+
+@lru_cache(maxsize=64)
+def _wait(replicas: int, seconds: float) -> bytes:
+    return encode_command(b"WAIT", b"%d" % replicas, b"%d" % max(1, seconds * 1000))
+
+
+PLANS: Mapping[type, Callable[[Nodes, Any], Flow[Any]]] = {
+    EvalScript: _eval,
+    BlockThenEval: _block_then_eval,
+    Batch: _batch,
+    Command: _command,
+    Block: _block,
+    EvalAndWait: _eval_and_wait,
+}

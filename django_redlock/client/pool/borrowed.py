@@ -1,0 +1,125 @@
+"""The connections of another library's pool, a django-redis cache's: its settings and its limit hold."""
+
+from __future__ import annotations
+
+import inspect
+import select
+import threading
+import weakref
+from functools import partial
+from typing import Any
+
+from redis.connection import Connection, ConnectionPool
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from .connections import portable_settings, socket_of
+from .server_pool import ServerPool
+
+# Up to redis-py 5.2 `get_connection` requires a command's name, which it ignores; later versions warn of one.
+_parameter = inspect.signature(ConnectionPool.get_connection).parameters.get("command_name")
+_COMMAND_NAME = ("_",) if _parameter is not None and _parameter.default is inspect.Parameter.empty else ()
+
+
+class AllInUse(RedisConnectionError):
+    """All connections that the pool may have are in use."""
+
+
+class LimitedPool(ServerPool):
+    """Our own connections with a borrowed pool's settings, at most as many as that pool may have."""
+
+    def __init__(self, pool: ConnectionPool, timeout: float) -> None:
+        self._limit = pool.max_connections
+        super().__init__(*portable_settings(pool), timeout)
+
+    def _reset(self) -> None:
+        super()._reset()
+        self._mutex = threading.RLock()
+        self._opened: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._connecting = 0
+
+    @property
+    def is_full(self) -> bool:
+        with self._mutex:
+            return self._connecting + sum(socket_of(each) is not None for each in self._opened) >= self._limit
+
+    def connect(self) -> Connection:
+        with self._mutex:
+            if self.is_full:
+                raise AllInUse(f"all {self._limit} connections are in use")
+            self._connecting += 1
+        connection = None
+        try:
+            connection = super().connect()
+        finally:
+            with self._mutex:
+                self._connecting -= 1
+                if connection is not None:
+                    self._opened.add(connection)
+        return connection
+
+
+class BorrowedPool(ServerPool):
+    """A pool that hands out another pool's connections, except to two kinds of requests.
+
+    Requests that block have a pool without a limit: if waiters used up the borrowed pool, no lease could be renewed.
+    Requests to several nodes have a `LimitedPool`: the borrowed pool connects before it hands out a connection, and
+    the other nodes would wait for that.
+    """
+
+    def __init__(self, pool: ConnectionPool, timeout: float) -> None:
+        super().__init__(*portable_settings(pool), timeout)
+        self._borrowed = pool
+        self._blocking_pool = ServerPool(*portable_settings(pool), timeout)
+        self._fanout_pool = LimitedPool(pool, timeout)
+
+    @property
+    def blocking_pool(self) -> ServerPool:
+        return self._blocking_pool
+
+    @property
+    def fanout_pool(self) -> ServerPool:
+        return self._fanout_pool
+
+    def clear(self) -> None:
+        super().clear()
+        self._blocking_pool.clear()
+        self._fanout_pool.clear()
+
+    def close(self) -> None:
+        super().close()
+        self._blocking_pool.close()
+        self._fanout_pool.close()
+
+    def idle(self) -> Connection:
+        return self.connect()
+
+    def connect(self) -> Connection:
+        pool = self._borrowed
+        if _has_idle(pool):
+            connection = pool.get_connection(*_COMMAND_NAME)
+        else:  # the pool connects, or waits for a connection in use, as long as its own settings say
+            connection = self._calls.run(partial(pool.get_connection, *_COMMAND_NAME), 2 * self.timeout, pool.release)
+        socket_of(connection).settimeout(self.timeout)
+        return connection
+
+    def checkin(self, connection: Connection) -> None:
+        socket_of(connection).settimeout(connection.socket_timeout)
+        self._borrowed.release(connection)
+
+    def discard(self, connection: Connection, compensation: bytes | None = None) -> None:
+        super().discard(connection, compensation)
+        self._borrowed.release(connection)
+
+
+def _has_idle(pool: Any) -> bool:
+    """Whether the next connection that a pool hands out is connected, so that the pool need not connect.
+
+    redis-py has no public method for that. A wrong "no" costs a thread for one checkout.
+    """
+    idle: Any = getattr(pool, "_available_connections", None) or getattr(getattr(pool, "pool", None), "queue", ())
+    poll = select.poll()
+    try:
+        poll.register(socket_of(idle[-1]), select.POLLIN)
+    except (IndexError, TypeError, AttributeError, ValueError):  # no idle connection, or not connected
+        return False
+    return not poll.poll(0)  # readable: the server has closed the connection, and the pool connects again

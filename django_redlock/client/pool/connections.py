@@ -1,0 +1,86 @@
+"""Kinds of connections, their settings and their time limits."""
+
+from __future__ import annotations
+
+import inspect
+import socket
+import struct
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import Any
+
+from redis.asyncio.connection import Connection as AsyncTCP
+from redis.asyncio.connection import SSLConnection as AsyncTLS
+from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnix
+from redis.connection import AbstractConnection, Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
+
+from ..deadlines import handshake
+from .host_names import Resolving
+
+# redis-py sends its name and version to a new server: two round trips, most of the time of connecting.
+_parameters = inspect.signature(AbstractConnection.__init__).parameters
+_NO_CLIENT_INFO = dict.fromkeys({"driver_info"} & _parameters.keys() or {"lib_name", "lib_version"})
+_PORTABLE = {"host", "port", "path", "db", "username", "password", "client_name", "credential_provider", "protocol"}
+
+
+class _TCP(Resolving, AsyncTCP):
+    pass
+
+
+class _TLS(Resolving, AsyncTLS):
+    pass
+
+
+ASYNC_KINDS: Mapping[Any, type[Any]] = {  # subclasses before their base
+    SSLConnection: _TLS,
+    UnixDomainSocketConnection: AsyncUnix,
+    Connection: _TCP,
+}
+
+
+def connection_settings(settings: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+    """The settings of our connections: RESP2, undecoded replies, ``timeout`` seconds to connect."""
+    fixed = {"socket_connect_timeout": timeout, "decode_responses": False}
+    return {"protocol": 2, **_NO_CLIENT_INFO, **settings, **fixed}
+
+
+def portable_settings(pool: ConnectionPool) -> tuple[type[Connection], dict[str, Any]]:
+    """The kind of a pool's connections, and those of its settings that fit connections outside the pool."""
+    settings = pool.connection_kwargs
+    names = {each.__name__ for each in pool.connection_class.__mro__}  # valkey-py's classes have the same names
+    kind = next((kind for kind in ASYNC_KINDS if kind.__name__ in names), Connection)
+    return kind, {name: settings[name] for name in settings if name in _PORTABLE or name.startswith("ssl_")}
+
+
+def kernel_keeps_timeout(kind: type[Connection]) -> bool:
+    """Whether the kernel can bound the reads and writes of such a connection.
+
+    A timeout in Python costs a poll for each send and each receive, the kernel's costs nothing. The kernel's has no
+    effect on a socket that never blocks: under TLS, which loops on EAGAIN, and under gevent or eventlet.
+    """
+    return not issubclass(kind, SSLConnection) and socket.socket.__module__ == "socket"
+
+
+def prepare(timeout: float, connection: Any) -> None:
+    """Set the time limits of a new connection, then log in and select the database."""
+    if connection.socket_timeout is None:
+        whole, part = divmod(timeout, 1)
+        bound = struct.pack("@ll", int(whole), int(part * 1e6))
+        connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
+        connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
+    handshake(connection, timeout)
+
+
+def is_host_name(host: str) -> bool:
+    """Whether a host is a name, not an address."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return True
+    return False
+
+
+def socket_of(connection: Any) -> socket.socket:
+    """The socket of a connection. redis-py has no public attribute for it."""
+    sock: socket.socket = connection._sock
+    return sock

@@ -1,0 +1,174 @@
+"""The pool of connections to one server.
+
+A connection is handed out without a check, which would cost a poll or two. A closed one shows when it is used; scripts
+are idempotent, so the request is repeated on another.
+"""
+
+from __future__ import annotations
+
+import encodings.idna  # noqa: F401  (or `socket` imports it in the thread that looks up the first name)
+import weakref
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.connection import Connection
+from redis.retry import Retry
+
+from ...core.fork import on_fork
+from ..loop_deadlines import LoopDeadline
+from .bounded_calls import BoundedCalls
+from .connections import ASYNC_KINDS, connection_settings, is_host_name, kernel_keeps_timeout, prepare, socket_of
+from .loop_idle import LoopIdle, drained
+
+MAX_IDLE = 64  # idle connections that a pool keeps open
+
+
+class ServerPool:
+    """The connections to one server: those that are idle, and how to open another.
+
+    ``timeout``: seconds for connecting, and for a reply. ``where``: the server's address, as messages show it.
+    """
+
+    def __init__(self, kind: type[Connection], settings: Mapping[str, Any], timeout: float) -> None:
+        self.timeout = timeout
+        self.where = str(settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}")
+        self._kind = kind
+        self._settings = connection_settings(settings, timeout)
+        self._closings = 0  # calls of `close`; a connection remembers the number at which it was opened
+        self._calls = BoundedCalls()
+        self._needs_lookup = not settings.get("path") and is_host_name(settings.get("host", "localhost"))
+        self._reset()
+        on_fork(self.abandon)
+
+    def _reset(self) -> None:
+        self.idle_connections: deque[Connection] = deque()
+        self._loop_idle = LoopIdle()
+        # For a pool that is never closed: the garbage collector may reach a socket before its connection.
+        self._finalizer = weakref.finalize(self, disconnect_all, self.idle_connections)
+        self._finalizer.atexit = False
+
+    @property
+    def blocking_pool(self) -> ServerPool:
+        """The pool for a request that blocks on the server."""
+        return self
+
+    @property
+    def fanout_pool(self) -> ServerPool:
+        """The pool for a request to several nodes."""
+        return self
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more connections may be opened."""
+        return False
+
+    # ── blocking ─────────────────────────────────────────────────────────────────────────────
+
+    def checkout(self) -> Connection:
+        """An idle or a new connection. Raises redis-py's errors when connecting fails."""
+        return self.idle() or self.connect()
+
+    def idle(self) -> Connection | None:
+        """A connection that is open already."""
+        try:
+            return self.idle_connections.pop()
+        except IndexError:
+            return None
+
+    def connect(self) -> Connection:
+        """A new connection. Raises redis-py's errors, and ``TimeoutError`` when connecting takes too long.
+
+        The look-up of a host's name has no limit of its own. A connection that comes too late becomes idle.
+        """
+        return self._calls.run(self._connect, 2 * self.timeout, self.checkin) if self._needs_lookup else self._connect()
+
+    def _connect(self) -> Connection:
+        settings = {**self._settings, "socket_timeout": None if kernel_keeps_timeout(self._kind) else self.timeout}
+        # No reference to the pool: a connection must not keep its own pool alive.
+        on_connect = partial(prepare, self.timeout)
+        connection = self._kind(**settings, retry=Retry(NoBackoff(), 0), redis_connect_func=on_connect)
+        connection.__dict__["redlock_closings"] = self._closings
+        connection.connect()
+        return connection
+
+    def checkin(self, connection: Connection) -> None:
+        """Keep a connection without outstanding replies, unless it was opened before the last `close`."""
+        if len(self.idle_connections) < MAX_IDLE and connection.__dict__["redlock_closings"] == self._closings:
+            self.idle_connections.append(connection)
+        else:
+            connection.disconnect()
+
+    def discard(self, connection: Connection, compensation: bytes | None = None) -> None:
+        """Close a connection. ``compensation`` is sent first, as far as the socket takes it without blocking."""
+        sock = socket_of(connection)
+        if compensation and sock is not None:
+            try:
+                sock.setblocking(False)
+                sock.send(compensation)
+            except OSError:
+                pass
+        connection.disconnect()
+
+    # ── asyncio ──────────────────────────────────────────────────────────────────────────────
+
+    async def acheckout(self) -> Any:
+        """`checkout` on the running event loop."""
+        if connections := await self._loop_idle.open():
+            return connections.pop()
+        unbounded = {"socket_timeout": None, "socket_connect_timeout": None, "retry": AsyncRetry(NoBackoff(), 0)}
+        connection = ASYNC_KINDS[self._kind](**{**self._settings, **unbounded})
+        connection.__dict__["redlock_closings"] = self._closings
+        try:
+            async with LoopDeadline(self.timeout):
+                await connection.connect()
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return connection
+
+    async def acheckin(self, connection: Any) -> None:
+        """`checkin` on the running event loop."""
+        idle = self._loop_idle.current()
+        if idle is not None and len(idle) < MAX_IDLE and connection.__dict__["redlock_closings"] == self._closings:
+            idle.append(connection)
+        else:
+            await connection.disconnect(nowait=True)
+
+    async def adiscard(self, connection: Any, compensation: bytes | None = None) -> None:
+        """`discard` on the running event loop."""
+        writer = connection._writer
+        if compensation and writer is not None and not writer.is_closing():
+            writer.write(compensation)
+        await connection.disconnect(nowait=True)
+
+    # ── end ──────────────────────────────────────────────────────────────────────────────────
+
+    def clear(self) -> None:
+        """Close all idle connections. Those of event loops are closed by their loops."""
+        disconnect_all(self.idle_connections)
+        self._loop_idle.clear()
+
+    def close(self) -> None:
+        """`clear`, and close the connections in use when they are checked in."""
+        self._closings += 1
+        self.clear()
+
+    async def aclear(self) -> None:
+        """Close the running loop's idle connections, and all connections in use when they are checked in."""
+        self._closings += 1
+        await self._loop_idle.aclear()
+
+    def abandon(self) -> None:
+        """Drop all connections without closing them: after a fork they are the parent's."""
+        self._finalizer.detach()
+        self._reset()
+
+
+def disconnect_all(connections: deque[Connection]) -> None:
+    """Close all connections in the deque."""
+    for connection in drained(connections):
+        connection.disconnect()

@@ -1,0 +1,38 @@
+"""Asyncio: a limit for the requests of one event loop that are under way at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..core.flow.requests import Fault
+from .loop_deadlines import LoopDeadline
+
+MAX_IN_FLIGHT = 8  # requests of one event loop to one node at the same time
+
+
+class RequestSlots:
+    """`MAX_IN_FLIGHT` slots. A task waits for a slot as long as other tasks' requests are answered."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._last_answer = 0.0
+
+    async def acquire(self) -> Fault | None:
+        """Wait for a slot. The result is a `Fault` when no request was answered for ``timeout`` seconds."""
+        while self._slots.locked():
+            try:
+                async with LoopDeadline(self._timeout):
+                    await self._slots.acquire()
+                    return None
+            except TimeoutError as error:
+                if asyncio.get_running_loop().time() - self._last_answer > self._timeout:
+                    return Fault(TimeoutError(f"no answer in time: {error}"))
+        await self._slots.acquire()
+        return None
+
+    def release(self, answered: bool) -> None:
+        """Free a slot. ``answered``: whether the request had a reply."""
+        if answered:
+            self._last_answer = asyncio.get_running_loop().time()
+        self._slots.release()
