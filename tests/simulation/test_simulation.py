@@ -13,7 +13,6 @@ from django_redlock.core.algorithms import redlock, single_node
 from django_redlock.core.flow.requests import Batch, Fault, Sleep
 from django_redlock.core.flow.scripts import Script, script
 from django_redlock.core.lock_info import LockInfo
-from django_redlock.core.locks import extensions
 from django_redlock.core.locks.lease_state import LeaseState
 from django_redlock.core.primitives.base import MUTEX, SEMAPHORE, Primitive
 from django_redlock.core.primitives.fair import WRITE
@@ -159,7 +158,7 @@ class BreaksOff(Performer):
     """Fails while a lease is being extended."""
 
     def perform(self, request: Any, then: Then) -> None:
-        if extensions.in_flight:
+        if isinstance(request, Batch):  # renewals
             raise Violation("broken off")
         super().perform(request, then)
 
