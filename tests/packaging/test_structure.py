@@ -1,4 +1,4 @@
-"""The layout of the package: unique class names, no import cycles, small folders, nothing private across folders."""
+"""The layout of the package: unique names, no import cycles, small folders, nothing private across folders."""
 
 from __future__ import annotations
 
@@ -16,6 +16,17 @@ MODULES_IN_FOLDER = 14
 REQUIRED_NAMES = {"Command", "Meta", "Media", "_Members"}
 # Private to other packages (threading, kazoo, Celery), and also the name of something of ours.
 FOREIGN_ATTRIBUTES = {"_is_owned", "_connection", "_call", "_close", "_loop"}
+# Constants of one name and several values. This set only shrinks.
+AMBIGUOUS_CONSTANTS = {
+    "IDLE_SECONDS",
+    "KINDS",
+    "LONGEST",
+    "MAX_NAME_BYTES",
+    "PATIENCE",
+    "RETRY_SECONDS",
+    "STORE_DOWN",
+    "UNKNOWN",
+}
 
 
 def module_name(path):
@@ -102,6 +113,27 @@ def test_class_names_are_unique():
             if isinstance(node, ast.ClassDef) and node.name not in REQUIRED_NAMES:
                 places[node.name].append(module)
     assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
+
+
+def constants():
+    """Each public constant of a module and its value as source."""
+    for _, tree in TREES.values():
+        for node in tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                value = ast.unparse(node.value)
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    for name in ast.walk(target):
+                        if isinstance(name, ast.Name) and name.id.isupper() and not name.id.startswith("_"):
+                            yield name.id, value
+
+
+def test_constant_names_are_unique():
+    """No name of a constant stands for two values."""
+    values = defaultdict(set)
+    for name, value in constants():
+        if not value.startswith(("TypeVar(", "ParamSpec(")):
+            values[name].add(value)
+    assert {name for name in values if len(values[name]) > 1} <= AMBIGUOUS_CONSTANTS
 
 
 def test_no_import_cycles():

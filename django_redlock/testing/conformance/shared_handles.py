@@ -28,7 +28,7 @@ MAKE: Mapping[str, Callable[..., Any]] = {
 }
 
 PERMITS = "semaphore", "striped"  # kinds of which a shared handle may hold several
-ARGUMENTS: Mapping[str, Collection[str]] = {
+KIND_ARGUMENTS: Mapping[str, Collection[str]] = {
     "kind_of_lock": MAKE,
     "kind_of_mutex": MAKE.keys() - PERMITS,
     "kind_of_permit": PERMITS,
@@ -36,11 +36,11 @@ ARGUMENTS: Mapping[str, Collection[str]] = {
 
 
 class EachKind(Fixtures):
-    """Cases that run once for each kind of lock that the store has: those with one of the `ARGUMENTS`."""
+    """Cases that run once for each kind of lock that the store has: those with one of the `KIND_ARGUMENTS`."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrize it."""
-        for argument, kinds in ARGUMENTS.items():
+        for argument, kinds in KIND_ARGUMENTS.items():
             if argument in metafunc.fixturenames:
                 metafunc.parametrize(argument, [kind for kind in sorted(kinds) if kind not in self.lacks])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import operator
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from django_redlock.backends.zookeeper import ZooKeeperBackend
+from django_redlock.errors import LockLost
 from tests.support.service import poll
 
 from .tools import PATIENCE, until_in_line
@@ -68,4 +70,5 @@ def test_dropped_backends(zookeeper, other, unique, held):
         asyncio.run(use(number))
     poll(lambda: all(map(operator.le, resources(), before)), timeout=PATIENCE, what="the end of ten backends")
     poll(lambda: not other.held(f"{unique}:*"), timeout=PATIENCE, what="the end of their locks")
-    lock.release()
+    with contextlib.suppress(LockLost):  # on a busy machine its session may have expired
+        lock.release()

@@ -89,7 +89,7 @@ class Fixtures:
 
     @pytest.fixture
     def spawn(self) -> Iterator[Spawn]:
-        """`spawn(function, *args)`: run it in a thread; its `result(PATIENCE)` is what it returns."""
+        """`spawn(function, *args)`: run it in a thread; its `result(TEST_TIMEOUT)` is what it returns."""
         pool = ThreadPoolExecutor(16, thread_name_prefix="conformance")
         yield pool.submit
         pool.shutdown(wait=True, cancel_futures=True)
