@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .core.lock_info import HoldTime, LockInfo
+from .core.lock_info import LockInfo
 from .core.owner import Owner
 from .history.counters import HistoryEvent
 
@@ -56,26 +56,8 @@ def others(held: LockInfo) -> str:
 
 
 def age(owner: Owner) -> float | None:
-    """The seconds since this one asked, by its host's clock and ours; ``None`` when it did not say."""
+    """Seconds since the owner called ``acquire()``, by the clocks of both machines; ``None`` if unknown."""
     return max(0.0, time.time() - owner.since) if owner.since else None
-
-
-def hold_times(held: LockInfo) -> list[tuple[Owner, HoldTime]]:
-    """Each holder, and how long it has had the lock: where the store doesn't know, since it asked for it."""
-    known = held.hold_times or (HoldTime(),) * len(held.holders)
-    return [(owner, _hold_time(owner, tenure)) for owner, tenure in zip(held.holders, known, strict=True)]
-
-
-def hold_time(held: LockInfo) -> HoldTime:
-    """The same of the first holder alone."""
-    return _hold_time(held.owner, held.hold_time)
-
-
-def _hold_time(owner: Owner, tenure: HoldTime) -> HoldTime:
-    asked = age(owner)
-    # Of what is kept for a while after its release the store knows the end only: nobody had it before asking for it.
-    least = [each for each in (tenure.held, asked or None) if each is not None]
-    return tenure._replace(held=min(least, default=asked))
 
 
 def event_text(event: HistoryEvent) -> str:
@@ -93,7 +75,7 @@ def event_text(event: HistoryEvent) -> str:
 
 def as_dict(alias: str, held: LockInfo) -> dict[str, Any]:
     """A lock as JSON knows it. Times are seconds, ``since`` is Unix time."""
-    owner, since = held.owner, hold_time(held)
+    owner = held.owner
     return {
         "alias": alias,
         "name": held.name,
@@ -104,12 +86,11 @@ def as_dict(alias: str, held: LockInfo) -> dict[str, Any]:
         "task": owner.task,
         "label": owner.label,
         "extra": dict(owner.extra),
-        "since": None if since.held is None else time.time() - since.held,
-        "held": since.held,
+        "since": held.since,
+        "held": age(owner),
         "holders": list(map(str, owners(held))),
         "ttl": held.ttl,
-        "renewals": since.renewals,
-        "renewed": since.renewed,
+        "remaining": held.remaining,
         "waiters": held.waiters,
         "nodes": list(held.nodes),
         "digest": held.digest,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote as urlquote
@@ -17,7 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
-from ..formatting import duration, hold_time, others
+from ..formatting import age, duration, others
 from ..handler import locks
 from ..templatetags.redlock import moment
 
@@ -83,27 +82,13 @@ class Columns:
 
     @admin.display(description="held for", ordering="held")
     def held_for(self, row: HeldLock) -> SafeString | str:
-        seconds = hold_time(row.held).held
-        return UNKNOWN if seconds is None else moment(time.time() - seconds)
+        return UNKNOWN if row.held.since is None else moment(row.held.since)
 
     @admin.display(description="lease left", ordering="ttl")
     def left(self, row: HeldLock) -> SafeString:
-        """The lease as a bar, and how often it was renewed."""
-        told = self.renewals(row)
-        return format_html("{}<small>{}</small>", self.lease(row), told) if told else self.lease(row)
-
-    def lease(self, row: HeldLock) -> SafeString:
-        """As wide as the lease that was asked for last, where that is known."""
-        left, known, usual = row.held.ttl, hold_time(row.held), locks[row.alias].ttl
-        return bar(left, known.ttl or (usual if known.held is None else min(usual, (left or 0.0) + known.held)))
-
-    def renewals(self, row: HeldLock) -> str:
-        """How often the lease was renewed, and when last; ``""``: unknown."""
-        _, number, ago, _ = row.held.hold_time
-        if number is None or ago is None:
-            return ""
-        when = f", {duration(ago)} ago" if number else ""
-        return f"{number:,} renewal{'s' if number != 1 else ''}{when}"
+        """The rest of the lease as a bar, as wide as the lease; where its length is unknown, as the store's ttl."""
+        left, held_for, usual = row.held.remaining, age(row.held.owner), locks[row.alias].ttl
+        return bar(left, row.held.ttl or (usual if held_for is None else min(usual, (left or 0.0) + held_for)))
 
     @admin.display(ordering="waiters")
     def waiters(self, row: HeldLock) -> SafeString | str:
@@ -129,8 +114,8 @@ class Columns:
             ("Label", owner.label),
             *((str(key), self.detail(str(key), value)) for key, value in owner.extra.items()),
             ("Held for", self.held_for(row)),
-            ("Lease left", self.lease(row)),
-            ("Lease", held.hold_time.ttl and f"{duration(held.hold_time.ttl)}, {self.renewals(row)}"),
+            ("Lease left", self.left(row)),
+            ("Lease", held.ttl and duration(held.ttl)),
             ("Nodes", format_html_join(", ", "{}", ((node,) for node in held.nodes))),
             ("Token", held.token_prefix and f"{held.token_prefix}…"),
         ]

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.exceptions import FieldError
 
 from ..errors import LockError
-from ..formatting import hold_time
+from ..formatting import age
 from ..inspection import Listed, find_lock, list_locks, pattern_for
 from ..models import HeldLock, make_pk
 
@@ -19,8 +19,8 @@ _SORT: dict[str, Callable[[HeldLock], Any]] = {
     "alias": lambda row: row.alias,
     "kind": lambda row: row.held.kind,
     "holder": lambda row: str(row.held.owner),
-    "held": lambda row: hold_time(row.held).held or 0.0,
-    "ttl": lambda row: float("inf") if row.held.ttl is None else row.held.ttl,
+    "held": lambda row: age(row.held.owner) or 0.0,
+    "ttl": lambda row: float("inf") if row.held.remaining is None else row.held.remaining,
     "waiters": lambda row: row.held.waiters,
     "nodes": lambda row: len(row.held.nodes),
 }

@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from ..errors import LockError
-from ..formatting import duration, hold_time, others
+from ..formatting import age, duration, others
 from ..handler import locks
 from ..inspection import explain, find_lock
 from ..models import HeldLock, parse_pk
@@ -81,7 +81,7 @@ def _release(request: HttpRequest, pk: str, digest: str) -> Outcome:
 
 def _log(request: HttpRequest, row: HeldLock) -> None:
     held = row.held
-    seconds = hold_time(held).held
+    seconds = age(held.owner)
     how_long = f" for {duration(seconds)}" if seconds is not None else ""
     LogEntry.objects.log_actions(
         request.user.pk,  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from ..client.pool import ServerPool
 from ..core.flow.replies import fault_error, parse_reply, unavailable_error
 from ..core.flow.requests import Batch, Command, EvalScript, Fault, Flow
 from ..core.flow.scripts import Script, all_scripts, script
-from ..core.keys import check_name, keys_for, lock_name_of, renewed_of, scan_pattern
+from ..core.keys import check_name, keys_for, lock_name_of, scan_pattern
 from ..core.lock_info import LockInfo, read_lock_info
 from ..errors import LockUnavailable
 from .base import Listing
@@ -106,7 +106,7 @@ def _step(reply: Any) -> tuple[bytes, list[bytes]]:
 
 
 def _describe(key: bytes, node: int) -> EvalScript:
-    return EvalScript(_DESCRIBE, (key, key + b":waiters", renewed_of(key)), (b"0",), node)
+    return EvalScript(_DESCRIBE, (key, key + b":waiters"), (b"0",), node)
 
 
 def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockInfo | None, float, Exception | None]]]:
@@ -115,7 +115,7 @@ def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockI
     seen = []
     for index, node in enumerate(backend.nodes):
         start = time.perf_counter()
-        reply = yield EvalScript(_DESCRIBE, (keys.lock, keys.waiters, keys.renewed), (b"0",), index)
+        reply = yield EvalScript(_DESCRIBE, (keys.lock, keys.waiters), (b"0",), index)
         taken, held, error = time.perf_counter() - start, None, reply.error if type(reply) is Fault else None
         if reply and not error:
             try:

@@ -49,8 +49,8 @@ class TimestampPrimitive(Primitive):
             partial(self.release_request, claim, node=node),
         )
 
-    def extend_request(self, claim: Claim, ttl: float, renewal_record: bytes = b"", node: int = 0) -> EvalScript:
-        args = claim.token, millis(ttl), *self.form, renewal_record
+    def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
+        args = claim.token, millis(ttl), *self.form
         return EvalScript(self.extend_script, (claim.keys.lock, claim.keys.fence), args, node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:

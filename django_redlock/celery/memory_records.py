@@ -37,12 +37,11 @@ class TaskRecord(NamedTuple):
     next_delivery_id: bytes
     next_due: int
     owner: bytes
-    renewal_record: bytes = b""
 
     @property
     def encoded(self) -> bytes:
         """As a script would write it."""
-        return b" ".join(b"%d" % part if isinstance(part, int) else part for part in self[:-1])
+        return b" ".join(b"%d" % part if isinstance(part, int) else part for part in self)
 
     def counts(self, states: bytes, now: int) -> bool:
         """Whether it is in one of these states. One that runs and has a next sending is queued too."""
@@ -90,11 +89,8 @@ class TaskTable:
         with self.changed:
             entries = self.entries(key, millis)
         value = [word for task, entry in entries.items() for word in (task, entry.encoded)]
-        renewed = [
-            word for entry in entries.values() if entry.renewal_record for word in (entry.token, entry.renewal_record)
-        ]
         left = max((max(entry.due, entry.next_due) for entry in entries.values()), default=0) - millis
-        reply = [b"hash", value, left, 0, _digest(entries).encode(), millis, renewed]
+        reply = [b"hash", value, left, 0, _digest(entries).encode()]
         return read_lock_info(name, reply) if entries else None
 
     def force_release(self, key: bytes, now: float, digest: str) -> bool:
@@ -165,7 +161,7 @@ def _start(space: TaskTable, now: int, keys: Words, args: Words) -> Any:
 def _extend(space: TaskTable, now: int, keys: Words, args: Words) -> Any:
     for task, entry in space.entries(keys[0], now).items():
         if entry.token == args[0]:
-            space.put(keys[0], task, entry._replace(due=now + int(args[1]), renewal_record=args[2]))
+            space.put(keys[0], task, entry._replace(due=now + int(args[1])))
             return 1
     return 0
 

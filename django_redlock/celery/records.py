@@ -103,9 +103,9 @@ class BodyLease(Primitive):
             partial(self.release_request, claim, node=node),
         )
 
-    def extend_request(self, claim: Claim, ttl: float, renewal_record: bytes = b"", node: int = 0) -> EvalScript:
+    def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
         """Replace the rest of the lease by ``ttl``."""
-        return EvalScript(EXTEND, (claim.keys.lock,), (claim.token, millis(ttl), renewal_record), node)
+        return EvalScript(EXTEND, (claim.keys.lock,), (claim.token, millis(ttl)), node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """The body has ended, or never began."""

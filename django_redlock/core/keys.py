@@ -26,11 +26,6 @@ class Keys(NamedTuple):
     wake: bytes  # list: one element is one wake-up, taken with BLPOP
     fence: bytes  # string: the last fencing token
 
-    @property
-    def renewed(self) -> bytes:
-        """Hash: token -> how often its holder has renewed, as ``mutex_extend.lua`` has it, from the first time on."""
-        return renewed_of(self.lock)
-
     def wake_key_of(self, acquisition_id: bytes) -> bytes:
         """The wake-up list of one waiter alone, as `fair_queue.lua` has it."""
         return self.wake + b":" + acquisition_id
@@ -66,11 +61,6 @@ def keys_for(prefix: bytes, name: bytes) -> Keys:
     """The keys of the lock ``name`` under ``prefix``."""
     lock = prefix + b":{" + name + b"}"
     return Keys(lock, lock + b":waiters", lock + b":wake", lock + b":fence")
-
-
-def renewed_of(lock: bytes) -> bytes:
-    """`Keys.renewed`, of the key of a lock."""
-    return lock + b":renewed"
 
 
 def hash_tag(key: bytes) -> bytes:

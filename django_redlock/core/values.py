@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from datetime import timedelta
 from functools import lru_cache
 from typing import NamedTuple
@@ -21,13 +22,15 @@ LEAST = 0.003  # seconds: what is shorter leaves nothing after drift and precisi
 _ATTEMPT = 8  # digits
 _SECRET = 24
 _FIRST = b"0" * _ATTEMPT
+_TOKEN = re.compile(rb"[0-9a-f]{32}")
 
 
 class Claim(NamedTuple):
     """What one ``acquire()`` asks for. The token is new each time: it is the secret of the holding to come.
 
-    Its last digits number the attempt. An attempt that was undone must not be repeated with the same token: the undoing
-    may come late, and would undo the repetition.
+    The last eight digits of the token tell the attempt: the milliseconds since ``asked``, rounded up where two attempts
+    would be the same. A cancelled attempt must not be repeated with the same token, since the cancellation may arrive
+    late. The digits also tell how long the holder had waited: the owner's ``since`` is the time of ``acquire()``.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Claim(NamedTuple):
         False  # renewed by its ttl for as long as it is held, and nothing else: another may go on with it
     )
     queue_key: object = None  # who asks with the same one wants just the same; else who gives the same name does
+    asked: float = math.inf  # when acquire() was called, by the store's clock
 
     @property
     def acquisition_id(self) -> bytes:
@@ -67,10 +71,18 @@ class Claim(NamedTuple):
         """The claim to that one, which knows the others of the ``whole``: freeing it frees whatever it got of those."""
         return self._replace(more_keys=tuple(place for place in whole.all_keys if place != self.keys))
 
-    def next_attempt(self) -> Claim:
-        """The claim for another attempt."""
-        attempt = int(self.token[-_ATTEMPT:], 16) + 1
-        return Claim(self.name, self.keys, b"%b%08x" % (self.acquisition_id, attempt), *self[3:])
+    def next_attempt(self, now: float) -> Claim:
+        """The claim for another attempt, made at ``now`` by the store's clock."""
+        attempt = max(int(self.token[_SECRET:], 16) + 1, int(max(0.0, now - self.asked) * 1000)) % 16**_ATTEMPT
+        return self._replace(token=b"%b%08x" % (self.acquisition_id, attempt))
+
+    def owner_since(self, when: float) -> bytes:
+        """The owner with ``when``, by the store's clock, as its ``since`` in place of the time of ``acquire()``."""
+        head, mark, rest = self.owner.partition(b'"since":')
+        number = re.match(rb"[\d.]+", rest)
+        if number is None or self.asked == math.inf:
+            return self.owner
+        return b"%b%b%.3f%b" % (head, mark, float(number[0]) + when - self.asked, rest[number.end() :])
 
     def all_attempts(self) -> Claim:
         """The claim as it was made, for freeing: scripts compare the beginning of a token, so it frees any attempt."""
@@ -88,7 +100,6 @@ class Lease(NamedTuple):
     generation: int
     nodes: tuple[int, ...] = ()  # of a quorum: those that have answered, so that no acquire is under way to them
     new_claim: Claim | None = None  # of one that was handed on: the holder's own, of which the store doesn't know yet
-    renewals: int = 0
     least: float = math.inf  # the shortest ttl of extensions without an answer: one may still reach the server
 
     @property
@@ -103,12 +114,12 @@ class Lease(NamedTuple):
 
     def handed_over(self, claim: Claim, now: float) -> Lease:
         """The same lease for the next. Its number is below that of any later grant, which takes more than a µs."""
-        return self._replace(new_claim=claim, since=now, fencing_token=self.fencing_token + 1, renewals=0)
+        return self._replace(new_claim=claim, since=now, fencing_token=self.fencing_token + 1)
 
     def extended(self, start: float, ttl: float) -> Lease:
         """The lease after it was extended to ``ttl`` seconds, which was asked for at ``start``."""
         claim = self.claim if self.new_claim is None else self.claim._replace(owner=self.new_claim.owner)
-        return self._replace(claim=claim, ttl=ttl, valid_until=valid_until(start, ttl), renewals=self.renewals + 1)
+        return self._replace(claim=claim, ttl=ttl, valid_until=valid_until(start, ttl))
 
     def unsure(self, ttl: float) -> Lease:
         """The lease when an extension to ``ttl`` has no answer. Another holder would not know: it isn't handed on."""
@@ -118,10 +129,6 @@ class Lease(NamedTuple):
         """What is held after this lease has become ``longer``: an earlier extension may reach the server after it."""
         surplus = max(0.0, longer.ttl - self.least) * (1 - DRIFT)
         return longer._replace(valid_until=longer.valid_until - surplus, least=self.least)
-
-    def renewal_record(self, start: float, ttl: float) -> bytes:
-        """What the store is told with a renewal, for onlookers: which one it is, ms since the grant, ttl in ms."""
-        return b"%d %d %b" % (self.renewals + 1, max(0.0, start - self.since) * 1000, millis(ttl))
 
 
 class Refusal(NamedTuple):
@@ -137,6 +144,12 @@ class Refusal(NamedTuple):
 def new_token() -> bytes:
     """96 random bits in hex, and attempt 0. Never used twice: a script that knows its token would grant both users."""
     return os.urandom(_SECRET // 2).hex().encode() + _FIRST
+
+
+def waited_before(token: bytes) -> float:
+    """Seconds between ``acquire()`` and the attempt with this token; 0 for another client's token."""
+    attempt = token[_SECRET:]
+    return int(attempt, 16) / 1000 if attempt != _FIRST and _TOKEN.fullmatch(token) else 0.0
 
 
 def valid_until(start: float, ttl: float) -> float:

@@ -14,11 +14,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ..core.lock_info import LockInfo
-from ..formatting import duration, hold_time, others
+from ..formatting import age, duration, others
 from ..handler import WHAT_TO_WRITE, locks
 from .pipes import unread
 
-COLUMNS = ("STORE", "NAME", "KIND", "HOLDER", "HELD FOR", "LEFT", "RENEWALS", "WAITERS", "NODES")
+COLUMNS = ("STORE", "NAME", "KIND", "HOLDER", "HELD FOR", "LEFT", "WAITERS", "NODES")
 MISUSED, INTERRUPTED = 2, 130  # as argparse has it; as the shell says that SIGINT ended a program
 
 
@@ -129,9 +129,8 @@ def printable(value: Any) -> str:
 
 def cells(alias: str, held: LockInfo) -> list[Any]:
     """A lock as a line of a table with `COLUMNS`."""
-    known = hold_time(held)
-    left = "no end" if held.ttl is None else f"{held.ttl:.1f} s" if held.ttl < 60 else duration(held.ttl)
-    for_long = "unknown" if known.held is None else duration(known.held)
-    renewals = "unknown" if known.renewals is None else known.renewals
+    held_for, remaining = age(held.owner), held.remaining
+    left = "no end" if remaining is None else f"{remaining:.1f} s" if remaining < 60 else duration(remaining)
+    for_long = "unknown" if held_for is None else duration(held_for)
     holder = f"{held.owner} {others(held)}".rstrip()
-    return [alias, held.name, held.kind, holder, for_long, left, renewals, held.waiters, len(held.nodes) or 1]
+    return [alias, held.name, held.kind, holder, for_long, left, held.waiters, len(held.nodes) or 1]

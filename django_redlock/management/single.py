@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from ..core.owner import Owner
 from ..errors import LockError, LockNotAcquired, LockUnavailable
-from ..formatting import age, duration, hold_time
+from ..formatting import age, duration
 from ..handler import DEFAULT_ALIAS, locks
 from ..shortcuts import lock
 
@@ -62,7 +62,7 @@ class SingleInstanceCommand(BaseCommand):
             held = locks[self.lock_using].describe(error.name)
         except LockError:
             held = None
-        return already_running(held.owner, hold_time(held).held) if held else already_running(Owner.parse(error.holder))
+        return already_running(held.owner, age(held.owner)) if held else already_running(Owner.parse(error.holder))
 
 
 @contextlib.contextmanager

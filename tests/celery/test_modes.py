@@ -103,7 +103,9 @@ def test_body_longer_than_the_lease_is_renewed(tasks, workers, seen, held):
     queue = workers("prefork")
     first = tasks.running.apply_async((seen.name, 3.5), queue=queue)
     seen.wait("start")
-    poll(lambda: seen.count("start") and held(f"running:{seen.name}").ttl < 1.5, timeout=3, what="some time passed")
+    poll(
+        lambda: seen.count("start") and held(f"running:{seen.name}").remaining < 1.5, timeout=3, what="some time passed"
+    )
     others = [tasks.running.apply_async((seen.name, 0), queue=queue) for _ in range(3)]
     finish([first, *others])
     assert seen.overlap() == []
@@ -133,7 +135,7 @@ def test_the_record_says_who(tasks, workers, seen, held):
     pid = seen.wait("start")[0]["pid"]
     running = held(f"executed:{seen.name}")
     assert (running.owner.extra["state"], running.owner.pid) == ("running", pid)
-    assert running.ttl <= 2 < queued.ttl
+    assert running.remaining <= 2 < queued.remaining
     finish([result])
 
 

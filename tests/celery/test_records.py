@@ -277,7 +277,7 @@ def test_records_are_listed_and_released(backend):
     assert backend.held("other:*") == []
     [queued] = backend.held(player.name)
     assert (queued.name, queued.kind, queued.owner.extra) == (player.name, "task", {"state": "queued", "task_id": "a"})
-    assert 590 < queued.ttl <= 600
+    assert 590 < queued.remaining <= 600
     player.play("start", "a", "1")
     player.play("extend", "a", "1")
     running = backend.describe(player.name)

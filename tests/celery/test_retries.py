@@ -34,7 +34,7 @@ def test_record_lives_until_the_retry(tasks, workers, seen, held):
     seen.wait("end")
     name = f"retries:{seen.name}"
     poll(lambda: held(name).owner.extra["state"] == "queued", timeout=5, what="queued again")
-    assert held(name).ttl > 80_000
+    assert held(name).remaining > 80_000
     assert result.get(timeout=10) == seen.name
 
 

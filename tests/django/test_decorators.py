@@ -74,7 +74,7 @@ def test_using_and_options():
     @locked("report", using="memory", ttl=7, owner="nightly")
     def report():
         [entry] = locks["memory"].held()
-        return entry.owner.label, 6 < entry.ttl <= 7, held("default")
+        return entry.owner.label, 6 < entry.remaining <= 7, held("default")
 
     assert report() == ("nightly", True, [])
 

@@ -31,19 +31,14 @@ def test_list_filters(permits, host):
     assert [row["name"] for row in Done("redlock_list", "--host", host, "--format", "json").json] == ["permits"]
 
 
-def test_release_older_than(permits, redis_server):
+def test_release_older_than(permits, stores):
     """What is to be released by its age has been held that long by each of them: it is taken from all."""
 
     def found():
         return [row["name"] for row in Done("redlock_release", "*", older_than=3600, dry_run=True, format="json").json]
 
-    key, tokens = "redlock:{permits}:renewed", [permit.token for permit in permits]
-    with redis_server.client() as redis:
-        for token in tokens:
-            redis.hset(key, token, "240 7200000 30000")
-            assert found() == []
-            redis.delete(key)
-        redis.hset(key, mapping=dict.fromkeys(tokens, "240 7200000 30000"))
+    with stores["default"].semaphore("permits", limit=4):
+        assert found() == []
     assert found() == ["permits"]
 
 

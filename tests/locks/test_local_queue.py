@@ -174,7 +174,7 @@ class TestTurnstile(Fixtures):
         holder.extend()
         holder.release()
         assert waiting.result(WAKE)
-        assert 90 < client.describe(name).ttl <= 100
+        assert 90 < client.describe(name).remaining <= 100
         longer.release()
         assert waiters[0][1].result(WAKE)
 

@@ -1,6 +1,5 @@
 """describe.lua and force_release.lua"""
 
-import time
 from hashlib import sha1
 
 import pytest
@@ -26,7 +25,7 @@ def kind(request, redis, keys):
 @pytest.fixture
 def describe(call, keys):
     """`describe(queue)`"""
-    return lambda queue=0: call("describe", (keys.lock, keys.waiters, keys.renewed), queue)
+    return lambda queue=0: call("describe", (keys.lock, keys.waiters), queue)
 
 
 @pytest.fixture
@@ -47,22 +46,12 @@ def test_describe(kind, describe, dump):
     if kind == "string":  # the value says all
         value, left = describe()
     else:
-        type_, value, left, waiters, digest, now, renewed = describe()
-        assert (type_.decode(), waiters, renewed) == (kind, 0, [])
-        assert abs(now / 1000 - time.time()) < 60
+        type_, value, left, waiters, digest = describe()
+        assert (type_.decode(), waiters) == (kind, 0)
         assert digest.decode() == sha1(HOLDERS[kind], usedforsecurity=False).hexdigest()
     assert value == VALUES[kind]
     assert 0 < left <= 9_000
     assert dump() == before
-
-
-def test_describe_renewed(redis, describe, keys):
-    """What a mutex's holder has said when it renewed, and the time."""
-    KINDS["string"](redis, keys.lock)
-    redis.hset(keys.renewed, "token", "1 2 3")
-    _, _, _, waiters, _, now, renewed = describe()
-    assert (waiters, renewed) == (0, [b"token", b"1 2 3"])
-    assert abs(now / 1000 - time.time()) < 60
 
 
 def test_describe_without_an_end(redis, describe, keys):
@@ -76,8 +65,8 @@ def test_describe_waiters(kind, redis, describe, keys):
     now = redis.time()[0] * 1000
     redis.zadd(keys.waiters, {b"lapsed": now - 1000, b"second": now + 60_000, b"first": now + 50_000})
     assert describe()[3] == 2
-    assert len(describe()) == 7
-    assert describe(1)[7] == [b"first", b"second"]
+    assert len(describe()) == 5
+    assert describe(1)[5] == [b"first", b"second"]
     assert redis.zcard(keys.waiters) == 3
 
 

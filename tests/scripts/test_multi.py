@@ -47,7 +47,7 @@ def release(run, places):
 @pytest.fixture
 def extend(run, places):
     """`extend(ttl, token)`"""
-    return lambda ttl, token=TOKEN: run("multi_extend", [each[:1] for each in places], token, ttl, "1 0 0")
+    return lambda ttl, token=TOKEN: run("multi_extend", [each[:1] for each in places], token, ttl, 0)
 
 
 def hold(redis, place, ttl=60_000):

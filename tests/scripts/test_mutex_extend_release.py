@@ -10,8 +10,8 @@ DAY = 86_400_000
 
 @pytest.fixture
 def extend(call, keys):
-    """`extend(ttl, tenure)`"""
-    return lambda ttl, tenure="1 0 0": call("mutex_extend", (keys.lock,), TOKEN, ttl, tenure)
+    """`extend(ttl, fencing)`"""
+    return lambda ttl, fencing=0: call("mutex_extend", (keys.lock,), TOKEN, ttl, fencing)
 
 
 @pytest.fixture
@@ -26,34 +26,16 @@ def test_extend(redis, extend, keys, dump, ttl):
     redis.set(keys.lock, VALUE, px=10_000)
     assert extend(ttl) == 1
     assert ttl - 1_000 < redis.pttl(keys.lock) <= ttl
-    assert dump() == {keys.lock: VALUE, keys.renewed: {TOKEN: b"1 0 0"}}
-
-
-def test_extend_says_how_often(redis, extend, keys):
-    """What the holder says of its renewals is kept for as long as the lease; what was said of holders before is not."""
-    redis.set(keys.lock, VALUE, px=10_000)
-    redis.hset(keys.renewed, OTHER, "7 1 1")
-    extend(20_000, "1 5000 20000")
-    extend(20_000, "2 9000 20000")
-    assert redis.hgetall(keys.renewed) == {TOKEN: b"2 9000 20000"}
-    assert 19_000 < redis.pttl(keys.renewed) <= 20_000
-
-
-@pytest.mark.parametrize("extend_again", [1, 2])
-def test_extend_whatever_is_in_the_way_of_that(redis, extend, keys, extend_again):
-    """Who can't say so is renewed all the same."""
-    redis.set(keys.lock, VALUE, px=10_000)
-    redis.set(keys.renewed, "what is this")
-    for _ in range(extend_again):
-        assert extend(20_000) == 1
-    assert redis.pttl(keys.lock) > 10_000
+    assert dump() == {keys.lock: VALUE}
 
 
 def test_extend_keeps_the_fence(redis, extend, keys):
-    """The last fencing token lives for a day after the lock was held, not after it was taken."""
+    """With fencing, the last fencing token lives for a day after the last renewal, not after the grant."""
     redis.set(keys.lock, VALUE, px=10_000)
     redis.set(keys.fence, 17, px=5_000)
     extend(10_000)
+    assert redis.pttl(keys.fence) <= 5_000
+    extend(10_000, fencing=1)
     assert redis.get(keys.fence) == b"17"
     assert redis.pttl(keys.fence) > DAY - 5_000
 
@@ -132,4 +114,4 @@ def test_out_of_memory(redis, extend, release, keys, dump, full):
     with full():
         assert extend(20_000) == 1
         assert release() == 1
-    assert dump() == {keys.waiters: [b"waits"], keys.wake: [b"1"], keys.renewed: {TOKEN: b"1 0 0"}}
+    assert dump() == {keys.waiters: [b"waits"], keys.wake: [b"1"]}

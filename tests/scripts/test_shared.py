@@ -24,8 +24,8 @@ def acquire(call, keys):
 
 @pytest.fixture
 def extend(call, keys):
-    """`extend(ttl, token)`"""
-    return lambda ttl, token=TOKEN, tenure="1 0 0": call("shared_extend", (keys.lock,), token, ttl, tenure)
+    """`extend(ttl, token, fencing)`"""
+    return lambda ttl, token=TOKEN, fencing=0: call("shared_extend", (keys.lock,), token, ttl, fencing)
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def test_describe_leaves_out_what_has_ended(redis, acquire, call, keys):
     """An onlooker sees the shares that are held."""
     acquire(ttl=60_000)
     redis.hset(keys.lock, OTHER + b" x", f"rlock@{now(redis) - 1} me")
-    [share, _] = call("describe", (keys.lock, keys.waiters, keys.renewed), 0)[1]
+    [share, _] = call("describe", (keys.lock, keys.waiters), 0)[1]
     assert share == VALUE
 
 

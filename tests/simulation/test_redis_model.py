@@ -74,7 +74,7 @@ def runs(chance: random.Random) -> EvalScript:
             kind.fencing_request(claim, chance.randrange(10**16)),
             kind.dequeue_request(claim),
             EvalScript(script("force_release"), (keys.lock,), (b"",)),
-            EvalScript(script("describe"), (keys.lock, keys.waiters, keys.renewed), (b"0",)),
+            EvalScript(script("describe"), (keys.lock, keys.waiters), (b"0",)),
         )
     )
 

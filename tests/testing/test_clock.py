@@ -81,7 +81,7 @@ def test_leases(clock, backend):
     held = take(backend, auto_renew=False)
     clock.advance(9)
     [listed] = backend.held()
-    assert 0 < listed.ttl <= 1
+    assert 0 < listed.remaining <= 1
     assert 0 < held.remaining <= 1
     assert not held.lost
     clock.advance(2)

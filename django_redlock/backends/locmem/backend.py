@@ -79,8 +79,7 @@ class LocMemBackend(StorageBackend):
     def extend(self, lease: Lease, ttl: float) -> Lease | None:
         now = self.clock()
         parts = self._split(lease.claim)
-        longer = {"expires": now + ttl, "renewed": now, "renewals": lease.renewals + 1}
-        if now >= lease.valid_until or not all(self._change(part, now, **longer) for part in parts):
+        if now >= lease.valid_until or not all(self._change(part, now, expires=now + ttl) for part in parts):
             return None
         return lease.extended(now, ttl)
 
@@ -121,14 +120,13 @@ class LocMemBackend(StorageBackend):
             name=name,
             kind=mutex_kind(name, holders[0]) if (kind := entries[0].primitive.kind) == "mutex" else kind,
             owner=holders[0],
-            ttl=None if last == math.inf else last - now,
+            remaining=None if last == math.inf else last - now,
             waiters=len(queue),
             digest=digest_of(entries),
             queue=queue,
             token_prefix=visible_token_prefix(entries[0].claim.token) if len(entries) == 1 else "",
             holders=holders,
             digests=tuple(entry.digest for entry in entries),
-            hold_times=tuple(entry.hold_time(now) for entry in entries),
         )
 
     def names(self) -> Iterable[str]:

@@ -7,11 +7,12 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from ...core.flow.replies import upgrade_error
-from ...core.lock_info import HoldTime, LockInfo, claim_digest, rwlock_owner
+from ...core.lock_info import LockInfo, claim_digest, rwlock_owner
 from ...core.owner import Owner
 from ...core.primitives.base import MUTEX, Primitive
 from ...core.values import Claim, Lease, Refusal
@@ -20,14 +21,12 @@ from .fair_queue import ABANDONED_SECONDS, FairQueues
 
 
 class Holder(NamedTuple):
-    """Who holds a name, as what, and until when by the backend's clock; since when, and renewed when and how often."""
+    """One holder of a name. ``expires`` is on the backend's clock, ``since`` is Unix time."""
 
     claim: Claim
     expires: float
     primitive: Primitive
-    granted: float = 0.0
-    renewed: float = 0.0
-    renewals: int = 0
+    since: float = 0.0
 
     @property
     def digest(self) -> str:
@@ -36,10 +35,8 @@ class Holder(NamedTuple):
     @property
     def owner(self) -> Owner:
         owner = Owner.parse(self.claim.owner)
+        owner = replace(owner, since=self.since) if owner.since else owner
         return rwlock_owner(owner, self.primitive.access) if self.primitive.kind == "rwlock" else owner
-
-    def hold_time(self, now: float) -> HoldTime:
-        return HoldTime(now - self.granted, self.renewals, now - self.renewed, self.expires - self.renewed)
 
 
 class SideTable(Protocol):
@@ -102,7 +99,7 @@ class LockTable:
     def grant(self, primitive: Primitive, claim: Claim, now: float) -> Lease:
         """The lease on what nothing is in the way of."""
         kept = [entry for entry in self.live_holders(claim.name, now) if entry.claim.token != claim.token]
-        self.held[claim.name] = [*kept, Holder(claim, now + claim.ttl, primitive, now, now)]
+        self.held[claim.name] = [*kept, Holder(claim, now + claim.ttl, primitive, time.time())]
         self.fair_queues.leave(claim)
         self.fence = max(self.fence + 1, time.time_ns() // 1000)
         return Lease.granted(claim, now, self.fence)

@@ -208,7 +208,7 @@ class ZooKeeperBackend(StorageBackend):
         contender = self._contenders.get(lease.claim.token)
         if contender is None or contender.path is None or start >= lease.valid_until:
             return None
-        data = encode_data(lease.claim, ttl, lease.renewals + 1, start - lease.since)
+        data = encode_data(lease.claim, ttl, start - lease.since)
         return contender, session.send("set", contender.path, data) if session.connected else None
 
     def _extended(
@@ -225,7 +225,7 @@ class ZooKeeperBackend(StorageBackend):
         except ZooKeeperError as error:
             return Fault(self._unavailable(lease.claim.name, error), where=self.hosts)
         self._contenders.discard_at(contender, start + ttl)
-        return self._recipe.lease(contender, start, ttl, lease.since, lease.renewals + 1)
+        return self._recipe.lease(contender, start, ttl, lease.since)
 
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
         contender = self._contenders.get(claim.token) if keep > 0 else self._contenders.leave(claim.token)

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -28,8 +29,9 @@ def describe(recipe: Recipe, name: str, until: float) -> LockInfo | None:
             standing.append((child, *read_data(*session.answer(each, until))))
     if not standing:
         return None
-    (holder, left, text, tenure), *waiting = standing
+    (holder, left, text, since), *waiting = standing
     owner = Owner.parse(text)
+    owner = replace(owner, since=since) if owner.since else owner
     return LockInfo(
         name,
         "mutex",
@@ -39,7 +41,6 @@ def describe(recipe: Recipe, name: str, until: float) -> LockInfo | None:
         digest=_digest(holder),
         queue=tuple(Owner.parse(text) for _, _, text, _ in waiting),
         holders=(owner,),
-        hold_times=(tenure,),
     )
 
 

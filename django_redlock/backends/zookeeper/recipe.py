@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ...core import fork
-from ...core.lock_info import HoldTime, claim_digest
+from ...core.lock_info import claim_digest
 from ...core.owner import LONGEST
 from ...core.values import Claim, Lease, Refusal, valid_until
 from .contenders import Contender, Contenders
@@ -24,7 +24,7 @@ FINAL_REQUEST_SECONDS = 0.25  # seconds for the last look of one whose time is u
 
 # The name that ZooKeeper gives to a sequential znode, and its data as `encode_data` writes it.
 _CHILD = re.compile(r".*-\d{1,19}", re.DOTALL)
-_DATA = re.compile(rb"(\d{1,12}\.\d{3})/(\d{1,9})/(-?\d{1,12}\.\d{3}) (.*)", re.DOTALL)
+_DATA = re.compile(rb"(\d{1,12}\.\d{3})/(-?\d{1,12}\.\d{3}) (.*)", re.DOTALL)
 
 
 class Recipe:
@@ -135,11 +135,11 @@ class Recipe:
         self._contenders.discard_at(contender, contender.written + claim.ttl)
         return self.lease(contender, contender.written, claim.ttl, contender.written)
 
-    def lease(self, contender: Contender, start: float, ttl: float, since: float, renewals: int = 0) -> Lease:
+    def lease(self, contender: Contender, start: float, ttl: float, since: float) -> Lease:
         """What a write that was sent at ``start`` and confirmed is good for."""
         ttl = min(ttl, self.connect().timeout * TRUSTED_SHARE)
         end = valid_until(start, ttl)
-        return Lease(contender.claim, ttl, end, contender.fencing_token, since, fork.generation, renewals=renewals)
+        return Lease(contender.claim, ttl, end, contender.fencing_token, since, fork.generation)
 
     def _refusal(self, name: str, holder: str, until: float) -> Refusal:
         try:
@@ -184,18 +184,17 @@ def _number(child: str) -> int:
     return int(child.rpartition("-")[2])
 
 
-def encode_data(claim: Claim, ttl: float, renewals: int = 0, held: float = 0.0) -> bytes:
-    """What stands in a znode: the lease in seconds from its last modification, how often it had been renewed and how
-    long held by then, and the owner as JSON.
+def encode_data(claim: Claim, ttl: float, held: float = 0.0) -> bytes:
+    """The data of a znode: seconds of lease and seconds held, both at its last modification, and the owner as JSON."""
+    return b"%.3f/%.3f %b" % (ttl, held, claim.owner)
+
+
+def read_data(data: bytes, stat: Any) -> tuple[float | None, bytes, float]:
+    """Seconds of lease left, as far as the clocks of this machine and the server agree, the owner, and since when it
+    is held (Unix time by the server's clock; 0: unknown).
     """
-    return b"%.3f/%d/%.3f %b" % (ttl, renewals, held, claim.owner)
-
-
-def read_data(data: bytes, stat: Any) -> tuple[float | None, bytes, HoldTime]:
-    """Seconds of lease left, as far as the clocks here and there agree, the owner, and how long it has held."""
     found = _DATA.fullmatch(data)
     if not found:
-        return None, data, HoldTime()
-    lease, held, renewals = float(found[1]), float(found[3]), int(found[2])
-    left = min(lease, max(0.0, stat.mtime / 1000 + lease - time.time()))
-    return left, found[4], HoldTime.from_remaining(left, lease, renewals, held)
+        return None, data, 0.0
+    lease, written = float(found[1]), stat.mtime / 1000
+    return min(lease, max(0.0, written + lease - time.time())), found[3], written - float(found[2])

@@ -46,7 +46,7 @@ class Cluster(SingleNode):
 
         def attempt() -> Flow[Lease | tuple[int, Refusal] | Fault]:
             nonlocal claim
-            claim = claim.next_attempt()  # what was undone must not be asked for again
+            claim = claim.next_attempt(self.clock())  # a cancelled attempt must not be repeated
             return (yield from self._try_all_slots(primitive, claim, wait, loose))
 
         while True:
@@ -129,7 +129,7 @@ class Cluster(SingleNode):
         start = self.clock()
         parts = [by_lock(lease.claim) if start < lease.valid_until else [] for lease, _ in leases]
         runs = [
-            extend_request(primitive, lease._replace(claim=part), ttl, start)
+            extend_request(primitive, lease._replace(claim=part), ttl)
             for (lease, ttl), those in zip(leases, parts, strict=True)
             for part in those
         ]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..lock_info import HoldTime, LockInfo
+from ..lock_info import LockInfo
 
 
 def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
@@ -20,8 +20,7 @@ def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
         return None
     same = [each for each in found if each.digest == digest]
     nodes = tuple(node for each in same for node in each.nodes)
-    tenures = max((each.hold_times for each in same), key=_length)
-    return replace(same[0], nodes=nodes, waiters=max(each.waiters for each in found), hold_times=tenures)
+    return replace(same[0], nodes=nodes, waiters=max(each.waiters for each in found))
 
 
 def _merge_shares(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
@@ -31,21 +30,9 @@ def _merge_shares(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
         return None
     enough = max(votes, min(len(found) / 2, max(known.values())))
     owners = {digest: owner for each in found for digest, owner in zip(each.digests, each.holders, strict=True)}
-    tenures: defaultdict[str, list[HoldTime]] = defaultdict(list)
-    for each in found:
-        for digest, tenure in zip(each.digests, each.hold_times, strict=True):
-            tenures[digest].append(tenure)
     shares = tuple(digest for digest, nodes in known.items() if nodes >= enough)
     holders = tuple(owners[digest] for digest in shares)
     first = max(found, key=lambda each: len(set(each.digests) & set(shares)))
     nodes = tuple(node for each in found for node in each.nodes)
     waiters = max(each.waiters for each in found)
-    told = tuple(max(tenures[digest], key=lambda tenure: _length([tenure])) for digest in shares)
-    return replace(
-        first, owner=holders[0], holders=holders, digests=shares, nodes=nodes, waiters=waiters, hold_times=told
-    )
-
-
-def _length(tenures: Sequence[HoldTime]) -> float:
-    """A node that got the lock later than others, or again, knows less of it."""
-    return sum(tenure.held or 0.0 for tenure in tenures)
+    return replace(first, owner=holders[0], holders=holders, digests=shares, nodes=nodes, waiters=waiters)

@@ -61,7 +61,7 @@ class Redlock(NamedTuple):
         """
         wait = primitive.waiter_ttl_ms if deadline > self.clock() else 0
         for tries in itertools.count():
-            claim = claim.next_attempt()
+            claim = claim.next_attempt(self.clock())
             outcome = yield from self._attempt(primitive, claim, wait)
             left = deadline - self.clock()
             if isinstance(outcome, Lease):
@@ -156,7 +156,7 @@ class Redlock(NamedTuple):
         """The same for many, in one pipeline for each node; a `Fault` where too few nodes could be asked."""
         start, everyone = self.clock(), range(self.nodes)
         due = [(lease, ttl) for lease, ttl in leases if start < lease.valid_until]
-        runs = [primitive.extend_request(lease.claim, ttl, lease.renewal_record(start, ttl)) for lease, ttl in due]
+        runs = [primitive.extend_request(lease.claim, ttl) for lease, ttl in due]
         asks = [Batch([run.at(node) for run in runs], node) for node in everyone]
         answers = (yield SendToAll(asks, _all_answered, b"")) if due else []
         outcomes: dict[bytes, Lease | Fault | None] = {}
@@ -218,9 +218,7 @@ class Redlock(NamedTuple):
 
         Without the ``queue`` only who may have a majority: what a few nodes know is a vote that came late, or was lost.
         """
-        asks = self._everywhere(
-            EvalScript(_DESCRIBE, (keys.lock, keys.waiters, keys.renewed), (b"1" if with_waiters else b"0",))
-        )
+        asks = self._everywhere(EvalScript(_DESCRIBE, (keys.lock, keys.waiters), (b"1" if with_waiters else b"0",)))
         replies = yield SendToAll(asks, _all_answered, b"")
         faults = {node: reply for node, reply in enumerate(replies) if isinstance(reply, Fault)}
         if len(faults) > self.nodes - (need := votes_needed(self.nodes)):

@@ -66,7 +66,7 @@ class Replicated:
 
         def again() -> Flow[Lease | Refusal | Fault]:
             nonlocal claim
-            claim = claim.next_attempt()  # after a time-out the undoing of the last one may still be under way
+            claim = claim.next_attempt(self.clock())  # the last one may still be cancelled after a time-out
             return (yield from self._attempt(primitive, claim, wait))
 
         outcome = yield from self._attempt(primitive, claim, wait)
@@ -145,10 +145,7 @@ class Replicated:
         outcomes: dict[bytes, Lease | Fault | None] = {}
         try:
             if due:
-                runs = [
-                    primitive.extend_request(lease.claim, ttl, lease.renewal_record(start, ttl))
-                    for lease, ttl in due.values()
-                ]
+                runs = [primitive.extend_request(lease.claim, ttl) for lease, ttl in due.values()]
                 name = leases[0][0].claim.name if len(leases) == 1 else ""
                 replies, missed = yield from self._run_confirmed(name, *runs)
                 for (lease, ttl), reply in zip(due.values(), replies, strict=True):

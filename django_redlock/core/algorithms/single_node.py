@@ -14,7 +14,7 @@ from ..flow.scripts import Script, script
 from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive
-from ..values import DRIFT, Claim, Lease, Refusal, millis
+from ..values import DRIFT, Claim, Lease, Refusal, millis, waited_before
 from .quarantine import Quarantine, unwrap_reply
 
 LAST_TRY = -1
@@ -78,12 +78,12 @@ def restore_request(primitive: Primitive, claim: Claim, ttl: float, node: int) -
     )
 
 
-def extend_request(primitive: Primitive, lease: Lease, ttl: float, start: float) -> EvalScript:
-    """Replace the rest of a lease; and say whose it is, if it was handed on since the store has last heard of it."""
-    claim, tenure = lease.claim, lease.renewal_record(start, ttl)
+def extend_request(primitive: Primitive, lease: Lease, ttl: float) -> EvalScript:
+    """Replace the rest of a lease by ``ttl`` seconds. After a local hand-over also write the new owner."""
+    claim = lease.claim
     if lease.new_claim is None or lease.new_claim.owner == claim.owner:
-        return primitive.extend_request(claim, ttl, tenure)
-    args = claim.token, millis(ttl), lease.new_claim.owner, tenure
+        return primitive.extend_request(claim, ttl)
+    args = claim.token, millis(ttl), lease.new_claim.owner_since(lease.since - waited_before(claim.token))
     return EvalScript(script("mutex_set_owner"), (claim.keys.lock,), args)
 
 
@@ -140,12 +140,14 @@ class SingleNode(NamedTuple):
                 return outcome
             if must_requeue(wait, left):
                 wait, start = -primitive.waiter_ttl_ms, clock()
+                claim = claim.next_attempt(start)
                 reply = yield from run_idempotent(self._acquire_request(primitive, claim, wait))
                 continue
             pause = min(left, outcome.remaining + 0.001, self._max_block(primitive, outcome))
             wait = LAST_TRY if pause == left else -primitive.waiter_ttl_ms
-            again = self._acquire_request(primitive, claim, wait)
             asked = clock()
+            claim = claim.next_attempt(asked)
+            again = self._acquire_request(primitive, claim, wait)
             signal, *more = primitive.wake_keys(claim, outcome)
             if primitive.access:
                 yield from block(claim.name, Block(signal, pause, more_keys=more), left)
@@ -168,7 +170,8 @@ class SingleNode(NamedTuple):
 
         def again() -> Flow[Any]:
             nonlocal claim, start
-            claim, start = claim.next_attempt(), self.clock()
+            start = self.clock()
+            claim = claim.next_attempt(start)
             return unwrap_reply(
                 (yield from run_idempotent(self._acquire_request(primitive, claim, -primitive.waiter_ttl_ms)))
             )
@@ -188,7 +191,7 @@ class SingleNode(NamedTuple):
         start = self.clock()
         if start >= lease.valid_until:
             return None  # a node that came back with old data would say yes
-        reply = yield from run_idempotent(extend_request(primitive, lease, ttl, start))
+        reply = yield from run_idempotent(extend_request(primitive, lease, ttl))
         if reply == 0 and self.quarantine:
             _, reply = yield Batch(
                 [
@@ -207,7 +210,7 @@ class SingleNode(NamedTuple):
     ) -> Flow[list[Lease | Fault | None]]:
         """The same for many at once, in one pipeline; a `Fault` says nothing about the lease it stands for."""
         start = self.clock()
-        runs = [extend_request(primitive, lease, ttl, start) for lease, ttl in leases]
+        runs = [extend_request(primitive, lease, ttl) for lease, ttl in leases]
         if self.quarantine:  # the server may have come back with the lock, and without others
             runs.append(self.quarantine.noop_request())
         replies = (yield Batch(runs))[: len(leases)]
@@ -240,7 +243,7 @@ class SingleNode(NamedTuple):
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
         """Who holds the lock now, and with ``queue`` who waits for it. Raises ``LockUnavailable``."""
         reply = yield from run_idempotent(
-            EvalScript(_DESCRIBE, (keys.lock, keys.waiters, keys.renewed), (b"1" if with_waiters else b"0",))
+            EvalScript(_DESCRIBE, (keys.lock, keys.waiters), (b"1" if with_waiters else b"0",))
         )
         if isinstance(reply, Fault):
             raise fault_error(name, reply)

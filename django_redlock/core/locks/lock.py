@@ -139,7 +139,10 @@ class Lock(LeaseState):
         terms = self.options
         steady = terms.auto_renew and terms.max_hold is None and not terms.fencing
         owner = describe_owner(terms.owner, terms.ttl)
-        return Claim(self.name, self.keys, new_token(), owner, terms.ttl, terms.fencing, transferable=steady)
+        asked = self.store.clock()
+        return Claim(
+            self.name, self.keys, new_token(), owner, terms.ttl, terms.fencing, transferable=steady, asked=asked
+        )
 
     def acquire_flow(self, wait: float, since: float | None = None) -> Flow[Lease | Refusal]:
         store, primitive = self.store, self.primitive

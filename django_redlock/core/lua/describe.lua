@@ -1,9 +1,9 @@
 -- Say what a lock's key holds, without changing anything.
--- KEYS 1 lock  2 waiters  3 renewed (as mutex_extend's)
+-- KEYS 1 lock  2 waiters
 -- ARGV 1 with the waiters' entries (1 or 0)
 -- Whatever the keys hold, there is an answer: other programs write to Redis too, and one lock is one row of a list.
--- Returns {value, lease left in ms} of a mutex that nobody waits for and that has not been renewed, as most;
---   else {type, value, lease left, number of waiters, digest, time in ms, renewed[, entries]}; nothing when nobody holds it.
+-- Returns {value, lease left in ms} of a mutex that nobody waits for, as most;
+--   else {type, value, lease left, number of waiters, digest[, entries]}; nothing when nobody holds it.
 --   Of each text in the value the first 10,000 bytes: an owner of ours is shorter.
 --   digest: SHA-1 of what says who holds it, as in force_release: not counts and times, which change while it is held.
 local LONGEST = 10000
@@ -11,7 +11,7 @@ local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' then return false end
 local left = redis.call('PTTL', KEYS[1])
 local value = kind == 'string' and redis.call('GET', KEYS[1]) or ''
-if kind == 'string' and #value <= LONGEST and redis.call('EXISTS', KEYS[2], KEYS[3]) == 0 then return {value, left} end
+if kind == 'string' and #value <= LONGEST and redis.call('EXISTS', KEYS[2]) == 0 then return {value, left} end
 local clock = redis.call('TIME')
 local millis = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local holders = {value}
@@ -37,11 +37,10 @@ elseif kind == 'zset' then
 end
 table.sort(holders)
 local digest = redis.sha1hex(table.concat(holders, '\n'))
-local waiters, renewed = redis.pcall('ZCOUNT', KEYS[2], millis, '+inf'), redis.pcall('HGETALL', KEYS[3])
-if type(waiters) ~= 'number' then waiters = 0 end -- keys of another type
-if renewed.err then renewed = {} end
-local answer = {kind, value, left, waiters, digest, millis, renewed}
+local waiters = redis.pcall('ZCOUNT', KEYS[2], millis, '+inf')
+if type(waiters) ~= 'number' then waiters = 0 end -- a key of another type
+local answer = {kind, value, left, waiters, digest}
 if ARGV[1] == '1' and waiters > 0 then
-  answer[8] = redis.call('ZRANGEBYSCORE', KEYS[2], millis, '+inf')
+  answer[6] = redis.call('ZRANGEBYSCORE', KEYS[2], millis, '+inf')
 end
 return answer

@@ -1,6 +1,6 @@
 -- Replace the rest of the lease of several mutexes, if the token still holds them all.
 -- KEYS 1 lock (as mutex_extend's), and each other lock
--- ARGV 1 token  2 ttl in ms  3 tenure (as mutex_extend's)
+-- ARGV 1 token  2 ttl in ms  3 fencing (1 or 0)
 -- Returns 1 extended, 0 nobody holds one of them, -1 another holds one of them.
 local absent = false
 for _, key in ipairs(KEYS) do
@@ -10,11 +10,7 @@ for _, key in ipairs(KEYS) do
 end
 if absent then return 0 end
 for _, key in ipairs(KEYS) do
-  local renewed = key .. ':renewed'
   redis.call('PEXPIRE', key, ARGV[2])
-  redis.pcall('PEXPIRE', key .. ':fence', 86400000)
-  redis.pcall('DEL', renewed)
-  redis.pcall('HSET', renewed, ARGV[1], ARGV[3])
-  redis.pcall('PEXPIRE', renewed, ARGV[2])
+  if ARGV[3] == '1' then redis.pcall('PEXPIRE', key .. ':fence', 86400000) end
 end
 return 1

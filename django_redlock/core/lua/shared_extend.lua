@@ -1,11 +1,11 @@
 -- Replace the rest of one share's lease, if the token still holds it. The other shares keep theirs.
 -- KEYS 1 lock (as shared_acquire's; alone, as mutex_extend's)
--- ARGV 1 token  2 ttl in ms  3 tenure (as mutex_extend's)
+-- ARGV 1 token  2 ttl in ms  3 fencing (1 or 0)
 -- Returns 1 extended, 0 the token holds no share.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local shares = redis.call('HGETALL', KEYS[1])
-local last, mine, live = now, {}, {}
+local last, mine = now, {}
 for i = 1, #shares, 2 do
   local what, ends, rest = string.match(shares[i + 1], '^(%l+)@(%d+)( .*)$')
   ends = tonumber(ends) or 0
@@ -13,18 +13,10 @@ for i = 1, #shares, 2 do
     ends = now + ARGV[2]
     mine = {shares[i], what .. '@' .. ends .. rest}
   end
-  live[string.match(shares[i], '^%S*')] = ends > now
   last = math.max(last, ends)
 end
 if #mine == 0 then return 0 end
 redis.call('PEXPIRE', KEYS[1], last - now) -- first: a server that is full lets go on what has begun to write
 redis.call('HSET', KEYS[1], mine[1], mine[2])
-local renewed = KEYS[1] .. ':renewed'
-redis.pcall('PEXPIRE', KEYS[1] .. ':fence', 86400000)
-if redis.pcall('HSET', renewed, ARGV[1], ARGV[3]) == 1 then -- a new one: there may be some that have gone
-  for _, token in ipairs(redis.call('HKEYS', renewed)) do
-    if not live[token] then redis.call('HDEL', renewed, token) end
-  end
-end
-redis.pcall('PEXPIRE', renewed, last - now)
+if ARGV[3] == '1' then redis.pcall('PEXPIRE', KEYS[1] .. ':fence', 86400000) end
 return 1

@@ -1,11 +1,11 @@
 -- Replace the rest of a running task's lease, if the token still runs it.
 -- KEYS 1 lock (alone, as mutex_extend's)
--- ARGV 1 token  2 ttl in ms  3 tenure (as mutex_extend's)
+-- ARGV 1 token  2 ttl in ms
 -- Returns 1 extended, 0 no longer its.
 local now = redis.call('TIME')
 local millis = now[1] * 1000 + math.floor(now[2] / 1000)
 local all = redis.call('HGETALL', KEYS[1])
-local mine, last, live = {}, 0, {}
+local mine, last = {}, 0
 for i = 1, #all, 2 do
   local state, token, sending, due, rest, life = string.match(all[i + 1], '^(%l+) (%S+) (%S+) (%d+) (%S+ (%d+) .*)$')
   due = tonumber(due)
@@ -13,17 +13,9 @@ for i = 1, #all, 2 do
     due = millis + ARGV[2]
     mine = {all[i], table.concat({state, token, sending, string.format('%.0f', due), rest}, ' ')}
   end
-  live[token] = due > millis
   last = math.max(last, due, tonumber(life))
 end
 if #mine == 0 then return 0 end
 redis.call('PEXPIREAT', KEYS[1], last) -- first: a server that is full lets go on what has begun to write
 redis.call('HSET', KEYS[1], unpack(mine))
-local renewed = KEYS[1] .. ':renewed'
-if redis.pcall('HSET', renewed, ARGV[1], ARGV[3]) == 1 then -- a new one: there may be some that have gone
-  for _, each in ipairs(redis.call('HKEYS', renewed)) do
-    if not live[each] then redis.call('HDEL', renewed, each) end
-  end
-end
-redis.pcall('PEXPIREAT', renewed, last)
 return 1

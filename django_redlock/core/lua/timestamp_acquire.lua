@@ -1,5 +1,5 @@
 -- Take a lock that old code takes with SETNX and a timestamp, or say how long it is in the way. Idempotent per token.
--- KEYS 1 lock  2 waiters  3 holder (hash: value, token, owner, tenure; it speaks of the lock while the lock has that value)
+-- KEYS 1 lock  2 waiters  3 holder (hash: value, token, owner; it speaks of the lock while the lock has that value)
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 wait (as mutex_acquire's)  5 ms in a unit of the value  6 clock skew in ms
 -- Returns the server's time in µs; refused {0, lease left in ms, time, owner in the way, empty for old code}, as
 --   mutex_acquire also by those who queue for what is free;

@@ -2,13 +2,13 @@
 -- KEYS 1 lock  2 waiters  3 holder (as timestamp_acquire's)
 -- ARGV 1 with the waiters' entries (1 or 0)  2 ms in a unit of the value  3 clock skew in ms
 -- Whatever the keys hold, there is an answer: other programs write to Redis too, and one lock is one row of a list.
--- Returns {'string', token and owner, lease left in ms, number of waiters, digest, time in ms, tenure[, entries]} as
+-- Returns {'string', token and owner, lease left in ms, number of waiters, digest[, entries]} as
 --   describe; nothing when nobody holds it, or the key is no timestamp. Token and owner are empty for old code.
 if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return false end
 local held = redis.call('GET', KEYS[1])
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local holder = redis.pcall('HMGET', KEYS[3], 'value', 'token', 'owner', 'tenure')
+local holder = redis.pcall('HMGET', KEYS[3], 'value', 'token', 'owner')
 local value, left = '', -1
 if holder[1] == held and holder[2] and holder[3] then
   value = string.sub(holder[2] .. ' ' .. holder[3], 1, 10000)
@@ -23,9 +23,8 @@ end
 local digest = redis.sha1hex(value ~= '' and value or held)
 local waiters = redis.pcall('ZCOUNT', KEYS[2], now, '+inf')
 if type(waiters) ~= 'number' then waiters = 0 end
-local answer = {'string', value, left, waiters, digest, now,
-  {string.match(value ~= '' and holder[4] or '', '^(%S+) (.*)$')}}
+local answer = {'string', value, left, waiters, digest}
 if ARGV[1] == '1' and waiters > 0 then
-  answer[8] = redis.call('ZRANGEBYSCORE', KEYS[2], now, '+inf')
+  answer[6] = redis.call('ZRANGEBYSCORE', KEYS[2], now, '+inf')
 end
 return answer

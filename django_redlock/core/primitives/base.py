@@ -52,9 +52,10 @@ class Primitive(NamedTuple):
             partial(self.release_request, claim, node=node),
         )
 
-    def extend_request(self, claim: Claim, ttl: float, renewal_record: bytes = b"", node: int = 0) -> EvalScript:
-        """Replace the rest of the lease by ``ttl``. ``tenure``: `Lease.renewal_record`."""
-        return EvalScript(self.extend_script, (claim.keys.lock,), (claim.token, millis(ttl), renewal_record), node)
+    def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
+        """Replace the rest of the lease by ``ttl`` seconds."""
+        args = claim.token, millis(ttl), _YES_NO[claim.fencing]
+        return EvalScript(self.extend_script, (claim.keys.lock,), args, node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """Give the lock back, ``keep`` seconds from now."""

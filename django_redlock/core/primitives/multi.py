@@ -61,8 +61,8 @@ class MultiPrimitive(Primitive):
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         return _for_all(super().acquire_request(claim, wait, node), _flat(claim.all_keys), len(claim.all_keys))
 
-    def extend_request(self, claim: Claim, ttl: float, renewal_record: bytes = b"", node: int = 0) -> EvalScript:
-        return _for_all(super().extend_request(claim, ttl, renewal_record, node), _locks(claim.all_keys))
+    def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
+        return _for_all(super().extend_request(claim, ttl, node), _locks(claim.all_keys))
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         return _release_request(super().release_request(claim, keep, node), claim)

@@ -105,6 +105,7 @@ class LocalQueue:
                 if ticket.lease is not None:
                     lease, ticket.lease = ticket.lease, None
                     return lease
+                claim = claim.next_attempt(self._store.clock())
             if ticket is not None and self._store.clock() >= deadline:
                 outcome = yield from self._inquire(lane, primitive, claim, deadline)
             else:
@@ -214,6 +215,7 @@ class LocalQueue:
         outcome, unsure = None, False
         try:
             following = ticket.claim.for_keys(lease.claim.keys)
+            following = following._replace(owner=following.owner_since(self._store.clock()))
             outcome = yield from hand_over(HAND_OVER_SCRIPTS[primitive.acquire_script.name], lease.claim, following)
         except LockError:
             unsure = True

@@ -9,7 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from ...core.lock_info import LockInfo
 from ...errors import LockError
-from ...formatting import as_dict, hold_time, hold_times, task_of
+from ...formatting import age, as_dict, owners, task_of
 from ...handler import locks
 from ...inspection import explain
 from ..base import COLUMNS, StoreCommand, at_least, cells, misused
@@ -110,7 +110,7 @@ class Command(StoreCommand):
 def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
     """Of several who hold it each has to have held it that long: it is taken from all of them."""
     task, oldest = options["task"], options["older_than"]
-    shortest = min(((each.held or 0.0) for _, each in hold_times(held)), default=hold_time(held).held or 0.0)
+    shortest = min(age(owner) or 0.0 for owner in owners(held))
     return task in (None, task_of(held.owner)) and (oldest is None or shortest > oldest)
 
 

@@ -72,8 +72,8 @@ class InspectionCases(Fixtures):
             (row,) = other.held(pattern)
             assert (row.name, row.kind, row.waiters) == (name, self.kind, 0)
             assert (row.owner.pid, row.owner.label) == (os.getpid(), "nightly run")
-            assert row.ttl is not None
-            assert 0 < row.ttl <= 20
+            assert row.remaining is not None
+            assert 0 < row.remaining <= 20 == row.ttl
             assert lock.token not in repr(row)
         assert other.held(pattern) == []
 
@@ -90,23 +90,18 @@ class InspectionCases(Fixtures):
         assert waiting.result(TEST_TIMEOUT)
         assert eventually(lambda: (row := client.describe(name)) and row.owner.label == "waiter" and row.waiters == 0)
 
-    def test_tenure(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
-        """Of a holder is told how often it has renewed, and how long it has held: the time that it waited is not."""
-        ttl, late = 10 * self.short, 5 * self.short  # it waits for two renewals: longer than what may pass unnoticed
-        with client.lock(name, ttl=ttl):
-            waiting = spawn(other.lock(name, ttl=20).acquire, True, TEST_TIMEOUT)
-            until_someone_waits(client, name)
-            assert eventually(lambda: (row := other.describe(name)) and (row.hold_time.renewals or 0) >= 2)
-            (holder,) = other.held(glob_escape(name))
-            released = time.monotonic()
-        assert (holder.hold_time.held or 0) > (holder.hold_time.renewed or 0)
-        assert holder.hold_time.ttl == pytest.approx(ttl)
-        assert waiting.result(TEST_TIMEOUT)
-        (holder,) = other.held(glob_escape(name))
-        assert holder.hold_time.renewals == 0
-        assert holder.hold_time.ttl == pytest.approx(20)
-        assert holder.hold_time.held is not None
-        assert holder.hold_time.held <= time.monotonic() - released + late
+    def test_lease(self, client: Client, other: Client, name: str) -> None:
+        """Onlookers see the lease, what remains of it, and since when it is held. A renewal changes only the rest."""
+        ttl, before = 10 * self.short, time.time()
+        with client.lock(name, ttl=ttl, auto_renew=False) as lock:
+            (first,) = other.held(glob_escape(name))
+            assert eventually(lambda: (row := other.describe(name)) and (row.remaining or 0) < 0.8 * ttl)
+            lock.extend(ttl)
+            (renewed,) = other.held(glob_escape(name))
+        assert first.ttl == renewed.ttl == pytest.approx(ttl)
+        assert (renewed.remaining or 0) > 0.8 * ttl
+        assert first.since == renewed.since
+        assert before - 0.001 <= (first.since or 0) <= time.time()
 
     @pytest.mark.parametrize(("pattern", "found"), PATTERNS)
     def test_patterns(self, client: Client, name: str, pattern: str, found: str) -> None:

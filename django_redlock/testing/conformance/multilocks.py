@@ -116,7 +116,7 @@ class MultilockCases(Fixtures):
         """One call extends the leases of all."""
         with taker.multilock(names, ttl=20) as lock:
             assert lock.extend(10) > 9
-            assert all(9 < (taker.describe(each).ttl or 0) <= 10 for each in names)  # type: ignore[union-attr]
+            assert all(9 < (taker.describe(each).remaining or 0) <= 10 for each in names)  # type: ignore[union-attr]
 
     def test_multilock_is_renewed(self, taker: Client, names: list[str]) -> None:
         """All of them are renewed by themselves; what nobody renews ends, all of it."""

@@ -30,7 +30,7 @@ def test_data(backend, witness, unique, data):
     path = f"{backend._recipe.root}/{unique}"
     witness.create(f"{path}/0-", data, ephemeral=True, sequence=True, makepath=True)
     (held,) = backend.held(unique)
-    assert held.ttl is None or math.isfinite(held.ttl)
+    assert held.remaining is None or math.isfinite(held.remaining)
     assert len(str(held).encode()) < 5000
     with pytest.raises(LockNotAcquired) as refused, backend.lock(unique, blocking=False):
         raise AssertionError("granted")

@@ -1,0 +1,158 @@
+"""Since when a lock of each kind is held, and for which lease, as onlookers see it."""
+
+import threading
+import time
+
+import pytest
+
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.celery.memory_records import MemoryStore
+from django_redlock.celery.modes import MODES
+from django_redlock.celery.records import BodyLease, TaskCall
+from django_redlock.core.flow.drivers import drive
+from django_redlock.core.keys import keys_for
+from django_redlock.core.lock_info import LockInfo, read_lock_info
+from django_redlock.core.owner import Owner, describe_owner
+from django_redlock.core.primitives import base
+from django_redlock.core.values import Claim
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
+from tests.support.service import poll
+
+WAIT = 0.8  # seconds that each of them waits
+BLOCK = 0.2  # seconds that a waiter blocks at the longest: how exact its time is
+KINDS = {
+    "mutex": lambda backend, name, **options: backend.lock(name, **options),
+    "fair": lambda backend, name, **options: backend.lock(name, fair=backend.fair is not None, **options),
+    "rlock": lambda backend, name, **options: backend.rlock(name, **options),
+    "semaphore": lambda backend, name, **options: backend.semaphore(name, limit=1, **options),
+    "write": lambda backend, name, **options: backend.rwlock(name, **options).write,
+    "multilock": lambda backend, name, **options: backend.multilock([name, f"{name} too"], **options),
+    "striped": lambda backend, name, **options: backend.striped(name, stripes=1, **options),
+}
+
+
+@pytest.fixture(params=["redis", "cluster", "redlock", "locmem"])
+def backend(request, unique):
+    """A backend that knows all kinds."""
+    if request.param == "locmem":
+        yield LocMemBackend(unique)
+        return
+    if request.param == "redis":
+        made = RedisBackend(request.getfixturevalue("redis_url"))
+    elif request.param == "cluster":
+        made = RedisBackend(request.getfixturevalue("cluster").url)
+    else:
+        servers = request.getfixturevalue("start")(Group(RedisServer() for _ in range(3))).servers
+        made = RedlockBackend([server.url for server in servers], quarantine=False)
+    yield made
+    made.close()
+
+
+def test_waiting_is_not_holding(backend, unique, monkeypatch):
+    """A lock is held since its grant, not since acquire()."""
+    monkeypatch.setattr(base, "MAX_BLOCK", BLOCK)
+    first = {kind: make(backend, f"{unique}:{kind}", ttl=20) for kind, make in KINDS.items()}
+    assert all(lock.acquire(timeout=20) for lock in first.values())
+    go_on = threading.Event()
+
+    def hold(kind):
+        with KINDS[kind](backend, f"{unique}:{kind}", ttl=20, owner="waiter"):
+            assert go_on.wait(60)
+
+    def infos(kind):
+        return [info for info in backend.held() if f"{unique}:{kind}" in info.name]
+
+    threads = [threading.Thread(target=hold, args=(kind,)) for kind in KINDS]
+    for thread in threads:
+        thread.start()
+    for kind in KINDS:
+        poll(lambda kind=kind: any(info.waiters for info in infos(kind)), timeout=20, what=f"{kind} to be waited for")
+    time.sleep(WAIT)
+    released = time.time()
+    for lock in first.values():
+        lock.release()
+    for kind in KINDS:
+        poll(lambda kind=kind: "waiter" in str([info.owner for info in infos(kind)]), timeout=20, what="the waiter")
+        for info in infos(kind):
+            assert released - 2 * BLOCK < info.since <= time.time(), kind
+            assert info.ttl == pytest.approx(20)
+    go_on.set()
+    for thread in threads:
+        thread.join(60)
+
+
+def test_handed_over_in_the_process(redis_url, unique, monkeypatch):
+    """A lock that goes from thread to thread in one process is held since the hand-over."""
+    monkeypatch.setattr(base, "MAX_BLOCK", BLOCK)
+    backend, granted = RedisBackend(redis_url), []
+    release = [threading.Event() for _ in range(3)]
+
+    def hold():
+        with backend.lock(unique, ttl=20):
+            granted.append(time.time())
+            release[len(granted) - 1].wait(60)
+
+    with backend.lock(unique, ttl=20):
+        threads = [threading.Thread(target=hold) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        queue = backend.local_queue_for(base.MUTEX)
+        poll(lambda: len(queue._queues[unique].waiters) == 2, timeout=20, what="two to queue behind the third")
+        time.sleep(WAIT)
+    for number, each in enumerate(release, 1):
+        poll(lambda number=number: len(granted) == number, timeout=20, what="the next holder")
+        # The store hears of some hand-overs a little later.
+        poll(lambda: abs(backend.describe(unique).since - granted[-1]) < WAIT / 2, timeout=20, what="the time")
+        each.set()
+    for thread in threads:
+        thread.join(60)
+    backend.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_extended(backend, kind, unique):
+    """An extension replaces what remains; the length of the lease is that of the acquire, or what remains if longer."""
+    with KINDS[kind](backend, unique, ttl=20) as lock:
+        [first, *_] = [info for info in backend.held() if unique in info.name]
+        lock.extend(25)
+        for info in (info for info in backend.held() if unique in info.name):
+            assert 24 < info.remaining <= info.ttl <= 25
+            assert info.since == pytest.approx(first.since, abs=0.01)
+
+
+@pytest.fixture(params=["redis", "locmem"])
+def store(request, unique):
+    """Where tasks have their records."""
+    if request.param == "locmem":
+        memory = LocMemBackend(unique)
+        yield MemoryStore(memory), memory
+        return
+    backend = RedisBackend(request.getfixturevalue("redis_url"))
+    yield backend, backend
+    backend.close()
+
+
+def test_tasks(store):
+    """A task that runs has a lease; one that is queued again has none."""
+    store, backend = store
+    keys, start = keys_for(b"redlock", b"settle"), time.time()
+    call = TaskCall("settle", keys, "t", "task", "s", MODES["until_executed"], 2, 600.0, 60.0)
+    running = BodyLease.of(call)
+    claim = Claim("settle", keys, b"token", describe_owner({"task_id": "task"}, 60.0), 60.0, queue_key=call)
+    lease = drive(store.algorithm.acquire(running, claim, 0.0), store.perform)
+    info = backend.describe("settle")
+    assert info.ttl >= info.remaining > 59
+    assert start - 0.001 <= info.since <= time.time()
+    drive(store.algorithm.release(running, lease.claim), store.perform)
+    info = backend.describe("settle")
+    assert (info.owner.extra["state"], info.ttl) == ("queued", None)
+
+
+def test_unknown():
+    """Of a lock without an end, or of another program's, nothing is made up."""
+    found = [read_lock_info("x", [b"string", value, 9, 0, b"d"]) for value in (b"theirs", b"t {}")]
+    found += [read_lock_info("x", [b"string", b't {"ttl":20}', -1, 0, b"d"]), LockInfo("x", "mutex", Owner(), 1.0)]
+    assert [(info.ttl, info.since) for info in found] == [(None, None)] * 4
