@@ -18,7 +18,7 @@ from django.urls.resolvers import URLPattern
 
 from ..core.owner import Owner
 from ..errors import LockError
-from ..formatting import age
+from ..formatting import age, owners
 from ..handler import locks
 from ..inspection import explain, find_lock, health, last_hour, node_views
 from ..models import HeldLock, parse_pk
@@ -137,7 +137,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             "row": row,
             "error": error,
             "facts": row and self.facts(row),
-            "holders": [(owner, age(owner)) for owner in row.held.holders] if row else [],
+            "holders": [(owner, age(owner)) for owner in owners(row.held)] if row else [],
             "queue": sorted(((owner, age(owner)) for owner in row.held.queue), key=_longest_first) if row else [],
             "views": node_views(pk),
             "plots": charts(minutes),

@@ -82,13 +82,15 @@ class Columns:
 
     @admin.display(description="held for", ordering="held")
     def held_for(self, row: HeldLock) -> SafeString | str:
-        return UNKNOWN if row.held.since is None else moment(row.held.since)
+        since = row.held.owner.since
+        return moment(since) if since else UNKNOWN
 
     @admin.display(description="lease left", ordering="ttl")
     def left(self, row: HeldLock) -> SafeString:
         """The rest of the lease as a bar, as wide as the lease; where its length is unknown, as the store's ttl."""
-        left, held_for, usual = row.held.remaining, age(row.held.owner), locks[row.alias].ttl
-        return bar(left, row.held.ttl or (usual if held_for is None else min(usual, (left or 0.0) + held_for)))
+        left, known, held_for = row.held.remaining, row.held.ttl, age(row.held.owner)
+        usual = locks[row.alias].ttl
+        return bar(left, known or (usual if held_for is None else min(usual, (left or 0.0) + held_for)))
 
     @admin.display(ordering="waiters")
     def waiters(self, row: HeldLock) -> SafeString | str:

@@ -9,15 +9,15 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from django.contrib import admin, messages
-from django.contrib.admin.models import DELETION, LogEntry
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
+from ..audit import log_force_release
 from ..errors import LockError
-from ..formatting import age, duration, others
+from ..formatting import others
 from ..handler import locks
 from ..inspection import explain, find_lock
-from ..models import HeldLock, parse_pk
+from ..models import parse_pk
 
 
 @admin.action(permissions=["delete"], description="Release by force …")
@@ -74,18 +74,6 @@ def _release(request: HttpRequest, pk: str, digest: str) -> Outcome:
             return Outcome(messages.WARNING, f"Lock {name} has changed hands since you looked: it was not released.")
     except (LockError, ImproperlyConfigured) as error:
         return Outcome(messages.ERROR, f"Lock {name} may not have been released: {explain(error)}")
-    _log(request, row)
+    log_force_release(row, str(request.user), request.user)
     holders = f"{row.held.owner} {others(row.held)}".rstrip()
     return Outcome(messages.SUCCESS, f"Lock {name} was released. It was held by {holders}.")
-
-
-def _log(request: HttpRequest, row: HeldLock) -> None:
-    held = row.held
-    seconds = age(held.owner)
-    how_long = f" for {duration(seconds)}" if seconds is not None else ""
-    LogEntry.objects.log_actions(
-        request.user.pk,  # type: ignore[arg-type]
-        [row],
-        DELETION,
-        f"Released by force. Held by {held.owner}{how_long}; token {held.token_prefix}…",
-    )

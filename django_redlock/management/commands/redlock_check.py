@@ -14,7 +14,8 @@ from ...errors import LockError
 from ...formatting import facts
 from ...handler import locks
 from ...inspection import explain, health
-from ..base import StoreCommand, misused, printable
+from ..base import StoreCommand, misused
+from ..tables import printable
 
 ASSERTION = (
     "Arming takes new servers into service at once. By this you assert that no lock is held on them:\n"
