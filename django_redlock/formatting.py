@@ -70,7 +70,8 @@ def longest_wait(held: LockInfo) -> float | None:
 
 def by_trouble(held: LockInfo) -> tuple[float, ...]:
     """Sort key: most waiters first, then the longest wait, then the longest hold."""
-    return -held.waiters, -(longest_wait(held) or 0.0), -(age(held.owner) or 0.0)
+    forever = float("inf")
+    return -held.waiters, min((owner.since or forever for owner in held.queue), default=0.0), held.since or forever
 
 
 def ends_soon(held: LockInfo) -> bool:
