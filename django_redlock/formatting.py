@@ -1,4 +1,4 @@
-"""Locks, holders and servers in words for people, and in JSON."""
+"""Locks, holders and servers as text for people, and as JSON."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from .core.lock_info import LockInfo
 from .core.owner import Owner
 from .history.counters import HistoryEvent
 
+STATES = ("queued", "running", "read", "write")
+KINDS = ("mutex", "rlock", "semaphore", "rwlock", "striped", "multilock", "task")
+
 
 def duration(seconds: float) -> str:
-    """``3 min 12 s``: the two largest units that say something; below ten seconds with one decimal."""
+    """``3 min 12 s``: the two largest units that are not zero; below ten seconds with one decimal."""
     if seconds < 10:
         return f"{max(0.0, seconds):.1f} s"
     days, rest = divmod(round(seconds), 86400)
@@ -23,13 +26,93 @@ def duration(seconds: float) -> str:
     return " ".join(f"{number} {unit}" for number, unit in units[first : first + 2] if number)
 
 
+def shortened(text: str, width: int) -> str:
+    """``text`` in at most ``width`` characters, with an ellipsis in the middle: names differ at both ends."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+# ── one lock ─────────────────────────────────────────────────────────────────────────────────
+
+
 def task_of(owner: Owner) -> str:
-    """The name of the Celery task or, else, of the asyncio task that holds."""
+    """The name of the Celery task that holds the lock or, without one, of the asyncio task."""
     return owner.label if "task_id" in owner.extra else owner.task
 
 
-_HEAD = {"node", "ok", "problems", "warnings", "run_id"}  # shown otherwise, or of no use to people
-_SAID: dict[str, Callable[[Any], str]] = {
+def state_of(owner: Owner) -> str:
+    """``queued`` or ``running`` for a task, ``read`` or ``write`` for a read-write lock, else ``""``."""
+    state = owner.extra.get("state") or owner.extra.get("mode")
+    return state if state in STATES else ""
+
+
+def owners(held: LockInfo) -> Sequence[Owner]:
+    """All holders of the lock."""
+    return held.holders or (held.owner,)
+
+
+def others(held: LockInfo) -> str:
+    """The number of holders besides the first: ``and 2 more``, or ``""``."""
+    return f"and {more} more" if (more := len(owners(held)) - 1) else ""
+
+
+def age(owner: Owner) -> float | None:
+    """Seconds since the owner called ``acquire()``, by the clocks of both machines; ``None`` if unknown."""
+    return max(0.0, time.time() - owner.since) if owner.since else None
+
+
+def longest_wait(held: LockInfo) -> float | None:
+    """Seconds that the first of the waiters has waited; ``None`` without a waiter, or if unknown."""
+    return max((waited for owner in held.queue if (waited := age(owner)) is not None), default=None)
+
+
+def by_trouble(held: LockInfo) -> tuple[float, ...]:
+    """Sort key: most waiters first, then the longest wait, then the longest hold."""
+    forever = float("inf")
+    return -held.waiters, min((owner.since or forever for owner in held.queue), default=0.0), held.since or forever
+
+
+def ends_soon(held: LockInfo) -> bool:
+    """Whether less than a third of the lease is left: a renewal is overdue, or there is none."""
+    return held.remaining is not None and held.ttl is not None and held.remaining < held.ttl / 3
+
+
+def as_dict(alias: str, held: LockInfo) -> dict[str, Any]:
+    """A lock for JSON and CSV. Times are seconds; ``since`` is Unix time."""
+    owner = held.owner
+    return {
+        "alias": alias,
+        "name": held.name,
+        "kind": held.kind,
+        "state": state_of(owner),
+        "host": owner.host,
+        "pid": owner.pid,
+        "thread": owner.thread,
+        "task": task_of(owner),
+        "label": owner.label,
+        "extra": dict(owner.extra),
+        "holders": list(map(str, owners(held))),
+        "since": held.since,
+        "held": _rounded(age(owner)),
+        "ttl": _rounded(held.ttl),
+        "remaining": _rounded(held.remaining),
+        "waiters": held.waiters,
+        "longest_wait": _rounded(longest_wait(held)),
+        "nodes": list(held.nodes),
+        "digest": held.digest,
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+# ── servers and events ───────────────────────────────────────────────────────────────────────
+
+_NOT_FACTS = {"node", "ok", "problems", "warnings", "run_id"}  # shown elsewhere, or of no use to people
+_FACTS: dict[str, Callable[[Any], str]] = {
     "uptime": duration,
     "replica_lag": duration,
     "clock_difference": lambda seconds: f"{round(seconds * 1000):+} ms",
@@ -40,28 +123,13 @@ _SAID: dict[str, Callable[[Any], str]] = {
 
 
 def facts(node: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a row of `health` says beside the node's name and its problems, label and value."""
-    known = {name: value for name, value in node.items() if name not in _HEAD and value not in ("", None)}
-    return [(name.replace("_", " "), _SAID.get(name, str)(value)) for name, value in known.items()]
-
-
-def owners(held: LockInfo) -> Sequence[Owner]:
-    """All who hold it."""
-    return held.holders or (held.owner,)
-
-
-def others(held: LockInfo) -> str:
-    """How many hold it beside the first, where any do: ``and 2 more``."""
-    return f"and {more} more" if (more := len(owners(held)) - 1) else ""
-
-
-def age(owner: Owner) -> float | None:
-    """Seconds since the owner called ``acquire()``, by the clocks of both machines; ``None`` if unknown."""
-    return max(0.0, time.time() - owner.since) if owner.since else None
+    """The facts in a row of `health`, as label and value."""
+    known = {name: value for name, value in node.items() if name not in _NOT_FACTS and value not in ("", None)}
+    return [(name.replace("_", " "), _FACTS.get(name, str)(value)) for name, value in known.items()]
 
 
 def event_text(event: HistoryEvent) -> str:
-    """The rest of the sentence that begins with its kind."""
+    """What follows the kind of an event in a sentence."""
     who = f" by {event.holder}" if event.holder else ""
     words = {
         "acquired": f"{who} after {duration(event.seconds)}",
@@ -71,27 +139,3 @@ def event_text(event: HistoryEvent) -> str:
         "forced": f"released{who}",
     }
     return words.get(event.kind, who).strip()
-
-
-def as_dict(alias: str, held: LockInfo) -> dict[str, Any]:
-    """A lock as JSON knows it. Times are seconds, ``since`` is Unix time."""
-    owner = held.owner
-    return {
-        "alias": alias,
-        "name": held.name,
-        "kind": held.kind,
-        "host": owner.host,
-        "pid": owner.pid,
-        "thread": owner.thread,
-        "task": owner.task,
-        "label": owner.label,
-        "extra": dict(owner.extra),
-        "since": held.since,
-        "held": age(owner),
-        "holders": list(map(str, owners(held))),
-        "ttl": held.ttl,
-        "remaining": held.remaining,
-        "waiters": held.waiters,
-        "nodes": list(held.nodes),
-        "digest": held.digest,
-    }

@@ -1,6 +1,6 @@
-"""`HeldLock`: what permissions and the admin hang on. It has no table; its rows come from the stores (see `rows`).
+"""`HeldLock`: the model of permissions and of the admin. It has no table: see `admin.queryset`.
 
-`FencedModel` can be had from here too, where models are looked for.
+Exports `FencedModel` too, since models are looked for here.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Any, Self
 from urllib.parse import quote, unquote
 
 from django.db import models
+from django.utils.translation import gettext_lazy
 
 from .core.lock_info import LockInfo
 from .fencing import FencedModel
@@ -17,18 +18,19 @@ __all__ = ["FencedModel", "HeldLock", "make_pk", "parse_pk"]
 
 
 class HeldLock(models.Model):
-    """A lock that somebody holds now. ``view_heldlock`` shows it, ``delete_heldlock`` releases it by force."""
+    """A lock that is held now. ``view_heldlock`` shows it, ``delete_heldlock`` releases it by force."""
 
     id = models.CharField(primary_key=True, max_length=1024, editable=False)
-    alias = models.CharField("store", max_length=100, editable=False)
+    alias = models.CharField(gettext_lazy("store"), max_length=100, editable=False)
     name = models.CharField(max_length=512, editable=False)
     held: LockInfo
+    show_host = True  # whether the list names the host
 
     class Meta:
         managed = False
         default_permissions = ("view", "delete")
-        verbose_name = "held lock"
-        verbose_name_plural = "held locks"
+        verbose_name = gettext_lazy("held lock")
+        verbose_name_plural = gettext_lazy("held locks")
 
     def __str__(self) -> str:
         return self.name
@@ -46,11 +48,11 @@ class HeldLock(models.Model):
 
 
 def make_pk(alias: str, name: str) -> str:
-    """One text for alias and name."""
+    """Alias and name as one text."""
     return f"{quote(alias, safe='')}:{name}"
 
 
 def parse_pk(pk: str) -> tuple[str, str]:
-    """Alias and name of a text that `make_pk` made."""
+    """The alias and name in a primary key."""
     alias, _, name = pk.partition(":")
     return unquote(alias), name

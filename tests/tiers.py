@@ -42,6 +42,7 @@ PLACES = {
     "conformance/test_zookeeper.py": Tier.REST,
     "django/test_commands_closed_pipe.py": Tier.REST,  # processes
     "django/test_flash_sale.py": Tier.REST,
+    "django/test_typing.py": Tier.REST,  # mypy and pyright
     "faults/": Tier.REST,
     "packaging/": Tier.REST,
     "packaging/test_exports.py": Tier.TEST,

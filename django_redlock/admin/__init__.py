@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,17 +16,19 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.urls.resolvers import URLPattern
+from django.utils.translation import gettext, gettext_lazy
 
+from ..checks.deploy import deployment
 from ..core.owner import Owner
 from ..errors import LockError
-from ..formatting import age
+from ..formatting import age, owners, state_of
 from ..handler import locks
 from ..inspection import explain, find_lock, health, last_hour, node_views
 from ..models import HeldLock, parse_pk
 from . import release
 from .charts import Chart, charts
 from .columns import Columns, nodes_of
-from .filters import SCAN, AliasFilter, HostFilter, KindFilter, ScanFilter, TaskFilter
+from .filters import SCAN, AliasFilter, HostFilter, KindFilter, ScanFilter, StateFilter, TabFilter, TaskFilter
 from .queryset import LockRows
 
 
@@ -33,27 +36,44 @@ def _longest_first(waiter: tuple[Owner, float | None]) -> float:
     return -(waiter[1] or 0.0)
 
 
+def shows_tasks(request: HttpRequest) -> bool:
+    """Whether the tab of tasks is chosen."""
+    return request.GET.get("tab") == "tasks"
+
+
+def query(request: HttpRequest, **changes: Any) -> str:
+    """The page's own query string, with changed parameters and from the first page on."""
+    parameters = request.GET.copy()
+    parameters.pop("p", None)
+    for name, value in changes.items():
+        parameters.pop(name, None)
+        if value:
+            parameters[name] = str(value)
+    return f"?{parameters.urlencode()}"
+
+
 @admin.register(HeldLock)
 class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
-    """The stock list over `LockRows`. ``max_locks`` and ``max_keys`` bound what one store is asked for, for one
-    page.
+    """Django's list over `LockRows`, in two tabs: locks, and tasks. By default locks with waiters come first.
+
+    For one page, each store looks at ``max_keys`` keys and describes ``max_locks`` locks, those with waiters first.
     """
 
-    list_display = ["lock", "holder", "held_for", "left", "waiters"]
+    list_display = ["lock", "holder", "held_for", "left", "waiters", "wait"]
+    task_display = ["lock", "holder", "task_age", "kept_for"]
     list_display_links = None
-    list_filter = [AliasFilter, KindFilter, TaskFilter, HostFilter, ScanFilter]
+    list_filter = [AliasFilter, KindFilter, StateFilter, TaskFilter, HostFilter, ScanFilter, TabFilter]
     list_per_page = 100
     show_facets = admin.ShowFacets.NEVER
-    ordering = ["name"]
     search_fields = ["name"]
-    search_help_text = "Part of a lock's name; capitals count; * and ? stand for anything."
+    search_help_text = gettext_lazy("Part of a lock's name; capitals count; * and ? stand for anything.")
     actions = [release.force_release]
     max_locks = 1000
     max_keys = 20_000
-    max_events = 20  # of one name's last hour
-    refresh = 5  # seconds between two looks of a page that is open
+    max_events = 20  # of the last hour of one lock
+    refresh = 5  # seconds after which an open page is refreshed
 
-    # ── who may ──────────────────────────────────────────────────────────────────────────────
+    # ── permissions ──────────────────────────────────────────────────────────────────────────
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -65,15 +85,20 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
 
     @property
     def media(self) -> Media:
-        """Ours instead of Django's scripts, which know rows only that were there when the page was loaded."""
+        """Our script replaces Django's, which know only the rows of the first load."""
         return Media(css={"all": ["django_redlock/locks.css"]}, js=[Script("django_redlock/live.js", defer=True)])  # type: ignore[list-item]
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        """With the nodes where a store has several."""
-        return [*self.list_display, *(["nodes"] if any(nodes_of(alias) > 1 for alias in locks) else [])]
+        """The columns of the tab, with nodes where a store has several."""
+        columns = self.task_display if shows_tasks(request) else self.list_display
+        return [*columns, *(["nodes"] if any(nodes_of(alias) > 1 for alias in locks) else [])]
+
+    def get_ordering(self, request: HttpRequest) -> list[Any]:
+        """Locks with waiters first. ``ordering`` of the class would have to name a field."""
+        return ["trouble", "name"]
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
-        """Without "delete selected": force release is the one way. From Django 6.1 on forms ask too: they have none."""
+        """Without "delete selected": force release replaces it. Django 6.1 and later also ask for actions of forms."""
         if getattr(action_location, "name", "") == "CHANGE_FORM":
             return {}
         where: tuple[Any, ...] = () if action_location is None else (action_location,)
@@ -82,42 +107,51 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return actions
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        """The live locks, read once for each request."""
+        """The live locks of the tab. The stores are asked once for each request."""
         rows: LockRows | None = getattr(request, "_redlock_rows", None)
         if rows is None:
             alias, scope = request.GET.get("alias", ""), SCAN.get(request.GET.get("scan", ""), 1)
             aliases = [alias] if alias in locks else list(locks)
             rows = LockRows.read(aliases, request.GET.get("q", ""), self.max_locks * scope, self.max_keys * scope)
             request._redlock_rows = rows  # type: ignore[attr-defined]
-        return rows
+        tasks = shows_tasks(request)
+        return rows if request.method == "POST" else rows.where(lambda row: (row.held.kind == "task") is tasks)
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
-        """As they are: the store has searched already."""
+        """Unchanged: the stores have searched already."""
         return queryset, False
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        return super().changelist_view(
-            request,
-            {
-                "title": "Held locks",
-                "seen": self.get_queryset(request).seen,
-                "refresh": self.refresh,
-                **(extra_context or {}),
-            },
-        )
+        seen = self.get_queryset(request).seen
+        factor = SCAN.get(request.GET.get("scan", ""), 1) * 10
+        further = not all(each.complete or each.error for each in seen) and str(factor) in SCAN
+        counts = Counter(held.kind == "task" for each in seen for held in each.locks)
+        context = {
+            "title": gettext("Queued and running tasks") if shows_tasks(request) else gettext("Held locks"),
+            "seen": seen,
+            "down": [each for each in seen if each.error],
+            "nothing_known": bool(seen) and all(each.error and not each.locks for each in seen),
+            "further": query(request, scan=factor) if further else "",
+            "tabs": [
+                (gettext("Locks"), counts[False], query(request, tab=""), not shows_tasks(request)),
+                (gettext("Tasks"), counts[True], query(request, tab="tasks"), shows_tasks(request)),
+            ],
+            "refresh": self.refresh,
+        }
+        return super().changelist_view(request, context | (extra_context or {}))
 
     # ── one lock ─────────────────────────────────────────────────────────────────────────────
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> HeldLock | None:
-        """The lock as it is now; ``None`` when nobody holds it."""
+        """The lock as it is now; ``None`` when it is free."""
         return find_lock(object_id)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """All that is known of one name, held or not."""
+        """The page of one name, held or not."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         pk = unquote(object_id)
@@ -137,7 +171,8 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             "row": row,
             "error": error,
             "facts": row and self.facts(row),
-            "holders": [(owner, age(owner)) for owner in row.held.holders] if row else [],
+            "queued": row and state_of(row.held.owner) == "queued",
+            "holders": [(owner, age(owner)) for owner in owners(row.held)] if row else [],
             "queue": sorted(((owner, age(owner)) for owner in row.held.queue), key=_longest_first) if row else [],
             "views": node_views(pk),
             "plots": charts(minutes),
@@ -153,7 +188,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show who holds it and ask whether to release it by force."""
+        """Show the holder and ask whether to release the lock by force."""
         if not self.has_delete_permission(request):
             raise PermissionDenied
         return release.ask(self, request, [unquote(object_id)])
@@ -169,26 +204,28 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         ]
 
     def health_view(self, request: HttpRequest) -> HttpResponse:
-        """Each store and node: what `redlock_check` prints."""
+        """Each store and node, as `redlock_check --deploy` prints them."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        return self.page(request, "health", {"title": "Health of the lock stores", "stores": list(self.stores())})
+        return self.page(
+            request, "health", {"title": gettext("Health of the lock stores"), "stores": list(self.stores())}
+        )
 
     def stores(self) -> Iterator[tuple[str, list[dict[str, Any]], list[Chart]]]:
-        """Each store, its nodes, and its last hour in pictures."""
+        """Each store with its nodes and the charts of its last hour."""
         for number, alias in enumerate(locks):
             nodes = health(alias)
             asked = any(node["ok"] for node in nodes)
-            yield alias, nodes, charts(last_hour(alias)[0], number) if asked else []
+            yield alias, [*nodes, *deployment(alias, nodes)], charts(last_hour(alias)[0], number) if asked else []
 
     def release_view(self, request: HttpRequest) -> HttpResponse:
-        """Release what was confirmed."""
+        """Release the locks of the confirmed form."""
         if not self.has_delete_permission(request):
             raise PermissionDenied
         return release.carry_out(self, request)
 
     def page(self, request: HttpRequest, template: str, context: dict[str, Any]) -> TemplateResponse:
-        """A page of our own within the admin."""
+        """A page within the admin."""
         request.current_app = self.admin_site.name
         shared = {
             **self.admin_site.each_context(request),
@@ -199,5 +236,5 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return TemplateResponse(request, f"admin/django_redlock/heldlock/{template}.html", shared | context)
 
     def list_url(self) -> str:
-        """Where the list is."""
+        """The URL of the list."""
         return reverse("admin:django_redlock_heldlock_changelist", current_app=self.admin_site.name)

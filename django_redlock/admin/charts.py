@@ -11,6 +11,7 @@ from typing import NamedTuple
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 
 from ..history.counters import MinuteStats, quantile
 
@@ -54,8 +55,8 @@ def charts(minutes: Sequence[MinuteStats], number: int = 0) -> list[Chart]:
         return []
     return [
         _counts(minutes, f"redlock-{number}-counts"),
-        _times("Waited", [minute.waited for minute in minutes], minutes, f"redlock-{number}-waited"),
-        _times("Held", [minute.held for minute in minutes], minutes, f"redlock-{number}-held"),
+        _times(gettext("Waited"), [minute.waited for minute in minutes], minutes, f"redlock-{number}-waited"),
+        _times(gettext("Held"), [minute.held for minute in minutes], minutes, f"redlock-{number}-held"),
     ]
 
 
@@ -73,7 +74,7 @@ def _counts(minutes: Sequence[MinuteStats], name: str) -> Chart:
             )
     totals = [(kind, sum(getattr(minute, kind) for minute in minutes)) for kind in COUNTS]
     legend = [(kind, f"{total:,}", kind) for kind, total in totals if total or kind in COUNTS[:3]]
-    return Chart("Acquired, refused, lost", _picture(name, columns, minutes, _count, legend), legend)
+    return Chart(gettext("Acquired, refused, lost"), _picture(name, columns, minutes, _count, legend), legend)
 
 
 def _times(heading: str, histograms: Sequence[Mapping[int, int]], minutes: Sequence[MinuteStats], name: str) -> Chart:
@@ -84,10 +85,10 @@ def _times(heading: str, histograms: Sequence[Mapping[int, int]], minutes: Seque
         half, most = quantile(histogram, 0.5), quantile(histogram, 0.95)
         if half is not None and most is not None:
             bars = [ChartBar("p50", 0, half), ChartBar("p95", half, most)]
-            columns.append(ChartColumn(index, bars, f"half within {short(half)}, 95 % within {short(most)}"))
+            columns.append(ChartColumn(index, bars, f"p50 {short(half)}, p95 {short(most)}"))
     legend = [
         (kind, short(time) if (time := quantile(whole, share)) is not None else "0", words)
-        for kind, share, words in [("p50", 0.5, "half within"), ("p95", 0.95, "95 % within")]
+        for kind, share, words in [("p50", 0.5, "p50"), ("p95", 0.95, "p95")]
     ]
     return Chart(heading, _picture(name, columns, minutes, short, legend), legend)
 

@@ -1,9 +1,10 @@
-"""What the list shows of a lock. All of it is other people's text: nothing here is marked safe but our own markup."""
+"""Columns of the list and lines of the detail page. All values come from other programs, and are escaped."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote as urlquote
 from urllib.parse import urlencode
@@ -14,9 +15,11 @@ from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext, gettext_lazy
 
-from ..formatting import age, duration, others
+from ..formatting import age, duration, longest_wait, others, owners, shortened, state_of
 from ..handler import locks
 from ..templatetags.redlock import moment
 
@@ -25,24 +28,33 @@ if TYPE_CHECKING:
 
     from ..models import HeldLock
 
-UNKNOWN = "unknown"
-MINUTE = 60  # seconds, which live.js counts down
+MINUTE = 60  # seconds; live.js counts down from here
+LONGEST_NAME = 28  # characters of a name in the list
 
 
 def bar(left: float | None, full: float) -> SafeString:
-    """The lease as a bar that runs down, ``full`` seconds wide. Below a third of that it is marked."""
+    """The rest of a lease as a progress bar of ``full`` seconds. Below a third it is marked."""
     if left is None:
-        return format_html('<span class="redlock-bad">{}</span>', "no end")
+        return format_html('<span class="redlock-bad">{}</span>', gettext("no end"))
     full = max(full, left)
-    numbers = f"{full:.3f}", f"{left:.3f}"
-    progress = format_html('<progress max="{}" value="{}" aria-label="Lease left"></progress>', *numbers)
-    mark = "redlock-left redlock-low" if left < full / 3 else "redlock-left"
     text = duration(left) if left > MINUTE else f"{math.ceil(left)} s"
-    return format_html('<span class="{}">{} <span>{}</span></span>', mark, progress, text)
+    mark = "redlock-left redlock-low" if left < full / 3 else "redlock-left"
+    return format_html(
+        '<span class="{}"><progress max="{}" value="{}" aria-label="{}" aria-valuetext="{}"></progress> '
+        "<span>{}</span></span>",
+        *(mark, f"{full:.3f}", f"{left:.3f}", gettext("Lease left"), text, text),
+    )
+
+
+def badges(row: HeldLock) -> SafeString:
+    """The kind of a lock, and the states of its holders."""
+    states = dict.fromkeys(filter(None, map(state_of, owners(row.held))))
+    found = [("kind", row.held.kind), *((state, gettext(state)) for state in states)]
+    return format_html_join(" ", '<span class="redlock-tag redlock-is-{}">{}</span>', found)
 
 
 def nodes_of(alias: str) -> int:
-    """How many independent nodes the store has."""
+    """The number of independent nodes of a store."""
     try:
         return len(getattr(locks[alias], "nodes", ())) or 1
     except ImproperlyConfigured:
@@ -50,7 +62,7 @@ def nodes_of(alias: str) -> int:
 
 
 def result_page(task_id: Any) -> str:
-    """Where the result of a task can be seen: in Flower, or in the admin of django-celery-results; else ``""``."""
+    """The page with the result of a task, in Flower or the admin of django-celery-results; else ``""``."""
     if flower := getattr(settings, "REDLOCK_FLOWER_URL", ""):
         return f"{flower.rstrip('/')}/task/{urlquote(str(task_id), safe='')}"
     if apps.is_installed("django_celery_results"):
@@ -58,70 +70,112 @@ def result_page(task_id: Any) -> str:
     return ""
 
 
+def _unknown() -> str:
+    return gettext("unknown")
+
+
 class Columns:
     """The columns of the list and the lines of the detail page."""
 
     admin_site: Any
 
-    @admin.display(description="name", ordering="name")
+    @admin.display(description=gettext_lazy("name"), ordering="name")
     def lock(self, row: HeldLock) -> SafeString:
         url = reverse("admin:django_redlock_heldlock_change", args=[quote(row.pk)], current_app=self.admin_site.name)
-        where = f"{row.held.kind} in {row.alias}"
-        return format_html('<a href="{}" class="redlock-name">{}</a><small>{}</small>', url, row.name, where)
+        return format_html(
+            '<a href="{}" class="redlock-name" title="{}">{}</a><small>{} {}</small>',
+            *(url, row.name, shortened(row.name, LONGEST_NAME), badges(row), row.alias),
+        )
 
-    @admin.display(ordering="holder")
+    @admin.display(description=gettext_lazy("holder"), ordering="holder")
     def holder(self, row: HeldLock) -> SafeString:
         owner = row.held.owner
         if not owner.host:
-            return format_html("<span>{}</span>", owner.label or UNKNOWN)
-        parts = [owner.task or owner.thread, owner.label, *(f"{key}={value}" for key, value in owner.extra.items())]
-        rest = " · ".join(part for part in (*parts, others(row.held)) if part)
+            return format_html("<span>{}</span>", owner.label or _unknown())
+        fields = (f"{key}={value}" for key, value in owner.extra.items() if key not in ("state", "mode"))
+        rest = " · ".join(part for part in (owner.task or owner.thread, owner.label, *fields, others(row.held)) if part)
+        host = owner.host if row.show_host else ""
         return format_html(
-            '<span>{} <span class="quiet">pid</span> {}</span><small>{}</small>', owner.host, owner.pid, rest
+            '<span>{} <span class="quiet">pid</span> {}</span><small title="{}">{}</small>',
+            *(host, owner.pid, rest, rest),
         )
 
-    @admin.display(description="held for", ordering="held")
+    @admin.display(description=gettext_lazy("held for"), ordering="held")
     def held_for(self, row: HeldLock) -> SafeString | str:
-        return UNKNOWN if row.held.since is None else moment(row.held.since)
+        since = row.held.since
+        return moment(since) if since else _unknown()
 
-    @admin.display(description="lease left", ordering="ttl")
+    @admin.display(description=gettext_lazy("queued or running for"), ordering="held")
+    def task_age(self, row: HeldLock) -> SafeString | str:
+        return self.held_for(row)
+
+    @admin.display(description=gettext_lazy("lease left"), ordering="ttl")
     def left(self, row: HeldLock) -> SafeString:
-        """The rest of the lease as a bar, as wide as the lease; where its length is unknown, as the store's ttl."""
+        """The rest of the lease. The bar is as wide as the lease or, if that is unknown, as the store's ttl."""
         left, held_for, usual = row.held.remaining, age(row.held.owner), locks[row.alias].ttl
         return bar(left, row.held.ttl or (usual if held_for is None else min(usual, (left or 0.0) + held_for)))
 
-    @admin.display(ordering="waiters")
+    @admin.display(description=gettext_lazy("record kept for"), ordering="ttl")
+    def kept_for(self, row: HeldLock) -> SafeString | str:
+        """The lease of a running body; for a queued task how long its record is kept."""
+        if state_of(row.held.owner) == "running" or row.held.remaining is None:
+            return self.left(row)
+        return duration(row.held.remaining)
+
+    @admin.display(description=gettext_lazy("waiters"), ordering="waiters")
     def waiters(self, row: HeldLock) -> SafeString | str:
         return format_html("<b>{}</b>", row.held.waiters) if row.held.waiters else "0"
 
-    @admin.display(ordering="nodes", empty_value="")
+    @admin.display(description=gettext_lazy("longest wait"), ordering="wait", empty_value="-")
+    def wait(self, row: HeldLock) -> str:
+        seconds = longest_wait(row.held)
+        return "" if seconds is None else duration(seconds)
+
+    @admin.display(description=gettext_lazy("nodes"), ordering="nodes", empty_value="")
     def nodes(self, row: HeldLock) -> SafeString | str:
-        """How many of the store's nodes know this holding, if it has several. Marked when some do not."""
+        """The number of the store's nodes that know the holding. Marked when some do not."""
         held, total = len(row.held.nodes) or 1, nodes_of(row.alias)
         if total == 1:
             return ""
         return f"{held}/{total}" if held >= total else format_html('<b class="redlock-bad">{}/{}</b>', held, total)
 
     def facts(self, row: HeldLock) -> Iterator[tuple[str, Any]]:
-        """What the detail page says of the holder, label and value."""
+        """Label and value of each line about the holder on the detail page."""
         held, owner = row.held, row.held.owner
+        queued = state_of(owner) == "queued"
         known = [
-            ("Kind", held.kind),
-            ("Host", owner.host),
-            ("Process", owner.pid),
-            ("Thread", owner.thread),
-            ("Task", owner.task),
-            ("Label", owner.label),
+            (gettext("Kind"), badges(row)),
+            (gettext("Redis key"), self.redis_key(row)),
+            (gettext("Host"), owner.host),
+            (gettext("Process"), owner.pid),
+            (gettext("Thread"), owner.thread),
+            (gettext("Task"), owner.task),
+            (gettext("Label"), owner.label),
             *((str(key), self.detail(str(key), value)) for key, value in owner.extra.items()),
-            ("Held for", self.held_for(row)),
-            ("Lease left", self.left(row)),
-            ("Lease", held.ttl and duration(held.ttl)),
-            ("Nodes", format_html_join(", ", "{}", ((node,) for node in held.nodes))),
-            ("Token", held.token_prefix and f"{held.token_prefix}…"),
+            (gettext("Since"), held.since and local_time(held.since)),
+            (gettext("Queued for") if queued else gettext("Held for"), self.held_for(row)),
+            (gettext("Record kept for"), self.kept_for(row)) if queued else (gettext("Lease left"), self.left(row)),
+            (gettext("Lease"), held.ttl and duration(held.ttl)),
+            (gettext("Nodes"), format_html_join(", ", "{}", ((node,) for node in held.nodes))),
+            (gettext("Token"), held.token_prefix and f"{held.token_prefix}…"),
         ]
         return ((label, value) for label, value in known if value not in ("", 0, None))
 
+    def redis_key(self, row: HeldLock) -> str:
+        """The key that holds the lock, for stores in Redis."""
+        backend = locks[row.alias]
+        return backend.keys_of(row.name).lock.decode(errors="replace") if hasattr(backend, "node_timeout") else ""
+
     def detail(self, key: str, value: Any) -> Any:
-        """What an owner says beside the usual: a task's id leads to its result where there is a page for it."""
+        """A field of the owner. The id of a task is a link to its result, if there is a page for it."""
         url = result_page(value) if key == "task_id" else ""
-        return format_html('<a href="{}">{}</a>', url, value) if url else value
+        link = '<a href="{}">{}</a> <a class="button" href="{}">{}</a>'
+        return format_html(link, url, value, url, gettext("Show task")) if url else value
+
+
+def local_time(since: float) -> str:
+    """A Unix time in the current time zone, with the zone's name."""
+    try:
+        return f"{timezone.localtime(datetime.fromtimestamp(since, UTC)):%Y-%m-%d %H:%M:%S %Z}"
+    except (ValueError, OverflowError, OSError):  # another program's number
+        return str(since)

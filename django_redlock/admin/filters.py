@@ -1,4 +1,4 @@
-"""The filters beside the list. What they offer is what the stores hold at the moment, with numbers."""
+"""The filters beside the list. They offer the values that the listed locks have, with counts."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Any
 
 from django.contrib.admin import SimpleListFilter
 from django.http import HttpRequest
+from django.utils.translation import gettext_lazy
 
-from ..formatting import owners, task_of
+from ..formatting import owners, state_of, task_of
 from ..handler import locks
 from ..models import HeldLock
 
-SCAN = {"10": 10, "100": 100}  # how many times the usual bounds
+SCAN = {"10": 10, "100": 100}  # factors of the number of keys to look at
 
 
 class AliasFilter(SimpleListFilter):
-    """One store only: the others are not asked."""
+    """One store. The others are not asked."""
 
-    title = "store"
+    title = gettext_lazy("store")
     parameter_name = "alias"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
@@ -30,27 +31,28 @@ class AliasFilter(SimpleListFilter):
         return queryset
 
 
-class ScanFilter(SimpleListFilter):
-    """How far to look; offered where something was left out."""
-
-    title = "how far to look"
-    parameter_name = "scan"
+class _LinkedFilter(SimpleListFilter):
+    """A parameter that links on the page set, and not the sidebar. `HeldLockAdmin.get_queryset` reads it."""
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        seen = model_admin.get_queryset(request).seen
-        if not self.value() and all(each.complete or each.error for each in seen):
-            return []
-        return [
-            (key, f"{model_admin.max_keys * times:,} keys, {model_admin.max_locks * times:,} locks")
-            for key, times in SCAN.items()
-        ]
+        return []
 
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
         return queryset
 
 
+class ScanFilter(_LinkedFilter):
+    title = gettext_lazy("keys to look at")
+    parameter_name = "scan"
+
+
+class TabFilter(_LinkedFilter):
+    title = gettext_lazy("tab")
+    parameter_name = "tab"
+
+
 class ValueFilter(SimpleListFilter):
-    """Rows that have one value in common. A row has several where several hold the lock."""
+    """Rows with a chosen value. A lock with several holders can have several values."""
 
     values_of: Callable[[HeldLock], set[str]]
 
@@ -66,18 +68,24 @@ class ValueFilter(SimpleListFilter):
 
 
 class KindFilter(ValueFilter):
-    title = "kind"
+    title = gettext_lazy("kind")
     parameter_name = "kind"
     values_of = staticmethod(lambda row: {row.held.kind})
 
 
+class StateFilter(ValueFilter):
+    title = gettext_lazy("state")
+    parameter_name = "state"
+    values_of = staticmethod(lambda row: set(map(state_of, owners(row.held))))
+
+
 class TaskFilter(ValueFilter):
-    title = "task"
+    title = gettext_lazy("task")
     parameter_name = "task"
     values_of = staticmethod(lambda row: set(map(task_of, owners(row.held))))
 
 
 class HostFilter(ValueFilter):
-    title = "host"
+    title = gettext_lazy("host")
     parameter_name = "host"
     values_of = staticmethod(lambda row: {owner.host for owner in owners(row.held)})

@@ -1,4 +1,4 @@
-"""The admin's list reads this instead of a table."""
+"""Stands in for a queryset: the rows of the admin's list come from the stores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from django.core.exceptions import FieldError
 
 from ..errors import LockError
-from ..formatting import age
+from ..formatting import age, by_trouble, longest_wait
 from ..inspection import Listed, find_lock, list_locks, pattern_for
 from ..models import HeldLock, make_pk
 
@@ -22,16 +22,18 @@ _SORT: dict[str, Callable[[HeldLock], Any]] = {
     "held": lambda row: age(row.held.owner) or 0.0,
     "ttl": lambda row: float("inf") if row.held.remaining is None else row.held.remaining,
     "waiters": lambda row: row.held.waiters,
+    "wait": lambda row: longest_wait(row.held) or 0.0,
+    "trouble": lambda row: by_trouble(row.held),
     "nodes": lambda row: len(row.held.nodes),
 }
 
 
 class LockRows:
-    """The few names of a queryset that the admin's list uses, answered from a list. ``seen``: what each store said."""
+    """The part of a queryset's interface that the admin uses, over a list. ``seen``: the listing of each store."""
 
     model = HeldLock
     ordered = True
-    totally_ordered = False  # from Django 6.1 on the list asks: it is to sort by the primary key in the end
+    totally_ordered = False  # Django 6.1 and later read it: the list adds the primary key to the order
     query = SimpleNamespace(order_by=(), select_related=False)
 
     def __init__(self, rows: Iterable[HeldLock], seen: Sequence[Listed] = ()) -> None:
@@ -40,10 +42,14 @@ class LockRows:
 
     @classmethod
     def read(cls, aliases: Iterable[str], search: str, limit: int, max_keys: int) -> LockRows:
-        """The locks that live now. One with just the name that is searched for is found wherever it is."""
-        pattern = pattern_for(search, special="*?")  # as the help beside the search says
+        """The live locks. A lock whose whole name is searched for is found beyond the limits too."""
+        pattern = pattern_for(search, special="*?")  # as the help text of the search says
         seen = [_with(search, list_locks(alias, pattern, limit, max_keys)) for alias in aliases]
-        return cls((HeldLock.of(each.alias, held) for each in seen for held in each.locks), seen)
+        rows = [HeldLock.of(each.alias, held) for each in seen for held in each.locks]
+        if len({row.held.owner.host for row in rows}) == 1:
+            for row in rows:
+                row.show_host = False
+        return cls(rows, seen)
 
     def __iter__(self) -> Iterator[HeldLock]:
         return iter(self._rows)
@@ -71,7 +77,7 @@ class LockRows:
         return LockRows(rows, self.seen)
 
     def filter(self, *conditions: Any, pk__in: Iterable[str] | None = None) -> LockRows:
-        """Those with the primary keys ``pk__in``. Other lookups are refused: there is no SQL."""
+        """The rows with the primary keys ``pk__in``. Raises ``FieldError`` for other lookups: there is no SQL."""
         if any(conditions):
             raise FieldError("locks are filtered by the filters beside the list only")
         wanted = None if pk__in is None else set(pk__in)
@@ -79,11 +85,11 @@ class LockRows:
 
 
 def _with(name: str, seen: Listed) -> Listed:
-    """The same, and the lock ``name``, if the search has not come to it."""
+    """``seen`` with the lock ``name``, if the scan ended before it."""
     if not name or seen.complete or seen.error or any(held.name == name for held in seen.locks):
         return seen
     try:
         row = find_lock(make_pk(seen.alias, name))
     except LockError:
-        return seen  # it has just answered: the next look will tell
+        return seen  # the next refresh shows the error
     return seen._replace(locks=[*seen.locks, row.held]) if row else seen

@@ -1,6 +1,6 @@
-"""Force release: shows who holds what and asks; then releases those that have not changed hands, and logs each.
+"""Force release: shows the holders and asks, then releases locks that have not changed hands, and logs each.
 
-The form carries the digest of each holding that was shown, so that nobody is released whom the user has not seen.
+The form carries the digest of each holding that was shown. A lock with another digest by then is not released.
 """
 
 from __future__ import annotations
@@ -9,54 +9,73 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from django.contrib import admin, messages
-from django.contrib.admin.models import DELETION, LogEntry
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.translation import gettext, gettext_lazy
 
+from ..audit import log_force_release
 from ..errors import LockError
-from ..formatting import age, duration, others
+from ..formatting import others, owners, state_of
 from ..handler import locks
 from ..inspection import explain, find_lock
 from ..models import HeldLock, parse_pk
 
 
-@admin.action(permissions=["delete"], description="Release by force …")
+@admin.action(permissions=["delete"], description=gettext_lazy("Release by force …"))
 def force_release(model_admin: Any, request: HttpRequest, queryset: Any) -> HttpResponse:  # noqa: ARG001
     """The action of the list."""
     return ask(model_admin, request, request.POST.getlist("_selected_action"))
 
 
 def ask(model_admin: Any, request: HttpRequest, pks: Iterable[str]) -> HttpResponse:
-    """The page that shows the holders and asks."""
+    """The page that shows the holders and asks for confirmation."""
     rows = []
     for pk in pks:
         name = parse_pk(pk)[1]
         try:
             row = find_lock(pk)
         except (LockError, ImproperlyConfigured) as error:
-            model_admin.message_user(request, f"Lock {name}: {explain(error)}", messages.ERROR)
+            model_admin.message_user(
+                request, gettext("Lock %(name)s: %(error)s") % {"name": name, "error": explain(error)}, messages.ERROR
+            )
             continue
         if row is None:
-            model_admin.message_user(request, f"Lock {name} is held by nobody any more.", messages.INFO)
+            model_admin.message_user(
+                request, gettext("Lock %(name)s is held by nobody any more.") % {"name": name}, messages.INFO
+            )
         else:
             rows.append(row)
     if not rows:
         return HttpResponseRedirect(model_admin.list_url())
     columns = model_admin.lock, model_admin.holder, model_admin.held_for
-    shown = [(f"{row.held.digest}:{row.pk}", row, *(column(row) for column in columns)) for row in rows]
-    response: HttpResponse = model_admin.page(request, "force_release", {"title": "Release by force?", "shown": shown})
+    shown = [(f"{row.held.digest}:{row.pk}", row, *(column(row) for column in columns), meaning(row)) for row in rows]
+    response: HttpResponse = model_admin.page(
+        request, "force_release", {"title": gettext("Release by force?"), "shown": shown}
+    )
     return response
 
 
+def meaning(row: HeldLock) -> str:
+    """What a release by force means for this kind of lock."""
+    held, several = row.held, len(owners(row.held)) > 1
+    if held.kind == "task":
+        if state_of(held.owner) == "queued":
+            return gettext("The record is deleted. The message may still be in the queue, and the task may still run.")
+        return gettext("The task runs on. Another call of it may run beside it.")
+    if several:
+        return gettext("All %(count)d holders lose the lock.") % {"count": len(owners(held))}
+    return gettext("The next waiter gets the lock.") if held.waiters else gettext("The lock is free.")
+
+
 class Outcome(NamedTuple):
-    """What became of one lock, for the user."""
+    """The message about one lock."""
 
     level: int
     text: str
 
 
 def carry_out(model_admin: Any, request: HttpRequest) -> HttpResponse:
-    """Release what the form names, if it is still held by those whom the form showed."""
+    """Release the locks of the form that have not changed hands."""
     for holding in request.POST.getlist("holding"):
         digest, _, pk = holding.partition(":")
         level, text = _release(request, pk, digest)
@@ -69,23 +88,14 @@ def _release(request: HttpRequest, pk: str, digest: str) -> Outcome:
     try:
         row = find_lock(pk)
         if row is None:
-            return Outcome(messages.INFO, f"Lock {name} was free already.")
+            return Outcome(messages.INFO, gettext("Lock %(name)s was free already.") % {"name": name})
         if row.held.digest != digest or not locks[alias].force_release(name, digest, str(request.user)):
-            return Outcome(messages.WARNING, f"Lock {name} has changed hands since you looked: it was not released.")
+            text = gettext("Lock %(name)s has changed hands since you looked: it was not released.")
+            return Outcome(messages.WARNING, text % {"name": name})
     except (LockError, ImproperlyConfigured) as error:
-        return Outcome(messages.ERROR, f"Lock {name} may not have been released: {explain(error)}")
-    _log(request, row)
+        text = gettext("Lock %(name)s may not have been released: %(error)s")
+        return Outcome(messages.ERROR, text % {"name": name, "error": explain(error)})
+    log_force_release(row, str(request.user), request.user)
     holders = f"{row.held.owner} {others(row.held)}".rstrip()
-    return Outcome(messages.SUCCESS, f"Lock {name} was released. It was held by {holders}.")
-
-
-def _log(request: HttpRequest, row: HeldLock) -> None:
-    held = row.held
-    seconds = age(held.owner)
-    how_long = f" for {duration(seconds)}" if seconds is not None else ""
-    LogEntry.objects.log_actions(
-        request.user.pk,  # type: ignore[arg-type]
-        [row],
-        DELETION,
-        f"Released by force. Held by {held.owner}{how_long}; token {held.token_prefix}…",
-    )
+    text = gettext("Lock %(name)s was released. It was held by %(holders)s.")
+    return Outcome(messages.SUCCESS, text % {"name": name, "holders": holders})

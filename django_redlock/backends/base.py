@@ -161,7 +161,7 @@ class Backend(LockKinds):
         return (await self.alisting(pattern, limit)).told()
 
     def listing(self, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listing:
-        """The same, looking at about ``max_keys`` keys at most and saying whether that was all."""
+        """`held`, and whether that is all. ``max_keys``: look at about so many keys, and prefer locks with waiters."""
         return self.drive(self._listing(pattern, limit, max_keys))
 
     async def alisting(self, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listing:

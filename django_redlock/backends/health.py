@@ -83,7 +83,7 @@ def _server(node: int, route: ServerPool) -> Flow[dict[str, Any]]:
         "ok": not problems,
         "problems": problems,
         "warnings": [apart] if abs(ahead) > CLOCKS_APART else [],
-        "version": info.get("redis_version", ""),
+        "version": _version(info),
         "run_id": info.get("run_id", ""),
         "role": info.get("role", ""),
         "replicas": int(info.get("connected_slaves", 0)),
@@ -98,6 +98,11 @@ def _server(node: int, route: ServerPool) -> Flow[dict[str, Any]]:
         "clock_difference": round(ahead, 3),
         "round_trip": round(round_trip, 6),
     }
+
+
+def _version(info: ServerInfo) -> str:
+    """``7.2.4``, or ``Valkey 9.1.2``, whose ``redis_version`` is that of a compatible Redis."""
+    return f"Valkey {info['valkey_version']}" if "valkey_version" in info else info.get("redis_version", "")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

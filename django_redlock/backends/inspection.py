@@ -20,6 +20,7 @@ from .base import Listing
 SCAN_COUNT = 1000  # keys in one step of SCAN: some 0.3 ms of the server's time
 LOCKS_IN_PIPELINE = 100  # locks described in one pipeline, likewise
 _DESCRIBE = script("describe")
+_WAITERS = b":waiters"
 
 
 class FoundKeys(NamedTuple):
@@ -34,11 +35,18 @@ class FoundKeys(NamedTuple):
 def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, node: int = 0) -> Flow[Listing]:
     """Find locks by SCAN and describe them page by page. Raises ``LockUnavailable`` where no server can be asked.
 
+    With ``max_keys`` the scan does not end at ``limit`` locks: locks with waiters come first, wherever they are.
     Costs one request for every 1,000 keys of the database, and one for every 100 locks.
     """
-    keys, scanned, complete, unanswered = yield from find_keys(
-        scan_pattern(prefix, pattern), limit, max_keys, pattern, node
-    )
+    if max_keys is None:
+        keys, scanned, complete, unanswered = yield from find_keys(
+            scan_pattern(prefix, pattern), limit, None, pattern, node
+        )
+    else:
+        found = yield from find_keys(f"{scan_pattern(prefix, pattern)}*", None, max_keys, pattern, node)
+        scanned, complete, unanswered = found.scanned, found.complete, found.unanswered
+        keys = _waited_for_first(found.keys)
+        complete = complete and (limit is None or len(keys) <= limit)
     named = [(key, name) for key in keys[:limit] if (name := lock_name_of(prefix.encode(), key)) is not None]
     locks: list[LockInfo] = []
     for first in range(0, len(named), LOCKS_IN_PIPELINE):
@@ -52,6 +60,12 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
             if reply and type(reply) is not Fault:  # nothing: it was released meanwhile
                 locks.append(parse_reply(name, partial(read_lock_info, name), reply))
     return Listing(locks, scanned, complete and not unanswered, unanswered)
+
+
+def _waited_for_first(keys: list[bytes]) -> list[bytes]:
+    """The locks' own keys among ``keys``: first those that have a key of waiters beside them."""
+    waited_for = {key.removesuffix(_WAITERS) for key in keys if key.endswith(_WAITERS)}
+    return sorted((key for key in keys if key.endswith(b"}")), key=lambda key: key not in waited_for)
 
 
 def find_keys(keys_like: str, limit: int | None, max_keys: int | None, pattern: str, node: int = 0) -> Flow[FoundKeys]:
@@ -106,7 +120,7 @@ def _step(reply: Any) -> tuple[bytes, list[bytes]]:
 
 
 def _describe(key: bytes, node: int) -> EvalScript:
-    return EvalScript(_DESCRIBE, (key,), (b"0",), node)
+    return EvalScript(_DESCRIBE, (key,), (b"1",), node)
 
 
 def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockInfo | None, float, Exception | None]]]:

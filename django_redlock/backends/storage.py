@@ -174,8 +174,10 @@ class StorageBackend(Backend):
         """``claim`` waits no longer."""
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
-        rows = yield from call_storage(self._list, pattern, limit)
-        return Listing(rows, len(rows), limit is None or len(rows) < limit)
+        most = limit if max_keys is None else max_keys
+        found = yield from call_storage(self._list, pattern, most)
+        rows = found if max_keys is None else sorted(found, key=lambda held: -held.waiters)[:limit]
+        return Listing(rows, len(found), (most is None or len(found) < most) and len(rows) == len(found))
 
     def _list(self, pattern: str, limit: int | None) -> list[LockInfo]:
         names = filter(glob_matcher(pattern), self.names())

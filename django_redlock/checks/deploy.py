@@ -1,4 +1,4 @@
-"""What is well in development and a danger in production: for ``check --deploy`` and ``redlock_check --deploy``."""
+"""Settings that are harmless in development and dangerous in production: for ``check --deploy`` and the like."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 
 from ..backends.base import Backend
 from ..backends.dummy import DummyBackend
 from ..backends.locmem import LocMemBackend
 from ..backends.redlock import RedlockBackend
 from ..client.urls import canonical_url, split_url
+from ..handler import locks
 
 SHORT = 3.0  # seconds: a lease below that is renewed every second or more often, and a busy process stalls for longer
 _PLAIN = ("redis", "redis+sentinel", "redis+cluster")
@@ -30,7 +32,7 @@ class Caution(NamedTuple):
 
 
 class DeployRule(NamedTuple):
-    """A sentence, said for each that ``find`` finds in a backend and what its servers say; ``{}`` stands for it."""
+    """A sentence for each result of ``find`` on a backend and its health rows; ``{}`` stands for the result."""
 
     number: str
     find: Callable[[Backend, HealthRows], Iterable[Any]]
@@ -39,7 +41,7 @@ class DeployRule(NamedTuple):
 
 
 def cautions(backend: Backend, rows: HealthRows) -> list[Caution]:
-    """What to be careful about in a store that serves in earnest. ``rows``: what its ``health()`` told."""
+    """The warnings about a store in production. ``rows``: the result of its ``health()``."""
     return [
         Caution(f"redlock.{rule.number}", rule.sentence.format(found), rule.hint)
         for rule in RULES
@@ -52,7 +54,7 @@ def _when(condition: bool, value: Any = "") -> list[Any]:
 
 
 def _in_plain_text(backend: Backend, _rows: HealthRows) -> Iterator[str]:
-    """The hosts beyond this one that are spoken to without TLS."""
+    """Other hosts that are reached without TLS."""
     for location in _urls(backend.location):
         scheme, netloc, _ = split_url(canonical_url(location))
         if scheme in _PLAIN:
@@ -61,7 +63,7 @@ def _in_plain_text(backend: Backend, _rows: HealthRows) -> Iterator[str]:
 
 
 def _urls(location: Any) -> list[str]:
-    """Each URL of a LOCATION; a cache's are in CACHES."""
+    """Each URL of a LOCATION. The URLs of a cache are in CACHES."""
     if isinstance(location, list | tuple):
         return [url for each in location for url in _urls(each)]
     if not isinstance(location, str):
@@ -79,7 +81,7 @@ def _is_here(host: str) -> bool:
 
 
 def _forgetful(backend: Backend, rows: HealthRows) -> Iterator[str]:
-    """The servers that start again with nothing, where nothing makes up for that."""
+    """Servers that lose all data at a restart, in a store without quarantine."""
     if not getattr(backend, "quarantine", False):
         yield from (row["node"] for row in rows if row.get("persistence") == "off")
 
@@ -129,3 +131,14 @@ RULES = (
         "Use an odd number.",
     ),
 )
+
+
+def deployment(alias: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row of health with the cautions about a store, if any, without those of SILENCED_SYSTEM_CHECKS."""
+    try:
+        found = cautions(locks[alias], rows)
+    except ImproperlyConfigured:
+        return []  # health() says it
+    loud = [each for each in found if each.id not in settings.SILENCED_SYSTEM_CHECKS]
+    warnings = [f"{each.sentence} {each.hint} ({each.id})" for each in loud]
+    return [{"node": "settings", "ok": True, "problems": [], "warnings": warnings}] if warnings else []

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .functions import locked
-from .views import locked_view
+from .views import LockedRequest, StripedRequest, locked_view
 
-__all__ = ["locked", "locked_view"]
+__all__ = ["LockedRequest", "StripedRequest", "locked", "locked_view"]

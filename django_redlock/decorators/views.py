@@ -38,6 +38,18 @@ _RIGHT_PLACE = (
 )
 
 
+class LockedRequest(HttpRequest):
+    """Annotates the request of a locked view: ``request.lock`` is the lock that is held. Never instantiated."""
+
+    lock: Lock
+
+
+class StripedRequest(HttpRequest):
+    """The same with ``stripes=N``: ``request.lock.stripe`` is the index. Never instantiated."""
+
+    lock: Striped
+
+
 def locked_view(
     name: str,
     *,

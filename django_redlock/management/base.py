@@ -1,10 +1,11 @@
-"""What the commands share: their options, and how they print."""
+"""Base classes of the commands: common options, output formats, exit codes."""
 
 from __future__ import annotations
 
 import argparse
 import csv
 import json
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,21 +15,20 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ..core.lock_info import LockInfo
-from ..formatting import age, duration, others
 from ..handler import WHAT_TO_WRITE, locks
 from .pipes import unread
+from .tables import Cell, lock_table, printable
 
-COLUMNS = ("STORE", "NAME", "KIND", "HOLDER", "HELD FOR", "LEFT", "WAITERS", "NODES")
-MISUSED, INTERRUPTED = 2, 130  # as argparse has it; as the shell says that SIGINT ended a program
+MISUSED, INTERRUPTED = 2, 130  # argparse's exit code; 128 + SIGINT, as a shell reports it
 
 
 def misused(text: object) -> CommandError:
-    """The error for what was typed, or stands in the settings, and can't be meant. Nothing was done."""
+    """The error for wrong arguments or settings. The command has done nothing."""
     return CommandError(str(text), returncode=MISUSED)
 
 
 class LockCommand(BaseCommand):
-    """A command about locks. It needs no database, and no other app that is in order."""
+    """A command about locks. It runs without a database, and although system checks of other apps fail."""
 
     requires_system_checks = []
     epilog: ClassVar[str] = ""
@@ -40,7 +40,7 @@ class LockCommand(BaseCommand):
             raise SystemExit(INTERRUPTED) from None
 
     def add_arguments(self, parser: CommandParser) -> None:
-        # Exit codes are told below the options, in their own lines.
+        # The epilog lists exit codes line by line.
         parser.epilog, parser.formatter_class = self.epilog, argparse.RawDescriptionHelpFormatter
 
     def execute(self, *args: Any, **options: Any) -> str | None:
@@ -70,7 +70,7 @@ class StoreCommand(LockCommand):
         parser.add_argument("--format", choices=self.formats, default=self.formats[0])
 
     def aliases(self, using: Sequence[str] | None) -> list[str]:
-        """The stores that are meant. Raises ``CommandError`` for one that is not configured, and when none is."""
+        """The chosen stores. Raises ``CommandError`` for one that is not configured, and when none is."""
         if not len(locks):
             raise misused(f"no store is configured. {WHAT_TO_WRITE}")
         chosen = list(using or (locks if self.default_stores == "all" else [self.default_stores]))
@@ -79,39 +79,52 @@ class StoreCommand(LockCommand):
         return chosen
 
     def confirmed(self, question: str) -> bool:
-        """Whether somebody at the keyboard says yes."""
+        """Ask the operator; whether the answer is yes."""
         self.stdout.write(f"{question} [y/N] ", ending="")
         self.stdout.flush()
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
-    # ── printing ─────────────────────────────────────────────────────────────────────────────
+    # ── output ───────────────────────────────────────────────────────────────────────────────
 
     def print_json(self, value: Any) -> None:
-        """``value``, and nothing else, on stdout."""
+        """Write ``value`` to stdout, and nothing else."""
         self.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
     def print_csv(self, head: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-        """With the head also when there is no row. What is no text and no number stands there as JSON."""
+        """Write CSV, with a header even without rows. Lists and mappings are written as JSON."""
         writer = csv.writer(self.stdout)
         writer.writerow(head)
         writer.writerows([_cell(row[name]) for name in head] for row in rows)
 
     def print_table(self, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Columns as wide as needed."""
-        lines = [list(head), *([printable(cell) for cell in row] for row in rows)]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        lines = [[Cell(printable(cell)) for cell in row] for row in rows]
+        self.print_lines([Cell(each) for each in head], lines)
+
+    def print_locks(self, found: Sequence[tuple[str, LockInfo]], *, wide: bool = False) -> None:
+        """A line for each lock, no wider than the terminal unless ``wide``."""
+        width = None if wide or not self.stdout.isatty() else shutil.get_terminal_size().columns
+        self.print_lines(*lock_table(found, width))
+
+    def print_lines(self, head: Sequence[Cell], rows: Iterable[Sequence[Cell]]) -> None:
+        lines = [head, *rows]
+        widths = [max(len(cell.text) for cell in column) for column in zip(*lines, strict=True)]
         for number, line in enumerate(lines):
-            text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            self.stdout.write(self.style.MIGRATE_HEADING(text) if number == 0 else text)
+            padded = (cell.text.ljust(width) for cell, width in zip(line, widths, strict=True))
+            if number == 0:
+                self.stdout.write(self.style.MIGRATE_HEADING("  ".join(padded).rstrip()))
+            else:
+                styles = (getattr(self.style, cell.style) if cell.style else str for cell in line)
+                self.stdout.write("  ".join(style(text) for style, text in zip(styles, padded, strict=True)).rstrip())
 
 
 def at_least(least: float, kind: type[int | float] = float) -> Callable[[str], int | float]:
-    """For ``type=``: a number that is not below ``least``, nor too large to wait for, nor NaN."""
+    """For argparse's ``type``: a finite number of at least ``least``, and no longer than a thread can wait."""
 
     def number(text: str) -> int | float:
         value = kind(text)
         if not least <= value <= threading.TIMEOUT_MAX:
-            raise argparse.ArgumentTypeError(f"{text} is not a number from {least:g} on")
+            raise argparse.ArgumentTypeError(f"{text} is not a number of at least {least:g}")
         return value
 
     number.__name__ = kind.__name__  # argparse: "invalid int value"
@@ -120,17 +133,3 @@ def at_least(least: float, kind: type[int | float] = float) -> Callable[[str], i
 
 def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else value
-
-
-def printable(value: Any) -> str:
-    """Other people's text, without anything that a terminal would obey."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
-
-
-def cells(alias: str, held: LockInfo) -> list[Any]:
-    """A lock as a line of a table with `COLUMNS`."""
-    held_for, remaining = age(held.owner), held.remaining
-    left = "no end" if remaining is None else f"{remaining:.1f} s" if remaining < 60 else duration(remaining)
-    for_long = "unknown" if held_for is None else duration(held_for)
-    holder = f"{held.owner} {others(held)}".rstrip()
-    return [alias, held.name, held.kind, holder, for_long, left, held.waiters, len(held.nodes) or 1]

@@ -62,7 +62,7 @@ class SingleInstanceCommand(BaseCommand):
             held = locks[self.lock_using].describe(error.name)
         except LockError:
             held = None
-        return already_running(held.owner, age(held.owner)) if held else already_running(Owner.parse(error.holder))
+        return already_running(held.owner) if held else already_running(Owner.parse(error.holder))
 
 
 @contextlib.contextmanager
@@ -87,8 +87,8 @@ def ended_in_order() -> Iterator[None]:
                 signal.signal(each, signal.SIG_DFL)
 
 
-def already_running(owner: Owner, passed: float | None = None) -> str:
+def already_running(owner: Owner) -> str:
     """``already running on host X, pid Y, for 3 min``, as far as it is known."""
     where = f" on host {owner.host}, pid {owner.pid}" if owner.host else ""
-    passed = age(owner) if passed is None else passed
-    return f"already running{where}{f', for {duration(passed)}' if passed is not None else ''}"
+    seconds = age(owner)
+    return f"already running{where}{f', for {duration(seconds)}' if seconds is not None else ''}"

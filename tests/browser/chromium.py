@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Self
@@ -27,6 +28,8 @@ FLAGS = (
     "--force-color-profile=srgb",
     "--hide-scrollbars",
 )
+AXE = Path(sysconfig.get_path("purelib")) / "axe_core_python" / "axe.min.js"
+WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]  # Django's own search form breaks a best practice beyond these
 DESKTOP, PHONE = (1280, 800), (390, 844)
 
 
@@ -85,6 +88,13 @@ class Browser:
         self.until(lambda: self.script("return document.getAnimations().every(each => each.playState === 'finished')"))
         self.driver.save_screenshot(str(path))
 
+    def violations(self) -> list[str]:
+        """Where the page breaks a rule of WCAG 2.1 AA, by axe-core, in a serious or critical way."""
+        self.script(AXE.read_text())
+        found = self.driver.execute_async_script(f"axe.run(document, {{runOnly: {WCAG}}}).then(arguments[0])")
+        serious = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
+        return [f"{each['id']}: {node['html'][:200]}" for each in serious for node in each["nodes"]]
+
     # ── looking and waiting ──────────────────────────────────────────────────────────────────
 
     def all(self, selector: str) -> list:
@@ -95,7 +105,7 @@ class Browser:
 
     def names(self) -> list[str]:
         """The locks that the list shows."""
-        return self.script("return [...document.querySelectorAll('a.redlock-name')].map(link => link.textContent)")
+        return self.script("return [...document.querySelectorAll('a.redlock-name')].map(link => link.title)")
 
     def script(self, text: str, *args: object):
         return self.driver.execute_script(text, *args)

@@ -21,7 +21,7 @@ def test_follows_what_happens(page, stores):
     with stores["default"].lock("b"):
         page.until(lambda: page.names() == ["b"])
         with stores["memory"].lock("a"), stores["default"].lock("c"):
-            page.until(lambda: page.names() == ["a", "b", "c"])
+            page.until(lambda: page.names() == ["b", "a", "c"])
         page.until(lambda: page.names() == ["b"])
     page.until(lambda: page.names() == [])
     assert page.script("return window.mine")
@@ -31,6 +31,7 @@ def test_keeps_selection_focus_and_scroll(page, stores):
     """What is selected stays selected, what has the focus keeps it, and the page does not jump."""
     held = [stores["default"].lock(f"lock:{number:02}") for number in range(60)]
     assert all(lock.acquire() for lock in held)
+    page.open(f"{LIST}?o=1")  # by name
     page.until(lambda: len(page.names()) == 60)
     page.all("input.action-select")[30].click()
     page.script("window.scrollTo(0, 700); document.querySelectorAll('a.redlock-name')[31].focus()")

@@ -6,6 +6,7 @@ import re
 import time
 
 import pytest
+from redis import Redis
 
 LIST = "/admin/django_redlock/heldlock/"
 EVIL = "<script>alert(1)</script>\"'&"
@@ -14,7 +15,7 @@ EVIL = "<script>alert(1)</script>\"'&"
 def names_in(response):
     return [
         html.unescape(name)
-        for name in re.findall(r'class="redlock-name">(.*?)</a>', response.content.decode(), re.DOTALL)
+        for name in re.findall(r'class="redlock-name" title="(.*?)">', response.content.decode(), re.DOTALL)
     ]
 
 
@@ -22,7 +23,7 @@ def test_lists_live_locks(client, stores, operator):
     """A lock of each store is a row with its holder, and is gone once it is released."""
     with stores["default"].lock("stock:42", owner="till 7"), stores["memory"].lock("invoice:7"):
         page = client.get(LIST)
-        assert names_in(page) == ["invoice:7", "stock:42"]
+        assert names_in(page) == ["stock:42", "invoice:7"]
         assert "till 7" in page.content.decode()
     assert names_in(client.get(LIST)) == []
 
@@ -274,3 +275,44 @@ def test_detail_of_several_holders(client, stores, operator, using):
     table = page.content.decode().split("All holders</h2>")[1].split("</table>")[0]
     rows = re.findall(r"<td>[^<]* · (one|two)</td><td>\d\.\d s</td>", table)
     assert sorted(rows) == ["one", "two"]
+
+
+def test_tabs(client, stores, operator):
+    """Locks and tasks have a tab each, with their numbers."""
+    from django_redlock.core.owner import describe_owner
+
+    record = b"queued run-1 sent-1 9999999999999 next-1 0 " + describe_owner({"label": "settle", "task_id": "1"})
+    with stores["default"].lock("stock"):
+        store = stores["default"].nodes[0].find_pool(None)
+        with Redis(host=store.where.partition(":")[0], port=int(store.where.partition(":")[2])) as redis:
+            redis.hset("redlock:{settle(17)}", "run-1", record)
+        locks, tasks = client.get(LIST), client.get(LIST, {"tab": "tasks"})
+    assert names_in(locks) == ["stock"]
+    assert names_in(tasks) == ["settle(17)"]
+    assert "queued or running for" in tasks.content.decode().lower()
+    assert "record kept for" in tasks.content.decode().lower()
+    assert "longest wait" in locks.content.decode().lower()
+
+
+def test_trouble_first(client, stores, operator, own_thread, monkeypatch):
+    """A lock with waiters comes first, also when it is not among the first locks of the scan."""
+    from django.contrib import admin
+
+    from django_redlock.models import HeldLock
+
+    backend = stores["default"]
+    calm = [backend.lock(f"calm:{number}") for number in range(20)]
+    assert all(lock.acquire() for lock in calm)
+    waiting = backend.lock("busy", on_lost="warn")
+    with backend.lock("busy"):
+        thread = own_thread(lambda: waiting.acquire(timeout=20))
+        own_thread.until(lambda: backend.describe("busy").waiters == 1)
+        assert names_in(client.get(LIST))[0] == "busy"
+        monkeypatch.setattr(admin.site.get_model_admin(HeldLock), "max_locks", 1)
+        page = client.get(LIST)
+        assert names_in(page) == ["busy"]
+        assert "Look further" in page.content.decode()
+    thread.join(20)
+    waiting.release()
+    for lock in calm:
+        lock.release()

@@ -71,7 +71,7 @@ def test_one_node_down(client, nodes, operator):
         assert column(client.get(LIST), "nodes") == ["2/3"]
     health = client.get(f"{LIST}health/").content.decode()
     assert health.count("redlock-bad") == 1
-    assert f"✗ 127.0.0.1:{nodes[1].port}" in health
+    assert re.search(rf"✗</span>.*Problem:</span> 127.0.0.1:{nodes[1].port}", health)
 
 
 def test_force_release_on_all_nodes(client, nodes, operator):

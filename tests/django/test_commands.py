@@ -4,8 +4,12 @@ import csv
 import io
 import json
 import re
+import socket
+import time
 
 import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
 from tests.django.conftest import REDIS
@@ -44,18 +48,112 @@ def test_list(stores):
     assert done.code == 0
     assert [line.split()[:2] for line in done.out.splitlines()] == [
         ["STORE", "NAME"],
+        ["default", "stock:42"],  # held for longer
         ["memory", "invoice:7"],
-        ["default", "stock:42"],
     ]
     assert "till 7" in done.out
+    assert Done("redlock_list").out == "no locks\n"
 
 
 def test_list_of_long_leases(stores):
     """A lease that ends in minutes is told in minutes."""
     with stores["memory"].lock("brief", ttl=40), stores["memory"].lock("long", ttl=240):
-        _, brief, long = Done("redlock_list").out.splitlines()
-    assert re.search(r"  (3\d|40)\.\d s  ", brief)
-    assert re.search(r"  (3 min \d+ s|4 min)  ", long)
+        _, brief, long = Done("redlock_list", "--sort", "left").out.splitlines()
+    assert re.search(r"  (3\d|40)\.\d s$", brief)
+    assert re.search(r"  (3 min \d+ s|4 min)$", long)
+
+
+@pytest.fixture
+def trouble(stores, own_thread):
+    """Three locks of the default store: ``calm`` is the oldest, ``busy`` has a waiter, ``new`` is the youngest."""
+    backend = stores["default"]
+    with backend.lock("calm"), backend.lock("busy"), backend.lock("new"):
+        waiter = own_thread(lambda: backend.lock("busy", on_lost="warn").acquire(timeout=20))
+        own_thread.until(lambda: backend.describe("busy").waiters)
+        yield backend
+    waiter.join()
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [("trouble", ["busy", "calm", "new"]), ("name", ["busy", "calm", "new"]), ("held", ["calm", "busy", "new"])],
+)
+def test_list_order(trouble, order, names):
+    """Locks with waiters come first, then those that are held longest; --sort changes that."""
+    rows = Done("redlock_list", "--sort", order, "--format", "json").json
+    assert [row["name"] for row in rows] == names
+    assert {row["name"]: row["waiters"] for row in rows} == {"busy": 1, "calm": 0, "new": 0}
+    assert next(row for row in rows if row["waiters"])["longest_wait"] > 0
+
+
+def test_list_finds_trouble_behind_the_limit(trouble):
+    """A limit leaves out locks without waiters first."""
+    [row] = Done("redlock_list", "--limit", "1", "--format", "json").json
+    assert row["name"] == "busy"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def on_a_terminal(monkeypatch, width, *args):
+    """What a command writes to a terminal that is so wide."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = Terminal()
+    call_command(*args, stdout=out, force_color=True)
+    return out.getvalue()
+
+
+def test_list_fits_the_terminal(stores, monkeypatch):
+    """Long names are shortened in the middle, unless --wide is given."""
+    name = f"order:{'0' * 90}:17"
+    with stores["default"].lock(name), stores["default"].lock("short"):
+        for width in (60, 80, 100):
+            lines = re.sub(r"\x1b\[[\d;]*m", "", on_a_terminal(monkeypatch, width, "redlock_list")).splitlines()
+            assert max(map(len, lines)) <= width
+            assert any(re.search(r"order:0+…0+:17", line) for line in lines)
+        assert name in on_a_terminal(monkeypatch, 80, "redlock_list", "--wide")
+        assert name in Done("redlock_list").out  # a pipe has no width
+
+
+def test_list_colours_trouble(trouble, monkeypatch):
+    """The number of waiters is coloured, and a lease that is near its end."""
+    with trouble.lock("dying", ttl=30, auto_renew=False) as lock:
+        lock.extend(5)
+        lines = on_a_terminal(monkeypatch, 100, "redlock_list").splitlines()
+    assert [re.search(r"(busy|calm|new|dying)", line)[1] for line in lines[1:] if "\x1b[" in line] == ["busy", "dying"]
+
+
+def test_list_leaves_out_equal_columns(stores):
+    """A column with the same value in every row says nothing; of one row those without a value."""
+    backend = stores["default"]
+    with backend.lock("a"), backend.lock("b"):
+        assert Done("redlock_list").out.splitlines()[0].split() == ["NAME", "HOLDER", "HELD", "FOR", "LEFT"]
+        with backend.rwlock("c").read:
+            assert Done("redlock_list").out.splitlines()[0].split() == [
+                "NAME",
+                "KIND",
+                "STATE",
+                "HOLDER",
+                "HELD",
+                "FOR",
+                "LEFT",
+            ]
+            assert Done("redlock_list", "c").out.splitlines()[1].split()[:4] == ["default", "c", "rwlock", "read"]
+            [row] = Done("redlock_list", "--state", "read", "--format", "json").json
+            assert (row["name"], row["state"]) == ("c", "read")
+
+
+def test_list_fields(stores):
+    """``ttl`` is the length of the lease, ``remaining`` what is left, ``since`` a timestamp; numbers are rounded."""
+    with stores["default"].lock("x", ttl=20, auto_renew=False) as lock:
+        lock.extend(10)
+        [row] = Done("redlock_list", "--format", "json").json
+    assert row["ttl"] == 20
+    assert 9 < row["remaining"] <= 10
+    assert abs(row["since"] + row["held"] - time.time()) < 5
+    assert all(round(row[field], 3) == row[field] for field in ("held", "remaining", "since"))
 
 
 def test_list_formats(stores):
@@ -169,6 +267,46 @@ def test_release_exact(stores, held):
     """With --exact a star is a star."""
     assert "Nothing to release" in Done("redlock_release", "--exact", "stock:*", "--yes").out
     assert held() == ["invoice", "stock:1", "stock:2"]
+
+
+def test_release_finds_stripes(stores, answer):
+    """The name of a striped lock means its stripes; with --exact only a lock of that name."""
+    lock = stores["default"].striped("stock:17", 4, on_lost="warn")
+    assert lock.acquire()
+    assert "Nothing to release" in Done("redlock_release", "stock:17", "--exact", "--yes").out
+    [row] = Done("redlock_release", "stock:17", "--yes", "--format", "json").json
+    assert (row["kind"], row["result"]) == ("striped", "released")
+    assert not lock.locked()
+
+
+def test_release_by_kind_and_state(stores, held):
+    """--kind and --state narrow what is released."""
+    side = stores["default"].rwlock("prices", on_lost="warn").write
+    assert side.acquire()
+    assert "Nothing to release" in Done("redlock_release", "prices", "--state", "read", "--yes").out
+    assert "Nothing to release" in Done("redlock_release", "*", "--kind", "semaphore", "--yes").out
+    [row] = Done("redlock_release", "--state", "write", "--yes", "--format", "json").json
+    assert (row["name"], row["state"]) == ("prices", "write")
+    assert held() == ["invoice", "stock:1", "stock:2"]
+
+
+@pytest.mark.django_db
+def test_release_is_logged(held, caplog, monkeypatch):
+    """As the admin's: in the log, and in the admin's log of changes where the system's user is a user there too."""
+    monkeypatch.setattr("getpass.getuser", lambda: "ada")
+    Done("redlock_release", "stock:1", "--yes")
+    assert "'stock:1' in 'default' was released by force by ada" in caplog.text
+    assert not LogEntry.objects.exists()
+    user = User.objects.create_user("ada")
+    Done("redlock_release", "stock:2", "--yes")
+    entry = LogEntry.objects.get()
+    assert (entry.user, entry.object_id) == (user, "default:stock:2")
+    assert f"Released by force by ada on {socket.gethostname()}. Held by" in entry.change_message
+
+
+def test_release_needs_no_database(held):
+    """Without a database (which this test may not use) the lock is released all the same."""
+    assert Done("redlock_release", "stock:1", "--yes").code == 0
 
 
 def test_release_dry_run(held):

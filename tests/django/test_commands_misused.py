@@ -27,7 +27,7 @@ def refusal(*args):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize(("setting", "sentence"), [({}, "Add to your settings"), ([], "REDLOCK is a dict")])
+@pytest.mark.parametrize(("setting", "sentence"), [({}, "Add to your settings"), ([], "REDLOCK must be a dict")])
 def test_no_stores(settings, command, setting, sentence):
     """Nothing that is configured, or no dict: what to write into the settings, never "all is well"."""
     settings.REDLOCK = setting
@@ -47,7 +47,7 @@ def test_a_store_with_wrong_settings(settings, caplog, command):
         done = Done(command, *COMMANDS[command])
     assert done.code == (2 if command == "redlock_check" else 1)
     told = done.out + done.err
-    assert "LOCATION begins with one of redis://" in told
+    assert "LOCATION must begin with one of redis://" in told
     assert "ImproperlyConfigured" not in told
     assert "Nothing to release" not in told
     assert caplog.records == []
@@ -57,18 +57,24 @@ def test_a_store_with_wrong_settings(settings, caplog, command):
     ("args", "sentence"),
     [
         (["redlock_list", "--using", "nowhere"], "no such store: nowhere"),
-        (["redlock_list", "--limit", "-5"], "-5 is not a number from 1 on"),
+        (["redlock_list", "--limit", "-5"], "-5 is not a number of at least 1"),
         (["redlock_list", "--limit", "many"], "invalid int value: 'many'"),
-        (["redlock_list", "--watch", "nan"], "nan is not a number from 0 on"),
-        (["redlock_bench", "--rounds", "0"], "0 is not a number from 1 on"),
+        (["redlock_list", "--watch", "nan"], "nan is not a number of at least 0.1"),
+        (["redlock_list", "--watch", "0"], "0 is not a number of at least 0.1"),
+        (["redlock_list", "--kind", "lock"], "invalid choice: 'lock'"),
+        (["redlock_list", "--state", "waiting"], "invalid choice: 'waiting'"),
+        (["redlock_release", "x", "--kind", "lock"], "invalid choice: 'lock'"),
+        (["redlock_release", "x", "--state", "waiting"], "invalid choice: 'waiting'"),
+        (["redlock_run", "--skip-if-locked", "--timeout", "5", "x", "true"], "can't be combined with --timeout"),
+        (["redlock_bench", "--rounds", "0"], "0 is not a number of at least 1"),
         (["redlock_check", "--arm", "--format", "json"], "--arm needs --yes"),
-        (["redlock_release", "x", "--older-than", "-1"], "-1 is not a number from 0 on"),
+        (["redlock_release", "x", "--older-than", "-1"], "-1 is not a number of at least 0"),
         (["redlock_release", ""], "a lock's name has 1 to 512 bytes"),
         (["redlock_release"], "which locks"),
         (["redlock_run", "--using", "nowhere", "x", "true"], "there is no lock backend 'nowhere'"),
         (["redlock_run", "--ttl", "0", "x", "true"], "ttl is a positive number of seconds"),
         (["redlock_run", "--ttl", "1000", "x", "true"], "ttl is 300 s at most"),
-        (["redlock_run", "--timeout", "1e300", "x", "true"], "1e300 is not a number from 0 on"),
+        (["redlock_run", "--timeout", "1e300", "x", "true"], "1e300 is not a number of at least 0"),
         (["redlock_run", "x" * 600, "true"], "a lock's name has 1 to 512 bytes"),
         (["redlock_run", "x"], "no command"),
     ],

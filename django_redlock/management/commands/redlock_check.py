@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 
-from ...checks.deploy import cautions
+from ...checks.deploy import deployment
 from ...errors import LockError
 from ...formatting import facts
 from ...handler import locks
 from ...inspection import explain, health
-from ..base import StoreCommand, misused, printable
+from ..base import StoreCommand, misused
+from ..tables import printable
 
 ASSERTION = (
     "Arming takes new servers into service at once. By this you assert that no lock is held on them:\n"
@@ -95,14 +95,3 @@ class Command(StoreCommand):
             said = ", ".join(f"{label} {value}" for label, value in facts(row))
             if said:
                 self.stdout.write(f"    {printable(said)}")
-
-
-def deployment(alias: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row with the warnings about a store's settings, if any; those of SILENCED_SYSTEM_CHECKS are left out."""
-    try:
-        found = cautions(locks[alias], rows)
-    except ImproperlyConfigured:
-        return []  # health() has said it
-    loud = [each for each in found if each.id not in settings.SILENCED_SYSTEM_CHECKS]
-    said = [f"{each.sentence} {each.hint} ({each.id})" for each in loud]
-    return [{"node": "settings", "ok": True, "problems": [], "warnings": said}] if said else []

@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from ...core.lock_info import LockInfo
 from ...core.owner import Owner
-from ...formatting import as_dict, owners, task_of
+from ...formatting import KINDS, STATES, age, as_dict, by_trouble, owners, state_of, task_of
 from ...inspection import Listed, list_locks, pattern_for
-from ..base import COLUMNS, StoreCommand, at_least, cells
+from ..base import StoreCommand, at_least
 
 CLEAR = "\x1b[H\x1b[2J"
 FIELDS = tuple(as_dict("", LockInfo("", "", Owner(), None)))
+_FOREVER = float("inf")
+SORT: dict[str, Callable[[str, LockInfo], Any]] = {
+    "trouble": lambda _, held: by_trouble(held),
+    "name": lambda _, held: held.name,
+    "store": lambda alias, held: (alias, held.name),
+    "held": lambda _, held: -(age(held.owner) or 0.0),
+    "left": lambda _, held: _FOREVER if held.remaining is None else held.remaining,
+    "waiters": lambda _, held: -held.waiters,
+}
 
 
 class Command(StoreCommand):
-    help = "Lists the locks that are held now."
+    help = "Lists the locks that are held now: those with most waiters first, then those that are held longest."
     epilog = "Exit code: 0, or 1 when a store could not be asked (the others are listed)."
     formats = ("table", "json", "csv")
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("search", nargs="?", default="*", help="part of the name, or a glob (default: everything)")
-        parser.add_argument("--kind", help="mutex, semaphore, task …")
+        parser.add_argument("--kind", choices=KINDS)
+        parser.add_argument("--state", choices=STATES, help="of a task, or of a read-write lock")
         parser.add_argument("--host")
         parser.add_argument("--task", help="name of a task")
+        parser.add_argument("--sort", choices=SORT, default="trouble", help="order of the locks (default: trouble)")
+        parser.add_argument("--wide", action="store_true", help="don't shorten names to fit the terminal")
         parser.add_argument(
             "--limit", type=at_least(1, int), default=1000, metavar="N", help="locks of one store (default: 1000)"
         )
         parser.add_argument(
-            "--watch", nargs="?", type=at_least(0), const=2.0, metavar="SECONDS", help="again and again (2)"
+            "--watch", nargs="?", type=at_least(0.1), const=2.0, metavar="SECONDS", help="repeat every so often (2)"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -40,13 +54,15 @@ class Command(StoreCommand):
         failed = False
         try:
             while True:
-                seen = [list_locks(alias, pattern_for(options["search"]), options["limit"]) for alias in aliases]
+                # With a number of keys the scan goes on behind the limit: it finds all locks with waiters.
+                pattern = pattern_for(options["search"])
+                seen = [list_locks(alias, pattern, options["limit"], sys.maxsize) for alias in aliases]
                 failed = any(each.error for each in seen)
                 self._print(seen, options)
                 if options["watch"] is None:
                     break
-                self.stdout.flush()  # a pipe would get nothing for long
-                time.sleep(max(0.1, options["watch"]))
+                self.stdout.flush()  # the reader of a pipe would wait for a full buffer
+                time.sleep(options["watch"])
         except KeyboardInterrupt:
             pass
         if failed:
@@ -54,15 +70,17 @@ class Command(StoreCommand):
 
     def _print(self, seen: list[Listed], options: dict[str, Any]) -> None:
         found = [(each.alias, held) for each in seen for held in each.locks if _wanted(held, options)]
-        found.sort(key=lambda pair: (pair[1].name, pair[0]))
+        found.sort(key=lambda pair: (SORT[options["sort"]](*pair), pair[1].name, pair[0]))
         if options["watch"] is not None and self.stdout.isatty():
             self.stdout.write(CLEAR, ending="")
         if options["format"] == "json":
             self.print_json([as_dict(alias, held) for alias, held in found])
         elif options["format"] == "csv":
             self.print_csv(FIELDS, [as_dict(alias, held) for alias, held in found])
+        elif found:
+            self.print_locks(found, wide=options["wide"])
         else:
-            self.print_table(COLUMNS, (cells(alias, held) for alias, held in found))
+            self.stdout.write("no locks")
         for each in seen:
             if each.error:
                 self.stderr.write(self.style.ERROR(f"{each.alias} could not be asked: {each.error}"))
@@ -71,7 +89,11 @@ class Command(StoreCommand):
 
 
 def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
-    """Any of those who hold it will do."""
-    hosts, tasks = ({of(owner) for owner in owners(held)} for of in (lambda owner: owner.host, task_of))
-    values = {"kind": {held.kind}, "host": hosts, "task": tasks}
+    """Whether a lock, or any of its holders, has what the options ask for."""
+    values = {
+        "kind": {held.kind},
+        "state": set(map(state_of, owners(held))),
+        "host": {owner.host for owner in owners(held)},
+        "task": set(map(task_of, owners(held))),
+    }
     return all(options[option] is None or options[option] in found for option, found in values.items())

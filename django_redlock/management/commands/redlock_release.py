@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import getpass
+import socket
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 
+from ...audit import log_force_release
+from ...core.keys import glob_escape, is_stripe
 from ...core.lock_info import LockInfo
 from ...errors import LockError
-from ...formatting import age, as_dict, owners, task_of
+from ...formatting import KINDS, STATES, age, as_dict, owners, state_of, task_of
 from ...handler import locks
 from ...inspection import explain
-from ..base import COLUMNS, StoreCommand, at_least, cells, misused
+from ...models import HeldLock
+from ..base import StoreCommand, at_least, misused
 
 GLOB = set("*?[")
 
@@ -26,20 +32,22 @@ class Found(NamedTuple):
 
 class Command(StoreCommand):
     help = (
-        "Releases locks by force, whoever holds them: those that are shown, if they have not changed hands since.\n"
-        "The holder is not asked, and learns of it at its next renewal; until then it works on."
+        "Releases locks by force: those that are shown, unless they have changed hands meanwhile.\n"
+        "The holder is not asked. It notices at its next renewal, and goes on working until then."
     )
     epilog = (
-        "Exit code: 0 when all that was found has been released (or nothing was found), "
-        "1 when something was not: it changed hands, a store could not be asked, or the answer was no."
+        "Exit code: 0 when all locks that were found have been released, or none was found; "
+        "1 when a lock was not released: it changed hands, a store could not be asked, or the answer was no."
     )
     default_stores = "default"
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("names", nargs="*", metavar="NAME", help="a lock's name, or a glob")
+        parser.add_argument("names", nargs="*", metavar="NAME", help="a lock's name (with all its stripes), or a glob")
         parser.add_argument("--task", help="only this task's; without a NAME all of them")
-        parser.add_argument("--exact", action="store_true", help="names are names: * ? [ mean themselves")
+        parser.add_argument("--kind", choices=KINDS, help="only locks of this kind")
+        parser.add_argument("--state", choices=STATES, help="only tasks or holders in this state; needs no NAME")
+        parser.add_argument("--exact", action="store_true", help="names are no globs, and stripes are not looked for")
         parser.add_argument(
             "--older-than", type=at_least(0), metavar="SECONDS", help="only what has been held that long"
         )
@@ -49,13 +57,13 @@ class Command(StoreCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["format"] == "json" and not (options["yes"] or options["dry_run"]):
             raise misused("--format json can't ask: it needs --yes or --dry-run")
-        if not (options["names"] or options["task"]):
-            raise misused("which locks? Give a NAME or --task")
-        self.failed = False
+        if not (options["names"] or options["task"] or options["state"]):
+            raise misused("which locks? Give a NAME, --task or --state")
+        self.failed, self.username = False, _username()
         found = self._find(self.aliases(options["using"]), options)
         results = [(each, "") for each in found]
         if options["format"] == "table" and found:
-            self.print_table(COLUMNS, (cells(*each) for each in found))
+            self.print_locks(found)
         if found and not options["dry_run"]:
             if not options["yes"] and not self.confirmed(f"Release {_number(found)} by force?"):
                 raise CommandError("nothing was released")
@@ -69,11 +77,8 @@ class Command(StoreCommand):
         for alias in aliases:
             for name in options["names"] or ["*"]:
                 try:
-                    if options["names"] and (options["exact"] or not GLOB & set(name)):
-                        rows = [held] if (held := locks[alias].describe(name)) else []
-                    else:
-                        rows = locks[alias].held(name)
-                except ValueError as error:  # no name that a lock can have
+                    rows = list(_named(alias, name, options))
+                except ValueError as error:  # no lock can have this name
                     raise misused(error) from error
                 except (LockError, ImproperlyConfigured) as error:
                     self.failed = True
@@ -84,7 +89,8 @@ class Command(StoreCommand):
 
     def _release(self, each: Found) -> str:
         try:
-            if locks[each.alias].force_release(each.held.name, each.held.digest):
+            if locks[each.alias].force_release(each.held.name, each.held.digest, self.username):
+                log_force_release(HeldLock.of(*each), self.username, where=f"on {socket.gethostname()}")
                 return "released"
             gone = locks[each.alias].describe(each.held.name) is None
         except LockError as error:
@@ -97,7 +103,7 @@ class Command(StoreCommand):
         if options["format"] == "json":
             self.print_json([{**as_dict(*each), "result": result or None} for each, result in results])
         elif not results:
-            if not self.failed:  # why nothing was found has been said
+            if not self.failed:  # else stderr says why nothing was found
                 self.stdout.write("Nothing to release.")
         elif options["dry_run"]:
             self.stdout.write(f"Would release {_number(results)}.")
@@ -107,11 +113,35 @@ class Command(StoreCommand):
             )
 
 
+def _named(alias: str, name: str, options: dict[str, Any]) -> Iterator[LockInfo]:
+    """The locks that a NAME means: the lock itself and its stripes, or all that match a glob."""
+    backend = locks[alias]
+    if not options["exact"] and GLOB & set(name):
+        yield from backend.held(name)
+        return
+    if held := backend.describe(name):
+        yield held
+    elif not options["exact"]:
+        yield from (each for each in backend.held(f"{{{glob_escape(name)}}}#*") if is_stripe(each.name))
+
+
 def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
-    """Of several who hold it each has to have held it that long: it is taken from all of them."""
-    task, oldest = options["task"], options["older_than"]
-    shortest = min(age(owner) or 0.0 for owner in owners(held))
-    return task in (None, task_of(held.owner)) and (oldest is None or shortest > oldest)
+    """Whether all holders have what the options ask for: the lock is released for all of them."""
+    oldest, task, state = options["older_than"], options["task"], options["state"]
+    return (
+        (oldest is None or all((age(owner) or 0.0) > oldest for owner in owners(held)))
+        and task in (None, task_of(held.owner))
+        and all(state in (None, state_of(owner)) for owner in owners(held))
+        and options["kind"] in (None, held.kind)
+    )
+
+
+def _username() -> str:
+    """The system's name of the user who runs the command."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a container may run under a uid without a name
+        return "unknown"
 
 
 def _number(found: list[Any]) -> str:

@@ -1,4 +1,4 @@
-"""``manage.py redlock_run NAME -- COMMAND``: run a command under a lock, like flock(1)."""
+"""``manage.py redlock_run NAME -- COMMAND``: run a command under a lock, as flock(1) does."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Exit code: the command's; 128 + n when signal n ended it; {NOT_GOT} the lock is 
 --skip-if-locked); {STORE_DOWN} the store can't be asked; {LOST} the lock was lost while the command ran;
 {NOT_EXECUTABLE}, {NOT_FOUND} the command can't be executed, is not found; {MISUSED} a wrong option or name, or wrong
 settings: it was not run."""
-    behind: Sequence[str] = ()  # what stood behind the first --
+    behind: Sequence[str] = ()  # the arguments after the first --
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Take the command as it is: argparse would drop a second ``--`` too, which is the command's."""
+        """Split the arguments at the first ``--``: argparse would also drop a second one, which is the command's."""
         if "--" in argv:
             first = argv.index("--")
             argv, self.behind = argv[:first], argv[first + 1 :]
@@ -37,12 +37,14 @@ settings: it was not run."""
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("name", metavar="NAME")
-        parser.add_argument("command", nargs="*", metavar="COMMAND", help="behind --, with its arguments")
+        parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --, with its arguments")
         parser.add_argument("--using", default="default", metavar="ALIAS", help="store (default: 'default')")
         parser.add_argument(
-            "--timeout", type=at_least(0), metavar="SECONDS", help="wait that long (default: without an end)"
+            "--timeout", type=at_least(0), metavar="SECONDS", help="longest wait for the lock (default: no limit)"
         )
-        parser.add_argument("--skip-if-locked", action="store_true", help="don't wait; held by another is no failure")
+        parser.add_argument(
+            "--skip-if-locked", action="store_true", help="don't wait; a lock that is held is no failure"
+        )
         parser.add_argument("--ttl", type=float, metavar="SECONDS", help="lease, renewed while the command runs")
         parser.add_argument("--on-lost", choices=("kill", "warn"), default="kill", help="when the lock is lost (kill)")
         parser.add_argument(
@@ -53,6 +55,8 @@ settings: it was not run."""
         options["command"] = [*options["command"], *self.behind]
         if not options["command"]:
             raise misused("no command: redlock_run NAME -- COMMAND")
+        if options["skip_if_locked"] and options["timeout"]:
+            raise misused("--skip-if-locked does not wait: it can't be combined with --timeout")
         raise SystemExit(self._run(**options))
 
     def _run(self, *, name: str, command: list[str], using: str, skip_if_locked: bool, **options: Any) -> int:
@@ -61,20 +65,20 @@ settings: it was not run."""
             "kill": child.stop,
             "warn": lambda _: self._complain(f"lock {name!r} was lost; {command[0]} runs on"),
         }
-        patience = 0 if skip_if_locked and options["timeout"] is None else options["timeout"]
-        terms = {
+        timeout = 0 if skip_if_locked else options["timeout"]
+        lock_options = {
             "using": using,
             "ttl": options["ttl"],
-            "blocking_timeout": threading.TIMEOUT_MAX if patience is None else patience,
+            "blocking_timeout": threading.TIMEOUT_MAX if timeout is None else timeout,
             "auto_renew": True,
             "owner": {"command": " ".join(command)[:200]},
             "on_lost": on_lost[options["on_lost"]],
         }
         try:
             try:
-                held = lock(name, fencing=True, **terms)
-            except LockNotSupported:  # older code with which locks are shared knows no tokens
-                held = lock(name, **terms)
+                held = lock(name, fencing=True, **lock_options)
+            except LockNotSupported:  # a TimestampBackend has no fencing tokens
+                held = lock(name, **lock_options)
         except (ValueError, LockError) as error:
             raise misused(error) from error
         try:
@@ -96,7 +100,7 @@ settings: it was not run."""
             if options["on_lost"] == "kill":
                 return self._complain(f"lock {name!r} was lost while {command[0]} ran", LOST)
         except LockUnavailable as error:
-            self._complain(str(error))  # it ran under a valid lease
+            self._complain(str(error))  # the command ran under a valid lease
         return code
 
     def _complain(self, text: str, code: int = 0) -> int:

@@ -1,0 +1,41 @@
+"""Who has released a lock by force: in the log, and in the admin's own log of changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import apps
+from django.contrib.auth import get_user_model
+from django.db import Error
+
+from .core.events import logger
+from .formatting import age, duration, owners
+from .models import HeldLock
+
+
+def log_force_release(row: HeldLock, username: str, user: Any = None, where: str = "") -> None:
+    """Log that ``username`` has released ``row`` by force, and add a ``LogEntry`` where the admin is installed.
+
+    ``user``: the Django user, looked up by ``username`` if not given. A ``LogEntry`` needs one. ``where``: from where
+    the lock was released. Never raises: the lock is released already.
+    """
+    held = row.held
+    holders = ", ".join(map(str, owners(held)))
+    seconds = age(held.owner)
+    how_long = f" for {duration(seconds)}" if seconds is not None else ""
+    token = f"; token {held.token_prefix}…" if held.token_prefix else ""
+    by = f" by {username} {where}".rstrip() if where else ""
+    message = f"Released by force{by}. Held by {holders}{how_long}{token}"
+    logger.warning("lock %r in %r was released by force by %s: held by %s", row.name, row.alias, username, holders)
+    if not (apps.is_installed("django.contrib.admin") and apps.is_installed("django.contrib.auth")):
+        return
+    from django.contrib.admin.models import DELETION, LogEntry  # only where that app is installed
+
+    try:
+        if user is None:
+            user = get_user_model().objects.get_by_natural_key(username)
+        LogEntry.objects.log_actions(user.pk, [row], DELETION, message)
+    except get_user_model().DoesNotExist:
+        logger.info("no LogEntry for lock %r: there is no user %r", row.name, username)
+    except (Error, RuntimeError) as error:
+        logger.warning("no LogEntry for the release of lock %r: %s", row.name, error)

@@ -1,0 +1,85 @@
+"""Locks as a table for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ..core.lock_info import LockInfo
+from ..formatting import age, duration, ends_soon, longest_wait, others, owners, shortened, state_of
+
+LEAST = 16  # characters to which a name or holder is shortened at most
+
+
+class Cell(NamedTuple):
+    """One cell. ``style``: the name of a style of Django's commands, such as ``WARNING``."""
+
+    text: str
+    style: str = ""
+
+
+class TableColumn(NamedTuple):
+    """A column of locks. ``optional`` ones are left out when they say nothing, ``flexible`` ones can be shortened."""
+
+    head: str
+    cell: Callable[[str, LockInfo], Cell]
+    optional: bool = False
+    flexible: bool = False
+
+
+def printable(value: object) -> str:
+    """``value`` as text without control characters, which a terminal would obey."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
+
+
+def _states(held: LockInfo) -> str:
+    return ", ".join(dict.fromkeys(filter(None, map(state_of, owners(held)))))
+
+
+def _remaining(held: LockInfo) -> Cell:
+    left = held.remaining
+    if left is None:
+        return Cell("no end", "ERROR")
+    return Cell(f"{left:.1f} s" if left < 60 else duration(left), "ERROR" if ends_soon(held) else "")
+
+
+def _seconds(value: float | None, unknown: str) -> Cell:
+    return Cell(unknown if value is None else duration(value))
+
+
+COLUMNS = (
+    TableColumn("STORE", lambda alias, _: Cell(alias), optional=True),
+    TableColumn("NAME", lambda _, held: Cell(printable(held.name)), flexible=True),
+    TableColumn("KIND", lambda _, held: Cell(printable(held.kind)), optional=True),
+    TableColumn("STATE", lambda _, held: Cell(_states(held)), optional=True),
+    TableColumn("HOLDER", lambda _, held: Cell(printable(f"{held.owner} {others(held)}".rstrip())), flexible=True),
+    TableColumn("HELD FOR", lambda _, held: _seconds(age(held.owner), "unknown")),
+    TableColumn("LEFT", lambda _, held: _remaining(held)),
+    TableColumn("WAITERS", lambda _, held: Cell(str(held.waiters), "WARNING" if held.waiters else ""), optional=True),
+    TableColumn("WAITING FOR", lambda _, held: _seconds(longest_wait(held), ""), optional=True),
+    TableColumn("NODES", lambda _, held: Cell(str(len(held.nodes) or "")), optional=True),
+)
+
+
+def lock_table(found: Sequence[tuple[str, LockInfo]], width: int | None = None) -> tuple[list[Cell], list[list[Cell]]]:
+    """Head and rows of a table that is at most ``width`` characters wide, as far as shortening can make it.
+
+    Optional columns with the same value in every row are left out; of a single row those without a value.
+    """
+    filled = [(column, [column.cell(alias, held) for alias, held in found]) for column in COLUMNS]
+    shown = [(column, cells) for column, cells in filled if not (column.optional and _says_nothing(cells))]
+    widths = [max(len(column.head), *(len(cell.text) for cell in cells)) for column, cells in shown]
+    if width is not None:
+        flexible = [index for index, (column, _) in enumerate(shown) if column.flexible]
+        while sum(widths) + 2 * (len(widths) - 1) > width and max(widths[each] for each in flexible) > LEAST:
+            widths[max(flexible, key=widths.__getitem__)] -= 1
+    cut = [
+        [cell._replace(text=shortened(cell.text, most)) if column.flexible else cell for cell in cells]
+        for (column, cells), most in zip(shown, widths, strict=True)
+    ]
+    return [Cell(column.head) for column, _ in shown], [list(row) for row in zip(*cut, strict=True)]
+
+
+def _says_nothing(cells: Sequence[Cell]) -> bool:
+    values = {cell.text for cell in cells}
+    return len(values) == 1 and (len(cells) > 1 or not values - {"", "0"})
