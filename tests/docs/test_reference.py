@@ -166,11 +166,22 @@ def test_exit_codes_of_a_command(name):
     assert "xit code" in load_command_class("django_redlock", name).epilog
 
 
-def test_layout_names_every_room():
-    """The page on the layout places each package and module that stands at the top."""
-    told = re.findall(r"(\w+)(?:/|\.py)", (DOCS / "development" / "layout.rst").read_text())
-    rooms = {module.name for module in pkgutil.iter_modules(django_redlock.__path__)}
-    assert not rooms - set(told)
+def test_layout_names_every_module():
+    """The page on the layout has each package and module."""
+    page = (DOCS / "development" / "layout.rst").read_text()
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"``([\w/.]+)``", page))))
+    package = Path(django_redlock.__file__).parent
+    modules = {path.stem if path.stem != "__init__" else path.parent.name for path in package.rglob("*.py")}
+    assert modules - named == set()
+
+
+def test_ways_through_the_layout_stop_at_files():
+    """Each stop of the four ways is a module or a script of the package."""
+    ways = (DOCS / "development" / "layout.rst").read_text().partition("\nFour ways through it\n")[2]
+    stops = re.findall(r"``(\w+(?:/\w+)+(?:\.lua)?)``", ways)
+    package = Path(django_redlock.__file__).parent
+    assert stops
+    assert [stop for stop in stops if not any((package / f"{stop}{end}").exists() for end in ("", ".py"))] == []
 
 
 def test_names_of_opentelemetry():
