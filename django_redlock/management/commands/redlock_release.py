@@ -12,7 +12,8 @@ from ...errors import LockError
 from ...formatting import age, as_dict, owners, task_of
 from ...handler import locks
 from ...inspection import explain
-from ..base import COLUMNS, StoreCommand, at_least, cells, misused
+from ..base import COLUMNS, StoreCommand, cells, misused
+from ..durations import duration_seconds
 
 GLOB = set("*?[")
 
@@ -41,7 +42,10 @@ class Command(StoreCommand):
         parser.add_argument("--task", help="only this task's; without a NAME all of them")
         parser.add_argument("--exact", action="store_true", help="names are names: * ? [ mean themselves")
         parser.add_argument(
-            "--older-than", type=at_least(0), metavar="SECONDS", help="only what has been held that long"
+            "--older-than",
+            type=duration_seconds,
+            metavar="TIME",
+            help="only what has been held that long: 600, 15m, 1h",
         )
         parser.add_argument("--dry-run", action="store_true", help="only show what would be released")
         parser.add_argument("--yes", action="store_true", help="don't ask")
