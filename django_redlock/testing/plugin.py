@@ -12,11 +12,12 @@ import pytest
 if TYPE_CHECKING:
     from .clock import Clock
     from .fake_locks import Rehearsal
+    from .tasks import CapturedTasks
 
 
 @pytest.fixture
 def redlock() -> Iterator[Rehearsal]:
-    """All locks of the project in memory, for this test alone: refuse, lose, break; let time pass."""
+    """All locks of the project in memory, for this test alone. Refuses, loses and breaks locks; lets time pass."""
     if not _has_django():
         from .fake_locks import Rehearsal
 
@@ -41,6 +42,15 @@ def redlock_dummy() -> Iterator[Rehearsal]:
 def redlock_clock(redlock: Rehearsal) -> Clock:
     """The clock of the locks in memory: `redlock_clock.advance(11)`."""
     return redlock.clock
+
+
+@pytest.fixture
+def redlock_tasks(redlock: Rehearsal) -> Iterator[CapturedTasks]:  # noqa: ARG001  (records are kept in memory)
+    """Calls of Celery tasks are captured instead of sent, with records in memory: duplicates are refused."""
+    from .tasks import capture_tasks
+
+    with capture_tasks() as captured:
+        yield captured
 
 
 def _has_django() -> bool:
