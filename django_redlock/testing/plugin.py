@@ -1,4 +1,4 @@
-"""The pytest plugin. Django, and the stores, are imported when a fixture is used."""
+"""The pytest plugin. It imports Django and the backends only when a fixture is used."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def redlock() -> Iterator[Rehearsal]:
 
 @pytest.fixture
 def redlock_dummy() -> Iterator[Rehearsal]:
-    """No locks at all: everything is granted."""
+    """No locks: every acquire is granted."""
     from .override import override_locks
 
     with override_locks("dummy") as rehearsal:
