@@ -1,9 +1,10 @@
-"""For those who test.
+"""Helpers for tests.
 
-Code that locks: `override_locks`, `assert_locked`, `assert_not_locked`, `Clock` and `Rehearsal`, with any test runner,
-and the pytest plugin's fixtures ``redlock``, ``redlock_dummy`` and ``redlock_clock``.
+For code that locks: `override_locks`, `assert_locked`, `assert_not_locked`, `Clock` and `Rehearsal`. For code that
+sends Celery tasks: `capture_tasks`, `assert_enqueued_once` and `assert_not_enqueued`. They work with any test runner.
+The pytest plugin has the fixtures ``redlock``, ``redlock_dummy``, ``redlock_clock`` and ``redlock_tasks``.
 
-A backend of one's own: the suite that every backend of this package passes, in `conformance`.
+For other backends: the suite that every backend of this package passes, in `conformance`.
 """
 
 from __future__ import annotations
@@ -16,14 +17,27 @@ if TYPE_CHECKING:
     from .clock import Clock
     from .fake_locks import Rehearsal
     from .override import override_locks
+    from .tasks import assert_enqueued_once, assert_not_enqueued, capture_tasks
 
-__all__ = ["Clock", "Rehearsal", "assert_locked", "assert_not_locked", "override_locks"]
+__all__ = [
+    "Clock",
+    "Rehearsal",
+    "assert_enqueued_once",
+    "assert_locked",
+    "assert_not_enqueued",
+    "assert_not_locked",
+    "capture_tasks",
+    "override_locks",
+]
 
 _HOMES = {
     "Clock": "clock",
     "Rehearsal": "fake_locks",
+    "assert_enqueued_once": "tasks",
     "assert_locked": "asserts",
+    "assert_not_enqueued": "tasks",
     "assert_not_locked": "asserts",
+    "capture_tasks": "tasks",
     "override_locks": "override",
 }
 

@@ -1,4 +1,4 @@
-"""What a test wants to know of a lock, asked of whatever store the settings name."""
+"""Asserts about locks. They ask the store that the settings name."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from ..handler import DEFAULT_ALIAS, locks
 
 
 def assert_locked(name: str, using: str = DEFAULT_ALIAS) -> LockInfo:
-    """Fail unless somebody holds the lock ``name``; who, and for how long. Raises ``LockUnavailable``."""
+    """Fail unless the lock ``name`` is held. Returns its `LockInfo`. Raises ``LockUnavailable``."""
     held = locks[using].describe(name)
     if held is None:
         others = ", ".join(repr(each.name) for each in locks[using].held(limit=10)) or "none"
-        raise AssertionError(f"lock {name!r} on {using!r} is not held (what is: {others})")
+        raise AssertionError(f"lock {name!r} on {using!r} is not held (held: {others})")
     return held
 
 
 def assert_not_locked(name: str, using: str = DEFAULT_ALIAS) -> None:
-    """Fail if somebody holds the lock ``name``. Raises ``LockUnavailable``."""
+    """Fail if the lock ``name`` is held. Raises ``LockUnavailable``."""
     held = locks[using].describe(name)
     if held is not None:
         raise AssertionError(f"lock {name!r} on {using!r} is held by {held.owner}")

@@ -13,10 +13,10 @@ from ..core.values import Seconds, seconds
 
 
 class Clock:
-    """For a backend's ``clock``: it goes on by itself like any clock, and `advance` puts it forward.
+    """A value for a backend's ``clock``. It runs by itself like any clock, and `advance` puts it forward.
 
-    Locks in memory follow it altogether: leases, waits and what is said of them. With a Redis only the holder's own
-    reckoning does.
+    Locks in memory use it for leases, waits and descriptions. On Redis it only changes when the holder
+    believes that its lease ends.
     """
 
     def __init__(self) -> None:
@@ -29,8 +29,8 @@ class Clock:
     def advance(self, time: Seconds) -> None:
         """Let ``time`` seconds pass now, as if the process had been stopped for so long.
 
-        Leases that don't last until then end, and their holders and those who wait are told; other leases that are due
-        are renewed before this returns. Raises ``ValueError`` unless it is positive.
+        Leases that end until then are lost, and waiters wake up. Other leases that are due are renewed before this
+        returns. Raises ``ValueError`` unless ``time`` is positive.
         """
         self._ahead += seconds(time, "time")
         for wake in tuple(self._moved):
@@ -38,12 +38,12 @@ class Clock:
         extend_all(self._due())
 
     def on_move(self, wake: Callable[[], Any]) -> Callable[[], None]:
-        """Have ``wake`` called whenever the clock is put forward; returns how to end that."""
+        """Call ``wake`` whenever the clock is put forward. Returns a function that ends this."""
         self._moved.append(wake)
         return lambda: self._moved.remove(wake)
 
     def _due(self) -> list[Any]:
-        """The locks on this clock that would have been renewed by now, or have ended."""
+        """The locks on this clock whose renewal is due, or whose lease has ended."""
         watched = [target for _, target in list(renewal.entries.values()) if isinstance(target, weakref.ref)]
         locks = [lock for target in watched if (lock := target()) is not None and lock.store.clock is self]
         return [

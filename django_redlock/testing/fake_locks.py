@@ -1,4 +1,4 @@
-"""Locks of one test, which do what locks do, and what the test wants to see happen."""
+"""Locks in memory that a test can make fail: refused, lost, or with a store that is down."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .clock import Clock
 Outcome = Literal["refused", "lost", "broken"]
 
 _numbers = itertools.count(1)
-_SAID = "the store can't be asked (the test has said so)"
+_REASON = "the store can't be asked (the test has said so)"
 
 
 class Rehearsal:
-    """What is to happen to the locks of one test. ``clock`` is theirs. A name may be a glob, and is any by default."""
+    """Plans what happens to the locks of one test. ``clock`` is their clock. A name may be a glob."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -37,20 +37,20 @@ class Rehearsal:
         self._broken = False
 
     def refuse_next(self, name: str = "*") -> None:
-        """The next acquire finds the lock taken, as after the whole time that it would have waited, but at once."""
+        """The next acquire is refused, at once, as if it had waited for its whole timeout."""
         self._planned.append((name, "refused"))
 
     def lose_next(self, name: str = "*") -> None:
-        """The next acquire gets the lock, and has lost it before it can do anything with it."""
+        """The next acquire is granted, and the lease is lost before ``acquire`` returns."""
         self._planned.append((name, "lost"))
 
     def break_next(self, name: str = "*") -> None:
-        """The next acquire finds the store down: ``LockUnavailable``."""
+        """The next acquire raises ``LockUnavailable``."""
         self._planned.append((name, "broken"))
 
     @contextmanager
     def broken(self) -> Iterator[None]:
-        """The store is down for as long as this lasts, for all that is asked of it."""
+        """Within this context every request to the store raises ``LockUnavailable``."""
         before, self._broken = self._broken, True
         try:
             yield
@@ -63,11 +63,11 @@ class Rehearsal:
 
     @property
     def planned(self) -> list[tuple[str, Outcome]]:
-        """What was planned and has not happened: empty, unless the code has taken fewer locks than the test thinks."""
+        """The plans that have not happened. It is not empty when the code acquired fewer locks than planned."""
         return list(self._planned)
 
     def backend(self, **options: Any) -> LocMemBackend:
-        """A backend of this test, for code that is handed one."""
+        """A backend with these plans, for code that takes a backend as an argument."""
         return FakeLocMem(self.place, rehearsal=self, **options)
 
     def _next(self, name: str) -> Outcome | None:
@@ -79,7 +79,7 @@ class Rehearsal:
 
 
 class FakeAlgorithm(StorageAlgorithm):
-    """The rule, with what the test has planned for the next acquire."""
+    """The algorithm of a `StorageBackend`, with the plan for the next acquire applied."""
 
     def __init__(self, backend: StorageBackend, rehearsal: Rehearsal) -> None:
         super().__init__(backend)
@@ -90,7 +90,7 @@ class FakeAlgorithm(StorageAlgorithm):
         if planned == "refused":
             return Refusal(claim.ttl, describe_owner("the test").decode())
         if planned == "broken":
-            raise LockUnavailable(claim.name, _SAID)
+            raise LockUnavailable(claim.name, _REASON)
         outcome = yield from super().acquire(primitive, claim, deadline)
         if planned == "lost" and isinstance(outcome, Lease):
             self._rehearsal._to_lose.add(outcome.claim.token)
@@ -98,26 +98,26 @@ class FakeAlgorithm(StorageAlgorithm):
 
 
 class FakeStorage(StorageBackend):
-    """What makes a backend one that can be told what happens."""
+    """A mixin that applies the plans of a `Rehearsal` to a backend."""
 
     def __init__(self, location: Any = "", *, rehearsal: Rehearsal, **options: Any) -> None:
         self._rehearsal = rehearsal
-        self._told: Hook | None = None
+        self._hook: Hook | None = None
         super().__init__(location, **{"clock": rehearsal.clock, **options})
         self.algorithm = FakeAlgorithm(self, rehearsal)
 
     @property
     def hook(self) -> Hook:
-        """Loses what is to be lost, once it is there to be lost; then whoever else is told."""
-        return self._see
+        """Calls the hook that was set, then loses the lease if that was planned."""
+        return self._on_event
 
     @hook.setter
-    def hook(self, told: Hook | None) -> None:
-        self._told = told
+    def hook(self, hook: Hook | None) -> None:
+        self._hook = hook
 
-    def _see(self, event: Event) -> None:
-        if self._told is not None:
-            self._told(event)
+    def _on_event(self, event: Event) -> None:
+        if self._hook is not None:
+            self._hook(event)
         lock = event.lock if event.kind == "acquired" else None
         lease = lock.current_lease() if isinstance(lock, LeaseState) else None
         if isinstance(lock, LeaseState) and lease is not None and lease.claim.token in self._rehearsal._to_lose:
@@ -134,7 +134,7 @@ class FakeStorage(StorageBackend):
     def _refused(self, request: Any) -> Fault | None:
         if not (self._rehearsal._broken and type(request) is CallFunction):
             return None
-        return Fault(LockUnavailable(next(map(_name, filter(_name, request.args)), ""), _SAID))
+        return Fault(LockUnavailable(next(map(_name, filter(_name, request.args)), ""), _REASON))
 
 
 class FakeLocMem(FakeStorage, LocMemBackend):

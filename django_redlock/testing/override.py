@@ -13,16 +13,16 @@ from ..handler import DEFAULT_ALIAS, build, configuration, locks
 from .fake_locks import FakeDummy, FakeLocMem, Rehearsal
 
 KINDS: Mapping[str, type] = {"locmem": FakeLocMem, "dummy": FakeDummy}
-_KEPT = ("ttl", "max_ttl", "auto_renew", "blocking_timeout")  # what code may rely on
+KEPT_OPTIONS = ("ttl", "max_ttl", "auto_renew", "blocking_timeout")  # code may depend on these
 
 
 class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override_settings)
-    """Every alias of ``REDLOCK`` on locks in memory (``"locmem"``), or on none (``"dummy"``), of this test alone.
+    """Replace every alias of ``REDLOCK`` with locks in memory (``"locmem"``) or no locks (``"dummy"``) for one test.
 
-    A context manager, and a decorator of functions, coroutine functions and ``unittest.TestCase`` classes, where it
-    lasts for each test by itself. What it gives is a `Rehearsal`: to ``with``, to the test as the keyword argument
-    ``kwarg_name``, or as the attribute ``attr_name`` of the test case. Times come from the settings: ``ttl``,
-    ``max_ttl``, ``auto_renew`` and ``blocking_timeout``. Raises ``ValueError`` for another kind.
+    A context manager, and a decorator of functions, coroutine functions and ``unittest.TestCase`` classes, where each
+    test has locks of its own. ``with`` returns a `Rehearsal`; a decorated function gets it as the keyword argument
+    ``kwarg_name``, a test case as the attribute ``attr_name``. ``ttl``, ``max_ttl``, ``auto_renew`` and
+    ``blocking_timeout`` are taken from the settings. Raises ``ValueError`` for another kind.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override
         return self.enable()
 
     def enable(self) -> Rehearsal:
-        """What `with` does."""
+        """Replace the aliases, as ``with`` does."""
         rehearsal = Rehearsal()
         backend = f"{KINDS[self._kind].__module__}.{KINDS[self._kind].__qualname__}"
         entries = {
@@ -59,7 +59,7 @@ class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override
         return rehearsal
 
     def disable(self) -> None:
-        """What the end of `with` does."""
+        """Restore the aliases, as the end of ``with`` does."""
         for alias in locks:
             if isinstance(backend := locks[alias], LocMemBackend) and not backend.held():
                 backend.clear()
@@ -71,7 +71,7 @@ def _times(alias: str, entry: Any) -> dict[str, Any]:
         return {}
     try:
         backend = build(alias, entry)
-    except ImproperlyConfigured:  # a server whose address is not known in tests, perhaps
+    except ImproperlyConfigured:  # for example an address that only production knows
         return {}
     backend.close()
-    return {name: getattr(backend, name) for name in _KEPT}
+    return {name: getattr(backend, name) for name in KEPT_OPTIONS}

@@ -1,4 +1,4 @@
-"""The pytest plugin. Django, and the stores, are imported when a fixture is used."""
+"""The pytest plugin. It imports Django and the backends only when a fixture is used."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import pytest
 if TYPE_CHECKING:
     from .clock import Clock
     from .fake_locks import Rehearsal
+    from .tasks import CapturedTasks
 
 
 @pytest.fixture
 def redlock() -> Iterator[Rehearsal]:
-    """All locks of the project in memory, for this test alone: refuse, lose, break; let time pass."""
+    """All locks of the project in memory, for this test alone. Refuses, loses and breaks locks; lets time pass."""
     if not _has_django():
         from .fake_locks import Rehearsal
 
@@ -30,7 +31,7 @@ def redlock() -> Iterator[Rehearsal]:
 
 @pytest.fixture
 def redlock_dummy() -> Iterator[Rehearsal]:
-    """No locks at all: everything is granted."""
+    """No locks: every acquire is granted."""
     from .override import override_locks
 
     with override_locks("dummy") as rehearsal:
@@ -41,6 +42,15 @@ def redlock_dummy() -> Iterator[Rehearsal]:
 def redlock_clock(redlock: Rehearsal) -> Clock:
     """The clock of the locks in memory: `redlock_clock.advance(11)`."""
     return redlock.clock
+
+
+@pytest.fixture
+def redlock_tasks(redlock: Rehearsal) -> Iterator[CapturedTasks]:  # noqa: ARG001  (records are kept in memory)
+    """Calls of Celery tasks are captured instead of sent, with records in memory: duplicates are refused."""
+    from .tasks import capture_tasks
+
+    with capture_tasks() as captured:
+        yield captured
 
 
 def _has_django() -> bool:

@@ -322,7 +322,7 @@ def test_release_older_than(stores, held, redis_server):
     backend = stores["default"]
     with backend.lock("old", owner={"since": 1.0}), backend.lock("new"), redis_server.client() as redis:
         redis.set("redlock:{unknown}", "theirs", px=30_000)
-        done = Done("redlock_release", "*", "--older-than", "3600", "--dry-run", "--format", "json")
+        done = Done("redlock_release", "*", "--older-than", "1h", "--dry-run", "--format", "json")
     assert [row["name"] for row in done.json] == ["old"]
 
 

@@ -68,7 +68,7 @@ def test_a_store_with_wrong_settings(settings, caplog, command):
         (["redlock_run", "--skip-if-locked", "--timeout", "5", "x", "true"], "can't be combined with --timeout"),
         (["redlock_bench", "--rounds", "0"], "0 is not a number of at least 1"),
         (["redlock_check", "--arm", "--format", "json"], "--arm needs --yes"),
-        (["redlock_release", "x", "--older-than", "-1"], "-1 is not a number of at least 0"),
+        (["redlock_release", "x", "--older-than", "-1"], "-1 is not a duration"),
         (["redlock_release", ""], "a lock's name has 1 to 512 bytes"),
         (["redlock_release"], "which locks"),
         (["redlock_run", "--using", "nowhere", "x", "true"], "there is no lock backend 'nowhere'"),

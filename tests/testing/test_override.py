@@ -138,11 +138,11 @@ class TestAsserting:
         """What fails says what is held instead, and by whom."""
         with override_locks(), lock("x", owner="me"):
             assert assert_locked("x").owner.label == "me"
-            with pytest.raises(AssertionError, match=r"lock 'y' on 'default' is not held \(what is: 'x'\)"):
+            with pytest.raises(AssertionError, match=r"lock 'y' on 'default' is not held \(held: 'x'\)"):
                 assert_locked("y")
             with pytest.raises(AssertionError, match=r"lock 'x' on 'default' is held by .*me"):
                 assert_not_locked("x")
-        with override_locks(), pytest.raises(AssertionError, match=r"\(what is: none\)"):
+        with override_locks(), pytest.raises(AssertionError, match=r"\(held: none\)"):
             assert_locked("y")
 
     def test_real_store(self, settings, redis_url):

@@ -97,7 +97,7 @@ def test_fixtures(run):
             assert_locked("x")
     """)
     done.assert_outcomes(passed=4, failed=1)
-    done.stdout.fnmatch_lines(["*AssertionError: lock 'x' on 'default' is not held (what is: none)"])
+    done.stdout.fnmatch_lines(["*AssertionError: lock 'x' on 'default' is not held (held: none)"])
 
 
 def test_dummy_and_coroutines(run):

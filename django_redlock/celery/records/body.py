@@ -9,6 +9,7 @@ from typing import cast
 from ...core.contract import Store
 from ...core.flow.requests import EvalScript
 from ...core.flow.scripts import script
+from ...core.keys import Keys
 from ...core.locks.lease_state import EndedLease
 from ...core.locks.lock import Lock
 from ...core.options import LockOptions
@@ -25,10 +26,9 @@ def call_of(claim: Claim) -> TaskCall:
     return cast("TaskCall", claim.payload)
 
 
-def cancel_request(call: TaskCall, same_delivery: bool = True) -> EvalScript:
-    """Remove the queued record; with ``same_delivery`` only if it is queued for this delivery."""
-    args = (call.task_id.encode(), call.delivery_id.encode() if same_delivery else b"")
-    return EvalScript(_CANCEL, (call.keys.lock,), args)
+def cancel_request(keys: Keys, task_id: str, delivery_id: str = "") -> EvalScript:
+    """Remove a queued record; with ``delivery_id`` only if it is queued for this delivery."""
+    return EvalScript(_CANCEL, (keys.lock,), (task_id.encode(), delivery_id.encode()))
 
 
 def by_key(request: EvalScript, done_ttl: bytes | None) -> list[EvalScript]:
@@ -84,7 +84,8 @@ class QueuedPrimitive(Primitive):
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """Remove the queued record."""
-        return cancel_request(call_of(claim))
+        call = call_of(claim)
+        return cancel_request(call.keys, call.task_id, call.delivery_id)
 
 
 BODY = BodyPrimitive("task", _START, _EXTEND, _END)

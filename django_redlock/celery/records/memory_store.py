@@ -43,12 +43,12 @@ class MemoryStore:
         """Perform ``request``, blocking."""
         match request:
             case EvalScript():
-                return self._run(request)
+                return self._backend.perform(CallFunction(self._run, (request,)))
             case Batch():
-                return [self._run(each) for each in request.script_calls]
+                return [self.perform(each) for each in request.script_calls]
             case BlockThenEval():
                 self._wait(request.seconds)
-                return self._run(request.script_call)
+                return self.perform(request.script_call)
             case CallFunction():
                 return request.function(*request.args)
             case AwaitTurn():

@@ -40,7 +40,12 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> F
         b"1" if replace else b"0",
         millis(call.done_ttl),
     )
-    request = EvalScript(_SUBMIT, (call.keys.lock,), args, compensation=partial(cancel_request, call))
+    request = EvalScript(
+        _SUBMIT,
+        (call.keys.lock,),
+        args,
+        compensation=partial(cancel_request, call.keys, call.task_id, call.delivery_id),
+    )
     start = algorithm.clock()
     guarded = algorithm.quarantine.wrap(request) if algorithm.quarantine else request
     reply = unwrap_reply((yield from run_idempotent(guarded)))
@@ -51,7 +56,7 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> F
 
 def cancel(call: TaskCall, same_delivery: bool = True) -> Flow[bool]:
     """Remove the record of a call that will not run; whether it was queued. Raises ``LockUnavailable``."""
-    return (yield from _run(call, cancel_request(call, same_delivery)))
+    return (yield from _run(call, cancel_request(call.keys, call.task_id, call.delivery_id if same_delivery else "")))
 
 
 def requeue_dead(call: TaskCall, pid: int) -> Flow[bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from importlib import import_module
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -34,6 +35,9 @@ class Command(StoreCommand):
         )
         parser.add_argument("--arm", action="store_true", help="take new servers into service at once (asks)")
         parser.add_argument("--yes", action="store_true", help="don't ask before arming")
+        parser.add_argument(
+            "--tasks", action="store_true", help="find queued tasks without a message in the broker; --fix frees them"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["arm"] and options["format"] == "json" and not options["yes"]:
@@ -46,6 +50,9 @@ class Command(StoreCommand):
         stores = {alias: health(alias) for alias in aliases}
         if options["deploy"]:
             stores = {alias: [*rows, *deployment(alias, rows)] for alias, rows in stores.items()}
+        if options["tasks"]:
+            check_tasks = import_module("django_redlock.celery.lost_calls").check_tasks  # Celery may not be installed
+            stores = {alias: [*rows, check_tasks(alias, options["fix"])] for alias, rows in stores.items()}
         if options["format"] == "json":
             self.print_json(stores)
         else:

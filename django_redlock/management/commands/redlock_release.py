@@ -18,7 +18,8 @@ from ...formatting import KINDS, STATES, age, as_dict, owners, state_of, task_of
 from ...handler import locks
 from ...inspection import explain
 from ...models import HeldLock
-from ..base import StoreCommand, at_least, misused
+from ..base import StoreCommand, misused
+from ..durations import duration_seconds
 
 GLOB = set("*?[")
 
@@ -49,7 +50,10 @@ class Command(StoreCommand):
         parser.add_argument("--state", choices=STATES, help="only tasks or holders in this state; needs no NAME")
         parser.add_argument("--exact", action="store_true", help="names are no globs, and stripes are not looked for")
         parser.add_argument(
-            "--older-than", type=at_least(0), metavar="SECONDS", help="only what has been held that long"
+            "--older-than",
+            type=duration_seconds,
+            metavar="TIME",
+            help="only what has been held that long: 600, 15m, 1h",
         )
         parser.add_argument("--dry-run", action="store_true", help="only show what would be released")
         parser.add_argument("--yes", action="store_true", help="don't ask")

@@ -1,0 +1,167 @@
+"""Queued records whose message is in the broker no more: the queue was purged, or the broker has lost its data."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from amqp.exceptions import NotFound
+from celery import Celery, current_app
+
+from ..core.keys import keys_for
+from ..core.owner import Owner
+from ..errors import LockError
+from ..handler import locks
+from .records.body import cancel_request
+
+MIN_AGE_SECONDS = 60.0  # the record is written before the message is sent
+SECOND_LOOK_SECONDS = 2.0  # a message that moves, from queue to worker or back, may be missed once
+INSPECT_SECONDS = 1.0  # how long workers have for an answer
+_PAGE = 1000
+
+
+class LostCall(NamedTuple):
+    """A queued call without a message. ``name``: of its lock; ``age``: seconds since it was queued."""
+
+    name: str
+    task: str
+    task_id: str
+    age: float
+
+
+class BrokerUnreadable(Exception):
+    """The messages can't be looked at, so it is unknown which calls are lost."""
+
+
+def lost_calls(alias: str, app: Celery = current_app) -> list[LostCall]:
+    """The queued calls of one store whose message was missing from the broker in two looks.
+
+    Left out: calls that were queued within the last minute, ``until_expired`` (its records outlive their messages), and
+    tasks that ``app`` does not know. Raises `BrokerUnreadable`, and ``LockError`` when the store can't be asked.
+    """
+    if not (first := _calls_without_message(alias, app)):
+        return []
+    time.sleep(SECOND_LOOK_SECONDS)
+    second = _calls_without_message(alias, app)
+    return [second[key] for key in sorted(first.keys() & second.keys())]
+
+
+def cancel_lost(alias: str, lost: Iterable[LostCall]) -> int:
+    """Remove the records of lost calls; how many were still queued. Raises ``LockError``."""
+    backend: Any = locks[alias]
+    requests = (cancel_request(keys_for(backend.encoded_prefix, each.name.encode()), each.task_id) for each in lost)
+    return sum(backend.perform(request) == 1 for request in requests)
+
+
+def check_tasks(alias: str, fix: bool) -> dict[str, Any]:
+    """The row of ``redlock_check --tasks`` for one store; with ``fix`` the records of lost calls are removed."""
+    current_app.loader.import_default_modules()
+    row: dict[str, Any] = {"node": "tasks", "ok": True, "problems": [], "warnings": []}
+    try:
+        lost = lost_calls(alias)
+        fixed = cancel_lost(alias, lost) if fix else 0
+    except (BrokerUnreadable, LockError) as error:
+        row["warnings"].append(f"queued tasks were not compared with the broker: {error}")
+        return row
+    row["lost"] = [each._asdict() for each in lost]
+    row["fixed"] = fixed
+    if fixed < len(lost):
+        names = ", ".join(f"{each.task}[{each.task_id}] ({each.name})" for each in lost[:10])
+        row["warnings"].append(f"{len(lost) - fixed} queued tasks have no message in the broker: {names}; see --fix")
+    return row
+
+
+def _calls_without_message(alias: str, app: Celery) -> dict[tuple[str, str], LostCall]:
+    calls = list(_queued_calls(alias, app))
+    ids = message_ids(app) if calls else set()
+    return {(each.name, each.task_id): each for each in calls if each.task_id not in ids}
+
+
+def _queued_calls(alias: str, app: Celery) -> Iterator[LostCall]:
+    for info in locks[alias].held():
+        for owner in info.holders if info.kind == "task" else ():
+            call = LostCall(info.name, str(owner.label), str(owner.extra.get("task_id")), time.time() - owner.since)
+            if owner.extra.get("state") == "queued" and call.age >= MIN_AGE_SECONDS and _keeps_message(app, owner):
+                yield call
+
+
+def _keeps_message(app: Celery, owner: Owner) -> bool:
+    task_lock = getattr(app.tasks.get(owner.label), "redlock", None)
+    return task_lock is not None and not task_lock.options.mode.until_expiry
+
+
+# ── the broker ───────────────────────────────────────────────────────────────────────────────────
+
+
+def message_ids(app: Celery) -> set[str]:
+    """The ids of the tasks whose messages are in a queue or with a worker. Raises `BrokerUnreadable`."""
+    with app.connection_for_read() as connection:
+        kind = connection.transport.driver_type
+        try:
+            if kind == "redis":
+                return {*_ids_in_redis(connection.default_channel, app), *_ids_of_workers(app)}
+            if kind == "amqp":
+                ids = set(_ids_of_workers(app))
+                _check_rabbitmq_is_empty(connection, app)
+                return ids | set(_ids_of_workers(app))
+        except connection.connection_errors + connection.channel_errors as error:
+            raise BrokerUnreadable(f"the broker can't be asked: {error}") from error
+    raise BrokerUnreadable(f"messages of the transport {kind!r} can't be looked at")
+
+
+def _ids_in_redis(channel: Any, app: Celery) -> Iterator[str]:
+    """Ids in the lists of all queues that are bound on this Redis, and of messages not yet acknowledged."""
+    from redis import Redis  # not installed with every broker
+
+    redis: Any = Redis(connection_pool=channel.client.connection_pool)  # kombu's own puts the prefix before some keys
+    prefix = channel.global_keyprefix
+    queues = set(app.amqp.queues)
+    for key in redis.scan_iter(match=f"{prefix}{channel.keyprefix_queue % '*'}", count=_PAGE):
+        queues |= {each.decode().split(channel.sep)[2] for each in redis.smembers(key)}
+    for queue in queues:
+        for priority in channel.priority_steps:
+            yield from _ids_in_list(redis, prefix + channel._q_for_pri(queue, priority))
+    for _, value in redis.hscan_iter(prefix + channel.unacked_key, count=_PAGE):
+        yield _task_id(json.loads(value)[0])
+
+
+def _ids_in_list(redis: Any, key: str) -> Iterator[str]:
+    first = 0
+    # New messages are pushed at the front, and shift the others back: a page may repeat messages, but skips none.
+    while page := redis.lrange(key, first, first + _PAGE - 1):
+        yield from (_task_id(json.loads(each)) for each in page)
+        first += _PAGE
+
+
+def _task_id(message: dict[str, Any]) -> str:
+    return str(message.get("headers", {}).get("id") or message.get("properties", {}).get("correlation_id"))
+
+
+def _ids_of_workers(app: Celery) -> Iterator[str]:
+    """Ids of the tasks that workers have in hand, of those that answer in time."""
+    inspect = app.control.inspect(timeout=INSPECT_SECONDS)
+    answers: tuple[Any, ...] = (inspect.reserved(), inspect.scheduled(), inspect.active())
+    for replies in answers:
+        for requests in (replies or {}).values():
+            yield from (each.get("request", each)["id"] for each in requests)
+
+
+def _check_rabbitmq_is_empty(connection: Any, app: Celery) -> None:
+    """Raise `BrokerUnreadable` unless every queue is empty and all its consumers are workers that answer.
+
+    A message in RabbitMQ can't be read without taking it. The queues are those of the settings and of the workers.
+    """
+    workers = app.control.inspect(timeout=INSPECT_SECONDS).active_queues() or {}
+    consumed = [queue["name"] for queues in workers.values() for queue in queues]
+    for queue in {*app.amqp.queues, *consumed}:
+        try:
+            with connection.channel() as channel:
+                _, messages, consumers = channel.queue_declare(queue, passive=True)
+        except NotFound:
+            continue
+        if messages:
+            raise BrokerUnreadable(f"queue {queue!r} of RabbitMQ has {messages} messages, which can't be looked at")
+        if consumers > consumed.count(queue):
+            raise BrokerUnreadable(f"of {consumers} workers on queue {queue!r}, {consumed.count(queue)} have answered")

@@ -1,0 +1,116 @@
+"""Tests of code that sends deduplicated Celery tasks: captures calls instead of sending them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
+
+from celery import Celery
+from celery.result import AsyncResult, EagerResult
+
+from ..celery.conflicts import Conflict
+from ..signals import task_duplicate
+
+_active: list[CapturedTasks] = []
+
+
+class EnqueuedCall(NamedTuple):
+    """A call that would have been sent to the broker. ``options``: those of ``apply_async``."""
+
+    task: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    task_id: str
+    options: dict[str, Any]
+
+    @property
+    def lock_name(self) -> str:
+        """The name of the call's lock; empty for a task without one."""
+        return _lock_name(self.task, self.args, self.kwargs)
+
+    def run(self) -> EagerResult[Any]:
+        """Run the call in this process, as a worker would: with its lock, which it frees at the end."""
+        result: EagerResult[Any] = self.task.apply(self.args, self.kwargs, task_id=self.task_id)
+        return result
+
+
+class CapturedTasks:
+    """The calls that `capture_tasks` has captured. ``duplicates`` has a `Conflict` for each call that was refused."""
+
+    def __init__(self) -> None:
+        self.enqueued: list[EnqueuedCall] = []
+        self.duplicates: list[Conflict] = []
+
+    def calls(self, task: Any, *args: Any, **kwargs: Any) -> list[EnqueuedCall]:
+        """The captured calls of ``task``; with arguments those that have the same lock as a call with these."""
+        name = _lock_name(task, args, kwargs) if args or kwargs else None
+        mine = [call for call in self.enqueued if call.task.name == task.name]
+        return [call for call in mine if name is None or call.lock_name == name]
+
+    def run_all(self) -> list[EagerResult[Any]]:
+        """Run the captured calls in order, with those that they enqueue meanwhile. None is left."""
+        results = []
+        while self.enqueued:
+            results.append(self.enqueued.pop(0).run())
+        return results
+
+
+@contextmanager
+def capture_tasks() -> Iterator[CapturedTasks]:
+    """Capture the calls of all Celery apps instead of sending them: no broker is needed.
+
+    Records are written as always, so that duplicates are refused: use it inside `override_locks`, or with a lock store.
+    """
+    captured = CapturedTasks()
+
+    def send_task(app: Celery, name: str, args: Any = None, kwargs: Any = None, **options: Any) -> AsyncResult[Any]:
+        task = options.pop("task_type", None) or app.tasks[name]
+        task_id = options.pop("task_id", None) or ""
+        captured.enqueued.append(EnqueuedCall(task, tuple(args or ()), dict(kwargs or {}), task_id, options))
+        return app.AsyncResult(task_id)
+
+    def refused(conflict: Conflict, **_: Any) -> None:
+        captured.duplicates.append(conflict)
+
+    task_duplicate.connect(refused)
+    _active.append(captured)
+    try:
+        with mock.patch.object(Celery, "send_task", send_task):
+            yield captured
+    finally:
+        _active.remove(captured)
+        task_duplicate.disconnect(refused)
+
+
+def assert_enqueued_once(task: Any, *args: Any, **kwargs: Any) -> EnqueuedCall:
+    """Fail unless exactly one call of ``task`` was captured; with arguments, one that has the lock of such a call.
+
+    Returns the call. Raises ``RuntimeError`` outside `capture_tasks`.
+    """
+    return _assert_enqueued(1, task, args, kwargs)[0]
+
+
+def assert_not_enqueued(task: Any, *args: Any, **kwargs: Any) -> None:
+    """Fail if a call of ``task`` was captured; with arguments, one that has the lock of such a call.
+
+    Raises ``RuntimeError`` outside `capture_tasks`.
+    """
+    _assert_enqueued(0, task, args, kwargs)
+
+
+def _assert_enqueued(number: int, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[EnqueuedCall]:
+    if not _active:
+        raise RuntimeError("no tasks are captured: use the fixture redlock_tasks, or capture_tasks()")
+    found = _active[-1].calls(task, *args, **kwargs)
+    if len(found) != number:
+        every = ", ".join(f"{call.task.name}{call.args}" for call in _active[-1].enqueued) or "none"
+        refused = sum(conflict.task == task.name for conflict in _active[-1].duplicates)
+        what = f"enqueued {len(found)} times, not {number} (duplicates refused: {refused}; enqueued: {every})"
+        raise AssertionError(f"task {task.name} was {what}")
+    return found
+
+
+def _lock_name(task: Any, args: Any, kwargs: Any) -> str:
+    return str(task.redlock.name(task, args, kwargs)) if hasattr(task, "redlock") else ""

@@ -1,0 +1,115 @@
+"""`redlock_check --tasks`: queued records whose message is in the broker no more."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+
+import pytest
+from celery import Celery
+from django.core.management import call_command
+
+from django_redlock.celery import lost_calls as module
+from django_redlock.celery import single_instance_task
+from django_redlock.celery.lost_calls import BrokerUnreadable, cancel_lost, lost_calls
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """New records count, and both looks are one."""
+    monkeypatch.setattr(module, "MIN_AGE_SECONDS", 0)
+    monkeypatch.setattr(module, "SECOND_LOOK_SECONDS", 0)
+
+
+@pytest.fixture
+def lost(tasks, seen):
+    """`lost()`: the ids of the lost calls of this test."""
+    return lambda: [each.task_id for each in lost_calls("default", tasks.app) if seen.name in each.name]
+
+
+def test_purged_queue(tasks, seen, broker, lost):
+    """Only the call whose queue was purged is lost: not one in another queue, of any priority or in the second page."""
+    purged, kept = (tasks.long.apply_async((seen.name + each,), queue=f"{each}-{seen.name}") for each in ("a", "b"))
+    for number in range(3):
+        tasks.long.apply_async((f"{seen.name}{number}",), queue=f"b-{seen.name}", priority=number * 3)
+    assert lost() == []
+    with broker.client() as client:
+        assert client.delete(f"a-{seen.name}") == 1
+    assert lost() == [purged.id]
+    assert cancel_lost("default", lost_calls("default", tasks.app)) >= 1
+    assert lost() == []
+    assert not tasks.long.apply_async((seen.name + "a",), queue=f"a-{seen.name}").duplicate
+    assert tasks.long.apply_async((seen.name + "b",), queue=f"b-{seen.name}").id == kept.id
+
+
+def test_pages(tasks, seen, lost, monkeypatch):
+    """A long queue is read page by page."""
+    monkeypatch.setattr(module, "_PAGE", 2)
+    for number in range(5):
+        tasks.long.apply_async((f"{seen.name}{number}",), queue=f"q-{seen.name}")
+    assert lost() == []
+
+
+def test_messages_of_workers(tasks, workers, seen, lost):
+    """A message that a worker keeps until its ETA is not acknowledged: nothing is lost."""
+    result = tasks.long.apply_async((seen.name,), queue=workers("prefork"), countdown=60)
+    seen_by_worker = tasks.executed.apply_async((seen.name, 0), queue=workers("prefork"))
+    assert seen_by_worker.get(timeout=20) == seen.name  # it comes after the other
+    assert lost() == []
+    result.revoke()
+
+
+def test_command(tasks, seen, broker, held):
+    """It warns, and with --fix frees what is lost."""
+    result = tasks.long.apply_async((seen.name,), queue=f"q-{seen.name}")
+    with broker.client() as client:
+        client.delete(f"q-{seen.name}")
+
+    def check(*args):
+        out = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "current_app", tasks.app)
+            patch.setattr(lost_calls, "__defaults__", (tasks.app,))
+            with contextlib.suppress(SystemExit):  # it exits with 1 when it warns
+                call_command("redlock_check", "--tasks", "--format", "json", *args, stdout=out)
+        [row] = [row for row in json.loads(out.getvalue())["default"] if row["node"] == "tasks"]
+        return row
+
+    row = check()
+    assert result.id in [each["task_id"] for each in row["lost"]]
+    assert "no message in the broker" in row["warnings"][0]
+    assert check("--fix")["warnings"] == []
+    assert held(f"long:{seen.name}") is None
+
+
+def test_rabbitmq(rabbitmq, unique):
+    """Empty queues without another consumer are proof; messages in a queue can't be looked at."""
+    with Celery(unique, broker=rabbitmq.url, set_as_current=False) as app:
+        app.conf.task_default_queue = unique
+
+        @app.task(name=unique)
+        @single_instance_task
+        def once(): ...
+
+        result = once.delay()
+        with pytest.raises(BrokerUnreadable, match="has 1 messages"):
+            lost_calls("default", app)
+        assert app.control.purge() == 1
+        found = [each for each in lost_calls("default", app) if each.task == unique]
+        assert [each.task_id for each in found] == [result.id]
+        assert cancel_lost("default", found) == 1
+        assert not once.delay().duplicate
+
+
+def test_other_transports(unique):
+    """What can't be looked at is said."""
+    with Celery(unique, broker="memory://", set_as_current=False) as app:
+
+        @app.task(name=unique)
+        @single_instance_task
+        def once(): ...
+
+        once.delay()
+        with pytest.raises(BrokerUnreadable, match="transport 'memory'"):
+            lost_calls("default", app)

@@ -1,0 +1,80 @@
+"""`capture_tasks` and its asserts: what a test of a deduplicated task needs."""
+
+from __future__ import annotations
+
+import pytest
+from celery import Celery
+
+from django_redlock.celery import single_instance_task
+from django_redlock.errors import LockUnavailable
+from django_redlock.testing import assert_enqueued_once, assert_not_enqueued, capture_tasks
+
+app = Celery("captured", broker="amqp://nowhere.invalid//", set_as_current=False)
+done: list[int] = []
+
+
+@app.task
+@single_instance_task(key="settle:{order}")
+def settle(order, note=""):
+    done.append(order)
+    if note == "next":
+        settle.delay(order + 1)
+
+
+@app.task
+def plain(): ...
+
+
+@pytest.fixture(autouse=True)
+def nothing_done():
+    done.clear()
+
+
+def test_enqueued_once(redlock_tasks):
+    """However the call is spelled; a duplicate doesn't count."""
+    first = settle.delay(17)
+    assert settle.apply_async(kwargs={"order": 17}).duplicate
+    call = assert_enqueued_once(settle, order=17)
+    assert (call.task_id, call.args, call.lock_name) == (first.id, (17,), "settle:17")
+    assert_enqueued_once(settle)
+    assert_not_enqueued(settle, 18)
+    assert [(conflict.key, conflict.holder) for conflict in redlock_tasks.duplicates] == [("settle:17", first.id)]
+
+
+def test_failures_say_what_was_enqueued(redlock_tasks):
+    """Too few, too many, and what there was instead."""
+    plain.delay()
+    with pytest.raises(AssertionError, match=r"settle was enqueued 0 times, not 1 .*refused: 0; enqueued: .*plain\(\)"):
+        assert_enqueued_once(settle, 17)
+    settle.delay(17)
+    settle.delay(18)
+    with pytest.raises(AssertionError, match="enqueued 2 times, not 1"):
+        assert_enqueued_once(settle)
+    with pytest.raises(AssertionError, match="enqueued 1 times, not 0"):
+        assert_not_enqueued(settle, 18)
+
+
+def test_run_all(redlock_tasks):
+    """Bodies run with their locks, and what they enqueue runs too. Then nothing is in the way."""
+    settle.delay(17, "next")
+    assert [result.get() for result in redlock_tasks.run_all()] == [None, None]
+    assert (done, redlock_tasks.enqueued) == ([17, 18], [])
+    assert not settle.delay(17).duplicate
+
+
+def test_time_passes_and_the_store_breaks(redlock, redlock_tasks):
+    """Records in memory follow the test's clock, and its failures."""
+    settle.delay(17)
+    redlock.advance(86_401)
+    assert not settle.delay(17).duplicate
+    with redlock.broken(), pytest.raises(LockUnavailable):
+        settle.delay(18)
+    assert_not_enqueued(settle, 18)
+
+
+def test_outside():
+    """Nothing is captured: the assert would pass or fail for no reason."""
+    with capture_tasks():
+        pass
+    with pytest.raises(RuntimeError, match="capture_tasks"):
+        assert_not_enqueued(settle, 17)
