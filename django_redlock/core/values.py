@@ -1,4 +1,4 @@
-"""The values that pass between a lock, its rule and its store: a claim is asked for, a lease is granted."""
+"""The values that pass between a lock, its algorithm and its store: claims, leases and refusals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Seconds = float | int | timedelta
 
 DRIFT = 0.01  # of the ttl: how far two clocks may run apart while a lease lasts
 PRECISION = 0.002  # Redis expires to the millisecond
-LEAST = 0.003  # seconds: what is shorter leaves nothing after drift and precision
+LEAST = 0.003  # seconds: less leaves nothing after drift and precision
 
 
 _ATTEMPT = 8  # digits
@@ -26,11 +26,11 @@ _TOKEN = re.compile(rb"[0-9a-f]{32}")
 
 
 class Claim(NamedTuple):
-    """What one ``acquire()`` asks for. The token is new each time: it is the secret of the holding to come.
+    """The request of one ``acquire()``. The token is new for each, and the secret of the lease.
 
-    The last eight digits of the token tell the attempt: the milliseconds since ``asked``, rounded up where two attempts
-    would be the same. A cancelled attempt must not be repeated with the same token, since the cancellation may arrive
-    late. The digits also tell how long the holder had waited: the owner's ``since`` is the time of ``acquire()``.
+    The last eight digits of the token identify the attempt: milliseconds since ``asked``, or one more than those of the
+    attempt before. A cancelled attempt must not be repeated with its token, since the cancellation may arrive late. For
+    onlookers the digits are the time waited: the owner's ``since`` is the time of ``acquire()``.
     """
 
     name: str
@@ -40,35 +40,33 @@ class Claim(NamedTuple):
     ttl: float
     fencing: bool = False
     payload: Any = b""  # what the primitive needs: who asks (rlock, rwlock), which stripes, a task's call
-    more_keys: tuple[Keys, ...] = ()  # of kinds that are about several locks: the others, beside `keys`
-    require_all: bool = False  # all of these are wanted; else any one
-    granted_index: int = 0  # of one that may be any: the one that was granted, counted from 1
-    transferable: bool = (
-        False  # renewed by its ttl for as long as it is held, and nothing else: another may go on with it
-    )
-    asked: float = math.inf  # when acquire() was called, by the store's clock
+    more_keys: tuple[Keys, ...] = ()  # stripes and multilocks: the other locks, beside `keys`
+    require_all: bool = False  # all of these locks; else any one
+    granted_index: int = 0  # the stripe that was granted, counted from 1
+    transferable: bool = False  # renewed by the same ttl without limit or fencing: the lease may be handed over
+    asked: float = math.inf  # the time of acquire(), by the store's clock
 
     @property
     def acquisition_id(self) -> bytes:
-        """What the tokens of all attempts begin with."""
+        """The beginning that the tokens of all attempts share."""
         return self.token[:_SECRET]
 
     @property
     def all_keys(self) -> tuple[Keys, ...]:
-        """The keys of every lock that it is about."""
+        """The keys of every lock of the claim."""
         return (self.keys, *self.more_keys)
 
     def narrowed_to(self, index: int) -> Claim:
-        """The claim to just one of these locks, the one that was granted, counted from 1."""
+        """The claim to the lock with this index, counted from 1, alone."""
         return self._replace(keys=self.all_keys[index - 1], more_keys=(), granted_index=index)
 
     def for_keys(self, keys: Keys) -> Claim:
-        """The claim to the one of these locks that has such ``keys``."""
+        """The claim to the lock with these keys alone."""
         return self.narrowed_to(self.all_keys.index(keys) + 1) if self.more_keys else self
 
     def with_rest_of(self, whole: Claim) -> Claim:
-        """The claim to that one, which knows the others of the ``whole``: freeing it frees whatever it got of those."""
-        return self._replace(more_keys=tuple(place for place in whole.all_keys if place != self.keys))
+        """The claim with the other locks of ``whole``, so that a release also ends votes for those."""
+        return self._replace(more_keys=tuple(keys for keys in whole.all_keys if keys != self.keys))
 
     def next_attempt(self, now: float) -> Claim:
         """The claim for another attempt, made at ``now`` by the store's clock."""
@@ -84,12 +82,12 @@ class Claim(NamedTuple):
         return b"%b%b%.3f%b" % (head, mark, float(number[0]) + when - self.asked, rest[number.end() :])
 
     def all_attempts(self) -> Claim:
-        """The claim as it was made, for freeing: scripts compare the beginning of a token, so it frees any attempt."""
+        """The claim that releases any attempt: scripts compare the beginning of the token."""
         return self._replace(token=self.acquisition_id) if self.token[_SECRET:] == _FIRST else self
 
 
 class Lease(NamedTuple):
-    """A granted claim. ``valid_until`` is on the monotonic clock, acquisition time and drift already taken off."""
+    """A granted claim. ``valid_until`` and ``since`` are on the store's clock; drift is taken off."""
 
     claim: Claim
     ttl: float
@@ -97,51 +95,52 @@ class Lease(NamedTuple):
     fencing_token: int
     since: float
     generation: int
-    nodes: tuple[int, ...] = ()  # of a quorum: those that have answered, so that no acquire is under way to them
-    new_claim: Claim | None = None  # of one that was handed on: the holder's own, of which the store doesn't know yet
-    least: float = math.inf  # the shortest ttl of extensions without an answer: one may still reach the server
+    nodes: tuple[int, ...] = ()  # nodes of a quorum that have replied: no acquire is under way to them
+    # After a local hand-over: the claim of the new holder. The store still has the previous holder's token.
+    new_claim: Claim | None = None
+    least: float = math.inf  # the shortest ttl of extensions without a reply, which may still arrive
 
     @property
     def effective_claim(self) -> Claim:
-        """What tells this holding from others."""
+        """The claim of the present holder."""
         return self.new_claim or self.claim
 
     @classmethod
     def granted(cls, claim: Claim, start: float, fencing_token: int) -> Lease:
-        """The lease of a claim that has been granted to this process, and was asked for at ``start``."""
+        """The lease of a claim that was sent at ``start`` and granted."""
         return cls(claim, claim.ttl, valid_until(start, claim.ttl), fencing_token, start, fork.generation)
 
     def handed_over(self, claim: Claim, now: float) -> Lease:
-        """The same lease for the next. Its number is below that of any later grant, which takes more than a µs."""
+        """The lease for the next holder in this process. The next grant of the store is at least one µs later."""
         return self._replace(new_claim=claim, since=now, fencing_token=self.fencing_token + 1)
 
     def extended(self, start: float, ttl: float) -> Lease:
-        """The lease after it was extended to ``ttl`` seconds, which was asked for at ``start``."""
+        """The lease after an extension to ``ttl`` seconds that was sent at ``start``."""
         claim = self.claim if self.new_claim is None else self.claim._replace(owner=self.new_claim.owner)
         return self._replace(claim=claim, ttl=ttl, valid_until=valid_until(start, ttl))
 
     def unsure(self, ttl: float) -> Lease:
-        """The lease when an extension to ``ttl`` has no answer. Another holder would not know: it isn't handed on."""
+        """The lease after an extension to ``ttl`` without a reply. It is not handed over locally any more."""
         return self._replace(claim=self.claim._replace(transferable=False), least=min(self.least, ttl))
 
     def replaced(self, longer: Lease) -> Lease:
-        """What is held after this lease has become ``longer``: an earlier extension may reach the server after it."""
+        """``longer`` in place of this lease, shortened if an earlier extension may reach the server after it."""
         surplus = max(0.0, longer.ttl - self.least) * (1 - DRIFT)
         return longer._replace(valid_until=longer.valid_until - surplus, least=self.least)
 
 
 class Refusal(NamedTuple):
-    """Taken by another. ``remaining`` is what is left of the lease in the way, infinite when it has no end."""
+    """Refused: another holder has the lock. ``remaining``: seconds of its lease, infinite if that has no end."""
 
     remaining: float
     holder: str = ""
-    asked_at: float = 0.0  # monotonic time before the question was sent,
-    server_us: int = 0  # and the server's clock when it answered
-    blocking_index: int = 0  # of several locks: the one that is in the way, counted from 1
+    asked_at: float = 0.0  # the store's clock before the request was sent
+    server_us: int = 0  # the server's clock when it replied
+    blocking_index: int = 0  # of several locks: the one that is held, counted from 1
 
 
 def new_token() -> bytes:
-    """96 random bits in hex, and attempt 0. Never used twice: a script that knows its token would grant both users."""
+    """96 random bits in hex, and attempt 0. Must not be used twice: the scripts would grant both uses."""
     return os.urandom(_SECRET // 2).hex().encode() + _FIRST
 
 
@@ -152,11 +151,11 @@ def waited_before(token: bytes) -> float:
 
 
 def valid_until(start: float, ttl: float) -> float:
-    """Until when a lease asked for at ``start`` can be relied on (Redis documentation, "Distributed Locks")."""
+    """The end of a lease whose request was sent at ``start``, less drift (Redis documentation, "Distributed Locks")."""
     return start + ttl - ttl * DRIFT - PRECISION
 
 
-@lru_cache(maxsize=256)  # of times that are nearly always those of the settings
+@lru_cache(maxsize=256)  # nearly always the times of the settings
 def millis(seconds: float) -> bytes:
     """``seconds`` in whole milliseconds, 1 at least, as a script's argument."""
     return b"%d" % max(1, round(seconds * 1000))

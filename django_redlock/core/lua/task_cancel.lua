@@ -8,7 +8,7 @@ local state, token, sending, due, following, _, owner = string.match(value or ''
 if not state then return 0 end
 if state == 'running' then
   if following == '-' or ARGV[2] ~= '' and following ~= ARGV[2] then return 0 end
-  -- First, and with no effect: a server that is full lets go on what has begun to write.
+  -- First, and with no effect: a full server refuses a script whose first write needs memory.
   redis.call('PEXPIRE', KEYS[1], redis.call('PTTL', KEYS[1]))
   redis.call('HSET', KEYS[1], ARGV[1], table.concat({state, token, sending, due, '-', '0', owner}, ' '))
   return 1

@@ -6,7 +6,7 @@
 local now = redis.call('TIME')
 local millis = now[1] * 1000 + math.floor(now[2] / 1000)
 if ARGV[4] ~= '0' then
-  redis.call('DEL', KEYS[4]) -- first: a server that is full lets go on what has begun to write
+  redis.call('DEL', KEYS[4]) -- first: a full server refuses a script whose first write needs memory
   redis.call('SET', KEYS[4], 'ended', 'PX', ARGV[4])
 end
 local value = redis.call('HGET', KEYS[1], ARGV[2])

@@ -16,6 +16,6 @@ for i = 1, #all, 2 do
   last = math.max(last, due, tonumber(life))
 end
 if #mine == 0 then return 0 end
-redis.call('PEXPIREAT', KEYS[1], last) -- first: a server that is full lets go on what has begun to write
+redis.call('PEXPIREAT', KEYS[1], last) -- first: a full server refuses a script whose first write needs memory
 redis.call('HSET', KEYS[1], unpack(mine))
 return 1
