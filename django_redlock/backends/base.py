@@ -1,6 +1,6 @@
-"""What every backend has: its options, and the locks it makes.
+"""The base of all backends: their options, and the methods that make locks and inspect them.
 
-A store of one's own is a `django_redlock.backends.storage.PlainBackend` with three methods.
+For a store of your own, subclass `django_redlock.backends.storage.StorageBackend`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEFAULT_TTL = 30.0  # seconds
 
 
 class Listing(NamedTuple):
-    """Live locks. ``scanned`` keys were looked at; unless ``complete``, there are more that were not.
+    """Live locks. ``scanned``: number of keys that were read. Unless ``complete``, there may be more locks.
 
     ``unanswered``: the servers of a Redis Cluster that could not be asked, each with its error.
     """
@@ -43,8 +43,8 @@ class Listing(NamedTuple):
     complete: bool
     unanswered: Mapping[str, Exception] = {}
 
-    def told(self) -> list[LockInfo]:
-        """The locks, for a caller that does not look whether that is all: the log says which servers are missing."""
+    def logged(self) -> list[LockInfo]:
+        """The locks. Servers that could not be asked are named in the log, since the caller does not see them."""
         if self.unanswered:
             missing = "; ".join(f"{where}: {error}" for where, error in self.unanswered.items())
             logger.warning("the locks of some servers can't be listed: %s", missing)
@@ -52,19 +52,19 @@ class Listing(NamedTuple):
 
 
 class Backend(LockKinds):
-    """A place where locks are kept.
+    """A store of locks.
 
-    ``ttl`` (30, or ``max_ttl`` where that is less) and ``max_ttl`` are seconds, ``auto_renew`` renews at a third of the
-    ttl for as long as the lock is held, ``blocking_timeout`` is how long ``with`` waits (``None``: without an end).
-    ``history``: of how many names in a minute to keep the last hour (0, ``False``: of none; ``True``: of 200).
-    Raises ``TypeError`` for an option that this backend doesn't have, ``ValueError`` for a value that makes no sense.
+    ``ttl`` (30, or ``max_ttl`` if that is less) and ``max_ttl`` are seconds. ``auto_renew`` renews a held lock at a
+    third of its ttl. ``blocking_timeout``: how long ``with`` waits (``None``: without limit). ``history``: number of
+    names in a minute for which the last hour is kept (0 or ``False``: none; ``True``: 200). Raises ``TypeError`` for an
+    unknown option, ``ValueError`` for a bad value.
     """
 
     alias = ""
     hook: Hook | None = None
     history_store: HistoryStore | None = None  # where the last hour is kept
     algorithm: Algorithm
-    fair: Primitive | None = None  # what keeps the order of arrival
+    fair: Primitive | None = None  # the primitive for fair=True
     unfair = "it does not know who came first"
 
     def __init__(
@@ -124,7 +124,7 @@ class Backend(LockKinds):
             raise ValueError(f'on_lost is "raise", "warn" or a callable, not {on_lost!r}')
         longest = None if max_hold is None else check_lease(seconds(max_hold, "max_hold"), "max_hold")
         lease = self.ttl if ttl is None else self.check_ttl(ttl)
-        terms = LockOptions(
+        options = LockOptions(
             lease if longest is None else min(lease, longest),
             bool(blocking),
             self.blocking_timeout if blocking_timeout is None else _wait(blocking_timeout),
@@ -135,7 +135,7 @@ class Backend(LockKinds):
             owner,
             on_lost,
         )
-        return self._new_handle(self.fair if fair and self.fair else MUTEX, name, keys, terms)
+        return self._new_handle(self.fair if fair and self.fair else MUTEX, name, keys, options)
 
     def _new_handle(self, primitive: Primitive, name: str, keys: Keys, options: LockOptions) -> Lock:
         return Lock(self, primitive, name, keys, options)
@@ -150,15 +150,15 @@ class Backend(LockKinds):
             raise ValueError(f"{what} is {self.max_ttl:g} s at most (the backend's max_ttl), not {value:g}")
         return value
 
-    # ── what is held ─────────────────────────────────────────────────────────────────────────
+    # ── inspection ───────────────────────────────────────────────────────────────────────────
 
     def held(self, pattern: str = "*", limit: int | None = None) -> list[LockInfo]:
         """The live locks whose names match the glob ``pattern``, ``limit`` at most. Raises ``LockUnavailable``."""
-        return self.listing(pattern, limit).told()
+        return self.listing(pattern, limit).logged()
 
     async def aheld(self, pattern: str = "*", limit: int | None = None) -> list[LockInfo]:
         """`held` for asyncio."""
-        return (await self.alisting(pattern, limit)).told()
+        return (await self.alisting(pattern, limit)).logged()
 
     def listing(self, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listing:
         """`held`, and whether that is all. ``max_keys``: look at about so many keys, and prefer locks with waiters."""
@@ -169,7 +169,7 @@ class Backend(LockKinds):
         return await self.adrive(self._listing(pattern, limit, max_keys))
 
     def describe(self, name: str) -> LockInfo | None:
-        """Who holds the lock ``name`` and who waits for it; ``None`` when nobody does. Raises ``LockUnavailable``."""
+        """The holder and the waiters of the lock ``name``; ``None`` if it is not held. Raises ``LockUnavailable``."""
         return self.drive(self.algorithm.describe(name, self.keys_of(name), with_waiters=True))
 
     async def adescribe(self, name: str) -> LockInfo | None:
@@ -177,10 +177,10 @@ class Backend(LockKinds):
         return await self.adrive(self.algorithm.describe(name, self.keys_of(name), with_waiters=True))
 
     def force_release(self, name: str, digest: str = "", by: str = "") -> bool:
-        """Free the lock whoever holds it, wake a waiter, and say whether it was held.
+        """Release the lock whoever holds it, wake a waiter, and return whether it was held.
 
-        With the ``digest`` of a `LockInfo` only if that holding is still the current one. ``by``: who wants that, for
-        those who are told of it. Raises ``LockUnavailable``.
+        ``digest``, of a `LockInfo`: release only that holding. ``by``: the user who releases, for the event.
+        Raises ``LockUnavailable``.
         """
         return self.drive(self._force_release_flow(name, digest, by))
 
@@ -189,7 +189,7 @@ class Backend(LockKinds):
         return await self.adrive(self._force_release_flow(name, digest, by))
 
     def health(self) -> list[dict[str, Any]]:
-        """For each node, what `redlock_check` prints: ``node``, ``ok``, ``problems`` and facts."""
+        """For each node a dict with ``node``, ``ok``, ``problems`` and facts, as `redlock_check` prints it."""
         return self.drive(self._health())
 
     async def ahealth(self) -> list[dict[str, Any]]:
@@ -197,7 +197,7 @@ class Backend(LockKinds):
         return await self.adrive(self._health())
 
     def arm(self) -> dict[str, str]:
-        """Take new servers into service at once, where that means anything; see `RedisBaseBackend.arm`."""
+        """Take new servers into service at once; see `RedisBaseBackend.arm`. Other stores need no arming."""
         return {}
 
     async def aarm(self) -> dict[str, str]:
@@ -205,11 +205,11 @@ class Backend(LockKinds):
         return {}
 
     def prepare(self) -> bool:
-        """Get ready for the first lock, where that takes anything; whether it succeeded. Never raises."""
+        """Prepare for the first lock, for example by loading scripts. Returns whether it succeeded. Never raises."""
         return True
 
     def server_of(self, keys: Keys) -> str:
-        """Which of the store's servers has the lock, as far as that is known: what has the same one fails together."""
+        """The server that has the lock, if known. Requests for one server fail together and are grouped."""
         return ""
 
     # ── for the subclasses ───────────────────────────────────────────────────────────────────
@@ -234,15 +234,15 @@ class Backend(LockKinds):
         yield
 
     def local_queue_for(self, primitive: Primitive) -> LocalQueue | None:
-        """Where those queue who wait for such a lock in one process, if they do."""
+        """The queue of this process for such locks, if there is one."""
         return None
 
     def perform(self, request: Any) -> Any:
-        """Carry out what a flow asks for, blocking."""
+        """Perform a request of a flow, blocking."""
         raise NotImplementedError
 
     async def aperform(self, request: Any) -> Any:
-        """Carry out what a flow asks for, on the running event loop."""
+        """Perform a request of a flow on the running event loop."""
         raise NotImplementedError
 
     def drive(self, flow: Flow[T]) -> T:
@@ -261,7 +261,7 @@ class Backend(LockKinds):
 
 
 def _wait(value: Seconds) -> float:
-    """Unlike other times, it may be 0."""
+    """A blocking_timeout in seconds, which may be 0."""
     if value in (0, timedelta()) and not isinstance(value, bool):
         return 0.0
     return seconds(value, "blocking_timeout, if not 0,")

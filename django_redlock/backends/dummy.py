@@ -1,4 +1,4 @@
-"""No locks at all: everything is granted. For tests of other things."""
+"""A backend that grants everything: for tests in which locks play no part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .storage import StorageBackend
 
 
 class DummyBackend(StorageBackend):
-    """Grants everything to everybody, at once. Options are checked as any backend's. Options: `Backend`."""
+    """Grants every lock at once. Options: `Backend`."""
 
     kinds = KINDS
     fair = MUTEX

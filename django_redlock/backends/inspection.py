@@ -1,4 +1,4 @@
-"""Looking at a Redis from outside: which locks live there, who holds them, and how to free one."""
+"""Lists, describes and force-releases the locks of a Redis."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..core.lock_info import LockInfo, read_lock_info
 from ..errors import LockUnavailable
 from .base import Listing
 
-SCAN_COUNT = 1000  # keys in one step of SCAN: some 0.3 ms of the server's time
-LOCKS_IN_PIPELINE = 100  # locks described in one pipeline, likewise
+SCAN_COUNT = 1000  # keys in one step of SCAN: about 0.3 ms of the server's time
+LOCKS_IN_PIPELINE = 100  # likewise
 _DESCRIBE = script("describe")
 _WAITERS = b":waiters"
 
 
 class FoundKeys(NamedTuple):
-    """Keys, about how many were looked at, whether that is all, and the servers that could not be asked."""
+    """Keys, the approximate number of keys read, whether all were read, and the servers that could not be asked."""
 
     keys: list[bytes]
     scanned: int
@@ -33,7 +33,7 @@ class FoundKeys(NamedTuple):
 
 
 def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, node: int = 0) -> Flow[Listing]:
-    """Find locks by SCAN and describe them page by page. Raises ``LockUnavailable`` where no server can be asked.
+    """Find locks by SCAN and describe them page by page. Raises ``LockUnavailable`` if no server can be asked.
 
     With ``max_keys`` the scan does not end at ``limit`` locks: locks with waiters come first, wherever they are.
     Costs one request for every 1,000 keys of the database, and one for every 100 locks.
@@ -69,44 +69,43 @@ def _waited_for_first(keys: list[bytes]) -> list[bytes]:
 
 
 def find_keys(keys_like: str, limit: int | None, max_keys: int | None, pattern: str, node: int = 0) -> Flow[FoundKeys]:
-    """Find keys: one more than ``limit`` shows that there are more.
+    """Find keys by SCAN, one more than ``limit`` if there are more.
 
-    ``pattern`` is what the names were asked for by: errors carry it. Raises ``LockUnavailable`` where no server can be
-    asked.
+    ``pattern``: the pattern of names, for errors. Raises ``LockUnavailable`` if no server can be asked.
     """
-    routes = yield from _pools(node, pattern)
-    found = yield from _scan(routes, keys_like, limit, max_keys, pattern, node)
+    pools = yield from _pools(node, pattern)
+    found = yield from _scan(pools, keys_like, limit, max_keys, pattern, node)
     if found.unanswered:
         now = yield from _pools(node, pattern)
-        if {route.where for route in now} != {route.where for route in routes}:  # others serve since
-            routes, found = now, (yield from _scan(now, keys_like, limit, max_keys, pattern, node))
-    if len(found.unanswered) == len(routes):
+        if {pool.where for pool in now} != {pool.where for pool in pools}:  # other servers serve now
+            pools, found = now, (yield from _scan(now, keys_like, limit, max_keys, pattern, node))
+    if len(found.unanswered) == len(pools):
         raise unavailable_error(pattern, "the store can't be asked", found.unanswered)
     return found
 
 
 def _pools(node: int, pattern: str) -> Flow[list[ServerPool]]:
-    routes = yield ListPools(node)
-    if type(routes) is Fault:
-        raise fault_error(pattern, routes)
-    return cast("list[ServerPool]", routes)
+    pools = yield ListPools(node)
+    if type(pools) is Fault:
+        raise fault_error(pattern, pools)
+    return cast("list[ServerPool]", pools)
 
 
 def _scan(
-    routes: list[ServerPool], keys_like: str, limit: int | None, max_keys: int | None, pattern: str, node: int
+    pools: list[ServerPool], keys_like: str, limit: int | None, max_keys: int | None, pattern: str, node: int
 ) -> Flow[FoundKeys]:
     keys: dict[bytes, None] = {}  # SCAN may name a key twice
     unanswered: dict[str, Exception] = {}
     scanned = 0
-    for route in routes:
+    for pool in pools:
         cursor = None
         while cursor != b"0":
             if (limit is not None and len(keys) > limit) or (max_keys is not None and scanned >= max_keys):
                 return FoundKeys(list(keys), scanned, False, unanswered)
             words = (b"SCAN", cursor or b"0", b"MATCH", keys_like.encode(), b"COUNT", b"%d" % SCAN_COUNT)
-            reply = yield Command(words, node, None, route)
+            reply = yield Command(words, node, None, pool)
             if type(reply) is Fault:
-                unanswered[route.where] = reply.error
+                unanswered[pool.where] = reply.error
                 break
             cursor, found = parse_reply(pattern, _step, reply)
             keys.update(dict.fromkeys(found))
@@ -124,7 +123,7 @@ def _describe(key: bytes, node: int) -> EvalScript:
 
 
 def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockInfo | None, float, Exception | None]]]:
-    """For each node of ``backend`` its label, what it knows of the lock, the seconds that took, and what went wrong."""
+    """For each node of ``backend``: its label, the lock as it knows it, the seconds that took, and the error."""
     keys = keys_for(backend.key_prefix.encode(), check_name(name))
     seen = []
     for index, node in enumerate(backend.nodes):
@@ -141,15 +140,15 @@ def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockI
 
 
 def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool]:
-    """Delete the lock's key and wake a waiter; whether it was held (by the one with ``digest``)."""
+    """Delete the lock's key and wake a waiter. Returns whether it was held, with ``digest`` by that holder."""
     reply = yield EvalScript(script("force_release"), (keys.lock,), (digest.encode(),), node)
     if type(reply) is Fault:
         raise fault_error(name, reply)
     return bool(reply == 1)
 
 
-def load_scripts(node: int, route: ServerPool, more: Iterable[Script] = ()) -> Flow[None]:
-    """Load every script, and ``more``, into a server, so that the first acquire there needs no second try."""
+def load_scripts(node: int, pool: ServerPool, more: Iterable[Script] = ()) -> Flow[None]:
+    """Load every script, and ``more``, into a server, so that the first EVALSHA succeeds."""
     for each in (*all_scripts(), *more):
-        if type((yield Command((b"SCRIPT", b"LOAD", each.source), node, None, route))) is Fault:
-            return  # or each would wait for a server that is silent
+        if type((yield Command((b"SCRIPT", b"LOAD", each.source), node, None, pool))) is Fault:
+            return  # each further script would wait for a silent server

@@ -1,12 +1,12 @@
-"""The base of stores that are no Redis. Three methods make one; waiting, renewing and asyncio come from here.
+"""The base of stores that are not Redis. A subclass has three methods; waiting, renewal and asyncio come from here.
 
     class MyBackend(StorageBackend):
-        def acquire_once(self, claim): ...        # a Lease, or a Refusal when another holds it; never waits
-        def extend(self, lease, ttl): ...   # the longer Lease, or None when it is lost
-        def release(self, claim, keep): ...     # whether the claim still held it
+        def acquire_once(self, claim): ...  # a Lease, or a Refusal if another holds the lock; never waits
+        def extend(self, lease, ttl): ...  # the extended Lease, or None if it is lost
+        def release(self, claim, keep): ...  # whether the claim still held the lock
 
-``describe`` (who holds it), ``names`` (what is held), ``force_release`` (force release) and ``subscribe`` (wake-ups)
-are optional. A store that can't be asked raises ``LockUnavailable``.
+``describe``, ``names`` (of held locks), ``force_release`` and ``subscribe`` (wake-ups) are optional. A store that can't
+be asked raises ``LockUnavailable``.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from ..errors import LockError, LockNotSupported
 from .base import Backend, Listing
 from .worker_threads import WorkerThreads
 
-POLL_SECONDS = 0.05, 0.2  # seconds between two looks where nothing wakes a waiter, drawn at random
+POLL_SECONDS = 0.05, 0.2  # between two tries if the store has no wake-ups, drawn at random
 
 
 def call_storage(function: Callable[..., Any], *args: Any, undo: Callable[[], Any] | None = None) -> Flow[Any]:
-    """What ``function`` returns. What it raises is raised in the flow, where there may be something to do about it."""
+    """Call a function of the store. A `LockError` that it raises is raised in the flow, which may handle it."""
     reply = yield CallFunction(function, args, undo)
     if isinstance(reply, Fault):
         raise reply.error
@@ -52,13 +52,13 @@ def _called(request: CallFunction) -> Any:
 
 
 class StorageAlgorithm:
-    """The rule of one store that is asked through plain functions."""
+    """The algorithm for a store that is called through plain functions."""
 
     def __init__(self, backend: StorageBackend) -> None:
         self._backend = backend
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Ask, and while refused wait to be woken, until ``deadline``."""
+        """Acquire, and while refused wait for a wake-up, until ``deadline`` (seconds of the backend's clock)."""
         if not primitive.access:
             return (yield from self._acquire(primitive, claim, deadline))
         try:
@@ -75,7 +75,7 @@ class StorageAlgorithm:
                     backend.acquire_kind_once, primitive, claim, undo=undo
                 )
             except LockError:
-                undo()  # the store may have granted it all the same
+                undo()  # the store may have granted the lock all the same
                 raise
             left = deadline - backend.clock()
             if isinstance(outcome, Lease) or left <= 0:
@@ -85,34 +85,34 @@ class StorageAlgorithm:
             yield AwaitWakeUp(claim, min(left, outcome.remaining + 0.001, primitive.max_block))
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """The lease with ``ttl`` from now on, or ``None`` when it is lost."""
+        """The lease with ``ttl`` seconds from now, or ``None`` if it is lost."""
         longer: Lease | None = yield from call_storage(self._backend.extend, lease, ttl)
         return longer
 
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[Sequence[Lease | Fault | None]]:
-        """The same for many, one after another."""
+        """Extend many leases, one after another."""
         outcomes: list[Lease | Fault | None] = []
         for each in leases:
             outcomes.append((yield CallFunction(self._backend.extend, each)))  # noqa: PERF401  (no yield in comprehensions)
         return outcomes
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Whether the claim still held the lock that it gives back."""
+        """Release, and return whether the claim still held the lock."""
         freed: bool = yield from call_storage(self._backend.release, claim, keep)
         return freed
 
     cancel = release
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """Who holds the lock now."""
+        """The holder of the lock."""
         held: LockInfo | None = yield from call_storage(self._backend.describe_once, name)
         return held
 
 
 class StorageBackend(Backend):
-    """A store whose operations are plain functions. ``blocks``: they do I/O, so asyncio runs them in a thread."""
+    """A store whose operations are plain functions. ``does_io``: asyncio calls them in a thread."""
 
     does_io = True
 
@@ -133,45 +133,45 @@ class StorageBackend(Backend):
                 delattr(cls, name)
 
     def acquire_once(self, claim: Claim) -> Lease | Refusal:
-        """One try. A claim whose token holds the lock already is granted again."""
+        """One try, without waiting. A claim whose token already holds the lock is granted again."""
         raise NotImplementedError
 
     def acquire_kind_once(self, primitive: Primitive, claim: Claim) -> Lease | Refusal:
-        """`acquire_once`, for a store that keeps other ``kinds`` than mutexes, too."""
+        """`acquire_once` for a store that has other ``kinds`` than mutexes."""
         return self.acquire_once(claim)
 
     def extend(self, lease: Lease, ttl: float) -> Lease | None:
-        """The lease with ``ttl`` seconds from now on, ``None`` when it is no longer held."""
+        """The lease with ``ttl`` seconds from now, ``None`` if it is no longer held."""
         raise NotImplementedError
 
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
-        """Free the lock, ``keep`` seconds from now, if the claim holds it; whether it did."""
+        """Release the lock, ``keep`` seconds from now, and return whether the claim held it."""
         raise NotImplementedError
 
     def describe_once(self, name: str) -> LockInfo | None:
-        """Who holds ``name``."""
+        """The holder of ``name``, ``None`` if it is not held."""
         raise LockNotSupported(name, f"{type(self).__name__} can't tell who holds a lock")
 
     def names(self) -> Iterable[str]:
-        """The names of the locks that are held."""
+        """The names of held locks."""
         raise LockNotSupported("", f"{type(self).__name__} can't list its locks")
 
     def force_release_once(self, name: str, digest: str) -> bool:
-        """Free ``name`` whoever holds it, with ``digest`` only if it is that holding."""
+        """Release ``name`` whoever holds it; with ``digest`` only that holding. Returns whether it was released."""
         raise LockNotSupported(name, f"{type(self).__name__} can't release by force")
 
     def subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None] | None:
-        """Have ``wake`` called once when another try is worth it, at once if it is now; returns how to cancel that.
+        """Call ``wake`` once when another try may succeed, at once if it may now. Returns a function that cancels this.
 
-        ``None``: this store wakes nobody, and waiters look again at random intervals.
+        ``None``: the store has no wake-ups, and waiters try again at random intervals.
         """
         return None
 
     def join_queue(self, primitive: Primitive, claim: Claim) -> None:
-        """Remember that ``claim`` waits for its turn, for a store that keeps the order of arrival."""
+        """Add ``claim`` to the fair queue, in a store that has one."""
 
     def leave_queue(self, claim: Claim) -> None:
-        """``claim`` waits no longer."""
+        """Remove ``claim`` from the fair queue."""
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         most = limit if max_keys is None else max_keys
@@ -196,14 +196,15 @@ class StorageBackend(Backend):
     # ── drivers ──────────────────────────────────────────────────────────────────────────────
 
     def perform(self, request: Any) -> Any:
-        """Carry out ``request``, blocking."""
+        """Perform ``request``, blocking."""
         if type(request) is CallFunction:
             return _called(request)
         if type(request) is Sleep:
             return time.sleep(request.seconds)
         if type(request) is AwaitTurn:
             return request.event.wait(request.seconds)
-        woken: SimpleQueue[None] = SimpleQueue()  # unlike an Event it may be told by a handler that strikes in here
+        # Unlike an Event, a queue is safe to set from a signal handler that interrupts the wait.
+        woken: SimpleQueue[None] = SimpleQueue()
         cancel = self._subscribe(request.claim, partial(woken.put, None))
         if cancel is None:
             return time.sleep(min(request.seconds, random.uniform(*POLL_SECONDS)))
@@ -215,7 +216,7 @@ class StorageBackend(Backend):
         return None
 
     def _subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None] | None:
-        """`subscribe`, also to a clock that can be put forward, as the one for tests can."""
+        """`subscribe`, and also wake when a test puts its clock forward."""
         forget = getattr(self.clock, "on_move", _never)(wake)
         cancel = self.subscribe(claim, wake)
         if cancel is None:
@@ -233,12 +234,12 @@ class StorageBackend(Backend):
             return await asyncio.sleep(request.seconds)
         if type(request) is AwaitTurn:
             return await request.event.wait_async(request.seconds)
-        bell = WakeEvent()  # whose loop may have ended by the time that it is rung
-        cancel = self._subscribe(request.claim, bell.set)
+        woken_event = WakeEvent()  # may be set after the loop has ended
+        cancel = self._subscribe(request.claim, woken_event.set)
         if cancel is None:
             return await asyncio.sleep(min(request.seconds, random.uniform(*POLL_SECONDS)))
         try:
-            return await bell.wait_async(request.seconds)
+            return await woken_event.wait_async(request.seconds)
         finally:
             cancel()
 

@@ -1,4 +1,4 @@
-"""Key names: made and read here, and nowhere else.
+"""The names of keys: made and parsed here only.
 
 All keys of one lock share a hash tag, so that Redis Cluster keeps them in one slot. A lock's own key ends with ``}``,
 its companions never do, which lets one SCAN pattern find the locks alone.
@@ -103,7 +103,7 @@ def scan_pattern(prefix: str, pattern: str = "*") -> str:
 
 
 def glob_matcher(pattern: str) -> Callable[[str], bool]:
-    """Tells which names match a glob as Redis reads it: byte by byte, ``[^…]`` negates, a backslash escapes."""
+    """A function that matches names with a glob as Redis does: by bytes, ``[^…]`` negates, a backslash escapes."""
     parts = []
     for many, one, negated, members, literal in _GLOB_PART.findall(pattern.encode()):
         if literal:

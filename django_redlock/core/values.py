@@ -26,12 +26,12 @@ _TOKEN = re.compile(rb"[0-9a-f]{32}")
 
 
 class Claim(NamedTuple):
-    """The arguments of one ``acquire()``. The token is a new secret each time.
+    """The request of one ``acquire()``. The token is a new secret each time.
 
-    The last eight digits of the token tell the attempt: the milliseconds since ``asked``, rounded up where two attempts
-    would be the same. After an attempt was compensated, the next one needs another token: the compensation may arrive
-    late, and would release the next attempt, too. The digits also tell how long the holder had waited: the owner's
-    ``since`` is the time of ``acquire()``.
+    The last eight digits of the token identify the attempt: milliseconds since ``asked``, or one more than those of the
+    attempt before. After an attempt was cancelled, the next one needs another token: the cancellation may arrive late,
+    and would release the next attempt, too. For onlookers the digits are the time waited, because the owner's ``since``
+    is the time of ``acquire()``.
     """
 
     name: str
@@ -44,9 +44,7 @@ class Claim(NamedTuple):
     more_keys: tuple[Keys, ...] = ()  # the other locks of a striped lock or multilock, beside `keys`
     require_all: bool = False  # all of the locks are wanted; else any one of them
     granted_index: int = 0  # the lock that was granted when any one was wanted, counted from 1
-    transferable: bool = (
-        False  # renewed by its ttl for as long as it is held, and nothing else: another may go on with it
-    )
+    transferable: bool = False  # renewed by the same ttl without limit or fencing: the lease may be handed over
     asked: float = math.inf  # when acquire() was called, by the store's clock
 
     @property

@@ -1,7 +1,7 @@
-"""The last hour of locks, minute by minute: how many were acquired, refused, lost, and how long it all took.
+"""Counts by minute: how many locks were acquired, refused and lost, and how long they were waited for and held.
 
-For a name and minute it is one text: counts, as ``a=12 r=1 w3=12 h9=11``, and below them the last events, one in a line
-as JSON. Texts of several processes are put together by a script; see ``history_add.lua``.
+The counts of a name in a minute are one text: ``a=12 r=1 w3=12 h9=11``, and below it the last events, each a line of
+JSON. ``history_add.lua`` merges the texts of several processes.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from ..core.owner import Owner, clean
 T = TypeVar("T")
 
 MINUTES = 60
-MAX_NAMES = 200  # that are counted one by one, of one store in one minute
-MAX_EVENTS = 5  # that are kept of one name and minute
-ALL_LOCKS = ""  # stands for all names of a store; no lock is called that
-OTHER_LOCKS = "}"  # for those beyond `MAX_NAMES`; no lock is called that either
-_TEXT = 160  # characters that are kept of a text
-_UNIT = 0.0001  # seconds: the first bucket of a histogram has what took no longer,
-_LAST = 56  # and the last what took more than 5 hours
+MAX_NAMES = 200  # names of one store that are counted one by one in a minute
+MAX_EVENTS = 5  # events that are kept of one name in a minute
+ALL_LOCKS = ""  # the counts of all names of a store; no lock has this name
+OTHER_LOCKS = "}"  # the counts of names beyond `MAX_NAMES`; no lock has this name
+_TEXT = 160  # characters of an event's texts
+_UNIT = 0.0001  # seconds: upper bound of a histogram's first bucket
+_LAST = 56  # the last bucket: more than 5 hours
 
 _COUNTED = {"acquired": "a", "refused": "r", "lost": "l", "forced": "f"}
 _ENDS = {"released", "lost"}  # of a hold
 
 
 def check_history_option(option: int | bool) -> int:
-    """The option ``history`` as a number of names. Raises ``TypeError`` and ``ValueError`` for what is none."""
+    """The option ``history`` as a number of names. Raises ``TypeError`` and ``ValueError``."""
     if not isinstance(option, int):
         raise TypeError(f"history is a number of names, True or False, not {option!r}")
     if option < 0:
-        raise ValueError(f"history is 0 at least, not {option}")
+        raise ValueError(f"history must be at least 0, not {option}")
     return MAX_NAMES * option if isinstance(option, bool) else option
 
 
-# ── histograms: bucket n has what took at most 2^(n/2) times 0.1 ms ────────────────────────────────────
+# ── histograms: the upper bound of bucket n is 2^(n/2) times 0.1 ms ────────────────────────────────────
 
 
 def upper_bound(bucket: int) -> float:
@@ -57,7 +57,7 @@ def bucket_of(seconds: float) -> int:
 
 
 def quantile(histogram: Mapping[int, int], share: float) -> float | None:
-    """The duration below which ``share`` of all are, in seconds, at most a fifth off; ``None`` when there are none."""
+    """The quantile ``share`` in seconds, with an error of at most a fifth; ``None`` for an empty histogram."""
     left = share * sum(histogram.values())
     for bucket in sorted(histogram):
         if left <= histogram[bucket]:
@@ -71,7 +71,7 @@ def quantile(histogram: Mapping[int, int], share: float) -> float | None:
 
 
 class HistoryEvent(NamedTuple):
-    """One event: when (Unix time), what, how many seconds it was waited for or held, why, and who is meant."""
+    """An event. ``at``: Unix time. ``seconds``: waited for, or held. ``holder``: as text."""
 
     at: float
     kind: str
@@ -83,7 +83,7 @@ class HistoryEvent(NamedTuple):
 class MinuteStats(NamedTuple):
     """One minute of a lock, or of a whole store. ``start`` is Unix time, ``waited`` and ``held`` are histograms.
 
-    Unless ``complete``, there were more names in this minute than are counted one by one, and this may be among them.
+    Unless ``complete``, there were more names in this minute than are counted one by one, and this name may be missing.
     """
 
     start: float
@@ -98,19 +98,19 @@ class MinuteStats(NamedTuple):
 
 
 def read_minute(start: float, texts: Iterable[str], complete: bool = True) -> MinuteStats:
-    """What several stores have of one minute."""
+    """Merge the texts of one minute."""
     counts, lines = _parsed(texts)
     return MinuteStats(
         start,
         **{kind: counts[letter] for kind, letter in _COUNTED.items()},
         waited=_histogram("w", counts),
         held=_histogram("h", counts),
-        events=tuple(map(_happened, lines)),
+        events=tuple(map(_read_event, lines)),
         complete=complete,
     )
 
 
-def _happened(line: str) -> HistoryEvent:
+def _read_event(line: str) -> HistoryEvent:
     """Raises ``ValueError`` and ``TypeError`` for a line that `_event_line` did not write."""
     at, kind, seconds, reason, holder = clean(json.loads(line))
     return HistoryEvent(at / 1e6, kind, float(seconds), reason, holder)
@@ -142,7 +142,7 @@ def minutes_until(now: float) -> range:
 
 
 class MinuteCounter:
-    """What one process has seen of one name in one minute."""
+    """The counts of one process for one name in one minute."""
 
     __slots__ = ("counts", "events")
 
@@ -150,32 +150,32 @@ class MinuteCounter:
         self.counts: dict[str, int] = {}
         self.events: deque[EventRecord] = deque(maxlen=MAX_EVENTS)
 
-    def count(self, moment: EventRecord) -> None:
-        """Count it."""
-        kind = moment.kind
+    def count(self, record: EventRecord) -> None:
+        """Count an event."""
+        kind = record.kind
         if letter := _COUNTED.get(kind):
             self._add(letter, 1)
         if kind == "acquired":
-            self._add(f"w{bucket_of(moment.waited)}", 1)
+            self._add(f"w{bucket_of(record.waited)}", 1)
         elif kind in _ENDS:
-            self._add(f"h{bucket_of(moment.held)}", 1)
-        self.events.append(moment)
+            self._add(f"h{bucket_of(record.held)}", 1)
+        self.events.append(record)
 
     def _add(self, name: str, number: int) -> None:
         self.counts[name] = self.counts.get(name, 0) + number
 
     def merge(self, other: MinuteCounter) -> None:
-        """Count what ``other`` has."""
+        """Add the counts of ``other``."""
         for name, number in other.counts.items():
             self._add(name, number)
 
     def text(self) -> str:
-        """As it is kept."""
+        """The counts as they are stored."""
         return _encoded(self.counts, map(_event_line, self.events))
 
 
 def merge_texts(texts: Iterable[str]) -> str:
-    """What ``history_add.lua`` makes of texts, for stores without it."""
+    """Merge texts as ``history_add.lua`` does, for stores without scripts."""
     counts, lines = _parsed(texts)
     return _encoded(counts, lines[-MAX_EVENTS:])
 
@@ -187,49 +187,49 @@ def _encoded(counts: Mapping[str, int], lines: Iterable[str]) -> str:
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
-@lru_cache(maxsize=256)  # both ends of a holding name the same
+@lru_cache(maxsize=256)  # acquire and release have the same holder
 def _owner_text(holder: str) -> str:
     return str(Owner.parse(holder))[:_TEXT] if holder else ""
 
 
-def _event_line(moment: EventRecord) -> str:
-    seconds = moment.held if moment.kind in _ENDS else moment.waited
+def _event_line(record: EventRecord) -> str:
+    seconds = record.held if record.kind in _ENDS else record.waited
     return _encode(
-        [round(moment.at * 1e6), moment.kind, round(seconds, 3), moment.reason[:_TEXT], _owner_text(moment.holder)]
+        [round(record.at * 1e6), record.kind, round(seconds, 3), record.reason[:_TEXT], _owner_text(record.holder)]
     )
 
 
 Minutes = dict[tuple[Any, int], T]  # of each backend
 
 
-def count_by_minute(moments: Sequence[EventRecord], named: Minutes[set[str]]) -> Minutes[dict[str, MinuteCounter]]:
-    """Moments by backend and minute, and there by name. Of one backend, names beyond its number are `OTHER_LOCKS`.
+def count_by_minute(records: Sequence[EventRecord], named: Minutes[set[str]]) -> Minutes[dict[str, MinuteCounter]]:
+    """Count events by backend and minute, and there by name. Names beyond the backend's limit count as `OTHER_LOCKS`.
 
-    ``named``: those that are counted one by one so far, to which it adds. Once they are as many as the store will keep,
-    no text need be made, and sent, for each of many others.
+    ``named``: the names that are counted one by one so far; new names are added. Beyond the limit no text is made and
+    sent for a name that the store would not keep.
     """
     found: Minutes[dict[str, MinuteCounter]] = {}
-    for moment in moments:
-        place, name = moment.backend, moment.name
-        if place is None or not place.history:
+    for record in records:
+        backend, name = record.backend, record.name
+        if backend is None or not backend.history:
             continue
-        which = place, int(moment.at // 60)
-        tallies = found.get(which)
-        if tallies is None:
-            tallies = found[which] = {ALL_LOCKS: MinuteCounter()}
-        tally = tallies.get(name)
-        if tally is None:
-            names = named.setdefault(which, set())
-            if len(names) < place.history:
+        key = backend, int(record.at // 60)
+        counters = found.get(key)
+        if counters is None:
+            counters = found[key] = {ALL_LOCKS: MinuteCounter()}
+        counter = counters.get(name)
+        if counter is None:
+            names = named.setdefault(key, set())
+            if len(names) < backend.history:
                 names.add(name)
             if name not in names:
                 name = OTHER_LOCKS
-            tally = tallies.get(name) or tallies.setdefault(name, MinuteCounter())
-        tally.count(moment)
-    for tallies in found.values():
-        whole, *parts = tallies.values()
+            counter = counters.get(name) or counters.setdefault(name, MinuteCounter())
+        counter.count(record)
+    for counters in found.values():
+        whole, *parts = counters.values()
         for each in parts:
             whole.merge(each)
-        if OTHER_LOCKS in tallies:
-            tallies[OTHER_LOCKS].events.clear()  # they don't say of which name they are
+        if OTHER_LOCKS in counters:
+            counters[OTHER_LOCKS].events.clear()  # events do not have the name
     return found

@@ -13,7 +13,7 @@ from django_redlock.errors import LockError, LockUnavailable
 
 KEYS = keys_for(b"redlock", b"stock")
 SERVER = 5_000_000_000
-UPGRADE = Fault(ValueError("UPGRADE who reads can not begin to write"), where="there:6379")
+UPGRADE = Fault(ValueError("UPGRADE a reader can not begin to write"), where="there:6379")
 BROKEN = Fault(ConnectionError("connection refused"), where="there:6379")
 
 

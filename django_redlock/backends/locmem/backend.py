@@ -38,7 +38,7 @@ class LocMemBackend(StorageBackend):
 
     @property
     def table(self) -> LockTable:
-        # In one step: of two threads that come first, both must get the same.
+        # setdefault() is one step: two threads must not get different tables.
         return _tables.get(self._where) or _tables.setdefault(self._where, LockTable())
 
     def clear(self) -> None:
@@ -46,31 +46,31 @@ class LocMemBackend(StorageBackend):
         _tables.pop(self._where, None)
 
     def beside(self, make: Callable[[], Other]) -> Other:
-        """What others keep beside these locks, made if there is nothing yet: listed, released and cleared with them."""
-        space = self.table
-        with space.mutex:
-            space.side_table = kept = space.side_table or make()
+        """The side table of this location, made if there is none. It is listed, released and cleared with the locks."""
+        table = self.table
+        with table.mutex:
+            table.side_table = kept = table.side_table or make()
         return kept
 
     def acquire_once(self, claim: Claim) -> Lease | Refusal:
         return self.acquire_kind_once(MUTEX, claim)
 
     def acquire_kind_once(self, primitive: Primitive, claim: Claim) -> Lease | Refusal:
-        space, now, parts = self.table, self.clock(), self._split(claim)
-        with space.mutex:
+        table, now, parts = self.table, self.clock(), self._split(claim)
+        with table.mutex:
             if primitive.kind == "striped":
-                outcome = space.grant_any(claim, parts, now)
+                outcome = table.grant_any(claim, parts, now)
             elif primitive.kind == "multilock":
-                outcome = space.grant_all(claim, parts, now)
+                outcome = table.grant_all(claim, parts, now)
             else:
-                outcome = space.refusal(primitive, claim, now) or space.grant(primitive, claim, now)
-            following = [space.next_wake(part.name, now) for part in parts]
+                outcome = table.refusal(primitive, claim, now) or table.grant(primitive, claim, now)
+            following = [table.next_wake(part.name, now) for part in parts]
         for wake in following:
             wake()
         return outcome
 
     def _split(self, claim: Claim) -> list[Claim]:
-        """What is claimed of each lock. Most claims are about one."""
+        """The claim split by lock."""
         one = claim._replace(more_keys=(), require_all=False)
         return [
             one._replace(name=lock_name_of(self.encoded_prefix, keys.lock) or "", keys=keys) for keys in claim.all_keys
@@ -84,21 +84,21 @@ class LocMemBackend(StorageBackend):
         return lease.extended(now, ttl)
 
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
-        space, now = self.table, self.clock()
+        table, now = self.table, self.clock()
         ends, parts = now + max(keep, 0.0), self._split(claim)
         nobody_s = [part._replace(payload=b"") for part in parts]
         freed = [part for part in nobody_s if self._change(part, now, expires=ends, claim=part)]
-        with space.mutex:
-            following = [space.next_wake(part.name, now) for part in freed]
+        with table.mutex:
+            following = [table.next_wake(part.name, now) for part in freed]
         for wake in following:
             wake()
         return len(freed) == len(parts)
 
     def _change(self, mine: Claim, now: float, **change: Any) -> bool:
-        """Change what ``mine`` holds; whether it holds anything."""
-        space = self.table
-        with space.mutex:
-            entries = space.live_holders(mine.name, now)
+        """Change the entry that ``mine`` holds, and return whether it holds one."""
+        table = self.table
+        with table.mutex:
+            entries = table.live_holders(mine.name, now)
             for index, entry in enumerate(entries):
                 if entry.claim.token == mine.token:
                     entries[index] = entry._replace(**change)
@@ -106,14 +106,14 @@ class LocMemBackend(StorageBackend):
         return False
 
     def describe_once(self, name: str) -> LockInfo | None:
-        space, now = self.table, self.clock()
-        with space.mutex:
-            entries = space.live_holders(name, now)
-            waiting = [*space.fair_queues.claims(name), *(claim for claim, _ in space.queues.get(name, ()))]
+        table, now = self.table, self.clock()
+        with table.mutex:
+            entries = table.live_holders(name, now)
+            waiting = [*table.fair_queues.claims(name), *(claim for claim, _ in table.queues.get(name, ()))]
             queue = tuple(Owner.parse(claim.owner) for claim in waiting)
         if not entries:
-            annex: SideTable | None = space.side_table
-            return annex.describe(keys_for(self.encoded_prefix, name.encode()).lock, name, now) if annex else None
+            side: SideTable | None = table.side_table
+            return side.describe(keys_for(self.encoded_prefix, name.encode()).lock, name, now) if side else None
         last = max(entry.expires for entry in entries)
         holders = tuple(entry.owner for entry in entries)
         return LockInfo(
@@ -130,80 +130,80 @@ class LocMemBackend(StorageBackend):
         )
 
     def names(self) -> Iterable[str]:
-        space = self.table
+        table = self.table
         others = (
-            [lock_name_of(self.encoded_prefix, key) for key in space.side_table.lock_keys()] if space.side_table else []
+            [lock_name_of(self.encoded_prefix, key) for key in table.side_table.lock_keys()] if table.side_table else []
         )
-        with space.mutex:
-            return [*space.held, *filter(None, others)]
+        with table.mutex:
+            return [*table.held, *filter(None, others)]
 
     def force_release_once(self, name: str, digest_seen: str) -> bool:
-        space, now = self.table, self.clock()
-        with space.mutex:
-            entries = space.live_holders(name, now)
-            if not entries and space.side_table:
+        table, now = self.table, self.clock()
+        with table.mutex:
+            entries = table.live_holders(name, now)
+            if not entries and table.side_table:
                 return bool(
-                    space.side_table.force_release(keys_for(self.encoded_prefix, name.encode()).lock, now, digest_seen)
+                    table.side_table.force_release(keys_for(self.encoded_prefix, name.encode()).lock, now, digest_seen)
                 )
             if not entries or digest_seen not in ("", digest_of(entries)):
                 return False
-            del space.held[name]
-            wake = space.next_wake(name, now)
+            del table.held[name]
+            wake = table.next_wake(name, now)
         wake()
         return True
 
     def join_queue(self, primitive: Primitive, claim: Claim) -> None:
-        space = self.table
-        with space.mutex:
-            space.fair_queues.join(primitive, claim)
+        table = self.table
+        with table.mutex:
+            table.fair_queues.join(primitive, claim)
 
     def leave_queue(self, claim: Claim) -> None:
-        space = self.table
-        with space.mutex:
-            wake = space.next_wake(claim.name, self.clock()) if space.fair_queues.leave(claim) else wake_nobody
+        table = self.table
+        with table.mutex:
+            wake = table.next_wake(claim.name, self.clock()) if table.fair_queues.leave(claim) else wake_nobody
         wake()
 
-    def _listen(self, place: QueueEntry, wake: Callable[[], Any]) -> Callable[[], None]:
-        """Wake one who stands in line when its turn comes, at once if it has come."""
+    def _listen(self, entry: QueueEntry, wake: Callable[[], Any]) -> Callable[[], None]:
+        """Wake a waiter in the fair queue when its turn comes, at once if it has come."""
 
         def cancel() -> None:
-            place.wake = None
+            entry.wake = None
 
-        space = self.table
-        with space.mutex:
-            place.wake = wake
-            now = space.next_wake(place.claim.name, self.clock())
+        table = self.table
+        with table.mutex:
+            entry.wake = wake
+            now = table.next_wake(entry.claim.name, self.clock())
         now()
         return cancel
 
     def subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None]:
-        if place := self.table.fair_queues.entry(claim):
-            return self._listen(place, wake)
-        space, tickets = self.table, [(part, wake) for part in self._split(claim)]
+        if entry := self.table.fair_queues.entry(claim):
+            return self._listen(entry, wake)
+        table, waiters = self.table, [(part, wake) for part in self._split(claim)]
 
         def cancel() -> None:
             following = []
-            with space.mutex:
-                for ticket in tickets:
-                    name = ticket[0].name
-                    if ticket in (queue := space.queues.get(name, ())):
-                        queue.remove(ticket)  # type: ignore[union-attr]
-                    else:  # woken, and may not be able to use that any more: pass it on if the lock is still free
-                        following.append(space.next_wake(name, self.clock()))
+            with table.mutex:
+                for waiter in waiters:
+                    name = waiter[0].name
+                    if waiter in (queue := table.queues.get(name, ())):
+                        queue.remove(waiter)  # type: ignore[union-attr]
+                    else:  # woken, and no longer waiting: wake the next one if the lock is free
+                        following.append(table.next_wake(name, self.clock()))
             for passed_on in following:
                 passed_on()
 
-        with space.mutex:
+        with table.mutex:
             blocked = [
-                ticket
-                for ticket in tickets
-                if blockers(space.live_holders(ticket[0].name, self.clock()), None, ticket[0])
+                waiter
+                for waiter in waiters
+                if blockers(table.live_holders(waiter[0].name, self.clock()), None, waiter[0])
             ]
             if claim.require_all and blocked:
-                tickets = blocked[:1]
-            if len(blocked) >= len(tickets):
-                for ticket in tickets:
-                    space.queues[ticket[0].name].append(ticket)
+                waiters = blocked[:1]
+            if len(blocked) >= len(waiters):
+                for waiter in waiters:
+                    table.queues[waiter[0].name].append(waiter)
                 return cancel
         wake()
         return cancel

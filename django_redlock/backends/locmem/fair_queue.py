@@ -1,4 +1,4 @@
-"""Who stands in line for the locks of one LOCATION in memory: as ``core/lua/fair_queue.lua``, without the lapsing."""
+"""The fair queues of one location in memory: as ``core/lua/fair_queue.lua``, but entries do not lapse."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from ...core.primitives.base import Primitive
 from ...core.values import Claim
 
-ABANDONED_SECONDS = 1.0  # seconds after which one who was woken and didn't come counts as gone
+ABANDONED_SECONDS = 1.0  # after which a woken waiter that does not try again counts as gone
 
 
 class QueueEntry:
-    """One in line. ``wake``: how, while it waits; ``woken``: when, until it has come."""
+    """A waiter. ``wake`` wakes it while it waits. ``woken``: when it was woken, until it tries again."""
 
     def __init__(self, primitive: Primitive, claim: Claim) -> None:
         self.primitive = primitive
@@ -23,43 +23,43 @@ class QueueEntry:
 
 
 class FairQueues:
-    """The lines by name, in order of arrival. Used under the mutex of its space."""
+    """The waiters by name, in order of arrival. Used under the mutex of the `LockTable`."""
 
     def __init__(self) -> None:
         self._entries: dict[str, list[QueueEntry]] = {}
 
     def join(self, primitive: Primitive, claim: Claim) -> None:
-        """Stand in line, or go on to."""
-        place = self.entry(claim)
-        if place is None:
+        """Add ``claim``, or keep it in its place."""
+        entry = self.entry(claim)
+        if entry is None:
             self._entries.setdefault(claim.name, []).append(QueueEntry(primitive, claim))
         else:
-            place.woken = math.inf
+            entry.woken = math.inf
 
     def leave(self, claim: Claim) -> bool:
-        """Whether it stood there."""
-        place = self.entry(claim)
-        if place is None:
+        """Remove ``claim``, and return whether it was queued."""
+        entry = self.entry(claim)
+        if entry is None:
             return False
-        self._entries[claim.name].remove(place)
+        self._entries[claim.name].remove(entry)
         if not self._entries[claim.name]:
             del self._entries[claim.name]
         return True
 
     def entry(self, claim: Claim) -> QueueEntry | None:
-        """Its place."""
+        """The entry of ``claim``."""
         return next((each for each in self._entries.get(claim.name, ()) if each.claim.token == claim.token), None)
 
     def claims(self, name: str) -> list[Claim]:
-        """All who stand there."""
+        """The claims of all waiters."""
         return [each.claim for each in self._entries.get(name, ())]
 
     def live_entries(self, name: str, now: float) -> list[QueueEntry]:
-        """Those who count."""
+        """The entries that do not count as gone."""
         return [each for each in self._entries.get(name, ()) if now - each.woken <= ABANDONED_SECONDS]
 
     def is_first(self, primitive: Primitive, claim: Claim, now: float) -> bool:
-        """Whether nobody goes before it."""
+        """Whether no waiter is before ``claim``, but readers before a reader."""
         for each in self.live_entries(claim.name, now):
             if each.claim.token == claim.token:
                 break
@@ -70,7 +70,7 @@ class FairQueues:
     def to_wake(
         self, name: str, now: float, blocked: Callable[[Primitive, Claim], Sequence[Any]]
     ) -> list[Callable[[], Any]]:
-        """How to wake those whose turn it is and who aren't ``blocked``: all readers up to a writer, or a writer."""
+        """The functions that wake the first waiters that are not ``blocked``: readers up to a writer, or a writer."""
         turn: list[QueueEntry] = []
         for each in self.live_entries(name, now):
             if blocked(each.primitive, each.claim) or (turn and each.primitive.access == "w"):

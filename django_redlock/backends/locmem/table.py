@@ -1,4 +1,4 @@
-"""What a `LocMemBackend` keeps: who holds which name, and who waits."""
+"""The locks of a `LocMemBackend`: holders and waiters by name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Holder(NamedTuple):
 
 
 class SideTable(Protocol):
-    """What else is kept under the keys of locks, by others who know what it means: the records of tasks."""
+    """Other records under the keys of locks: the records of tasks."""
 
     def lock_keys(self) -> list[bytes]: ...
 
@@ -63,16 +63,16 @@ class LockTable:
 
     @property
     def mutex(self) -> AbstractContextManager[bool]:
-        """Keeps threads apart. ``LockUnavailable`` to a signal's handler that has struck in here, or a ``__del__``.
+        """The mutex. Raises ``LockUnavailable`` in a signal handler or ``__del__`` that has interrupted its holder.
 
-        It would wait for itself, or see what is half done.
+        It would see a change half done.
         """
         if self._mutex._is_owned():  # type: ignore[attr-defined]
             raise LockUnavailable("", "the store can't be asked by a signal's handler that struck in there: ask again")
         return self._mutex
 
     def live_holders(self, name: str, now: float) -> list[Holder]:
-        """Who holds ``name`` now; the others are forgotten."""
+        """The holders of ``name``. Expired entries are removed."""
         entries = [entry for entry in self.held.get(name, ()) if entry.expires > now]
         if entries:
             self.held[name] = entries
@@ -81,7 +81,7 @@ class LockTable:
         return entries
 
     def refusal(self, primitive: Primitive, claim: Claim, now: float) -> Refusal | None:
-        """Why ``claim`` can't be granted, if it can't. Raises ``LockError`` for a lock of another kind."""
+        """The refusal of ``claim``; ``None`` if it can be granted. Raises ``LockError`` for a lock of another kind."""
         entries = self.live_holders(claim.name, now)
         if entries and entries[0].primitive.kind != primitive.kind:
             raise LockError(claim.name, f"it is held as a {entries[0].primitive.kind}, not as a {primitive.kind}")
@@ -97,7 +97,7 @@ class LockTable:
         return Refusal(ends - now, others[0].claim.owner.decode(errors="replace"))
 
     def grant(self, primitive: Primitive, claim: Claim, now: float) -> Lease:
-        """The lease on what nothing is in the way of."""
+        """Grant ``claim``, for which `refusal` returned ``None``."""
         kept = [entry for entry in self.live_holders(claim.name, now) if entry.claim.token != claim.token]
         self.held[claim.name] = [*kept, Holder(claim, now + claim.ttl, primitive, time.time())]
         self.fair_queues.leave(claim)
@@ -105,7 +105,7 @@ class LockTable:
         return Lease.granted(claim, now, self.fence)
 
     def grant_any(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
-        """The first of these mutexes that is free, or why there is none: that one of the lease that ends first."""
+        """Grant the first free mutex, or return the refusal of the lease that ends first."""
         refusals = []
         for which, part in enumerate(parts, 1):
             if (refusal := self.refusal(MUTEX, part, now)) is None:
@@ -114,14 +114,14 @@ class LockTable:
         return min(refusals)
 
     def grant_all(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
-        """All of these mutexes, or which is in the way."""
+        """Grant all of these mutexes, or return the refusal of the first that is held."""
         for which, part in enumerate(parts, 1):
             if (refusal := self.refusal(MUTEX, part, now)) is not None:
                 return refusal._replace(blocking_index=which)
         return [self.grant(MUTEX, part, now) for part in parts][-1]._replace(claim=claim)
 
     def next_wake(self, name: str, now: float) -> Callable[[], Any]:
-        """What wakes the first waiter, if it would get the lock; call it outside the mutex."""
+        """The function that wakes the first waiter if it would be granted. Call it without the mutex."""
         entries = self.live_holders(name, now)
         if self.fair_queues.live_entries(name, now):
             wakes = self.fair_queues.to_wake(name, now, partial(blockers, entries))
@@ -135,7 +135,7 @@ class LockTable:
         return wake
 
 
-# Of those who hold a lock of this kind, who is another.
+# Whether the holder of a lock of this kind is another than the claim's.
 _ANOTHER: dict[str, Callable[[Claim, Claim], bool]] = {
     "mutex": lambda holder, claim: holder.token != claim.token,
     "semaphore": lambda holder, claim: holder.token != claim.token,
@@ -148,7 +148,7 @@ def _is_mine(entry: Holder, claim: Claim) -> bool:
 
 
 def blockers(entries: list[Holder], wanted: Primitive | None, claim: Claim) -> list[Holder]:
-    """Because of whom ``claim`` can't be granted. ``wanted``: where it makes a difference as what."""
+    """The holders because of which ``claim`` can't be granted. ``wanted``: needed for rwlocks only."""
     if not entries:
         return entries
     primitive = entries[0].primitive
@@ -164,5 +164,5 @@ def wake_nobody() -> None:
 
 
 def digest_of(entries: list[Holder]) -> str:
-    """One for all who hold."""
+    """One digest for all holders."""
     return " ".join(sorted(entry.digest for entry in entries))

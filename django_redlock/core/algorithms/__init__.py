@@ -1,1 +1,1 @@
-"""Whose word counts: one node, a cluster, a majority, a primary with its replicas."""
+"""The algorithms: one node, a Redis Cluster, a majority of nodes (Redlock), a primary with replicas."""

@@ -1,8 +1,8 @@
-"""A Redis Cluster's word: as one node's, but locks that are taken together may be in different slots.
+"""The algorithm for a Redis Cluster: as on one node, but the locks of a multilock may be in different slots.
 
-No script could take them all then. They are taken slot by slot, in the same order by everybody; who finds one taken
-gives back what it has, and waits holding nothing. So nobody waits for one who waits. And of those who try for some of
-the same locks at once, the one that has come furthest meets nobody but a holder: somebody always gets them.
+No script can acquire locks of several slots. They are acquired slot by slot, in the same order by every client. A
+client that is refused one slot releases the others, and waits holding nothing, so there is no deadlock. Of several
+clients that try at the same time, the furthest one can be refused by a holder only, so one of them always succeeds.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from .single_node import (
 
 
 def by_slot(claim: Claim) -> list[Claim]:
-    """The claim, a part for each hash tag, in the order in which everybody takes them."""
+    """The claim split by hash tag, in the order in which all clients acquire the parts."""
     if not claim.require_all:
         return [claim]
     tags: dict[bytes, list[Keys]] = {}
-    for place in claim.all_keys:
-        tags.setdefault(hash_tag(place.lock), []).append(place)
-    return [claim._replace(keys=places[0], more_keys=tuple(places[1:])) for _, places in sorted(tags.items())]
+    for keys in claim.all_keys:
+        tags.setdefault(hash_tag(keys.lock), []).append(keys)
+    return [claim._replace(keys=first, more_keys=tuple(more)) for _, (first, *more) in sorted(tags.items())]
 
 
 def by_lock(claim: Claim) -> list[Claim]:
-    """The claim, a part for each lock: requests of one key are served also while the slot moves to another server."""
-    return [claim._replace(keys=place, more_keys=()) for place in claim.all_keys] if claim.require_all else [claim]
+    """The claim split by lock: a request with one key is served even while the slot moves to another server."""
+    return [claim._replace(keys=keys, more_keys=()) for keys in claim.all_keys] if claim.require_all else [claim]
 
 
 class Cluster(SingleNode):
-    """The rule for a Redis Cluster."""
+    """The algorithm for a Redis Cluster."""
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """`SingleNode.acquire`; of several slots all or none."""
+        """`SingleNode.acquire`; locks of several slots are acquired all or none."""
         if len(by_slot(claim)) == 1:
             return (yield from super().acquire(primitive, claim, deadline))
         wait, listed, waited = primitive.waiter_ttl_ms if deadline > self.clock() else 0, -1, False
@@ -66,30 +66,30 @@ class Cluster(SingleNode):
                 raise fault_error(claim.name, outcome)
             if isinstance(outcome, Lease):
                 return outcome
-            which, refusal = outcome
+            index, refusal = outcome
             parts, left = by_slot(claim), deadline - self.clock()
-            if listed not in (-1, which):
+            if listed not in (-1, index):
                 yield from run_idempotent(primitive.dequeue_request(parts[listed]))
-            listed = which
+            listed = index
             if left <= 0:
                 if is_listed(wait):
-                    yield from run_idempotent(primitive.dequeue_request(parts[which]))
+                    yield from run_idempotent(primitive.dequeue_request(parts[index]))
                 return refusal
             if must_requeue(wait, left):
                 wait = -primitive.waiter_ttl_ms
                 continue
             pause = min(left, refusal.remaining + 0.001, primitive.max_block)
-            signal, *more = primitive.wake_keys(parts[which], refusal)
+            signal, *more = primitive.wake_keys(parts[index], refusal)
             yield from block(claim.name, Block(signal, pause, more_keys=more), left)
             wait, waited = LAST_TRY if pause == left else -primitive.waiter_ttl_ms, True
 
     def _try_all_slots(
         self, primitive: Primitive, claim: Claim, wait: int, loose: list[Claim]
     ) -> Flow[Lease | tuple[int, Refusal] | Fault]:
-        """Ask one slot after another; when one refuses, or can't be asked, what was got is given back.
+        """Acquire slot by slot. When a slot refuses or can't be asked, the slots acquired so far are released.
 
-        Refused: which slot it is, and its refusal. ``loose``: what attempts may have got without having heard of it, or
-        without having heard that it is free again.
+        Returns the lease, or the index of the slot that refused with its refusal, or the fault. ``loose`` collects the
+        parts that may be held without an answer: acquired, or not released.
         """
         leases: list[Lease] = []
         parts = by_slot(claim)
@@ -104,20 +104,20 @@ class Cluster(SingleNode):
             if isinstance(outcome, Fault):
                 loose.append(part)
             elif outcome.holder.encode() == claim.owner:
-                undone = [*undone, *loose]  # each by its own token: this may arrive when a later attempt has got it
+                undone = [*undone, *loose]  # each by its own token: a late release must not end a later attempt
             if undone:
                 replies = yield Batch([primitive.release_request(each) for each in undone])
                 silent = [each for each, reply in zip(undone, replies, strict=True) if isinstance(reply, Fault)]
                 loose += [each for each in silent if each not in loose]
             return outcome if isinstance(outcome, Fault) else (len(leases), outcome)
-        together = yield from self._one_lease(primitive, claim, parts, leases)
-        loose += parts if isinstance(together, Fault) else ()
-        return together
+        lease = yield from self._one_lease(primitive, claim, parts, leases)
+        loose += parts if isinstance(lease, Fault) else ()
+        return lease
 
     def _one_lease(
         self, primitive: Primitive, claim: Claim, parts: Sequence[Claim], leases: Sequence[Lease]
     ) -> Flow[Lease | Fault]:
-        """One lease in place of all: it is as old as the oldest, and of the fencing tokens the largest is for all."""
+        """One lease for all slots: it ends with the first of them, and has the largest of the fencing tokens."""
         token = max(lease.fencing_token for lease in leases)
         if claim.fencing:
             replies = yield Batch([primitive.fencing_request(part, token) for part in parts])
@@ -129,30 +129,30 @@ class Cluster(SingleNode):
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """The same for many at once: lost when it is in one of the slots, unknown when one of them can't be asked."""
+        """Extend many leases at once: lost if lost in one slot, a `Fault` if one slot can't be asked."""
         start = self.clock()
         parts = [by_lock(lease.claim) if start < lease.valid_until else [] for lease, _ in leases]
         runs = [
             extend_request(primitive, lease._replace(claim=part), ttl)
-            for (lease, ttl), those in zip(leases, parts, strict=True)
-            for part in those
+            for (lease, ttl), own_parts in zip(leases, parts, strict=True)
+            for part in own_parts
         ]
         replies = iter((yield Batch(runs)) if runs else ())
         outcomes: list[Lease | Fault | None] = []
-        for (lease, ttl), those in zip(leases, parts, strict=True):
-            told = [next(replies) for _ in those]
-            lost = not told or any(reply in (0, -1) for reply in told)
-            fault = next((reply for reply in told if isinstance(reply, Fault)), None)
+        for (lease, ttl), own_parts in zip(leases, parts, strict=True):
+            own_replies = [next(replies) for _ in own_parts]
+            lost = not own_replies or any(reply in (0, -1) for reply in own_replies)
+            fault = next((reply for reply in own_replies if isinstance(reply, Fault)), None)
             outcomes.append(None if lost else fault or lease.extended(start, ttl))
         return outcomes
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """`release` for one that may have waited."""
+        """`release` for a claim that may still be listed as a waiter."""
         yield Batch([primitive.dequeue_request(part) for part in by_slot(claim)])
         return (yield from self.release(primitive, claim.all_attempts()))
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Free all of its locks; whether each was still held. Raises ``LockUnavailable``."""
+        """Release all locks of the claim, and return whether each was still held. Raises ``LockUnavailable``."""
         parts = by_lock(claim)
         if len(parts) == 1:
             return (yield from super().release(primitive, claim, keep))

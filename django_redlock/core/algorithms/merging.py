@@ -1,4 +1,4 @@
-"""One view of a lock out of what several nodes know of it."""
+"""Merges what several nodes report of one lock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..lock_info import LockInfo
 
 
 def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
-    """One view of several nodes: the holding that most of them know, if ``votes`` of them do."""
+    """The holding that most nodes report; ``None`` if fewer than ``votes`` nodes report it."""
     if len(found) < votes:
         return None
     if any(each.digests for each in found):
@@ -24,7 +24,7 @@ def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
 
 
 def _merge_shares(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
-    """Of several holders those that half of the nodes know: which nodes have granted differs from one to the next."""
+    """The holders of a shared lock that half of the nodes report: each holder was granted by other nodes."""
     known = Counter(digest for each in found for digest in each.digests)
     if max(known.values()) < votes:
         return None

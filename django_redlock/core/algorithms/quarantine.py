@@ -1,6 +1,6 @@
 """Quarantine: a server that may have forgotten a grant makes no new one until every lease it may have given has ended.
 
-The acquire script itself enforces it: a guard stands before it in the same script. See `docs/concepts/quarantine`.
+The acquire script enforces it: the source of a quarantine script is put before it. See `docs/concepts/quarantine`.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from ..flow.requests import EvalScript, Fault
 from ..flow.scripts import Script, all_scripts, script
 from ..values import millis
 
-ENDLESS_MS = 1e12  # ms: a quarantine until enough replicas follow
+ENDLESS_MS = 1e12  # a quarantine that lasts until enough replicas follow
 
 
 class Quarantine(NamedTuple):
-    """What is put before an acquire script: ``marker`` is its key on each server, ``args`` its arguments."""
+    """The script put before acquire scripts. ``marker``: its key on each server; ``args``: its last arguments."""
 
     prefix: str
     marker: bytes
     args: tuple[bytes, ...]
 
     def wrap(self, run: EvalScript, prefix: str = "") -> EvalScript:
-        """``run``, guarded."""
+        """``run`` behind the quarantine script, or behind the script ``prefix``."""
         args = self.args[:1] if prefix else self.args
         combined = _combined(prefix or self.prefix, run.script, len(args))
         return EvalScript(combined, (*run.keys, self.marker), (*run.args, *args), run.node, run.compensation)
 
     def scripts(self) -> list[Script]:
-        """Every acquire script with the guard before it."""
+        """Every acquire script behind the quarantine script."""
         bodies = [each for each in all_scripts() if each.name.endswith("_acquire")]
         return [_combined(self.prefix, body, len(self.args)) for body in bodies]
 
     def noop_request(self, node: int = 0) -> EvalScript:
-        """Do nothing but start the clock of a quarantine that is due."""
+        """Acquire nothing, but start a quarantine that is due."""
         return self.wrap(EvalScript(script("noop"), (), (), node))
 
 
@@ -45,19 +45,19 @@ def _combined(prefix: str, body: Script, extra: int) -> Script:
 
 
 def standalone_quarantine(key_prefix: str, max_ttl: float) -> Quarantine:
-    """The guard of servers that stand alone."""
+    """The quarantine of a server without replicas that count."""
     return Quarantine("quarantine", f"{key_prefix}:marker".encode(), (millis(max_ttl),))
 
 
 @cache
 def replica_quarantine(key_prefix: str, max_ttl: float, lag: int, waits: int, required: str) -> Quarantine:
-    """The guard of a primary with replicas: ``rule`` says how many must follow, ``waits`` how many are waited for."""
+    """The quarantine of a primary. ``required``: replicas that must follow; ``waits``: those that WAIT waits for."""
     args = (millis(max_ttl), b"%d" % lag, b"%d" % waits, required.encode())
     return Quarantine("quarantine_replicas", f"{key_prefix}:marker".encode(), args)
 
 
 def unwrap_reply(reply: Any) -> Any:
-    """The reply of a guarded script; a `Fault` where the guard did not let it through."""
+    """The reply of a script behind a quarantine script; a `Fault` if the quarantine script refused."""
     if not isinstance(reply, list) or reply[:1] in ([0], [1]):
         return reply
     try:

@@ -1,4 +1,4 @@
-"""A majority's word counts: Redlock over N independent nodes (Redis documentation, "The Redlock Algorithm")."""
+"""Redlock: a majority of N independent nodes (Redis documentation, "The Redlock Algorithm")."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ from .quarantine import Quarantine, unwrap_reply
 from .single_node import LAST_TRY, is_confirmed, is_listed, must_requeue, quarantine_restore_request, restore_request
 from .votes import RefusedAttempt, acquire_decided, refused_attempt, split_votes, votes_needed
 
-BACKOFF_SECONDS = 0.005, 0.05  # seconds, at random: clients that split the vote must not split it again in step
+BACKOFF_SECONDS = 0.005, 0.05  # drawn at random, so that clients that split the vote do not retry in step
 _DESCRIBE = script("describe")
 
 
-def _nobody_waits(replies: Sequence[Any]) -> bool:
-    """Nobody waits for the answers."""
+def _no_replies_needed(replies: Sequence[Any]) -> bool:
     del replies
     return True
 
@@ -46,7 +45,7 @@ def _all_answered(replies: Sequence[Any]) -> bool:
 
 
 class Redlock(NamedTuple):
-    """The rule for N independent nodes. ``shuffle`` draws the pause after a split vote; ``labels`` name the nodes."""
+    """The algorithm for N nodes. ``shuffle`` draws the pause after a split vote, ``labels`` name the nodes."""
 
     nodes: int
     clock: Callable[[], float]
@@ -55,9 +54,11 @@ class Redlock(NamedTuple):
     labels: Sequence[str] = ()
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Ask all nodes, and while refused wait for a wake-up or a random while, until ``deadline``.
+        """Acquire on a majority of nodes, retrying until ``deadline`` (monotonic seconds).
 
-        Raises ``LockUnavailable`` with every node's error when a majority can't be asked.
+        Sends the script to all nodes at once, and goes on as soon as a majority has granted or no longer can. A
+        minority's votes are released. Between attempts it waits for a wake-up, or for a random time after a split vote.
+        Raises ``LockUnavailable`` with the error of each node when no majority can be asked.
         """
         wait = primitive.waiter_ttl_ms if deadline > self.clock() else 0
         for tries in itertools.count():
@@ -69,7 +70,7 @@ class Redlock(NamedTuple):
             if left <= 0:
                 if is_listed(wait):
                     leave = self._everywhere(primitive.dequeue_request(claim))
-                    yield SendToAll(leave, _nobody_waits, claim.acquisition_id)
+                    yield SendToAll(leave, _no_replies_needed, claim.acquisition_id)
                 return outcome.refusal
             if outcome.wake_node is not None and must_requeue(wait, left):
                 wait = -primitive.waiter_ttl_ms
@@ -89,16 +90,16 @@ class Redlock(NamedTuple):
             token = max(each.fencing_token for each in grants)
             answered = tuple(node for node, each in enumerate(outcomes) if isinstance(each, Lease | Refusal))
             lease = grants[0]._replace(fencing_token=token, nodes=answered)
-            if strays:  # votes for others of several locks
+            if strays:  # votes for other stripes
                 yield SendToAll(
                     [primitive.release_request(each.claim, node=node) for node, each in strays],
-                    _nobody_waits,
+                    _no_replies_needed,
                     claim.acquisition_id,
                 )
             if not claim.fencing or (yield from self._store_fencing_token(primitive, lease.claim, token, need)):
                 return lease._replace(claim=lease.claim.with_rest_of(claim))
-        # On all nodes, also those that refused or did not answer: a vote that nobody counts would stand for a ttl.
-        yield SendToAll(self._everywhere(primitive.release_request(claim)), _nobody_waits, claim.acquisition_id)
+        # On all nodes, even those that refused or did not answer: a late vote would block the lock for a ttl.
+        yield SendToAll(self._everywhere(primitive.release_request(claim)), _no_replies_needed, claim.acquisition_id)
         faults = {node: each for node, each in enumerate(outcomes) if isinstance(each, Fault)}
         if len(faults) > self.nodes - need or (len(grants) >= need and claim.fencing):
             raise self._no_quorum(claim.name, faults)
@@ -106,7 +107,7 @@ class Redlock(NamedTuple):
         return refused_attempt(outcomes, need, any_one=any_one, several=primitive.limit > 1 or primitive.access != "")
 
     def _count_quarantined(self, outcomes: Sequence[Any]) -> None:
-        """A node that makes no grants now is no trouble, and somebody should know of it."""
+        """Emit a fault for each node in quarantine: the attempt goes on without it, but operators should know."""
         for node, each in enumerate(outcomes):
             if type(each) is Fault and isinstance(each.error, Quarantined):
                 event_queue.record(EventRecord(time.time(), "fault", self._label(node), reason="quarantine"))
@@ -115,23 +116,23 @@ class Redlock(NamedTuple):
         run = primitive.acquire_request(claim, wait)
         return self.quarantine.wrap(run) if self.quarantine else run
 
-    def _touch(self, node: int) -> list[EvalScript]:
-        """A node that doesn't have the lock may have forgotten others as well."""
+    def _noop_requests(self, node: int) -> list[EvalScript]:
+        """Start a quarantine that is due: a node without the lock may have forgotten other locks, too."""
         return [self.quarantine.noop_request(node)] if self.quarantine else []
 
     def _everywhere(self, run: EvalScript) -> list[EvalScript]:
         return [run.at(node) for node in range(self.nodes)]
 
     def _store_fencing_token(self, primitive: Primitive, claim: Claim, token: int, need: int) -> Flow[bool]:
-        """Write the fencing token back to a majority, so that the next majority, whatever it is, knows of it."""
+        """Write the fencing token to a majority, which has a node in common with the majority of the next grant."""
         asks = self._everywhere(primitive.fencing_request(claim, token))
         replies = yield SendToAll(asks, lambda got: got.count(1) >= need or None not in got, claim.acquisition_id)
         return bool(replies.count(1) >= need)
 
     def _pause(self, primitive: Primitive, claim: Claim, refused: RefusedAttempt, left: float, tries: int) -> Flow[int]:
-        """Wait for a holder's release, or after a split vote a random while; what to say at the next attempt.
+        """Wait for a wake-up, or after a split vote for a random time. Returns ``wait`` of the next attempt.
 
-        Where it may be either, a wake-up ends the wait, and without one it gets longer each time.
+        If the vote may have been split, the wait for a wake-up is limited, with a limit that doubles each time.
         """
         backoff = min(left, self.shuffle(*BACKOFF_SECONDS))
         if refused.wake_node is None:
@@ -147,7 +148,7 @@ class Redlock(NamedTuple):
         return LAST_TRY if pause == left else -primitive.waiter_ttl_ms
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """The lease with ``ttl`` from now on, or ``None`` when it is lost. Raises ``LockUnavailable``."""
+        """The lease with ``ttl`` seconds from now, or ``None`` if it is lost. Raises ``LockUnavailable``."""
         (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
         if isinstance(outcome, Fault):
             raise outcome.error if isinstance(outcome.error, LockError) else fault_error(lease.claim.name, outcome)
@@ -156,7 +157,7 @@ class Redlock(NamedTuple):
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """The same for many, in one pipeline for each node; a `Fault` where too few nodes could be asked."""
+        """Extend many leases, in one pipeline for each node. A `Fault`: too few nodes could be asked."""
         start, everyone = self.clock(), range(self.nodes)
         due = [(lease, ttl) for lease, ttl in leases if start < lease.valid_until]
         runs = [primitive.extend_request(lease.claim, ttl) for lease, ttl in due]
@@ -174,8 +175,10 @@ class Redlock(NamedTuple):
         need = votes_needed(self.nodes, primitive.limit)
         absent = [node for node in lease.nodes if replies[node] == 0]
         kept = sum(is_confirmed(reply) for reply in replies)
-        if absent and kept >= need:  # a node was away when the lock was taken, or has restarted: get its vote (back)
-            votes = [[*self._touch(node), restore_request(primitive, lease.claim, ttl, node)] for node in absent]
+        if absent and kept >= need:  # a node was down at the acquire, or has restarted: get its vote
+            votes = [
+                [*self._noop_requests(node), restore_request(primitive, lease.claim, ttl, node)] for node in absent
+            ]
             yield SendToAll([Batch(runs, runs[0].node) for runs in votes], _all_answered, lease.claim.acquisition_id)
         elif absent and self.quarantine:
             kept += yield from self._restore(primitive, lease, ttl, self.quarantine, absent)
@@ -189,7 +192,7 @@ class Redlock(NamedTuple):
     def _restore(
         self, primitive: Primitive, lease: Lease, ttl: float, guard: Quarantine, absent: Sequence[int]
     ) -> Flow[int]:
-        """How many of the nodes that have forgotten the lock have it again."""
+        """Put the lock back on nodes in quarantine, and return how many have it again."""
         votes = [
             Batch(
                 [guard.noop_request(node), quarantine_restore_request(primitive, lease.claim, ttl, guard, node)], node
@@ -202,7 +205,7 @@ class Redlock(NamedTuple):
         return sum(is_confirmed(answer[1]) for answer in answers if not isinstance(answer, Fault))
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Free all nodes; whether a majority still held it. Raises ``LockUnavailable`` when too few could be asked."""
+        """Release on all nodes, and return whether a majority still held it. Raises ``LockUnavailable``."""
         need, claim = votes_needed(self.nodes, primitive.limit), claim.all_attempts()
         asks = self._everywhere(primitive.release_request(claim, keep))
         replies = yield SendToAll(asks, lambda got: got.count(1) >= need or None not in got, claim.acquisition_id)
@@ -212,14 +215,14 @@ class Redlock(NamedTuple):
         return bool(replies.count(1) + len(faults) >= need)
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """`release` for one that may have waited."""
+        """`release` for a claim that may still be listed as a waiter."""
         yield SendToAll(self._everywhere(primitive.dequeue_request(claim)), _all_answered, claim.acquisition_id)
         return (yield from self.release(primitive, claim))
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """Who holds the lock on most nodes, and on which. Raises ``LockUnavailable`` when too few could be asked.
+        """The holder on most nodes, and those nodes. Raises ``LockUnavailable`` when no majority can be asked.
 
-        Without the ``queue`` only who may have a majority: what a few nodes know is a vote that came late, or was lost.
+        Without ``with_waiters`` only a holder that may have a majority: fewer votes are late, or those of a lost lock.
         """
         asks = self._everywhere(EvalScript(_DESCRIBE, (keys.lock,), (b"1" if with_waiters else b"0",)))
         replies = yield SendToAll(asks, _all_answered, b"")

@@ -1,7 +1,7 @@
-"""A primary's word counts when enough replicas have confirmed it: ReplicaLock (ncghost1/Redis-ReplicaLock).
+"""ReplicaLock: a grant of the primary counts once enough replicas have acknowledged it (ncghost1/Redis-ReplicaLock).
 
-The script and WAIT travel together, so the confirmation costs no round trip of its own; what it took is deducted from
-the lease, since that is reckoned from before the request.
+The script and WAIT are sent in one pipeline, so WAIT costs no round trip of its own. The lease begins before the
+request is sent, so the time that WAIT takes is part of it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .single_node import (
     run_idempotent,
 )
 
-_ADJUSTMENTS = 3  # times that a primary may tell us of another number of replicas before we give up
+_ADJUSTMENTS = 3  # how often in one attempt a primary may report another number of replicas
 
 
 class Replicated:
-    """The rule for a primary with replicas. ``replicas``: ``"majority"``, ``"all"`` or a number that must confirm."""
+    """The algorithm for a primary. ``replicas``: ``"majority"``, ``"all"`` or the number that must acknowledge."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Replicated:
         self._expect(replicas if isinstance(replicas, int) else 1)
 
     def _expect(self, replicas: int) -> None:
-        # One value, since threads share it: the guard says how many are waited for.
+        # Threads share the pair: the quarantine's arguments contain the number.
         self._expected = replicas, self._quarantine(replicas) if self._quarantine else None
 
     @property
@@ -64,9 +64,9 @@ class Replicated:
         return self._expected[1]
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Ask, and while refused wait for a wake-up, until ``deadline``.
+        """Acquire, and while refused wait for a wake-up, until ``deadline`` (monotonic seconds).
 
-        Raises ``LockUnavailable`` also when too few replicas confirmed: what was taken is given back then.
+        Raises ``LockUnavailable``, also when too few replicas have acknowledged: the grant is released then.
         """
         wait, waited = primitive.waiter_ttl_ms if deadline > self.clock() else 0, False
 
@@ -105,11 +105,11 @@ class Replicated:
             answer = yield from self._confirmed(claim.name, expected, guard.wrap(run) if guard else run)
             if isinstance(answer, Fault):
                 return answer
-            (told,), missed = answer
-            if isinstance(told, list) and told[:1] == [5] and type(told[1]) is int:
-                self._expect(told[1])
+            (answered,), missed = answer
+            if isinstance(answered, list) and answered[:1] == [5] and type(answered[1]) is int:
+                self._expect(answered[1])
                 continue
-            reply = unwrap_reply(told)
+            reply = unwrap_reply(answered)
             if isinstance(reply, Fault):
                 return reply
             outcome = read_outcome(claim, reply, start)
@@ -122,7 +122,7 @@ class Replicated:
     def _confirmed(
         self, name: str, expected: int, *runs: EvalScript
     ) -> Flow[tuple[list[Any], LockError | None] | Fault]:
-        """The replies, and what is to be raised if too few replicas have confirmed them."""
+        """The replies, and the error to raise if too few replicas have acknowledged."""
         answer = yield from run_idempotent(EvalAndWait(runs, expected, self._wait))
         if isinstance(answer, Fault):
             return answer
@@ -140,7 +140,7 @@ class Replicated:
         return answer
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """The lease with ``ttl`` from now on, or ``None`` when it is lost. Raises ``LockUnavailable``."""
+        """The lease with ``ttl`` seconds from now, or ``None`` if it is lost. Raises ``LockUnavailable``."""
         (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
         if isinstance(outcome, Fault):
             raise outcome.error
@@ -149,7 +149,7 @@ class Replicated:
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """The same for many, confirmed together; a `Fault` where the store could not be asked or did not confirm."""
+        """Extend many leases with one WAIT. A `Fault`: the store did not answer, or too few replicas acknowledged."""
         start = self.clock()
         due = {lease.claim.token: (lease, ttl) for lease, ttl in leases if start < lease.valid_until}
         outcomes: dict[bytes, Lease | Fault | None] = {}
@@ -174,15 +174,15 @@ class Replicated:
         return [outcomes.get(lease.claim.token) for lease, _ in leases]
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Whether the claim still held the lock that it gives back. Raises ``LockUnavailable``."""
+        """Release, and return whether the claim still held the lock. Raises ``LockUnavailable``."""
         return self._single_node.release(primitive, claim.all_attempts(), keep)
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """`release` for one that may have waited."""
+        """`release` for a claim that may still be listed as a waiter."""
         return self._single_node.cancel(primitive, claim)
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """Who holds the lock, as the primary has it. Raises ``LockUnavailable``."""
+        """The holder as the primary knows it. Raises ``LockUnavailable``."""
         return self._single_node.describe(name, keys, with_waiters)
 
 

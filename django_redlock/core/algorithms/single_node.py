@@ -1,4 +1,4 @@
-"""One node's word counts: a single Redis, the master that Sentinels name, or the owner of a slot in a Cluster."""
+"""The algorithm for one node: a single Redis, or the master that Sentinels name."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..values import DRIFT, Claim, Lease, Refusal, millis, waited_before
 from .quarantine import Quarantine, unwrap_reply
 
 LAST_TRY = -1
-MIN_WAIT_SECONDS = 0.05  # seconds
-FAILOVER_SECONDS = 30.0  # seconds for which one who waits puts up with a store that can't be asked, if it may fail over
-RETRY_SECONDS = 0.05, 0.2  # seconds between two tries meanwhile, drawn at random
+MIN_WAIT_SECONDS = 0.05
+FAILOVER_SECONDS = 30.0  # how long a waiter retries a store that can't be asked, but may fail over
+RETRY_SECONDS = 0.05, 0.2  # between two such tries, drawn at random
 _DESCRIBE = script("describe")
 
 
 def run_idempotent(run: EvalScript | EvalAndWait) -> Flow[Any]:
-    """``run``, once more on a new connection when an old one turned out to be closed: scripts are idempotent."""
+    """Run a script, and again on a new connection if the old one was closed: scripts are idempotent."""
     reply = yield run
     if isinstance(reply, Fault) and reply.stale:
         reply = yield run
@@ -42,19 +42,20 @@ def run_in_order(runs: Iterable[EvalScript]) -> Flow[Any]:
 
 
 def _granted_after(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
-    """A time before which the node did not grant, on our clock, for a grant that came while we were blocked.
+    """The earliest time, by our clock, at which the node can have granted while this client was blocked.
 
-    The reply may have lain in our socket for long, so its arrival proves nothing. But the node told its own time with
-    the refusal and again with the grant, and the lease runs on that clock: the refusal was answered after we asked.
+    The time at which the reply is read proves nothing: it may have waited in the socket. The node sends the time of
+    its own clock with the refusal and with the grant. The difference, less drift, is added to the time of the first
+    request.
     """
     waited = (server_us - refusal.server_us) / 1e6
     return max(asked, min(now, refusal.asked_at + waited * (1 - DRIFT)))
 
 
 def block(name: str, signal: Block, left: float) -> Flow[None]:
-    """Wait for a wake-up. Where the server can't be waited on, pause instead, ``left`` seconds at most.
+    """Wait for a wake-up. If the server can't block, pause instead, for ``left`` seconds at most.
 
-    Raises ``LockError`` where the server refuses to block for good: its user may not, or the key has another type.
+    Raises ``LockError`` if the server refuses the blocking command: missing permission, or a key of another type.
     """
     reply = yield signal
     if isinstance(reply, Fault):
@@ -64,7 +65,7 @@ def block(name: str, signal: Block, left: float) -> Flow[None]:
 
 
 def must_requeue(wait: int, left: float) -> bool:
-    """Whether the last try came long before the time was up, and in vain: nobody would wake us any more."""
+    """Whether the last try ended long before the deadline: the client is no longer listed, and must be again."""
     return wait == LAST_TRY and left > MIN_WAIT_SECONDS
 
 
@@ -78,15 +79,14 @@ def quarantine_restore_request(
 ) -> EvalScript:
     """Put a lock back on a server that has forgotten it and is in quarantine for that reason.
 
-    `Quarantine.noop_request` goes before it: nobody may have asked the server since it came back. The answer counts
-    only while the old lease lasts: after that the server may have granted the lock to another, and have forgotten that
-    too.
+    Send `Quarantine.noop_request` first: this may be the first request since the restart. The reply counts only while
+    the old lease lasts. Later the server may have granted the lock to another client, and have forgotten that, too.
     """
     return guard.wrap(restore_request(primitive, claim, ttl, node), "quarantine_restore")
 
 
 def restore_request(primitive: Primitive, claim: Claim, ttl: float, node: int) -> EvalScript:
-    """Take a lock that is held already on a node that hasn't got it; nothing that comes late may undo that."""
+    """Acquire a lock that is held on other nodes, on a node that does not have it. It has no compensation."""
     return (
         primitive._replace(queue_order=0).acquire_request(claim._replace(ttl=ttl), 0, node)._replace(compensation=None)
     )
@@ -109,16 +109,16 @@ def extension(lease: Lease, ttl: float, reply: Any, start: float) -> Lease | Fau
 
 
 def is_confirmed(reply: Any) -> bool:
-    """Whether an extension, or the re-seeding in its place, was granted."""
+    """Whether the reply to an extension, or to a restore request in its place, says yes."""
     return reply == 1 or (isinstance(reply, list) and reply[:1] == [1]) or (isinstance(reply, int) and reply > 1)
 
 
 def retry_until_served(
     clock: Callable[[], float], deadline: float, reply: Any, again: Callable[[], Flow[Any]]
 ) -> Flow[Any]:
-    """What ``again`` comes to, which is repeated as long as it is a `Fault` that passes: a failover, a quarantine.
+    """Repeat ``again`` while the reply is a transient `Fault` (failover, quarantine), and return the last reply.
 
-    Not beyond ``deadline``, nor for longer than a failover takes, or a quarantine that is known to end.
+    Gives up at ``deadline``, after `FAILOVER_SECONDS`, or when a quarantine would end later than that.
     """
     until = clock() + FAILOVER_SECONDS
     while isinstance(reply, Fault) and reply.transient:
@@ -132,17 +132,17 @@ def retry_until_served(
 
 
 class SingleNode(NamedTuple):
-    """The rule for one node."""
+    """The algorithm for one node."""
 
     clock: Callable[[], float]
     quarantine: Quarantine | None = None
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Ask, and while refused block on the wake-up list, until ``deadline``. Raises ``LockUnavailable``.
+        """Acquire, and while refused block on the wake-up list, until ``deadline`` (monotonic seconds).
 
-        A waiter sends "block" and "acquire" together: the node runs the second as soon as the first ends, so a
-        hand-over takes one message. Nobody overtakes: the script makes a newcomer queue behind those who wait.
-        Where they stand in line it is two: the node must not grant to one whose turn has come, but who stands still.
+        A waiter sends BLPOP and the acquire script in one pipeline, so a hand-over costs one round trip. Newcomers
+        queue behind waiters. With a fair queue the two are sent one after the other: the node must not grant to a
+        waiter that no longer responds. Raises ``LockUnavailable``.
         """
         clock = self.clock
         start, asked = clock(), 0.0
@@ -182,7 +182,7 @@ class SingleNode(NamedTuple):
             reply = yield BlockThenEval(again, signal, pause, more)
             start = clock()
             if isinstance(reply, Fault):
-                # After a time-out the undoing of this token may still be under way: it can't be used again.
+                # After a timeout a compensation with this token may still be under way: don't use the token again.
                 reply = (yield from run_idempotent(again)) if reply.stale else reply
             else:
                 start = _granted_after(outcome, server_time(reply), asked, start)
@@ -190,7 +190,7 @@ class SingleNode(NamedTuple):
     def _retry_until_served(
         self, primitive: Primitive, claim: Claim, fault: Fault, deadline: float
     ) -> Flow[tuple[Claim, float, Any]]:
-        """Ask again until a server serves. Each time it is another attempt."""
+        """Retry until a server serves. Each try is another attempt."""
         start = self.clock()
 
         def again() -> Flow[Any]:
@@ -212,7 +212,7 @@ class SingleNode(NamedTuple):
         return self.quarantine.wrap(run) if self.quarantine else run
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """The lease with ``ttl`` from now on, or ``None`` when it is lost. Raises ``LockUnavailable``."""
+        """The lease with ``ttl`` seconds from now, or ``None`` if it is lost. Raises ``LockUnavailable``."""
         (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
         if isinstance(outcome, Fault):
             raise fault_error(lease.claim.name, outcome)
@@ -226,7 +226,7 @@ class SingleNode(NamedTuple):
         With a quarantine, the pipeline also starts its clock: a server that has come back may have lost other locks.
         """
         start = self.clock()
-        # A node that came back with old data would extend a lease that has ended.
+        # A node that has restarted with old data would extend a lease that has ended.
         due = [index for index, (lease, _) in enumerate(leases) if start < lease.valid_until]
         if not due:
             return [None] * len(leases)
@@ -245,7 +245,7 @@ class SingleNode(NamedTuple):
         return [extension(*pair, replies.get(index, 0), start) for index, pair in enumerate(leases)]
 
     def hand_over(self, script: Script, claim: Claim, following: Claim) -> Flow[Lease | None]:
-        """End the holding of ``claim`` and begin that of ``following``, in one moment; ``None``: it was not held."""
+        """Release ``claim`` and acquire ``following`` in one script. ``None``: ``claim`` did not hold the lock."""
         start = self.clock()
         keys = (claim.keys.lock, claim.keys.fence)[: 1 + following.fencing]  # one if it will do: see `release`
         terms = following.token, following.owner, millis(following.ttl), b"%d" % following.fencing
@@ -257,23 +257,23 @@ class SingleNode(NamedTuple):
         return outcome if isinstance(outcome, Lease) else None
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """Who holds the lock now, and with ``queue`` who waits for it. Raises ``LockUnavailable``."""
+        """The holder of the lock, and on request its waiters. Raises ``LockUnavailable``."""
         reply = yield from run_idempotent(EvalScript(_DESCRIBE, (keys.lock,), (b"1" if with_waiters else b"0",)))
         if isinstance(reply, Fault):
             raise fault_error(name, reply)
         return parse_reply(name, partial(read_lock_info, name), reply) if reply else None
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """`release` for one that may have waited: whatever attempt got it, and out of the queue."""
+        """`release` for a claim that may still be listed as a waiter: releases any attempt, and dequeues it."""
         _, reply = yield Batch([primitive.dequeue_request(claim), primitive.release_request(claim.all_attempts())])
         if isinstance(reply, Fault):
             raise fault_error(claim.name, reply)
         return bool(reply == 1)
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Whether the claim still held the lock that it gives back. Raises ``LockUnavailable``.
+        """Release, and return whether the claim still held the lock. Raises ``LockUnavailable``.
 
-        While a Cluster moves a slot it refuses requests of several keys: then each key has a request of its own.
+        While a Cluster moves a slot, it refuses requests of several keys. Then each key has a request of its own.
         """
         run = primitive.release_request(claim, keep)
         reply = yield run
@@ -287,4 +287,4 @@ class SingleNode(NamedTuple):
             reply = yield run
         if isinstance(reply, Fault):
             raise fault_error(claim.name, reply)
-        return True  # a first request may have freed it: "not yours" proves nothing any more
+        return True  # the first request may have released it, so a second "not held" proves nothing

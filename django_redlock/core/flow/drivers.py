@@ -1,4 +1,4 @@
-"""The two loops that carry a flow: the only difference between sync and async."""
+"""The two loops that run a flow, blocking and asyncio: the only code that exists twice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def drive(flow: Flow[T], perform: Callable[[Any], Any]) -> T:
         result: T = done.value
         return result
     finally:
-        flow.close()  # at once, not with the traceback: an interrupted flow still has something to hand over
+        flow.close()  # now, not when the traceback is freed: an interrupted flow has clean-up to do
 
 
 async def adrive(flow: Flow[T], perform: Callable[[Any], Awaitable[Any]]) -> T:

@@ -1,4 +1,4 @@
-"""What a flow asks for. A flow is a generator: it yields these, is sent the replies, and does no I/O of its own."""
+"""The requests that a flow yields. A flow is a generator: it is sent the replies, and does no I/O itself."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Flow = Generator[Any, Any, T]
 
 
 class EvalScript(NamedTuple):
-    """Run a script on a node; answered by its reply or a `Fault`.
+    """Run a script on a node. The reply is the script's, or a `Fault`.
 
-    ``undo`` is sent behind it on the same connection when nobody will read the reply (time out, cancellation), so that
-    a grant that comes late doesn't stay as a lock that nobody owns. It is rarely wanted: ``undoing`` makes it.
+    ``compensation`` makes the request that follows on the same connection when the reply will not be read (timeout,
+    cancellation). It releases a grant that would otherwise arrive late and last for a ttl.
     """
 
     script: Script
@@ -30,14 +30,14 @@ class EvalScript(NamedTuple):
         return self.compensation and self.compensation()
 
     def at(self, node: int) -> EvalScript:
-        """The same on another node."""
+        """The same request for another node."""
         return EvalScript(self.script, self.keys, self.args, node, self.compensation)
 
 
 class BlockThenEval(NamedTuple):
-    """Block on ``signal`` (a wake-up list) for ``seconds`` at most, then run ``run`` at once, in one round trip.
+    """Block on the list ``wake_key`` for at most ``seconds``, then run ``script_call``, in one round trip.
 
-    ``more``: other lists on which to block at the same time.
+    ``more_keys``: further lists to block on.
     """
 
     script_call: EvalScript
@@ -47,9 +47,9 @@ class BlockThenEval(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Block on a wake-up list for ``seconds`` at most; answered by something when woken, else by ``None``.
+    """Block on the list ``key`` for at most ``seconds``. The reply is ``None`` without a wake-up.
 
-    ``more``: other lists on which to block at the same time.
+    ``more_keys``: further lists to block on.
     """
 
     key: bytes
@@ -59,9 +59,9 @@ class Block(NamedTuple):
 
 
 class EvalAndWait(NamedTuple):
-    """Run scripts and wait for ``replicas`` acknowledgements of them, ``seconds`` at most, in one round trip.
+    """Run scripts, then WAIT for ``replicas`` acknowledgements for at most ``seconds``, in one round trip.
 
-    Answered by ``(replies, number of acknowledgements)`` or a `Fault`.
+    The reply is ``(replies, number of acknowledgements)`` or a `Fault`.
     """
 
     script_calls: Sequence[EvalScript]
@@ -70,11 +70,11 @@ class EvalAndWait(NamedTuple):
 
 
 class SendToAll(NamedTuple):
-    """Send each of ``asks`` (runs or batches, one for each node) before any reply is read, then read until ``decided``.
+    """Send all requests, one for each node, before any reply is read. Then read replies until ``decided(replies)``.
 
-    Answered by the list of replies, `Fault`s, and ``None`` for those that were not waited for. Requests of one
-    ``family`` reach a node in the order in which they were made, also when an earlier reply is still outstanding. What
-    is outstanding when the outcome is certain is not undone: it may have been counted on meanwhile.
+    The reply is a list of replies, `Fault`s, and ``None`` for replies that were not waited for. Requests with one
+    ``acquisition_id`` reach a node in the order in which they were made, even while an earlier reply is outstanding.
+    Requests whose reply is outstanding in the end get no compensation: an algorithm may have counted on them.
     """
 
     requests: Sequence[EvalScript | Batch]
@@ -83,14 +83,14 @@ class SendToAll(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Run many scripts on one node in one pipeline; answered by a list of replies and `Fault`s."""
+    """Run scripts on one node in one pipeline. The reply is a list of replies and `Fault`s."""
 
     script_calls: Sequence[EvalScript]
     node: int = 0
 
 
 class Command(NamedTuple):
-    """Send one plain command (SCAN, PING, INFO) to a node; ``route`` names one server of a cluster, ``None`` any."""
+    """Send one command (SCAN, PING, INFO) to a node. ``pool``: the server of a Cluster, ``None`` for any."""
 
     words: Sequence[bytes]
     node: int = 0
@@ -99,15 +99,15 @@ class Command(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Let ``seconds`` pass."""
+    """Wait for ``seconds``."""
 
     seconds: float
 
 
 class CallFunction(NamedTuple):
-    """Call a plain function of a store that has no wire; answered by what it returns.
+    """Call a function of a store that is not Redis. The reply is its result.
 
-    ``undo`` is called after it, and doesn't block, when a cancelled task doesn't wait for the answer.
+    ``undo``, which must not block, is called after it if the task was cancelled and does not wait for the result.
     """
 
     function: Callable[..., Any]
@@ -116,19 +116,18 @@ class CallFunction(NamedTuple):
 
 
 class AwaitWakeUp(NamedTuple):
-    """Wait ``seconds`` at most until ``claim`` may be worth another try, in a store that has no wire."""
+    """Wait for at most ``seconds`` until another try of ``claim`` may succeed, in a store that is not Redis."""
 
     claim: Claim
     seconds: float
 
 
 class Fault(NamedTuple):
-    """No reply: what went wrong instead.
+    """The error in place of a reply.
 
-    ``stale`` tells that a connection from an earlier request turned out to be closed: the request may be repeated at
-    once on a new one, but it is unknown whether it has been carried out. ``passing`` that the same or another server
-    may serve soon, in ``left`` seconds if that is known. ``moving`` that the keys are on their way from one to another.
-    ``refused`` that the server has answered, with an error.
+    ``stale``: a pooled connection was closed; the request may be repeated on a new one, and may have been carried out.
+    ``where``: the server. ``transient``: the same or another server may serve soon, in ``retry_after`` seconds if that
+    is known. ``migrating``: the keys are moving to another server. ``refused``: the server replied with an error.
     """
 
     error: Exception

@@ -1,4 +1,4 @@
-"""The Lua scripts: read once, hashed once, checked against their own headers."""
+"""Loads the Lua scripts: each is read and hashed once, and its header says how many keys and arguments it has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _USES = re.compile(r"^-- USES (\w+)$", re.MULTILINE)
 
 
 class Script(NamedTuple):
-    """One operation. ``keys`` and ``args`` are the numbers of KEYS and ARGV that its header names."""
+    """One script. ``keys`` and ``args``: the numbers of KEYS and ARGV in its header."""
 
     name: str
     source: bytes
@@ -23,7 +23,7 @@ class Script(NamedTuple):
 
     @classmethod
     def made(cls, name: str, source: bytes, keys: int, args: int) -> Script:
-        """A script of this source, hashed. SHA-1 is Redis' name for a script, not a safeguard."""
+        """Hash ``source``. SHA-1 is the name of a script in Redis, not a safeguard."""
         return cls(name, source, sha1(source, usedforsecurity=False).hexdigest().encode(), keys, args)
 
 
@@ -34,9 +34,9 @@ def _count(source: str, word: str) -> int:
 
 @cache
 def script(name: str) -> Script:
-    """The script ``lua/<name>.lua``, behind the functions that it says it USES.
+    """The script ``lua/<name>.lua``, behind the scripts named by its USES lines.
 
-    Raises ``FileNotFoundError`` for a name that has none.
+    Raises ``FileNotFoundError`` for an unknown name.
     """
     text = resources.files("django_redlock.core").joinpath("lua", f"{name}.lua").read_text("utf-8")
     source = b"".join(script(used).source for used in _USES.findall(text)) + text.encode()
@@ -44,6 +44,6 @@ def script(name: str) -> Script:
 
 
 def all_scripts() -> list[Script]:
-    """Every script of the package, read and hashed."""
+    """Every script of the package."""
     folder = resources.files("django_redlock.core").joinpath("lua")
     return [script(name[:-4]) for name in sorted(entry.name for entry in folder.iterdir()) if name.endswith(".lua")]

@@ -1,5 +1,5 @@
--- Stands before another script on a server to which a Cluster is still moving the slot: what the script reaches by pcall
--- is left alone unless it is a key of the request. Written here, it could not be moved here any more.
+-- Put before another script on a server to which a Cluster is moving the slot. Keys that the script reaches by pcall are
+-- left alone unless they are keys of the request: a key written here could not be moved here any more.
 -- KEYS none
 -- ARGV none
 -- Returns nothing of its own.

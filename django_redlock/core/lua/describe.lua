@@ -1,11 +1,11 @@
--- Say what a lock's key holds, without changing anything.
+-- Describe a lock: the value of its key, the lease and the waiters. Changes nothing.
 -- KEYS 1 lock (as mutex_extend's); beside it <lock>:waiters
 -- ARGV 1 with the waiters' entries (1 or 0)
--- Whatever the keys hold, there is an answer: other programs write to Redis too, and one lock is one row of a list.
--- Returns {value, lease left in ms} of a mutex that nobody waits for, as most;
---   else {type, value, lease left, number of waiters, digest[, entries]}; nothing when nobody holds it.
---   Of each text in the value the first 10,000 bytes: an owner of ours is shorter.
---   digest: SHA-1 of what says who holds it, as in force_release: not counts and times, which change while it is held.
+-- Never fails, whatever other programs have written to the keys: one lock is one row of a list.
+-- Returns {value, lease left in ms} for a mutex without waiters, the usual case;
+--   else {type, value, lease left, number of waiters, digest[, entries]}; nothing if the lock is not held.
+--   Each text of the value is cut after 10,000 bytes: owners are shorter.
+--   digest: SHA-1 of tokens and owners, as in force_release; without counts and times, which change while it is held.
 local LONGEST = 10000
 local WAITERS = KEYS[1] .. ':waiters'
 local kind = redis.call('TYPE', KEYS[1]).ok
@@ -24,8 +24,8 @@ elseif kind == 'hash' then
   value = {}
   for _, field in ipairs(holders) do
     local record = redis.call('HGET', KEYS[1], field)
-    local ends = string.match(record, '^%l+@(%d+) ') -- each share has an end of its own
-    local due, life = string.match(record, '^%l+ %S+ %S+ (%d+) %S+ (%d+) ') -- a task has two, as in task_submit
+    local ends = string.match(record, '^%l+@(%d+) ') -- a share has its own end
+    local due, life = string.match(record, '^%l+ %S+ %S+ (%d+) %S+ (%d+) ') -- a task has two ends, as in task_submit
     if due and tonumber(due) <= millis then record = string.gsub(record, '^%l+', 'queued') end
     ends = ends or due and math.max(due, life)
     if not ends or tonumber(ends) > millis then

@@ -1,9 +1,9 @@
--- Take a mutex in order of arrival, or say who is in the way. Idempotent per token, as mutex_acquire.
+-- Acquire a mutex in order of arrival, or return the holder. Idempotent per token, as mutex_acquire.
 -- USES fair_queue
 -- KEYS 1 lock  2 waiters  3 fence
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait (as mutex_acquire's)  6 order
---   order: 2 nobody passes those who stand in line, 0 its holder puts it back
--- Returns as mutex_acquire; refused too while somebody stands in line before: until that one counts as gone.
+--   order: 2 in order of arrival, 0 the holder puts the lock back
+-- Returns as mutex_acquire; also refused while another waiter is first in the queue: until that waiter counts as gone.
 local held = redis.call('GET', KEYS[1])
 local clock = redis.call('TIME')
 local micros, wait = clock[1] * 1000000 + clock[2], tonumber(ARGV[5])

@@ -1,14 +1,14 @@
--- The line of those who get a lock in order of arrival: functions for the scripts that say so with USES.
+-- The fair queue of a lock, which grants in order of arrival: functions for the scripts that name this file with USES.
 -- KEYS 1 lock: of the script that uses this. Beside it, with the same hash tag:
---   <lock>:waiters, as the scripts that acquire have it
---   <lock>:line (zset: mode, space, entry in `waiters` -> µs at which it came; mode w excludes all others, r only those)
---   <lock>:wake:<24 digits of the token> (list: the wake-up of that waiter alone)
+--   <lock>:waiters, as in the acquire scripts
+--   <lock>:line (zset: mode, space, entry in `waiters` -> µs of arrival; mode w excludes all others, r excludes w)
+--   <lock>:wake:<24 digits of the token> (list: wake-ups of one waiter)
 -- ARGV none
 -- Returns nothing of its own.
--- Who stands there is alive until its entry in `waiters` lapses, and who comes back within ten seconds has its place still.
+-- A waiter is alive until its entry in `waiters` lapses. It keeps its place if it returns within ten seconds after that.
 local LINE, WAITERS = KEYS[1] .. ':line', KEYS[1] .. ':waiters'
 
--- Ms after which whoever stands before `place`, and goes first, counts as gone; nil when nobody does.
+-- Milliseconds after which the first waiter before `place` counts as gone; nil if there is none.
 local function ahead(place, mode, now)
   local rank = 0
   while true do
@@ -25,7 +25,7 @@ local function ahead(place, mode, now)
   end
 end
 
--- Be in line, alive for `wait` ms.
+-- Queue, alive for `wait` ms.
 local function stand(place, micros, wait)
   local now = math.floor(micros / 1000)
   redis.call('ZREMRANGEBYSCORE', WAITERS, '-inf', now - 10000)
@@ -40,10 +40,11 @@ local function leave(place)
   redis.call('ZREM', LINE, place)
 end
 
--- Wake who goes first: all readers up to the first writer, or that writer if the lock is free. Whether there is a line.
+-- Wake the first in the queue: all readers up to the first writer, or that writer if the lock is free. Returns whether
+-- anybody is queued.
 local function wake_line(free, lock)
   local line = lock .. ':line'
-  if redis.pcall('EXISTS', line) ~= 1 then return false end -- or it is elsewhere: see mutex_extend
+  if redis.pcall('EXISTS', line) ~= 1 then return false end -- the key may be on another server: see mutex_extend
   local clock = redis.call('TIME')
   local now, alive, rank = clock[1] * 1000 + math.floor(clock[2] / 1000), false, 0
   while true do
@@ -65,8 +66,8 @@ local function wake_line(free, lock)
   end
 end
 
--- Wake one of those who wait without a line. A wake-up that is still in the list means that nobody is blocked on it: one
--- is enough. Should the push fail, the lock is free all the same, and the waiter comes back by itself.
+-- Wake one waiter of a lock without a fair queue. If there is a wake-up in the list, nobody is blocked on it, and one is
+-- enough. If the push fails, the lock is free all the same, and waiters try again by themselves.
 local function wake_one(lock)
   local wake = lock .. ':wake'
   if redis.pcall('EXISTS', wake) == 0 then

@@ -1,5 +1,5 @@
--- Remember a fencing token that is about to be granted, unless a larger one is known.
--- KEYS 1 fence, and that of each other lock that is granted with it
+-- Store a fencing token that is about to be granted, unless a larger one is stored.
+-- KEYS 1 fence, and the fence of each other lock that is granted with it
 -- ARGV 1 fencing token
 -- Returns 1.
 for _, key in ipairs(KEYS) do

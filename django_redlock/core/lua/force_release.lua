@@ -1,8 +1,8 @@
--- Free a lock of any kind, whoever holds it, and wake one waiter, or those who are first in line.
+-- Release a lock of any kind, whoever holds it, and wake one waiter, or the first in the fair queue.
 -- USES fair_queue
 -- KEYS 1 lock (as mutex_release's)
--- ARGV 1 digest (as describe gives it, of the holding that the caller saw; empty: whatever it is now)
--- Returns 1 freed, 0 nobody held it, -1 it has changed hands since.
+-- ARGV 1 digest (as describe returned it to the caller; empty: release whatever is held now)
+-- Returns 1 released, 0 not held, -1 another holder has it now.
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' then return 0 end
 if ARGV[1] ~= '' then

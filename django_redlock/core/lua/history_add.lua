@@ -1,7 +1,7 @@
--- Add what one process has counted of locks in one minute to what others have.
--- KEYS 1 minute (hash: lock's name -> counts as "a=2 w7=1", and in lines of their own the last events, as JSON)
--- ARGV 1 ttl in ms  2 most names  3 most events of a name  4 what to add: a JSON list of names, each followed by its text
--- Returns how many of the names were added to those of "}", since there were too many.
+-- Add one process' counts of a minute to those of other processes.
+-- KEYS 1 minute (hash: lock's name -> counts like "a=2 w7=1", then the last events, each a line of JSON)
+-- ARGV 1 ttl in ms  2 most names  3 most events of a name  4 a JSON list: name, text, name, text, …
+-- Returns how many names were counted as "}", since there were too many names.
 local most, kept, added, others = tonumber(ARGV[2]), tonumber(ARGV[3]), cjson.decode(ARGV[4]), 0
 
 local function put(name, text)

@@ -1,11 +1,11 @@
--- Free those of several mutexes that the token holds, and wake a waiter of each.
+-- Release those of several mutexes that the token holds, and wake a waiter of each.
 -- USES fair_queue
 -- KEYS 1 lock (as mutex_release's), and each other lock
 -- ARGV 1 token  2 keep in ms (as mutex_release's)  3 how many of the locks it must have held
--- Returns 1 if it held so many, 0 if not.
+-- Returns 1 if it held as many, 0 if not.
 local freed, keep = 0, tonumber(ARGV[2])
 for _, lock in ipairs(KEYS) do
-  local held = redis.pcall('GET', lock) -- a key of another type is none of ours, and no reason to stop here
+  local held = redis.pcall('GET', lock) -- a key of another type must not stop the release of the others
   if type(held) == 'string' and string.sub(held, 1, #ARGV[1]) == ARGV[1] then
     freed = freed + 1
     if keep > 0 then

@@ -1,10 +1,10 @@
--- Take a mutex, or say who is in the way. Idempotent per token: the same request sent twice is granted twice.
+-- Acquire a mutex, or return the holder. Idempotent per token: the same request sent twice is granted twice.
 -- KEYS 1 lock  2 waiters  3 fence
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait
---   wait: the ms for which to queue when refused, 0 for not at all; negative by one who queued before; -1 is the last try
+--   wait: ms for which to be listed as a waiter if refused, 0: not at all; negative: was listed before; -1: the last try
 -- Returns the server's time in µs, which is the fencing token too; with fencing {1, fencing token, time};
---   refused {0, lease left in ms, time, owner in the way}, a free lock too while others queue for it: one of them has
---   been woken, and would otherwise be overtaken by whoever asks at that moment; if not, it is free for us in 100 ms.
+--   refused {0, lease left in ms, time, owner of the holder}. A free lock is also refused while it has waiters, for
+--   100 ms: one of them has been woken, and a newcomer must not overtake it.
 local held = redis.call('GET', KEYS[1])
 local now = redis.call('TIME')
 local micros = now[1] * 1000000 + now[2]
@@ -13,7 +13,7 @@ local queued = wait < 0
 wait = math.abs(wait)
 local millis = math.floor(micros / 1000)
 local another = held and string.sub(held, 1, #ARGV[1]) ~= ARGV[1]
--- Mostly there is no queue, which EXISTS says in a third of the time.
+-- Usually nobody waits, and EXISTS takes a third of the time of ZCOUNT.
 local turn = held or queued or wait == 0 or redis.call('EXISTS', KEYS[2]) == 0
   or redis.call('ZCOUNT', KEYS[2], millis, '+inf') == 0
 local function waiter() -- the same for all attempts of one acquire
@@ -29,7 +29,7 @@ if another or not turn then
     redis.call('ZREM', KEYS[2], waiter())
   end
   if not held then return {0, 100, micros, ''} end
-  local space = string.find(held, ' ', 1, true) -- what stands before it is the holder's secret
+  local space = string.find(held, ' ', 1, true) -- the text before it is the holder's secret token
   return {0, redis.call('PTTL', KEYS[1]), micros, space and string.sub(held, space + 1) or ''}
 end
 

@@ -1,8 +1,8 @@
--- Free a mutex, if the token still holds it, and wake one waiter.
+-- Release a mutex, if the token still holds it, and wake one waiter.
 -- USES fair_queue
 -- KEYS 1 lock (as mutex_extend's); beside it <lock>:waiters and <lock>:wake
--- ARGV 1 token  2 keep in ms (>0: hold it that much longer, as nobody's)
--- Returns 1 freed, 0 nobody held it, -1 another holds it.
+-- ARGV 1 token  2 keep in ms (>0: keep it that much longer without a holder)
+-- Returns 1 released, 0 not held, -1 another holds it.
 local held = redis.call('GET', KEYS[1])
 if not held then return 0 end
 if string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return -1 end

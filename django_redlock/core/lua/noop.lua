@@ -1,4 +1,4 @@
--- See whether this server is the one that the marker names; the guard that stands before it starts the quarantine if not.
+-- Do nothing, behind a quarantine script: that starts the quarantine if the marker does not name this server.
 -- KEYS none
 -- ARGV none
 -- Returns {1, 0, server time in µs}: in service.

@@ -1,13 +1,13 @@
--- Stands before an acquire script: no new grant by a server that may have forgotten one (restarted, flushed, replaced).
+-- Put before an acquire script: no grant by a server that may have forgotten a lock (restarted, flushed, replaced).
 -- KEYS last marker (string: 'master_replid:' and 40 digits, as in INFO, new with each start and each promotion|max_ttl in ms
 --   |replicas ever seen, if it has any; and while a quarantine lasts: space, its end in ms|1 if it named another server)
 -- ARGV last max_ttl in ms
--- Returns {2, ms of quarantine left, server time in µs} or {3, max_ttl in the marker, server time in µs}; or goes on.
+-- Returns {2, ms of quarantine left, server time in µs} or {3, max_ttl in the marker, server time in µs}; or continues.
 do
   local info, mark, longest = redis.call('INFO', 'replication'), redis.call('GET', KEYS[#KEYS]) or '', ARGV[#ARGV]
   -- Plain finds: a pattern would be tried at each character of a long text.
   local same = string.find(info, string.sub(mark, 1, 54), 1, true)
-  if not same or string.sub(mark, 56) ~= longest then -- mostly it is in service, and that is all
+  if not same or string.sub(mark, 56) ~= longest then -- usually it is in service, and this is all
     local agreed, seen, ending, another = string.match(mark, '^|(%d+)(|?%d*) ?(%d*)|?(%d?)$', 55)
     local clock = redis.call('TIME')
     local now, micros = clock[1] * 1000 + math.floor(clock[2] / 1000), clock[1] * 1000000 + clock[2]
@@ -15,7 +15,7 @@ do
     if same and agreed ~= longest then return {3, tonumber(agreed), micros} end
     ending = tonumber(ending or '')
     if not same then
-      -- What was in quarantine before may have forgotten longer leases than there are now.
+      -- A quarantine that still lasts may be for leases with a larger max_ttl.
       local before = not ending and 0 or ending < 9e15 and ending - now or ending - 9e15
       ending = now + math.max(tonumber(longest), tonumber(agreed or 0), before)
       seen, another = '', mark == '' and 0 or 1

@@ -1,8 +1,8 @@
--- Stands before an acquire script on a primary with replicas: as `quarantine`, and no grant without replicas that keep up.
+-- Put before an acquire script on a primary with replicas: as `quarantine`, and no grant without replicas that keep up.
 -- KEYS last marker (as quarantine's; while too few replicas follow, the quarantine's end is 9e15 and the ms that it is to last)
--- ARGV last four: max_ttl in ms, lag in s, acknowledgements that the caller waits for, and the rule: majority, all or a number
+-- ARGV last four: max_ttl in ms, lag in s, acknowledgements that the caller waits for, and the requirement: majority, all or a number
 -- Returns {2, ms left, time}, {3, max_ttl in the marker, time}, {4, replicas that keep up, time, needed} or
---   {5, acknowledgements needed, time}; or goes on.
+--   {5, acknowledgements needed, time}; or continues.
 do
   local last, find, sub = #ARGV, string.find, string.sub
   local longest, lag, waits, rule = ARGV[last - 3], tonumber(ARGV[last - 2]), tonumber(ARGV[last - 1]), ARGV[last]
@@ -15,7 +15,7 @@ do
     if tonumber(behind) <= lag then alive = alive + 1 end
     _, place = find(info, ',state=online,', place, true)
   end
-  -- Mostly it is in service, and the marker says no more than that.
+  -- Usually it is in service, and the marker contains no more than that.
   local seen = same and sub(mark, 56, 55 + #longest) == longest and tonumber(sub(mark, 57 + #longest))
   local agreed, ending, another = longest, nil, nil
   if not seen then agreed, seen, ending, another = string.match(mark, '^|(%d+)|?(%d*) ?(%d*)|?(%d?)$', 55) end
@@ -28,13 +28,13 @@ do
     if same and agreed ~= longest then return {3, tonumber(agreed), micros} end
     ending = tonumber(ending or '')
     if not same then
-      -- What was in quarantine before may have forgotten longer leases than there are now. The lag is added again below.
+      -- A quarantine that still lasts may be for leases with a larger max_ttl. The lag is added again below.
       local before = not ending and 0 or ending < 9e15 and ending - now - (lag + 1) * 1000 or ending - 9e15
       ending = 9e15 + math.max(tonumber(longest), tonumber(agreed or 0), before)
       another = mark == '' and 0 or 1
     end
     if ending and ending >= 9e15 and alive >= needed then
-      -- It only starts to run out once replicas follow this primary.
+      -- The quarantine begins to run out when enough replicas follow this primary.
       ending = now + ending - 9e15 + (lag + 1) * 1000
     end
     local left = (ending or 0) - now

@@ -1,8 +1,8 @@
--- Stands before an acquire script: while a quarantine lasts nobody else can be granted the lock, so its holder, whose
--- lease is still valid, may put it back.
+-- Put before an acquire script with which a holder restores a lock that the server has forgotten. While a quarantine
+-- lasts the server can't have granted the lock to another, so a holder with a valid lease may put it back.
 -- KEYS last marker (as quarantine's)
 -- ARGV last max_ttl in ms
--- Returns 0 when there is no quarantine; or goes on.
+-- Returns 0 when there is no quarantine; or continues.
 do
   local mark, now = redis.call('GET', KEYS[#KEYS]) or '', redis.call('TIME')
   local ending = string.match(mark, ' (%d+)|%d$')

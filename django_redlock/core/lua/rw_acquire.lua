@@ -1,11 +1,12 @@
--- Take a lock to read beside other readers, or to write alone. Idempotent per token, as mutex_acquire.
+-- Acquire a lock to read beside other readers, or to write alone. Idempotent per token, as mutex_acquire.
 -- USES fair_queue
 -- KEYS 1 lock (hash: token and owner -> rwlock@end in ms mode holder)  2 waiters  3 fence
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait  6 order  7 mode (r or w)  8 holder
 --   wait: as mutex_acquire's
---   order: 2 as they came; 1 readers behind the writers that came before, writers as they can; 0 its holder puts it back
---   holder: who reads may read again, who writes may read and write, and neither stands in line for that
--- Returns as fair_acquire; an error that begins with UPGRADE to a holder that reads and asks to write.
+--   order: 2 in order of arrival; 1 readers behind the writers that came before, writers in any order; 0 the holder puts
+--   the lock back
+--   holder: a reader may read again, a writer may read and write again; neither has to queue for that
+-- Returns as fair_acquire; an error that begins with UPGRADE to a reader that asks to write.
 local token, wait, order, mode, holder = ARGV[1], tonumber(ARGV[5]), ARGV[6], ARGV[7], ARGV[8]
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
@@ -35,7 +36,7 @@ for i = 1, #shares, 2 do
 end
 
 if mode == 'w' and mine.r and not mine.w and order ~= '0' then
-  return redis.error_reply('UPGRADE who reads can not begin to write')
+  return redis.error_reply('UPGRADE a reader can not begin to write')
 end
 if not left and not (mine.r or mine.w) and (order == '2' or order == '1' and mode == 'r') then
   left = ahead(place, mode, now)
@@ -45,7 +46,7 @@ if left then
     stand(place, micros, math.abs(wait))
   elseif wait < 0 then
     leave(place)
-    if others.w == 0 then wake_line(others.r == 0, KEYS[1]) end -- those behind a writer that gives up
+    if others.w == 0 then wake_line(others.r == 0, KEYS[1]) end -- readers behind a writer that gives up
   end
   return {0, left, micros, owner}
 end

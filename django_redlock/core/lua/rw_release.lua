@@ -1,8 +1,8 @@
--- Give back what the token holds of a lock for readers and writers, and wake those who may go next.
+-- Release the share of a reader or writer, and wake the first in the fair queue.
 -- USES fair_queue
 -- KEYS 1 lock (as rw_acquire's; alone, as mutex_release's)
--- ARGV 1 token  2 keep in ms (>0: hold it that much longer, as nobody's)
--- Returns 1 freed, 0 the token holds no share.
+-- ARGV 1 token  2 keep in ms (>0: keep it that much longer without a holder)
+-- Returns 1 released, 0 the token holds no share.
 local keep = tonumber(ARGV[2])
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)

@@ -16,7 +16,7 @@ for i = 1, #shares, 2 do
   last = math.max(last, ends)
 end
 if #mine == 0 then return 0 end
-redis.call('PEXPIRE', KEYS[1], last - now) -- first: a server that is full lets go on what has begun to write
+redis.call('PEXPIRE', KEYS[1], last - now) -- first: a full server refuses a script whose first write needs memory
 redis.call('HSET', KEYS[1], mine[1], mine[2])
 if ARGV[3] == '1' then redis.pcall('PEXPIRE', KEYS[1] .. ':fence', 86400000) end
 return 1

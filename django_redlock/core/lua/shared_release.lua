@@ -1,8 +1,8 @@
--- Give back what the token holds of a lock that several may hold, and wake one waiter.
+-- Release a share of a lock that several may hold, and wake one waiter.
 -- USES fair_queue
 -- KEYS 1 lock (as shared_acquire's; alone, as mutex_release's)
--- ARGV 1 token  2 keep in ms (>0: hold it that much longer, as nobody's)
--- Returns 1 freed, 0 the token holds no share.
+-- ARGV 1 token  2 keep in ms (>0: keep it that much longer without a holder)
+-- Returns 1 released, 0 the token holds no share.
 local keep = tonumber(ARGV[2])
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -27,7 +27,7 @@ for i = 1, #shares, 2 do
 end
 if freed == 0 then return 0 end
 if last > now then redis.call('PEXPIRE', KEYS[1], last - now) end
--- As long as an rlock has other shares it is not free: they are its holder's.
+-- An rlock with other shares is not free: they are the same holder's.
 if keep > 0 or (kind == 'rlock' and last > now) then return 1 end
 if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 then wake_one(KEYS[1]) end
 return 1

@@ -1,8 +1,8 @@
--- Take one of several mutexes, the first that is free, or say when the next one will be. Idempotent per token.
+-- Acquire the first free one of several mutexes, or return when the next will be free. Idempotent per token.
 -- KEYS 1 lock  2 waiters  3 wake  4 fence, and so on of each other lock, in the order in which they are tried
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait (as mutex_acquire's)  6 number of locks
--- Returns {1, fencing token, server time in µs, which}; refused, as mutex_acquire, {0, lease left in ms, time, owner},
---   those of the lease that ends first. Who is refused and waits is listed with each of the locks.
+-- Returns {1, fencing token, server time in µs, index}; refused, as mutex_acquire, {0, lease left in ms, time, owner},
+--   of the lease that ends first. A waiter is listed with each of the locks.
 local token, wait, last = ARGV[1], tonumber(ARGV[5]), 4 * ARGV[6]
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
@@ -18,9 +18,9 @@ for i, value in ipairs(held) do
   if not value then free = free + 1 elseif string.sub(value, 1, #token) == token then chosen = i end
 end
 for i = 1, chosen and 0 or #locks do
-  -- A GET, since MGET takes a key of another type for an absent one.
+  -- GET fails for a key of another type, which MGET reports as absent.
   if not held[i] and not redis.call('GET', locks[i]) then
-    -- Those who wait have been woken for what is free. A newcomer takes what is more than they can use.
+    -- Waiters have been woken for free locks. A newcomer gets one only if there are more free locks than waiters.
     if queued or wait == 0 or redis.call('ZCOUNT', KEYS[4 * i - 2], now, '+inf') < free then
       chosen = i
       break
@@ -29,9 +29,9 @@ for i = 1, chosen and 0 or #locks do
 end
 
 if not chosen then
-  -- Should none of those come for whom it is free, it is free for us in 100 ms.
+  -- If no waiter comes for a free lock, a newcomer may try again in 100 ms.
   local first, owner = free > 0 and 100 or math.huge, ''
-  if wait > 1 then redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now) end -- each begins with another
+  if wait > 1 then redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now) end -- enough: each client begins with another lock
   for i = 1, #locks do
     local left = held[i] and redis.call('PTTL', locks[i]) or -1
     if left >= 0 and left < first then first, owner = left, string.match(held[i], ' (.*)$') or '' end
@@ -46,7 +46,7 @@ if not chosen then
 end
 
 redis.call('SET', locks[chosen], token .. ' ' .. ARGV[2], 'PX', ARGV[3])
--- Who was woken by one lock may take another: what is free besides is offered to those who wait for that.
+-- A waiter woken by one lock may have acquired another: wake the waiters of the other free locks.
 for i = 1, queued and #locks or 0 do
   local waiters, wake = KEYS[4 * i - 2], KEYS[4 * i - 1]
   redis.call('ZREM', waiters, waiter)

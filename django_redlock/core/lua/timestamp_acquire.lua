@@ -1,8 +1,8 @@
--- Take a lock that old code takes with SETNX and a timestamp, or say how long it is in the way. Idempotent per token.
--- KEYS 1 lock  2 waiters  3 holder (hash: value, token, owner; it speaks of the lock while the lock has that value)
+-- Acquire a lock that old code takes with SETNX and a timestamp, or return the holder. Idempotent per token.
+-- KEYS 1 lock  2 waiters  3 holder (hash: value, token, owner; valid while the lock has that value)
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 wait (as mutex_acquire's)  5 ms in a unit of the value  6 clock skew in ms
--- Returns the server's time in µs; refused {0, lease left in ms, time, owner in the way, empty for old code}, as
---   mutex_acquire also by those who queue for what is free;
+-- Returns the server's time in µs; refused {0, lease left in ms, time, owner of the holder, empty for old code}, as
+--   mutex_acquire also while a free lock has waiters;
 --   an error that begins with WRONGTYPE when the value is no timestamp in that unit.
 local held = redis.call('GET', KEYS[1])
 local clock = redis.call('TIME')
@@ -14,7 +14,7 @@ local holder = redis.call('HMGET', KEYS[3], 'value', 'token', 'owner')
 local ours = held and held == holder[1]
 local mine, left = ours and holder[2] == ARGV[1], 0
 if held and not mine then
-  left = ours and redis.call('PTTL', KEYS[1]) or -1 -- ours ends to the millisecond
+  left = ours and redis.call('PTTL', KEYS[1]) or -1 -- our value has an exact end
   if left >= 0 then
     left = math.max(left, 1)
   else
@@ -27,7 +27,7 @@ if held and not mine then
   end
 end
 if left <= 0 and wait > 0 and not mine and redis.call('ZCOUNT', KEYS[2], now, '+inf') > 0 then
-  left, ours = 100, false -- it is free, and others queue for it, as in mutex_acquire
+  left, ours = 100, false -- free, but for its waiters, as in mutex_acquire
 end
 if left > 0 then
   if math.abs(wait) > 1 then

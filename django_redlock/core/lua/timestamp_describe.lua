@@ -1,9 +1,9 @@
--- Say who holds a timestamp lock, without changing anything.
+-- Describe a timestamp lock. Changes nothing.
 -- KEYS 1 lock  2 waiters  3 holder (as timestamp_acquire's)
 -- ARGV 1 with the waiters' entries (1 or 0)  2 ms in a unit of the value  3 clock skew in ms
--- Whatever the keys hold, there is an answer: other programs write to Redis too, and one lock is one row of a list.
+-- Never fails, whatever other programs have written to the keys: one lock is one row of a list.
 -- Returns {'string', token and owner, lease left in ms, number of waiters, digest[, entries]} as
---   describe; nothing when nobody holds it, or the key is no timestamp. Token and owner are empty for old code.
+--   describe; nothing if it is not held, or the value is no timestamp. Token and owner are empty for old code.
 if redis.call('TYPE', KEYS[1]).ok ~= 'string' then return false end
 local held = redis.call('GET', KEYS[1])
 local clock = redis.call('TIME')

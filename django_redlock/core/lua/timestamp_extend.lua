@@ -1,7 +1,7 @@
 -- Replace the rest of a timestamp lock's lease, if the token still holds it: a new timestamp under the same token.
 -- KEYS 1 lock  2 holder (as timestamp_acquire's)
 -- ARGV 1 token  2 ttl in ms  3 ms in a unit of the value  4 clock skew in ms
--- Returns 1 extended, 0 nobody holds it, -1 another holds it.
+-- Returns 1 extended, 0 not held, -1 another holds it.
 local held = redis.call('GET', KEYS[1])
 if not held then return 0 end
 local holder = redis.call('HMGET', KEYS[2], 'value', 'token')
@@ -9,7 +9,7 @@ if holder[1] ~= held or holder[2] ~= ARGV[1] then return -1 end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local value = '0' .. string.format('%.0f', math.ceil((now + ARGV[2] + ARGV[4]) / ARGV[3]))
-redis.call('PEXPIRE', KEYS[2], ARGV[2]) -- first: a server that is full lets go on what has begun to write
+redis.call('PEXPIRE', KEYS[2], ARGV[2]) -- first: a full server refuses a script whose first write needs memory
 redis.call('SET', KEYS[1], value, 'PX', ARGV[2])
 redis.call('HSET', KEYS[2], 'value', value)
 return 1

@@ -1,7 +1,7 @@
--- Free a timestamp lock, if it is still the one that timestamp_describe saw, and wake one waiter.
+-- Release a timestamp lock if it still has the digest that timestamp_describe returned, and wake one waiter.
 -- KEYS 1 lock  2 waiters  3 wake  4 holder (as timestamp_acquire's)
 -- ARGV 1 digest
--- Returns 1 freed, 0 nobody held it, -1 it has changed hands since.
+-- Returns 1 released, 0 not held, -1 another holder has it now.
 local held = redis.call('GET', KEYS[1])
 if not held then return 0 end
 local holder = redis.call('HMGET', KEYS[4], 'value', 'token', 'owner')

@@ -1,7 +1,7 @@
--- Be listed as a waiter no more, and let the next know if the lock is free.
+-- Remove a waiter, and wake the next if the lock is free.
 -- USES fair_queue
 -- KEYS 1 lock  2 waiters  3 wake, and so on of each other lock
--- ARGV 1 token without the number of the attempt, space, owner  2 mode of who stands in line, else empty
+-- ARGV 1 token without the number of the attempt, space, owner  2 mode of a waiter in a fair queue, else empty
 -- Returns 1 if it was listed, 0 if not.
 local listed = 0
 for key = 1, #KEYS, 3 do

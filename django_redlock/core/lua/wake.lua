@@ -1,7 +1,7 @@
--- Wake one more waiter of a lock: the waiter that had taken this wake-up has gone.
+-- Pass on a wake-up: the waiter that received it has gone.
 -- KEYS 1 wake
 -- ARGV none
--- Returns 1 pushed, 0 there was a wake-up already: nobody is blocked on the list, and one is enough.
+-- Returns 1 pushed, 0 there is a wake-up: nobody is blocked on the list, and one is enough.
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 redis.call('RPUSH', KEYS[1], '1')
 redis.call('PEXPIRE', KEYS[1], 10000)

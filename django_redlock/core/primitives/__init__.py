@@ -1,1 +1,1 @@
-"""What the scripts keep: one class for each kind of lock."""
+"""The kinds of locks: the requests for the scripts of each."""

@@ -1,4 +1,4 @@
-"""What is locked: the scripts of each kind of lock, and which keys and arguments they take."""
+"""The kinds of locks: the scripts of each, with their keys and arguments."""
 
 from __future__ import annotations
 
@@ -10,39 +10,38 @@ from ..flow.requests import EvalScript
 from ..flow.scripts import Script, script
 from ..values import PRECISION, Claim, Refusal, millis
 
-# Seconds that a waiter blocks at the longest. Whatever swallows a wake-up, it looks again after that, and who stands in
-# line shows that it is alive.
+# The longest time in seconds that a waiter blocks. It then tries again, in case a wake-up was lost; a waiter in a fair
+# queue also shows that it is alive.
 MAX_BLOCK = 5.0
 MAX_BLOCK_IN_QUEUE = 0.4
-_GRACE = {"": 1000, "w": 500, "r": 500}  # ms that it may be late
 
 _YES_NO = (b"0", b"1")
 _FENCE, _WAITER_REMOVE = script("fence_set"), script("waiter_remove")
 
 
 class Primitive(NamedTuple):
-    """One kind of lock. Any rule can run it: it says what to ask a node, not which nodes and whose word counts."""
+    """One kind of lock: builds the requests for one node. Any algorithm can run it."""
 
     kind: str
     acquire_script: Script
     extend_script: Script
     release_script: Script
     limit: int = 1  # how many may hold it at once
-    access: str = ""  # of who waits in line: "w" excludes all others, "r" excludes those only; "": there is no line
-    queue_order: int = 2  # of those in line, as the scripts have it
+    access: str = ""  # in a fair queue: "w" excludes all others, "r" excludes "w"; "": the lock has no fair queue
+    queue_order: int = 2  # of the fair queue, as the scripts know it
 
     @property
     def max_block(self) -> float:
-        """Seconds that a waiter blocks at the longest."""
+        """The longest time in seconds that a waiter blocks."""
         return MAX_BLOCK_IN_QUEUE if self.access else MAX_BLOCK
 
     @property
     def waiter_ttl_ms(self) -> int:
-        """Milliseconds for which a waiter is listed as one: until it has surely looked again."""
-        return round(self.max_block * 1000) + _GRACE[self.access]
+        """Milliseconds for which a waiter stays listed: until its next try, and some time more."""
+        return round(self.max_block * 1000) + (500 if self.access else 1000)
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Ask for the lock. ``wait``: as in the script, ms for which to queue when refused."""
+        """Acquire. ``wait``: milliseconds for which to be listed as a waiter if refused, as in the script."""
         keys = claim.keys
         return EvalScript(
             self.acquire_script,
@@ -58,7 +57,7 @@ class Primitive(NamedTuple):
         return EvalScript(self.extend_script, (claim.keys.lock,), args, node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Give the lock back, ``keep`` seconds from now."""
+        """Release, ``keep`` seconds from now."""
         kept = millis(keep + PRECISION) if keep > 0 else b"0"
         return EvalScript(self.release_script, (claim.keys.lock,), (claim.token, kept), node)
 
@@ -67,33 +66,33 @@ class Primitive(NamedTuple):
         return (self.release_request(claim, keep),)
 
     def dequeue_request(self, claim: Claim, node: int = 0) -> EvalScript:
-        """Be listed as a waiter no more."""
-        keys = tuple(key for place in claim.all_keys for key in place[:3])
+        """Remove the claim from the waiters."""
+        places = tuple(key for keys in claim.all_keys for key in keys[:3])
         args = claim.acquisition_id + b" " + claim.owner, self.access.encode()
-        return EvalScript(_WAITER_REMOVE._replace(keys=len(keys)), keys, args, node)
+        return EvalScript(_WAITER_REMOVE._replace(keys=len(places)), places, args, node)
 
     def fencing_request(self, claim: Claim, token: int, node: int = 0) -> EvalScript:
-        """Write down a fencing token, unless a larger one is known."""
-        keys = tuple(place.fence for place in (claim.all_keys if claim.require_all else (claim.keys,)))
+        """Store a fencing token, unless a larger one is stored."""
+        keys = tuple(each.fence for each in (claim.all_keys if claim.require_all else (claim.keys,)))
         return EvalScript(_FENCE._replace(keys=len(keys)), keys, (b"%d" % token,), node)
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
-        """The wake-up lists of what is in the way."""
+        """The wake-up lists to block on after ``refusal``."""
         return (claim.keys.wake,)
 
 
 class SharedPrimitive(Primitive):
-    """A lock that several may hold, each with a lease of its own."""
+    """A lock with several shares, each with a lease of its own."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """`Primitive.acquire_request`, and who asks for which kind of share."""
+        """`Primitive.acquire_request` with the kind of share, the limit and the holder."""
         run = super().acquire_request(claim, wait, node)
         args = (*run.args, self.kind.encode(), b"%d" % self.limit, claim.payload)
         return run._replace(keys=(*run.keys, claim.keys.wake), args=args)
 
 
 def script_family(family: str) -> tuple[Script, Script, Script]:
-    """The scripts of one family: acquire, extend, release."""
+    """The acquire, extend and release scripts with names that begin with ``family``."""
     return script(f"{family}_acquire"), script(f"{family}_extend"), script(f"{family}_release")
 
 

@@ -1,4 +1,4 @@
-"""The kinds of locks whose waiters stand in line: see ``lua/fair_queue.lua``."""
+"""The kinds of locks with a fair queue: see ``lua/fair_queue.lua``."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ ARRIVAL_ORDER, READERS_BEHIND_WRITERS, RESTORED = 2, 1, 0  # the orders of the s
 
 
 class FairMutex(Primitive):
-    """A mutex that is had strictly in order of arrival."""
+    """A mutex that is granted strictly in order of arrival."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """`Primitive.acquire_request`, in which order."""
+        """`Primitive.acquire_request` with the order of the queue."""
         run = super().acquire_request(claim, wait, node)
         return run._replace(args=(*run.args, b"%d" % self.queue_order))
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
-        """Who stands in line has a wake-up list of its own."""
+        """Each waiter in the queue has a wake-up list of its own."""
         return (claim.keys.wake_key_of(claim.acquisition_id),)
 
 
 class ReadWriteMutex(FairMutex):
-    """One side of a lock that several may hold to read, or one to write."""
+    """One side of a lock that several holders may read, or one may write."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """`FairMutex.take`, to read or to write, and who asks."""
+        """`FairMutex.acquire_request` with the access (read or write) and the holder."""
         run = super().acquire_request(claim, wait, node)
         return run._replace(args=(*run.args, self.access.encode(), claim.payload))
 

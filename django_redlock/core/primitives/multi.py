@@ -1,4 +1,4 @@
-"""What is about several mutexes at once: any one of them (stripes), or all of them (a multilock)."""
+"""Several mutexes in one request: any one of them (stripes), or all of them (a multilock)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _RELEASE = script("multi_release")
 
 
 def _for_all(run: EvalScript, keys: tuple[bytes, ...], *more: int) -> EvalScript:
-    """``run`` on these keys."""
+    """``run`` with these keys."""
     args = (*run.args, *(b"%d" % each for each in more))
     return run._replace(script=run.script._replace(keys=len(keys)), keys=keys, args=args)
 
 
 @lru_cache(maxsize=256)
-def _flat(places: Sequence[Keys]) -> tuple[bytes, ...]:
-    return tuple(key for place in places for key in place)
+def _flat(all_keys: Sequence[Keys]) -> tuple[bytes, ...]:
+    return tuple(key for keys in all_keys for key in keys)
 
 
 @lru_cache(maxsize=256)
-def _locks(places: Sequence[Keys]) -> tuple[bytes, ...]:
-    return tuple(place.lock for place in places)
+def _locks(all_keys: Sequence[Keys]) -> tuple[bytes, ...]:
+    return tuple(keys.lock for keys in all_keys)
 
 
 def _release_request(run: EvalScript, claim: Claim) -> EvalScript:
@@ -37,7 +37,7 @@ def _release_request(run: EvalScript, claim: Claim) -> EvalScript:
 
 
 class StripedPrimitive(Primitive):
-    """Any one of several mutexes. Once it is known which, it is that mutex."""
+    """Any one of several mutexes. After the grant the claim is narrowed to the granted mutex."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         run = super().acquire_request(claim, wait, node)
@@ -52,11 +52,11 @@ class StripedPrimitive(Primitive):
         return _release_request(run, claim) if claim.more_keys else run
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
-        return [place.wake for place in claim.all_keys]
+        return [keys.wake for keys in claim.all_keys]
 
 
 class MultiPrimitive(Primitive):
-    """All of several mutexes, or none. A lease on all of them has one token."""
+    """All of several mutexes, or none, with one token."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         return _for_all(super().acquire_request(claim, wait, node), _flat(claim.all_keys), len(claim.all_keys))

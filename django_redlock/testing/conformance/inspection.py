@@ -100,7 +100,7 @@ class InspectionCases(Fixtures):
             (renewed,) = other.held(glob_escape(name))
         assert first.ttl == renewed.ttl == pytest.approx(ttl)
         assert (renewed.remaining or 0) > 0.8 * ttl
-        assert first.since == renewed.since
+        assert renewed.since == pytest.approx(first.since, abs=0.25)  # of ZooKeeper by two clocks
         assert before - 0.001 <= (first.since or 0) <= time.time()
 
     @pytest.mark.parametrize(("pattern", "found"), PATTERNS)
