@@ -141,7 +141,7 @@ def test_timestamp(stores, settings, redis_url, redis_server, client, operator, 
     assert len(stores["old"].held()) == len(locks)
     page = client.get(LIST)
     assert set(names_in(page)) == {lock.name for lock in locks}
-    assert all(len(page.content) < 500_000 for page in pages)
+    assert len(page.content) < 500_000
     for lock in locks:
         assert client.get(f"{LIST}old_3A{lock.name}/change/").status_code == 200
         with pytest.raises(LockError), stores["old"].lock(lock.name, blocking=False):
