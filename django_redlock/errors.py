@@ -1,12 +1,14 @@
 """What can go wrong with a lock, by what the caller can do about it.
 
 LockError
-├── LockNotAcquired    somebody else holds it            → skip, retry, answer 409   (also TimeoutError)
-├── LockLost           it was held and is no longer      → stop the work
-│   └── StaleLock      what it would write comes too late → the same; the write was refused
-├── LockNotHeld        released or extended, never held  → a bug in the caller       (also RuntimeError)
-├── LockUnavailable    the store can't be asked          → alarm, answer 503         (also ConnectionError)
-└── LockNotSupported   this backend can't do that        → choose another backend    (also NotImplementedError)
+├── LockNotAcquired    another holder has the lock          → skip, retry, answer 409   (also TimeoutError)
+├── LockLost           the lease has ended too early        → stop the work
+│   └── StaleLock      a write under an old fencing token   → stop the work; the write was refused
+├── LockDeadlock       the caller would wait for itself     → use rlock(), or release   (also RuntimeError)
+├── LockNotHeld        released or extended, but not held   → a bug in the caller       (also RuntimeError)
+│   └── PermitNotHeld  more permits released than acquired  → a bug in the caller       (also ValueError)
+├── LockUnavailable    the store does not serve             → alert, answer 503         (also ConnectionError)
+└── LockNotSupported   this backend can't do that           → choose another backend    (also NotImplementedError)
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from collections.abc import Mapping
 from typing import Any
 
 __all__ = [
+    "LockDeadlock",
     "LockError",
     "LockLost",
     "LockNotAcquired",
     "LockNotHeld",
     "LockNotSupported",
     "LockUnavailable",
+    "PermitNotHeld",
     "StaleLock",
 ]
 

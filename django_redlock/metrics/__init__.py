@@ -1,7 +1,7 @@
 """Numbers and traces for other systems. Switched on by the setting ``REDLOCK_METRICS``, or by calling `install`.
 
-They are fed by the `EventQueue`, beside the locks: see there. Without Django a backend has to be told of it, once:
-``backend.hook = pulse.tell``.
+The `EventQueue` passes the events of locks to them in the background. Without Django, set
+``backend.hook = event_queue.record_event`` once.
 """
 
 from __future__ import annotations
