@@ -17,7 +17,7 @@ from ..core import fork
 from ..core.events import logger
 from . import revoke
 from .records.call import TaskCall
-from .records.moves import requeue_dead
+from .records.transitions import requeue_dead
 
 
 class LockReleasingRequest:

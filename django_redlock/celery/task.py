@@ -18,7 +18,7 @@ from .conflicts import AT_SUBMIT, Conflict, conflict_of, decide, flag_result, no
 from .contract import ProtectedTask
 from .messages import HEADER, Message, delay_of, expiry_of, new_delivery_id
 from .records.call import TaskCall
-from .records.moves import submit
+from .records.transitions import submit
 from .task_lock import TaskLock
 
 # Options of apply_async that only canvas gives: the next step waits for exactly this message.

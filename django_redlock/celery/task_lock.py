@@ -31,7 +31,7 @@ from .modes import TaskOptions
 from .records.body import QUEUED, BodyLock
 from .records.call import TaskCall
 from .records.memory_store import DummyStore, MemoryStore
-from .records.moves import cancel
+from .records.transitions import cancel
 
 CANCEL_RETRY_SECONDS = 3600.0  # how long a cancellation is retried when the store can't be asked
 # Default visibility timeout of kombu's Redis transport. A copy of a message may wait for its ETA for as long even where

@@ -13,12 +13,12 @@ from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import CallFunction, EvalScript, Fault, SendToAll, Sleep
 from ..core.waiting.waiters import AwaitTurn
 from .discovery import Node
-from .fanout.fan_out import FanOut
+from .fanout.broadcast_drivers import FanOut
 from .faults import fault_of
 from .multiplexer import Multiplexer
-from .plans import PLANS, eval_request, read_replies_of
 from .pool import ServerPool
 from .request import AnyRequest, ListPools, asend, send, send_all
+from .request_plans import PLANS, eval_request, read_replies_of
 
 __all__ = ["Executor", "ListPools"]
 

@@ -3,7 +3,7 @@
 import contextlib
 
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.client.fanout.connector import DOWN_SECONDS
+from django_redlock.client.fanout.background_connector import DOWN_SECONDS
 from tests.backends.conftest import SHORT
 from tests.support.proxy import Proxy
 from tests.support.service import poll

@@ -17,7 +17,7 @@ from django_redlock.celery.modes import MODES
 from django_redlock.celery.records.body import BODY
 from django_redlock.celery.records.call import TaskCall
 from django_redlock.celery.records.memory_store import MemoryStore
-from django_redlock.celery.records.moves import cancel, owner_part, requeue_dead, submit
+from django_redlock.celery.records.transitions import cancel, owner_part, requeue_dead, submit
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.keys import keys_for
 from django_redlock.core.owner import describe_owner

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from django_redlock.client.fanout import connector
-from django_redlock.client.fanout.connector import Connector
+from django_redlock.client.fanout import background_connector
+from django_redlock.client.fanout.background_connector import Connector
 from django_redlock.client.urls import node_for
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.core.test_interrupts import interrupted
@@ -20,7 +20,7 @@ def interrupted_after_a_call(function, step):
     steps = itertools.count()
 
     def strike(frame, event, _):
-        ours = connector.__file__ in (frame.f_code.co_filename, frame.f_back.f_code.co_filename)
+        ours = background_connector.__file__ in (frame.f_code.co_filename, frame.f_back.f_code.co_filename)
         if event == "c_return" and ours and next(steps) == step:
             raise KeyboardInterrupt
 

@@ -7,7 +7,7 @@ import pytest
 from django_redlock.core.flow.scripts import all_scripts, script
 
 NAMES = [each.name for each in all_scripts()]
-STANDS_BEFORE_ANOTHER = {"asking", "quarantine", "quarantine_replicas", "quarantine_restore"}
+STANDS_BEFORE_ANOTHER = {"cluster_asking", "quarantine", "quarantine_replicas", "quarantine_restore"}
 
 
 def test_all_are_found():

@@ -18,7 +18,7 @@ from django_redlock.core.primitives.base import MUTEX, SEMAPHORE, Primitive
 from django_redlock.core.primitives.fair import WRITE
 from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
 from django_redlock.core.values import Lease
-from django_redlock.core.waiting.extensions import Extension
+from django_redlock.core.waiting.lease_extension import Extension
 from django_redlock.core.waiting.local_queue import LocalQueue
 
 from .handles import Background

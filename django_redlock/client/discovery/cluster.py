@@ -15,8 +15,8 @@ from ...core.flow.replies import UnreadableReply
 from ...core.fork import on_fork
 from ..pool import ServerPool
 from .first_answer import FirstAnswer, SecondBest
-from .questions import decoded_host, replies_of
 from .redirection import Redirection
+from .topology import decoded_host, replies_of
 
 MAX_ASKED = 8  # servers of a Cluster that are asked for its map, besides the addresses in LOCATION
 _SAME_HOST = None, b"", b"?"  # in CLUSTER SLOTS, instead of a host: the host of the server that was asked

@@ -13,7 +13,7 @@ from ...core.flow.replies import UnreadableReply
 from ...core.fork import on_fork
 from ..pool import ServerPool, portable_settings
 from .first_answer import FirstAnswer
-from .questions import decoded_host, replies_of
+from .topology import decoded_host, replies_of
 
 
 class SentinelNode:

@@ -10,8 +10,8 @@ from redis.exceptions import RedisError
 
 from ...core.flow.requests import Batch, EvalScript, Fault, SendToAll
 from ..deadlines import ReplyIncomplete
-from .connections import NodeConnections
 from .in_flight import READABLE, InFlightConnection
+from .node_connections import NodeConnections
 
 CONNECT_CHECK_SECONDS = 0.002  # seconds between two checks whether a node is connected
 STRAGGLER_SHARE = 0.1  # of the node timeout: how long a decided request waits for nodes that are being connected

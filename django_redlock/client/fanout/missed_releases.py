@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 from ...core import fork
 from ...core.flow.requests import EvalScript, Fault
 from ..discovery import Node
-from .connector import DOWN_SECONDS
+from .background_connector import DOWN_SECONDS
 from .in_flight import InFlightConnection
 
 KEEP_SECONDS = 60.0  # seconds for which a release is retried: the default ``max_ttl``, after which the vote has expired

@@ -12,7 +12,7 @@ from typing import Any
 from redis.connection import Connection, ConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from .connections import portable_settings, socket_of
+from .connection_kinds import portable_settings, socket_of
 from .server_pool import ServerPool
 
 # Up to redis-py 5.2 `get_connection` requires a command's name, which it ignores; later versions warn of one.

@@ -21,7 +21,7 @@ from redis.retry import Retry
 from ...core.fork import on_fork
 from ..loop_deadlines import LoopDeadline
 from .bounded_calls import BoundedCalls
-from .connections import ASYNC_KINDS, connection_settings, is_host_name, kernel_keeps_timeout, prepare, socket_of
+from .connection_kinds import ASYNC_KINDS, connection_settings, is_host_name, kernel_keeps_timeout, prepare, socket_of
 from .loop_idle import LoopIdle, drained
 
 MAX_IDLE = 64  # idle connections that a pool keeps open

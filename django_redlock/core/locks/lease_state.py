@@ -17,7 +17,7 @@ from ..owner import Owner
 from ..primitives.base import Primitive
 from ..renewal import renewal
 from ..values import Lease
-from ..waiting.extensions import Extension
+from ..waiting.lease_extension import Extension
 from . import state_mutex
 from .blocks import WithBlocks
 

@@ -9,7 +9,7 @@ from ..context import calling
 from ..flow.requests import Fault, Flow
 from ..renewal import renewal
 from ..values import DRIFT, PRECISION, Lease
-from ..waiting.extensions import Extension
+from ..waiting.lease_extension import Extension
 from ..waiting.waiters import AwaitTurn
 from . import state_mutex
 from .lease_state import LeaseState

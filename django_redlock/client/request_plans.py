@@ -21,7 +21,7 @@ from .request import BlockingRequest, ConfirmedRequest, Request
 from .resp import encode_command, encode_eval, encode_evalsha
 
 MAX_REDIRECTS = 5
-_ASKING = script("asking")
+_ASKING = script("cluster_asking")
 Nodes = Sequence[Node]
 
 

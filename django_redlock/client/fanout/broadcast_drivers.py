@@ -14,7 +14,7 @@ from ...core.flow.requests import Fault, SendToAll
 from ..discovery import Node
 from ..request_slots import RequestSlots
 from .broadcast import Broadcast, Poll, Readable, script_calls_of
-from .connections import NodeConnections
+from .node_connections import NodeConnections
 
 
 class LoopPoll:
