@@ -101,23 +101,19 @@ def _process_fields(pid: int, thread: str, ttl: float) -> str:
     return _encode(fields)[:-1]
 
 
-class _CurrentThread(threading.local):
-    """The thread that is running; ``None`` for one that was not started through `threading`.
-
-    `threading.current_thread()` would keep an entry for each such thread for ever.
-    """
-
-    def __init__(self) -> None:
-        own = threading.get_ident()
-        self.thread = next((thread for thread in threading.enumerate() if thread.ident == own), None)
-
-
-_current = _CurrentThread()
+_current = threading.local()
 
 
 def _thread_name() -> str:
-    thread = _current.thread
-    return thread.name if thread is not None else "thread"
+    """The name of the running thread; ``"thread"`` for a thread that was not started through `threading`.
+
+    `threading.current_thread()` would keep an entry for each such thread for ever.
+    """
+    if (found := _current.__dict__.get("thread")) is None:
+        own = threading.get_ident()
+        found = [thread for thread in threading.enumerate() if thread.ident == own]
+        _current.thread = found  # in one step: the handler of a signal may come here, too
+    return found[0].name if found else "thread"
 
 
 def _readable(owner: Mapping[str, Any]) -> dict[str, Any]:

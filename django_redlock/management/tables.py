@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..core.lock_info import LockInfo
 from ..formatting import age, duration, ends_soon, longest_wait, others, owners, shortened, state_of
 
-LEAST = 16  # characters to which a name or holder is shortened at most
+LEAST_WIDTH = 16  # characters to which a name or holder is shortened at most
 
 
 class Cell(NamedTuple):
@@ -71,7 +71,7 @@ def lock_table(found: Sequence[tuple[str, LockInfo]], width: int | None = None) 
     widths = [max(len(column.head), *(len(cell.text) for cell in cells)) for column, cells in shown]
     if width is not None:
         flexible = [index for index, (column, _) in enumerate(shown) if column.flexible]
-        while sum(widths) + 2 * (len(widths) - 1) > width and max(widths[each] for each in flexible) > LEAST:
+        while sum(widths) + 2 * (len(widths) - 1) > width and max(widths[each] for each in flexible) > LEAST_WIDTH:
             widths[max(flexible, key=widths.__getitem__)] -= 1
     cut = [
         [cell._replace(text=shortened(cell.text, most)) if column.flexible else cell for cell in cells]

@@ -18,7 +18,7 @@ def test_connections_break(servers, start, client_of):
     lock = client.lock("stock")
     assert lock.acquire(blocking=False)
     assert all(each.is_set() for each in lost)
-    assert not any(client.backend._executor.fan_out.connector.is_down(node) for node in range(3))
+    assert not any(client.backend._executor.fan_out.connections.connector.is_down(node) for node in range(3))
     lock.release()
 
 
@@ -62,10 +62,15 @@ def test_a_quarantine_begins_at_once(servers):
         servers[2].kill()
         with backend.lock("stock"):  # the last request
             pass
-        assert backend._executor.fan_out.connector.is_down(2)
+        connector = backend._executor.fan_out.connections.connector
+        assert connector.is_down(2)
         servers[2].start()
         poll(lambda: in_quarantine(servers[2]), timeout=5 * DOWN_SECONDS, what="a quarantine")
-        poll(lambda: not backend._executor.fan_out.connector.is_down(2), timeout=5, what="a node that is asked again")
+        poll(
+            lambda: not backend._executor.fan_out.connections.connector.is_down(2),
+            timeout=5,
+            what="a node that is asked again",
+        )
 
 
 def test_a_connection_begins_it(servers):

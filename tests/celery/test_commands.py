@@ -44,5 +44,5 @@ def test_release_of_a_task_by_name(tasks, seen, held):
 
 def test_release_of_nothing_in_particular():
     """Neither a NAME nor a task: refused."""
-    with pytest.raises(CommandError, match="NAME or --task"):
+    with pytest.raises(CommandError, match="NAME, --task or --state"):
         call_command("redlock_release", "--yes")

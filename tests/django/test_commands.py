@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import time
+from contextlib import ExitStack
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -67,7 +68,10 @@ def test_list_of_long_leases(stores):
 def trouble(stores, own_thread):
     """Three locks of the default store: ``calm`` is the oldest, ``busy`` has a waiter, ``new`` is the youngest."""
     backend = stores["default"]
-    with backend.lock("calm"), backend.lock("busy"), backend.lock("new"):
+    with ExitStack() as held:
+        for name in ("calm", "busy", "new"):
+            held.enter_context(backend.lock(name))
+            time.sleep(0.002)  # times are listed in milliseconds
         waiter = own_thread(lambda: backend.lock("busy", on_lost="warn").acquire(timeout=20))
         own_thread.until(lambda: backend.describe("busy").waiters)
         yield backend

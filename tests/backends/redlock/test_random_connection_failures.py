@@ -54,7 +54,7 @@ def test_plights(three, client_of, seed):
     def well():
         """All are connected, and none is left out because it failed lately."""
         return all(row["ok"] for row in backend.health()) and not any(
-            party.connector.failure(node, time.monotonic()) for node in range(3)
+            party.connections.connector.failure(node, time.monotonic()) for node in range(3)
         )
 
     def meet(plights):
