@@ -21,7 +21,7 @@ from django_redlock.celery.records.transitions import cancel, owner_part, requeu
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.keys import keys_for
 from django_redlock.core.owner import describe_owner
-from django_redlock.core.values import Claim, Lease
+from django_redlock.core.values import Claim, Lease, new_token
 from tests.support.cluster import ask
 from tests.support.service import poll
 
@@ -123,6 +123,18 @@ def test_a_full_server_lets_bodies_go_on_and_end(redis_store, redis_server, move
             kept = [record.split()[0] for record in client.hvals(player.keys.lock)]
             answers.append((answer, kept, 0 < client.pttl(player.keys.lock) <= 600_000))
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("place", ["redis", "memory"])
+def test_a_start_that_was_interrupted_is_taken_back(request, place):
+    """The caller doesn't know whether an attempt was granted: all of its attempts are released."""
+    store = request.getfixturevalue("redis_store") if place == "redis" else MemoryStore(LocMemBackend("interrupted"))
+    player = Player(store, "until_executed")
+    claim = player.claim("a", 0)._replace(token=new_token(), payload=player.ticket("a", "a-1"))
+    assert isinstance(drive(store.algorithm.acquire(BODY, claim, 0.0), store.perform), Lease)
+    assert drive(store.algorithm.cancel(BODY, claim), store.perform)
+    claim = claim._replace(token=new_token())
+    assert isinstance(drive(store.algorithm.acquire(BODY, claim, 0.0), store.perform), Lease)
 
 
 @pytest.mark.parametrize("move", ["submit", "start", "extend", "end"])

@@ -180,7 +180,7 @@ def _end(entries: Entries, done: Done, now: int, keys: Words, args: Words) -> in
     if done_ttl != b"0":
         done[keys[1]] = b"ended", now + int(done_ttl)
     entry = entries.get(task)
-    return _stop(entries, now, task, keep) if entry and entry.token == token else 0
+    return _stop(entries, now, task, keep) if entry and entry.token.startswith(token) else 0
 
 
 def _requeue_dead(entries: Entries, done: Done, now: int, keys: Words, args: Words) -> int:
@@ -205,6 +205,11 @@ def _cancel(entries: Entries, _done: Done, _now: int, _keys: Words, args: Words)
     return 1
 
 
+def _dequeue(_entries: Entries, _done: Done, _now: int, _keys: Words, _args: Words) -> int:
+    """No waiter is listed in memory."""
+    return 0
+
+
 _SCRIPTS: dict[str, Callable[[Entries, Done, int, Words, Words], Any]] = {
     "task_submit": _submit,
     "task_start": _start,
@@ -212,4 +217,5 @@ _SCRIPTS: dict[str, Callable[[Entries, Done, int, Words, Words], Any]] = {
     "task_end": _end,
     "task_cancel": _cancel,
     "task_requeue_dead": _requeue_dead,
+    "waiter_remove": _dequeue,
 }
