@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT))
 from django_redlock.backends.redis import RedisBackend  # noqa: E402
 from django_redlock.core.event_queue import EventRecord  # noqa: E402
 from django_redlock.history.counters import MinuteCounter  # noqa: E402
+from django_redlock.history.store import add  # noqa: E402
 from testproject.demo.servers import LOGIN, running  # noqa: E402
 from testproject.demo.showcase import keep_serving  # noqa: E402
 from tests.browser.chromium import DESKTOP, PHONE, Browser  # noqa: E402
@@ -43,7 +44,7 @@ def an_hour(backend: RedisBackend) -> None:
         texts = {
             name: _minute(draw, minute * 60, rush * part) for name, part in {"": 6, "import:supplier-7": 2}.items()
         }
-        backend.add_history(minute, texts)
+        add(backend, minute, texts)
 
 
 def _minute(draw: random.Random, start: float, busy: float) -> str:
@@ -52,12 +53,12 @@ def _minute(draw: random.Random, start: float, busy: float) -> str:
     for _ in range(acquired):
         at = min(start + draw.uniform(0, 59), time.time() - 30)
         holder = json.dumps({"host": "web-2", "pid": 711, "thread": "worker-1", "label": "price list"})
-        tally.see(EventRecord(at, "acquired", "", waited=draw.lognormvariate(-2.5, 1), holder=holder))
+        tally.count(EventRecord(at, "acquired", "", waited=draw.lognormvariate(-2.5, 1), holder=holder))
         kind = "lost" if draw.random() < 0.02 else "released"
         reason = "the lease ran out" if kind == "lost" else ""
-        tally.see(EventRecord(at + 1, kind, "", held=draw.lognormvariate(0, 0.7), holder=holder, reason=reason))
+        tally.count(EventRecord(at + 1, kind, "", held=draw.lognormvariate(0, 0.7), holder=holder, reason=reason))
         if draw.random() < 0.15:
-            tally.see(EventRecord(at, "refused", "", waited=5, reason="taken", holder=holder))
+            tally.count(EventRecord(at, "refused", "", waited=5, reason="taken", holder=holder))
     return tally.text()
 
 

@@ -11,6 +11,8 @@ from tests.docs.pages import DOCS
 FileBackend = runpy.run_path(str(DOCS / "examples" / "file_backend.py"))["FileBackend"]
 
 
+# An interrupt between open() and the `with` around it leaves a file for the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 class TestFileBackend(LockConformance):
     """The example, on a file of its own for each test."""
 
