@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 
 import pytest
@@ -106,3 +107,12 @@ def lost():
     lock_lost.connect(receiver)
     yield told
     lock_lost.disconnect(receiver)
+
+
+@pytest.fixture
+def answer(monkeypatch):
+    """`answer("y")`: what the operator types."""
+    return lambda text: monkeypatch.setattr("sys.stdin", io.StringIO(f"{text}\n"))
+
+
+# ── list ─────────────────────────────────────────────────────────────────────────────────────

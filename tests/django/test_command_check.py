@@ -1,0 +1,183 @@
+"""`redlock_check` and `redlock_bench`: the health of servers and settings."""
+
+import io
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from tests.django.commands import Done
+from tests.django.conftest import REDIS
+
+
+def test_check(stores):
+    """All well: exit code 0, and each store is named."""
+    done = Done("redlock_check")
+    assert done.code == 0
+    assert done.out.count("ok  ") == 2
+    assert "version" in done.out
+
+
+def test_check_json(one_down):
+    """The same as JSON; a store that is down makes the exit code 2, and says why."""
+    done = Done("redlock_check", format="json")
+    assert done.code == 2
+    assert done.json["default"][0]["ok"]
+    assert "Connection refused" in done.json["broken"][0]["problems"][0]
+
+
+def test_check_finds_eviction(stores, redis_server):
+    """A server that may drop locks when its memory runs out is a problem."""
+    with redis_server.client() as redis:
+        redis.config_set("maxmemory", "100mb")
+        redis.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            done = Done("redlock_check", "--using", "default")
+        finally:
+            redis.config_set("maxmemory-policy", "noeviction")
+            redis.config_set("maxmemory", "0")
+    assert done.code == 2
+    assert "maxmemory-policy is allkeys-lru" in done.out
+
+
+def test_check_finds_a_replica(stores, redis_server, own_redis, settings):
+    """A replica takes no writes: a problem."""
+    replica = own_redis("--replicaof", "127.0.0.1", str(redis_server.port))
+    settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": replica.url}}
+    done = Done("redlock_check")
+    assert done.code == 2
+    assert "is a slave, which takes no writes" in done.out
+
+
+def test_check_fix_loads_scripts(stores, redis_server):
+    """--fix loads what is missing."""
+    with redis_server.client() as redis:
+        redis.script_flush()
+    [before] = Done("redlock_check", "--using", "default", format="json").json["default"]
+    [after] = Done("redlock_check", "--using", "default", "--fix", format="json").json["default"]
+    loaded, total = after["scripts"].split("/")
+    assert int(before["scripts"].split("/")[0]) < int(total)  # what counts beside the locks may have loaded its own
+    assert loaded == total
+
+
+def test_check_arm_says_what_it_asserts_and_asks(stores, answer):
+    """Arming is an assertion of the operator's: without a yes nothing is armed."""
+    answer("no")
+    with pytest.raises(CommandError, match="nothing was armed"):
+        call_command("redlock_check", "--arm", stdout=io.StringIO(), stderr=io.StringIO())
+    done = Done("redlock_check", "--arm", "--yes", "--using", "default")
+    assert "no lock is held" in done.err
+    assert "armed" in done.err
+
+
+@pytest.fixture
+def new_server(settings, own_redis):
+    """A server that nobody has asked for a lock yet, of a store with quarantine."""
+    server = own_redis()
+    options = {"quarantine": True, "node_timeout": 5}
+    settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": options}}
+    return server
+
+
+def in_service():
+    [row] = Done("redlock_check", format="json").json["default"]
+    return row["armed"]
+
+
+def test_check_fix_arms_new_servers(new_server, answer):
+    """--fix says what arming asserts, and arms with a yes only."""
+    assert not in_service()
+    answer("no")
+    done = Done("redlock_check", "--fix")
+    assert done.code == 1
+    assert "no lock is held" in done.err
+    assert "not armed: default" in done.err
+    assert not in_service()
+    with new_server.client() as redis:
+        redis.script_flush()
+    answer("y")
+    done = Done("redlock_check", "--fix")
+    assert done.code == 0
+    assert ": armed" in done.err
+    assert " 0/" not in done.out
+    assert in_service()
+    again = Done("redlock_check", "--fix")
+    assert "no lock is held" not in again.err
+
+
+def test_check_fix_without_anybody_to_ask(new_server, answer):
+    """With JSON nobody is asked: --yes says so beforehand."""
+    answer("y")
+    done = Done("redlock_check", "--fix", format="json")
+    assert (done.code, done.json["default"][0]["armed"]) == (1, False)
+    done = Done("redlock_check", "--fix", "--yes", format="json")
+    assert (done.code, done.json["default"][0]["armed"]) == (0, True)
+
+
+def test_check_fix_with_a_store_down(one_down, redis_server):
+    """What can't be asked is said, and the others are put right."""
+    with redis_server.client() as redis:
+        redis.script_flush()
+    done = Done("redlock_check", "--fix", format="json")
+    assert done.code == 2
+    loaded, total = done.json["default"][0]["scripts"].split("/")
+    assert loaded == total
+
+
+def test_check_deploy(stores, settings):
+    """--deploy warns of what is dangerous in production, unless that is silenced."""
+    assert Done("redlock_check").code == 0
+    done = Done("redlock_check", "--deploy", format="json")
+    assert done.code == 1
+    told = {alias: rows[-1] for alias, rows in done.json.items()}
+    assert {row["node"] for row in told.values()} == {"settings"}
+    assert "no persistence" in told["default"]["warnings"][0]
+    assert "(redlock.W002)" in told["memory"]["warnings"][0]
+    printed = Done("redlock_check", "--deploy").out
+    assert "others don't see them" in printed
+    assert "warning  memory  settings" in printed
+    settings.SILENCED_SYSTEM_CHECKS = ["redlock.W002", "redlock.W009"]
+    assert Done("redlock_check", "--deploy").code == 0
+
+
+def test_check_deploy_with_wrong_settings(settings):
+    """A store that can't be built is a problem, and no more than one."""
+    settings.REDLOCK = {"default": {"BACKEND": REDIS}}
+    done = Done("redlock_check", "--deploy", "--fix", format="json")
+    assert done.code == 2
+    assert len(done.json["default"]) == 1
+
+
+# ── bench ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_bench(stores):
+    """Each store is measured both ways, and nothing stays behind."""
+    done = Done("redlock_bench", "--rounds", "20", format="json")
+    assert [(row["alias"], row["what"], row["rounds"]) for row in done.json] == [
+        ("default", "acquire + release", 20),
+        ("default", "hand-over", 4),
+        ("memory", "acquire + release", 20),
+        ("memory", "hand-over", 4),
+    ]
+    assert all(0 < row["p50"] <= row["p99"] for row in done.json)
+    assert stores["default"].held() == []
+    assert "hand-over" in Done("redlock_bench", "--rounds", "10", "--using", "memory").out
+
+
+def test_bench_on_a_terminal(stores):
+    """A bar grows while each is measured, and is wiped out in the end, whatever the number of rounds."""
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    call_command("redlock_bench", rounds=415, using=["memory"], stdout=io.StringIO(), stderr=terminal)
+    bars, *rest = terminal.getvalue().split("\r\x1b[K")
+    assert "░ memory acquire + release" in bars
+    assert "░ memory hand-over" in rest[0]
+    assert rest[1:] == [""]
+
+
+def test_bench_with_a_store_down(one_down):
+    """What can't be measured says why, and the exit code is 1."""
+    done = Done("redlock_bench", "--rounds", "2", "--using", "broken", "--using", "memory", format="json")
+    assert done.code == 1
+    assert "Connection refused" in done.err
+    assert {row["alias"] for row in done.json} == {"memory"}

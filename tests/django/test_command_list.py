@@ -1,0 +1,205 @@
+"""`redlock_list`: which locks, in which order, and how they are shown."""
+
+import csv
+import io
+import json
+import re
+import time
+from contextlib import ExitStack
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from tests.django.commands import Done
+
+
+def test_list(stores):
+    """A line for each lock of every store, with its holder."""
+    with stores["default"].lock("stock:42", owner="till 7"), stores["memory"].lock("invoice:7"):
+        done = Done("redlock_list")
+    assert done.code == 0
+    assert [line.split()[:2] for line in done.out.splitlines()] == [
+        ["STORE", "NAME"],
+        ["default", "stock:42"],  # held for longer
+        ["memory", "invoice:7"],
+    ]
+    assert "till 7" in done.out
+    assert Done("redlock_list").out == "no locks\n"
+
+
+def test_list_of_long_leases(stores):
+    """A lease that ends in minutes is told in minutes."""
+    with stores["memory"].lock("brief", ttl=40), stores["memory"].lock("long", ttl=240):
+        _, brief, long = Done("redlock_list", "--sort", "left").out.splitlines()
+    assert re.search(r"  (3\d|40)\.\d s$", brief)
+    assert re.search(r"  (3 min \d+ s|4 min)$", long)
+
+
+@pytest.fixture
+def trouble(stores, own_thread):
+    """Three locks of the default store: ``calm`` is the oldest, ``busy`` has a waiter, ``new`` is the youngest."""
+    backend = stores["default"]
+    with ExitStack() as held:
+        for name in ("calm", "busy", "new"):
+            held.enter_context(backend.lock(name))
+            time.sleep(0.002)  # times are listed in milliseconds
+        waiter = own_thread(lambda: backend.lock("busy", on_lost="warn").acquire(timeout=20))
+        own_thread.until(lambda: backend.describe("busy").waiters)
+        yield backend
+    waiter.join()
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [("trouble", ["busy", "calm", "new"]), ("name", ["busy", "calm", "new"]), ("held", ["calm", "busy", "new"])],
+)
+def test_list_order(trouble, order, names):
+    """Locks with waiters come first, then those that are held longest; --sort changes that."""
+    rows = Done("redlock_list", "--sort", order, "--format", "json").json
+    assert [row["name"] for row in rows] == names
+    assert {row["name"]: row["waiters"] for row in rows} == {"busy": 1, "calm": 0, "new": 0}
+    assert next(row for row in rows if row["waiters"])["longest_wait"] > 0
+
+
+def test_list_finds_trouble_behind_the_limit(trouble):
+    """A limit leaves out locks without waiters first."""
+    [row] = Done("redlock_list", "--limit", "1", "--format", "json").json
+    assert row["name"] == "busy"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def on_a_terminal(monkeypatch, width, *args):
+    """What a command writes to a terminal that is so wide."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = Terminal()
+    call_command(*args, stdout=out, force_color=True)
+    return out.getvalue()
+
+
+def test_list_fits_the_terminal(stores, monkeypatch):
+    """Long names are shortened in the middle, unless --wide is given."""
+    name = f"order:{'0' * 90}:17"
+    with stores["default"].lock(name), stores["default"].lock("short"):
+        for width in (60, 80, 100):
+            lines = re.sub(r"\x1b\[[\d;]*m", "", on_a_terminal(monkeypatch, width, "redlock_list")).splitlines()
+            assert max(map(len, lines)) <= width
+            assert any(re.search(r"order:0+…0+:17", line) for line in lines)
+        assert name in on_a_terminal(monkeypatch, 80, "redlock_list", "--wide")
+        assert name in Done("redlock_list").out  # a pipe has no width
+
+
+def test_list_colours_trouble(trouble, monkeypatch):
+    """The number of waiters is coloured, and a lease that is near its end."""
+    with trouble.lock("dying", ttl=30, auto_renew=False) as lock:
+        lock.extend(5)
+        lines = on_a_terminal(monkeypatch, 100, "redlock_list").splitlines()
+    assert [re.search(r"(busy|calm|new|dying)", line)[1] for line in lines[1:] if "\x1b[" in line] == ["busy", "dying"]
+
+
+def test_list_leaves_out_equal_columns(stores):
+    """A column with the same value in every row says nothing; of one row those without a value."""
+    backend = stores["default"]
+    with backend.lock("a"), backend.lock("b"):
+        assert Done("redlock_list").out.splitlines()[0].split() == ["NAME", "HOLDER", "HELD", "FOR", "LEFT"]
+        with backend.rwlock("c").read:
+            assert Done("redlock_list").out.splitlines()[0].split() == [
+                "NAME",
+                "KIND",
+                "STATE",
+                "HOLDER",
+                "HELD",
+                "FOR",
+                "LEFT",
+            ]
+            assert Done("redlock_list", "c").out.splitlines()[1].split()[:4] == ["default", "c", "rwlock", "read"]
+            [row] = Done("redlock_list", "--state", "read", "--format", "json").json
+            assert (row["name"], row["state"]) == ("c", "read")
+
+
+def test_list_fields(stores):
+    """``ttl`` is the length of the lease, ``remaining`` what is left, ``since`` a timestamp; numbers are rounded."""
+    with stores["default"].lock("x", ttl=20, auto_renew=False) as lock:
+        lock.extend(10)
+        [row] = Done("redlock_list", "--format", "json").json
+    assert row["ttl"] == 20
+    assert 9 < row["remaining"] <= 10
+    assert abs(row["since"] + row["held"] - time.time()) < 5
+    assert all(round(row[field], 3) == row[field] for field in ("held", "remaining", "since"))
+
+
+def test_list_formats(stores):
+    """JSON and CSV hold the same facts, and nothing else is on stdout."""
+    with stores["default"].lock('stock,"42"\n'):
+        [row] = Done("redlock_list", format="json").json
+        [line] = csv.DictReader(io.StringIO(Done("redlock_list", format="csv").out))
+    assert row["name"] == line["name"] == 'stock,"42"\n'
+    assert 0 < row["ttl"] <= 30
+    assert row["digest"] == line["digest"]
+    assert "token" not in row
+    assert Done("redlock_list", format="json").json == []
+
+
+def test_list_csv_has_all_fields(stores):
+    """The columns are the same whatever is held, and hold what only some of the locks have; lists are JSON."""
+    head = Done("redlock_list", format="csv").out
+    with stores["default"].lock("a"), stores["default"].lock("b", owner={"user": "ada"}):
+        done = Done("redlock_list", format="csv")
+    assert done.out.startswith(head)
+    plain, told = csv.DictReader(io.StringIO(done.out))
+    assert [json.loads(row["extra"]) for row in (plain, told)] == [{}, {"user": "ada"}]
+    assert len(json.loads(told["holders"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "names"),
+    [
+        (["ck:4"], ["stock:42"]),
+        (["st*"], ["stock:42", "stock:7"]),
+        (["--using", "memory"], ["invoice:7"]),
+        (["--kind", "semaphore"], []),
+        (["--host", "elsewhere"], []),
+        (["--limit", "1", "--using", "default", "stock:7"], ["stock:7"]),
+    ],
+)
+def test_list_filters(stores, args, names):
+    """Search, store, kind, host and limit narrow the list."""
+    backend = stores["default"]
+    with backend.lock("stock:42"), backend.lock("stock:7"), stores["memory"].lock("invoice:7"):
+        assert [row["name"] for row in Done("redlock_list", *args, "--format", "json").json] == names
+
+
+def test_list_says_what_it_left_out(stores):
+    """More locks than the limit: said on stderr."""
+    with stores["default"].lock("a"), stores["default"].lock("b"):
+        done = Done("redlock_list", "--limit", "1")
+    assert "there are more than 1" in done.err
+
+
+def test_list_with_a_store_down(one_down):
+    """The others are listed, and the exit code is 1."""
+    with one_down["default"].lock("stock"):
+        done = Done("redlock_list", format="json")
+    assert (done.code, [row["name"] for row in done.json]) == (1, ["stock"])
+    assert "broken could not be asked" in done.err
+
+
+def test_names_do_not_reach_the_terminal(stores):
+    """Escape sequences and line breaks of a name or an owner are shown, not obeyed."""
+    with stores["default"].lock("a\x1b[31m\nb", owner="x\x1b]0;pwned\x07"):
+        done = Done("redlock_list")
+    assert "\x1b" not in done.out
+    assert r"a\x1b[31m\nb" in done.out
+    assert len(done.out.splitlines()) == 2
+
+
+def test_unknown_store(stores):
+    """A store that isn't configured is an error."""
+    with pytest.raises(CommandError, match="no such store: nowhere"):
+        call_command("redlock_list", "--using", "nowhere")
+
+
+# ── release ──────────────────────────────────────────────────────────────────────────────────

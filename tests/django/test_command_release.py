@@ -1,0 +1,141 @@
+"""`redlock_release`: what it asks, releases and logs."""
+
+import io
+import socket
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+
+from tests.django.commands import Done
+
+
+@pytest.fixture
+def held(stores):
+    """Three locks of the default store."""
+    locks = {name: stores["default"].lock(name, on_lost="warn") for name in ("stock:1", "stock:2", "invoice")}
+    assert all(lock.acquire() for lock in locks.values())
+    return lambda: sorted(name for name, lock in locks.items() if lock.locked())
+
+
+def test_release_asks_and_takes_yes(held, answer):
+    """It shows what it would release, and releases after a yes."""
+    answer("y")
+    done = Done("redlock_release", "stock:1")
+    assert "Release 1 lock by force? [y/N]" in done.out
+    assert "released" in done.out
+    assert (done.code, held()) == (0, ["invoice", "stock:2"])
+
+
+@pytest.mark.parametrize("text", ["", "n", "yeah", "nothing at all"])
+def test_release_takes_no(held, answer, text):
+    """Anything but a yes is a no, an end of input too."""
+    answer(text)
+    with pytest.raises(CommandError, match="nothing was released"):
+        call_command("redlock_release", "stock:1", stdout=io.StringIO())
+    assert held() == ["invoice", "stock:1", "stock:2"]
+
+
+def test_release_by_pattern(held):
+    """A glob releases all that match it."""
+    done = Done("redlock_release", "stock:*", "--yes", "--format", "json")
+    assert {row["name"]: row["result"] for row in done.json} == {"stock:1": "released", "stock:2": "released"}
+    assert held() == ["invoice"]
+
+
+def test_release_exact(stores, held):
+    """With --exact a star is a star."""
+    assert "Nothing to release" in Done("redlock_release", "--exact", "stock:*", "--yes").out
+    assert held() == ["invoice", "stock:1", "stock:2"]
+
+
+def test_release_finds_stripes(stores, answer):
+    """The name of a striped lock means its stripes; with --exact only a lock of that name."""
+    lock = stores["default"].striped("stock:17", 4, on_lost="warn")
+    assert lock.acquire()
+    assert "Nothing to release" in Done("redlock_release", "stock:17", "--exact", "--yes").out
+    [row] = Done("redlock_release", "stock:17", "--yes", "--format", "json").json
+    assert (row["kind"], row["result"]) == ("striped", "released")
+    assert not lock.locked()
+
+
+def test_release_by_kind_and_state(stores, held):
+    """--kind and --state narrow what is released."""
+    side = stores["default"].rwlock("prices", on_lost="warn").write
+    assert side.acquire()
+    assert "Nothing to release" in Done("redlock_release", "prices", "--state", "read", "--yes").out
+    assert "Nothing to release" in Done("redlock_release", "*", "--kind", "semaphore", "--yes").out
+    [row] = Done("redlock_release", "--state", "write", "--yes", "--format", "json").json
+    assert (row["name"], row["state"]) == ("prices", "write")
+    assert held() == ["invoice", "stock:1", "stock:2"]
+
+
+@pytest.mark.django_db
+def test_release_is_logged(held, caplog, monkeypatch):
+    """As the admin's: in the log, and in the admin's log of changes where the system's user is a user there too."""
+    monkeypatch.setattr("getpass.getuser", lambda: "ada")
+    Done("redlock_release", "stock:1", "--yes")
+    assert "'stock:1' in 'default' was released by force by ada" in caplog.text
+    assert not LogEntry.objects.exists()
+    user = User.objects.create_user("ada")
+    Done("redlock_release", "stock:2", "--yes")
+    entry = LogEntry.objects.get()
+    assert (entry.user, entry.object_id) == (user, "default:stock:2")
+    assert f"Released by force by ada on {socket.gethostname()}. Held by" in entry.change_message
+
+
+def test_release_needs_no_database(held):
+    """Without a database (which this test may not use) the lock is released all the same."""
+    assert Done("redlock_release", "stock:1", "--yes").code == 0
+
+
+def test_release_dry_run(held):
+    """--dry-run shows and releases nothing."""
+    done = Done("redlock_release", "*", "--dry-run")
+    assert "Would release 3 locks" in done.out
+    assert [row["result"] for row in Done("redlock_release", "*", "--dry-run", "--format", "json").json] == [None] * 3
+    assert held() == ["invoice", "stock:1", "stock:2"]
+
+
+def test_release_older_than(stores, held, redis_server):
+    """--older-than leaves alone what was acquired later, or doesn't say when."""
+    backend = stores["default"]
+    with backend.lock("old", owner={"since": 1.0}), backend.lock("new"), redis_server.client() as redis:
+        redis.set("redlock:{unknown}", "theirs", px=30_000)
+        done = Done("redlock_release", "*", "--older-than", "1h", "--dry-run", "--format", "json")
+    assert [row["name"] for row in done.json] == ["old"]
+
+
+def test_release_only_what_was_shown(stores, held, monkeypatch):
+    """What changes hands while the operator thinks is not released, and the exit code says so."""
+    backend = stores["default"]
+    other = backend.lock("stock:1")
+
+    def readline():
+        backend.force_release("stock:1")
+        assert other.acquire(blocking=False)
+        return "yes\n"
+
+    monkeypatch.setattr("sys.stdin", type("Operator", (), {"readline": staticmethod(readline)}))
+    done = Done("redlock_release", "stock:1")
+    assert (done.code, other.owned()) == (1, True)
+    assert "changed hands, not released" in done.out
+    other.release()
+
+
+def test_release_with_a_store_down(one_down, held):
+    """What can be released is, and the exit code is 1."""
+    done = Done("redlock_release", "stock:1", "--using", "broken", "--using", "default", "--yes")
+    assert (done.code, held()) == (1, ["invoice", "stock:2"])
+    assert "Connection refused" in done.err
+
+
+def test_release_json_cannot_ask(held):
+    """JSON on stdout leaves no room for a question."""
+    with pytest.raises(CommandError, match="needs --yes or --dry-run"):
+        call_command("redlock_release", "*", "--format", "json")
+    assert held() == ["invoice", "stock:1", "stock:2"]
+
+
+# ── check ────────────────────────────────────────────────────────────────────────────────────
