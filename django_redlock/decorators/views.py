@@ -74,8 +74,8 @@ def locked_view(
     the status is 400.
 
     ``stripes=N`` acquires any free lock of N. ``request.lock.stripe`` is the index of that lock, and
-    ``request.lock.switch()`` exchanges it for another free lock. If ``switch()`` finds none and the view does not catch
-    ``LockNotAcquired``, the response is the response of a conflict. A backend without stripes raises
+    ``request.lock.switch()`` exchanges it for another free lock. If ``switch()`` raises ``LockNotAcquired`` and the
+    view does not catch it, the response is the response of a conflict. A backend without stripes raises
     ``LockNotSupported``.
 
     The decorator raises ``TypeError`` for an object that is not a view, for a field of ``name`` that is not an
