@@ -1,4 +1,4 @@
-"""The Django app. When it is ready, it loads the Lua scripts into the stores; a store that is down delays no start."""
+"""The Django app. ``ready()`` loads the Lua scripts into the stores; a store that is down doesn't stop the start."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def prepare(patience: float = PATIENCE) -> None:
 
     try:
         backends = [locks[alias] for alias in locks]
-    except Exception as error:  # noqa: BLE001  (the system check reports it as an error, the first use raises it)
+    except Exception as error:  # noqa: BLE001  (the system check and the first use report the error)
         logger.warning("the locks are not ready: %s", error)
         return
 

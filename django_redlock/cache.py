@@ -226,7 +226,7 @@ on_fork(_flights.clear)  # the computing threads exist in the parent only
 
 
 def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) -> _Flow[Any]:
-    """Return the value of ``entry``. In each process one caller asks the lock store; its other callers wait locally.
+    """Return the value of ``entry``. One caller per process asks the lock store; other callers wait for that caller.
 
     ``wait``: seconds to wait for the computation of another caller.
     """

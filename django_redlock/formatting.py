@@ -59,9 +59,9 @@ def others(held: LockInfo) -> str:
 
 
 def age(owner: Owner) -> float | None:
-    """Return the seconds since ``acquire()``, by the clocks of both machines; ``None`` if unknown.
+    """Return the seconds since ``owner``, a holder or waiter, called ``acquire()``; ``None`` if unknown.
 
-    For a waiter, this is the time for which it has waited.
+    The result depends on the clocks of two machines: of the owner and of this process.
     """
     return max(0.0, time.time() - owner.since) if owner.since else None
 

@@ -19,7 +19,7 @@ __all__ = ["FencedModel", "HeldLock", "make_pk", "parse_pk"]
 class HeldLock(models.Model):
     """A lock that is held now.
 
-    The permission ``view_heldlock`` allows to see it, ``delete_heldlock`` to release it by force.
+    The permission ``view_heldlock`` is needed to see the lock, ``delete_heldlock`` to release the lock by force.
     """
 
     id = models.CharField(primary_key=True, max_length=1024, editable=False)

@@ -122,7 +122,7 @@ class TransactionLocks:
         return None
 
     def replace(self, before: Lock, after: Lock) -> None:
-        """Put ``after`` into the list in place of ``before``, whose lease it has taken over."""
+        """Put ``after`` into the list in place of ``before``. ``after`` has taken over the lease of ``before``."""
         self.locks = [lock for lock in self.locks if lock is not before] + [after]
 
     def _watch(self, name: str) -> Any:
@@ -141,7 +141,7 @@ class TransactionLocks:
         return watched
 
     def _is_over(self, name: str) -> bool:
-        # Within commit() and rollback() Django has not switched autocommit on again.
+        # Within commit() and rollback(), autocommit is still off: Django switches it on again afterwards.
         busy = in_atomic if name in ("commit", "rollback") else in_transaction
         return not busy(self._connection)
 
@@ -181,7 +181,7 @@ class _Opened(threading.local):
     """The connections that this thread has opened. Reading this list is faster than ``django.db.connections.all()``."""
 
     def __init__(self) -> None:
-        # Without configured settings, for example while Django starts, `connections` would raise.
+        # `connections.all()` raises ImproperlyConfigured without configured settings.
         opened = connections.all(initialized_only=True) if settings.configured else ()
         self.connections: tuple[BaseDatabaseWrapper, ...] = tuple(opened)
 

@@ -142,7 +142,10 @@ class Columns:
 
     @admin.display(description=gettext_lazy("nodes"), ordering="nodes", empty_value="")
     def nodes(self, row: HeldLock) -> SafeString | str:
-        """Return the number of nodes that have granted the lock, of all nodes. Marked if a node has not."""
+        """Return the number of nodes that have granted the lock and of all nodes, such as ``2/3``.
+
+        The text is marked if some nodes have not granted the lock, and ``""`` for a store with a single node.
+        """
         held, total = len(row.held.nodes) or 1, nodes_of(row.alias)
         if total == 1:
             return ""

@@ -46,7 +46,7 @@ class LockRows:
 
         ``limit`` and ``max_keys``: as in `list_locks`. A lock whose full name is ``search`` is found beyond the limits.
         """
-        pattern = pattern_for(search, special="*?")  # as the help text of the search says
+        pattern = pattern_for(search, special="*?")  # without "[", as the help text of the search says
         seen = [_with(search, list_locks(alias, pattern, limit, max_keys)) for alias in aliases]
         rows = [HeldLock.of(each.alias, held) for each in seen for held in each.locks]
         if len({row.held.owner.host for row in rows}) == 1:

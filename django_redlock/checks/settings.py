@@ -23,7 +23,7 @@ TAG = "redlock"
 
 @register(TAG)
 def check_settings(**_kwargs: Any) -> list[CheckMessage]:
-    """Check that there is a default alias, that every backend can be built, and its options. Opens no connection."""
+    """Check that there is a default alias and that all backends can be built with safe options. Opens no connection."""
     try:
         entries = configuration()
     except ImproperlyConfigured as error:

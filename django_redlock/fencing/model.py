@@ -142,7 +142,7 @@ class FencedModel(models.Model):
         if not updated:
             found = base_qs.filter(pk=pk_val).values_list(FIELD, flat=True).first()
             # A new object, and no row with a larger fence: Django inserts next. If an earlier holder has inserted the
-            # row meanwhile, that INSERT fails and `_save_under` saves again.
+            # row meanwhile, the INSERT fails and `_save_under` saves again.
             if not self._state.adding or (found is not None and found > self._fence.token):
                 raise self._fence.refusal(f"{self._meta.label} {pk_val!r}", found)
         return updated

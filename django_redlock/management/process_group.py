@@ -68,7 +68,8 @@ class ProcessGroup:
     def stop(self, held: Any = None) -> None:
         """Stop the command after the loss of the lock: send SIGTERM and, after ``grace`` seconds, SIGKILL.
 
-        Blocks until the command has ended or SIGKILL is sent, so it needs its own thread. ``held`` is ignored.
+        Blocks until the command has ended or SIGKILL is sent, so the caller needs a separate thread. ``held`` is the
+        lock, which ``on_lost`` passes; it is not used.
         """
         self._lost.set()
         if self._group:

@@ -1,4 +1,4 @@
-"""`SingleInstanceCommand`: a management command of which one process runs at a time, on all hosts together."""
+"""`SingleInstanceCommand`: base class of a management command that runs in one process at a time, on all hosts."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ ALREADY_RUNNING, STORE_DOWN = 75, 69  # EX_TEMPFAIL and EX_UNAVAILABLE of sysexi
 
 class SingleInstanceCommand(BaseCommand):
     """A management command that runs under a lock. If the lock is held, it prints the holder and exits with code 75.
+
+    The lock excludes other processes on all hosts that use the same store.
+
     Attributes of the class: ``lock_name`` (default: ``command:`` and the command's name), ``lock_using`` (the alias of
     the store), ``lock_options`` (options of ``lock()``; ``blocking_timeout`` is 0 by default, so the command does not
     wait). Override ``get_lock_name`` for a name that depends on the command's options. ``handle`` finds the lock in

@@ -97,8 +97,8 @@ class SpanListener:
     def observe(self, moments: Sequence[EventRecord]) -> Work:
         """Return a function that makes the spans of a batch of events. It is the listener for `EventQueue.subscribe`.
 
-        The queue calls the function later, because ending a span may export it, and forks and scrapes must not wait for
-        that I/O.
+        The queue calls that function later, because the end of a span may export the span, and forks and scrapes must
+        not wait for that I/O.
         """
         return partial(self._end, moments)
 

@@ -36,7 +36,8 @@ def install(registry: CollectorRegistry = REGISTRY) -> None:
 class HeldLocksCollector(Collector):
     """Collects the gauge ``redlock_held`` at each scrape.
 
-    It is registered before the counters, so that its ``drain()`` counts the queued events before the counters are read.
+    The collector is registered before the counters, so that ``drain()`` counts the queued events before a scrape reads
+    the counters.
     """
 
     def __init__(self, labels: set[tuple[str, str]]) -> None:
