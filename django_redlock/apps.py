@@ -1,4 +1,4 @@
-"""The Django app: prepares the scripts when the app is ready, quickly and never fatally."""
+"""The Django app. ``ready()`` loads the Lua scripts into the stores; a store that is down doesn't stop the start."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-# Seconds that the start of a server may take longer for stores that don't answer. Time limits of sockets don't cover
-# everything: the look-up of a host's name may hang.
+# Seconds by which stores that don't answer may delay the start of a server. Timeouts of sockets are not enough, because
+# the resolution of a host's name may hang.
 PATIENCE = 0.5
 
 
@@ -24,7 +24,11 @@ class RedlockConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Read and hash every script and, where a server or worker starts, load them into the stores that answer."""
+        """Register the checks, read and hash every script, and switch on the metrics.
+
+        Servers and workers also load the scripts into the stores that answer. Raises ``ImproperlyConfigured`` for a bad
+        ``REDLOCK_METRICS``.
+        """
         from .checks import settings  # noqa: F401  (registers the system checks)
         from .core.flow.scripts import all_scripts
 
@@ -35,7 +39,7 @@ class RedlockConfig(AppConfig):
 
 
 def watch() -> None:
-    """Switch on what ``REDLOCK_METRICS`` names. Raises ``ImproperlyConfigured`` for what there is not."""
+    """Switch on the exporters that ``REDLOCK_METRICS`` names. Raises ``ImproperlyConfigured`` for a bad setting."""
     from .metrics import install
 
     try:
@@ -45,7 +49,7 @@ def watch() -> None:
 
 
 def is_command(argv: Sequence[str]) -> bool:
-    """Whether this process is a command of ``manage.py`` other than ``runserver``: it may need no lock and no Redis."""
+    """Whether the process is a command of ``manage.py`` other than ``runserver``. Such a command may not need Redis."""
     program, command = ([*argv, "", ""])[:2]
     path = PurePath(program)
     is_manager = path.stem in ("manage", "django-admin") or path.parts[-2:] == ("django", "__main__.py")
@@ -55,8 +59,8 @@ def is_command(argv: Sequence[str]) -> bool:
 def prepare(patience: float = PATIENCE) -> None:
     """Load the scripts into every configured store that answers within ``patience`` seconds. Never raises.
 
-    It leaves nothing to a fork that follows, as in servers with workers: no thread, unless a store hangs, and no
-    connection. What is not loaded here is loaded by the first lock that needs it.
+    Afterwards no connection is open, and no thread runs unless a store hangs, so that a server can fork its workers. A
+    script that is not loaded here is loaded by the first lock that needs it.
     """
     from .core import fork
     from .core.events import logger
@@ -64,7 +68,7 @@ def prepare(patience: float = PATIENCE) -> None:
 
     try:
         backends = [locks[alias] for alias in locks]
-    except Exception as error:  # noqa: BLE001  (the system check reports it as an error, the first use raises it)
+    except Exception as error:  # noqa: BLE001  (the system check and the first use report the error)
         logger.warning("the locks are not ready: %s", error)
         return
 
@@ -77,7 +81,7 @@ def prepare(patience: float = PATIENCE) -> None:
             except Exception:
                 logger.exception("the scripts of %r could not be loaded", backend.alias)
 
-    # Imports are done by now: in another thread they could wait for ours.
+    # The backends are imported before the thread starts: an import in the thread could wait for an import lock of ours.
     thread = threading.Thread(target=fork.run, args=(load,), name="redlock-prepare", daemon=True)
     thread.start()
     thread.join(patience)

@@ -1,4 +1,4 @@
-"""Who has released a lock by force: in the log, and in the admin's own log of changes."""
+"""The audit trail of force releases: the log, and the admin's ``LogEntry`` table."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from .models import HeldLock
 
 
 def log_force_release(row: HeldLock, username: str, user: Any = None, where: str = "") -> None:
-    """Log that ``username`` has released ``row`` by force, and add a ``LogEntry`` where the admin is installed.
+    """Log that ``username`` has released ``row`` by force, and add a ``LogEntry`` if the admin is installed.
 
-    ``user``: the Django user, looked up by ``username`` if not given. A ``LogEntry`` needs one. ``where``: from where
-    the lock was released. Never raises: the lock is released already.
+    ``user``: the Django user of the ``LogEntry``; ``None`` means the user named ``username``. Without such a user there
+    is no ``LogEntry``. ``where``: text for the ``LogEntry`` such as ``on host1``. A failure of the database is logged
+    and not raised, because the lock is released already.
     """
     held = row.held
     holders = ", ".join(map(str, owners(held)))
@@ -29,7 +30,7 @@ def log_force_release(row: HeldLock, username: str, user: Any = None, where: str
     logger.warning("lock %r in %r was released by force by %s: held by %s", row.name, row.alias, username, holders)
     if not (apps.is_installed("django.contrib.admin") and apps.is_installed("django.contrib.auth")):
         return
-    from django.contrib.admin.models import DELETION, LogEntry  # only where that app is installed
+    from django.contrib.admin.models import DELETION, LogEntry  # the import fails if the app is not installed
 
     try:
         if user is None:

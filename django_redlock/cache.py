@@ -1,4 +1,7 @@
-"""``get_or_compute(cache, key, compute, timeout)``: one caller computes a missing value, all others wait for it."""
+"""``get_or_compute(cache, key, compute, timeout)`` protects a cache against stampedes.
+
+One caller computes a missing value under a lock. All other callers, in all processes, wait for that value.
+"""
 
 from __future__ import annotations
 
@@ -43,20 +46,23 @@ def get_or_compute(
     blocking_timeout: Seconds | None = None,
     ttl: Seconds = LOCK_TTL,
 ) -> T:
-    """Return the cached value of ``key``. Where it is missing, one caller computes it and all others wait for it.
+    """Return the cached value of ``key``. If the value is missing, one caller computes it and all other callers wait.
 
-    ``timeout``: seconds for which the value is kept, rounded up; default and ``None`` as in ``cache.set``.
-    ``stale``: seconds after that in which callers get the old value at once while one caller computes the new one.
-    ``early``: a caller may compute the new value before the old one expires, with a probability that grows towards the
-    end; 1.0 suits most values, more means earlier (XFetch: Vattani, Chierichetti, Lowenstein, "Optimal Probabilistic
-    Cache Stampede Prevention", 2015). The other callers get the old value meanwhile.
-    ``blocking_timeout``: seconds to wait for the computation of another caller.
-    ``using``: the alias of the lock backend. ``ttl``: seconds for which the others wait after the computing process was
-    killed; the lock is renewed as long as the computation runs.
+    ``timeout``: seconds until the value expires, rounded up. The default is the cache's; ``None`` means never.
+    ``stale``: seconds after the expiry in which callers get the old value at once, while one caller computes the new
+    value.
+    ``early``: above 0, a caller may compute the new value before the old value expires, with a probability that grows
+    towards the expiry; the other callers get the old value meanwhile. 1.0 suits most values, a larger number means
+    earlier (XFetch: Vattani, Chierichetti, Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", 2015).
+    ``blocking_timeout``: seconds to wait for the computation of another caller; ``None`` means no limit.
+    ``using``: the alias of the lock backend.
+    ``ttl``: seconds of the lock's lease, which is renewed while the computation runs. If the computing process is
+    killed, the waiters wait until the lease has expired.
 
-    What ``compute`` raises is raised to its own caller; one of the others computes then. Raises ``LockNotAcquired``
-    after ``blocking_timeout``, ``LockUnavailable`` when the lock store can't be asked and there is no old value,
-    ``ValueError`` and ``TypeError`` for bad arguments.
+    An exception of ``compute`` is raised to the caller that computes; a waiting caller computes next. Raises
+    ``LockNotAcquired`` after ``blocking_timeout``, ``LockUnavailable`` when the lock store doesn't answer and there is
+    no old value, ``LockDeadlock`` when ``compute`` asks for the same key again, ``ValueError`` and ``TypeError`` for
+    bad arguments.
     """
     if inspect.iscoroutinefunction(compute):
         raise TypeError("get_or_compute() takes a plain function; for a coroutine function use aget_or_compute()")
@@ -70,7 +76,7 @@ def get_or_compute(
             return done.value  # type: ignore[no-any-return]
         try:
             reply = getattr(step.target, step.method)(*step.args) if isinstance(step, _Ask) else step()
-        except BaseException as error:  # noqa: BLE001  (the flow releases the lock and raises it)
+        except BaseException as error:  # noqa: BLE001  (the flow releases the lock and raises the error again)
             resume = _thrown(flow, error)
         else:
             resume = _sent(flow, reply)
@@ -80,7 +86,7 @@ async def aget_or_compute(
     cache: BaseCache,
     key: str,
     compute: Callable[[], Awaitable[T] | T],
-    timeout: Seconds | None = _CACHE_DEFAULT,  # noqa: ASYNC109  (of the cached value)
+    timeout: Seconds | None = _CACHE_DEFAULT,  # noqa: ASYNC109  (until the cached value expires)
     *,
     stale: Seconds = 0,
     early: float = 0.0,
@@ -102,14 +108,14 @@ async def aget_or_compute(
                 reply = await getattr(step.target, f"a{step.method}")(*step.args)
             elif inspect.isawaitable(reply := step()):
                 reply = await reply
-        except BaseException as error:  # noqa: BLE001  (the flow releases the lock and raises it)
+        except BaseException as error:  # noqa: BLE001  (the flow releases the lock and raises the error again)
             resume = _thrown(flow, error)
         else:
             resume = _sent(flow, reply)
 
 
 class _Ask(NamedTuple):
-    """One call of a cache or a lock; asyncio calls the method of the same name with an ``a`` in front."""
+    """A call of a cache, a lock or a `_Flight`. `aget_or_compute` calls the asyncio method ``a<method>`` instead."""
 
     target: Any
     method: str
@@ -120,14 +126,17 @@ _Flow = Generator[_Ask | Callable[[], Any], Any, T]
 
 
 class _Found(NamedTuple):
-    """A cached value, or `_MISSING`. ``fresh``: nobody needs to compute it."""
+    """A cached value, or `_MISSING`. ``fresh``: the value doesn't have to be computed."""
 
     value: Any
     fresh: bool
 
 
 class _Entry(NamedTuple):
-    """One cached value. Beside it lie a copy that expires later, for ``stale``, and its expiry, for ``early``."""
+    """A key of the cache, and the options of its value.
+
+    ``stale`` needs a second key with a copy that expires later, ``early`` a third key with the time of expiry.
+    """
 
     cache: BaseCache
     key: str
@@ -149,7 +158,7 @@ class _Entry(NamedTuple):
         return cls(cache, key, kept, math.ceil(more), early)
 
     def look(self) -> _Flow[_Found]:
-        """The value in the cache, or the old one."""
+        """Return the value in the cache or, after its expiry, the stale copy."""
         stale_key, expiry_key = self._keys()
         if self.early:
             both = yield _Ask(self.cache, "get_many", ((self.key, expiry_key),))
@@ -164,7 +173,7 @@ class _Entry(NamedTuple):
         return _Found(value, fresh=False)
 
     def fill(self, compute: Callable[[], Any]) -> _Flow[Any]:
-        """Compute the value and store it."""
+        """Compute the value, store it in the cache and return it."""
         start = time.monotonic()
         value = yield compute
         took = time.monotonic() - start
@@ -180,7 +189,10 @@ class _Entry(NamedTuple):
         return f"{self.key}:stale", f"{self.key}:expiry"
 
     def _expires_soon(self, expiry: tuple[float, float] | None) -> bool:
-        """Whether this caller is drawn to compute the value before it expires (XFetch)."""
+        """Whether this caller computes the value before its expiry: a random choice (XFetch).
+
+        ``expiry`` is the Unix time of expiry and the seconds that the last computation took; ``None`` if unknown.
+        """
         if expiry is None:
             return False
         expires_at, took = expiry
@@ -188,7 +200,7 @@ class _Entry(NamedTuple):
 
 
 class _Flight:
-    """The one caller of this process that asks the lock store for a missing value, as others see it."""
+    """A missing value that one caller computes or fetches while other callers of the process wait (single flight)."""
 
     def __init__(self) -> None:
         self.caller = calling()
@@ -198,7 +210,7 @@ class _Flight:
         self._value.set_result(value)
 
     def join(self, seconds: float | None) -> Any:
-        """The value, or `_MISSING` when there is none."""
+        """Wait up to ``seconds`` (``None``: no limit). Returns the value; `_MISSING` after a timeout or a failure."""
         with suppress(TimeoutError):
             return self._value.result(seconds)
         return _MISSING
@@ -210,11 +222,14 @@ class _Flight:
 
 
 _flights: dict[str, _Flight] = {}
-on_fork(_flights.clear)  # the callers stayed in the parent
+on_fork(_flights.clear)  # the computing threads exist in the parent only
 
 
 def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) -> _Flow[Any]:
-    """Of the callers that find no value, one in each process goes on, and the others of the process wait for it."""
+    """Return the value of ``entry``. One caller per process asks the lock store; other callers wait for that caller.
+
+    ``wait``: seconds to wait for the computation of another caller.
+    """
     deadline = time.monotonic() + wait
     while True:
         found = yield from entry.look()
@@ -230,7 +245,7 @@ def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) 
                 value = yield from _compute_once(entry, compute, lock, _MISSING, deadline)
                 return value
             finally:
-                _flights.pop(lock.name, None)  # it is not there in a child of a fork
+                _flights.pop(lock.name, None)  # missing in a child process, which has forked within `compute`
                 mine.land(value)
         if flight.caller == mine.caller:
             raise LockDeadlock(lock.name)
@@ -243,7 +258,11 @@ def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) 
 
 
 def _compute_once(entry: _Entry, compute: Callable[[], Any], lock: RWLock, old: Any, deadline: float) -> _Flow[Any]:
-    """The writer computes. The others return ``old`` or wait as readers, since all readers are woken at once."""
+    """Compute the value under the write lock, unless another caller computes it already.
+
+    In that case, return ``old`` or, if ``old`` is `_MISSING`, wait for the read lock: the release of the write lock
+    wakes all readers at once.
+    """
     while True:
         try:
             if (yield _Ask(lock.write, "acquire", (False,))):
@@ -261,14 +280,14 @@ def _compute_once(entry: _Entry, compute: Callable[[], Any], lock: RWLock, old: 
         if found.value is not _MISSING:
             return found.value
     try:
-        found = yield from entry.look()  # another caller may have computed it since
+        found = yield from entry.look()  # another caller may have computed the value meanwhile
         return found.value if found.fresh else (yield from entry.fill(compute))
     finally:
         yield from _release(lock.write)
 
 
 def _release(lock: Any) -> _Flow[None]:
-    """Release it. A lease that was lost harms nobody: the value was computed twice."""
+    """Release ``lock``. Errors are only logged: after a lost lease the value is computed twice, which is harmless."""
     try:
         yield _Ask(lock, "release")
     except LockError as error:

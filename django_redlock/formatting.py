@@ -1,4 +1,4 @@
-"""Locks, holders and servers as text for people, and as JSON."""
+"""Formats locks, holders and servers as text for people and as values for JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = ("mutex", "rlock", "semaphore", "rwlock", "striped", "multilock", "task"
 
 
 def duration(seconds: float) -> str:
-    """``3 min 12 s``: the two largest units that are not zero; below ten seconds with one decimal."""
+    """Return text such as ``3 min 12 s``: the largest unit and the next, without zeros; ``4.2 s`` below ten seconds."""
     if seconds < 10:
         return f"{max(0.0, seconds):.1f} s"
     days, rest = divmod(round(seconds), 86400)
@@ -27,7 +27,7 @@ def duration(seconds: float) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """``text`` in at most ``width`` characters, with an ellipsis in the middle: names differ at both ends."""
+    """Return ``text`` in at most ``width`` characters. The middle is left out, because names differ at both ends."""
     if len(text) <= width:
         return text
     tail = (width - 1) // 2
@@ -38,49 +38,52 @@ def shortened(text: str, width: int) -> str:
 
 
 def task_of(owner: Owner) -> str:
-    """The name of the Celery task that holds the lock or, without one, of the asyncio task."""
+    """Return the name of the Celery task that holds the lock or, without a Celery task, of the asyncio task."""
     return owner.label if "task_id" in owner.extra else owner.task
 
 
 def state_of(owner: Owner) -> str:
-    """``queued`` or ``running`` for a task, ``read`` or ``write`` for a read-write lock, else ``""``."""
+    """Return ``queued`` or ``running`` for a task, ``read`` or ``write`` for a read-write lock, else ``""``."""
     state = owner.extra.get("state") or owner.extra.get("mode")
     return state if state in STATES else ""
 
 
 def owners(held: LockInfo) -> Sequence[Owner]:
-    """All holders of the lock."""
+    """Return all holders of the lock."""
     return held.holders or (held.owner,)
 
 
 def others(held: LockInfo) -> str:
-    """The number of holders besides the first: ``and 2 more``, or ``""``."""
+    """Return the number of holders besides the first as text: ``and 2 more``, or ``""`` for a single holder."""
     return f"and {more} more" if (more := len(owners(held)) - 1) else ""
 
 
 def age(owner: Owner) -> float | None:
-    """Seconds since the owner called ``acquire()``, by the clocks of both machines; ``None`` if unknown."""
+    """Return the seconds since ``owner``, a holder or waiter, called ``acquire()``; ``None`` if unknown.
+
+    The result depends on the clocks of two machines: of the owner and of this process.
+    """
     return max(0.0, time.time() - owner.since) if owner.since else None
 
 
 def longest_wait(held: LockInfo) -> float | None:
-    """Seconds that the first of the waiters has waited; ``None`` without a waiter, or if unknown."""
+    """Return the longest time, in seconds, that a waiter has waited; ``None`` without a waiter, or if unknown."""
     return max((waited for owner in held.queue if (waited := age(owner)) is not None), default=None)
 
 
 def by_trouble(held: LockInfo) -> tuple[float, ...]:
-    """Sort key: most waiters first, then the longest wait, then the longest hold."""
+    """Return a sort key: most waiters first, then the longest wait, then the longest hold."""
     forever = float("inf")
     return -held.waiters, min((owner.since or forever for owner in held.queue), default=0.0), held.since or forever
 
 
 def ends_soon(held: LockInfo) -> bool:
-    """Whether less than a third of the lease is left: a renewal is overdue, or there is none."""
+    """Whether less than a third of the lease is left: a renewal is overdue, or the lease is not renewed."""
     return held.remaining is not None and held.ttl is not None and held.remaining < held.ttl / 3
 
 
 def as_dict(alias: str, held: LockInfo) -> dict[str, Any]:
-    """A lock for JSON and CSV. Times are seconds; ``since`` is Unix time."""
+    """Return a lock as a dict for JSON and CSV. Times are seconds; ``since`` is Unix time."""
     owner = held.owner
     return {
         "alias": alias,
@@ -111,7 +114,7 @@ def _rounded(seconds: float | None) -> float | None:
 
 # ── servers and events ───────────────────────────────────────────────────────────────────────
 
-_NOT_FACTS = {"node", "ok", "problems", "warnings", "run_id"}  # shown elsewhere, or of no use to people
+_NOT_FACTS = {"node", "ok", "problems", "warnings", "run_id"}  # shown elsewhere, or useless to an operator
 _FACTS: dict[str, Callable[[Any], str]] = {
     "uptime": duration,
     "replica_lag": duration,
@@ -123,13 +126,13 @@ _FACTS: dict[str, Callable[[Any], str]] = {
 
 
 def facts(node: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The facts in a row of `health`, as label and value."""
+    """Return label and value of each fact in ``node``, a row of `health`."""
     known = {name: value for name, value in node.items() if name not in _NOT_FACTS and value not in ("", None)}
     return [(name.replace("_", " "), _FACTS.get(name, str)(value)) for name, value in known.items()]
 
 
 def event_text(event: HistoryEvent) -> str:
-    """What follows the kind of an event in a sentence."""
+    """Return the text after the kind of an event, such as ``by host1 after 0.2 s``."""
     who = f" by {event.holder}" if event.holder else ""
     words = {
         "acquired": f"{who} after {duration(event.seconds)}",

@@ -1,4 +1,4 @@
-"""``locks["alias"]``: one backend for each alias of the ``REDLOCK`` setting and each process, built when first used."""
+"""``locks["alias"]``: the backends of the ``REDLOCK`` setting by alias. Each process builds a backend at first use."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _REDIS_CACHES = ("django_redis.", "django_valkey.", "django.core.cache.backends.
 
 
 def configuration() -> Mapping[str, Any]:
-    """The ``REDLOCK`` setting. Without it, a ``default`` on ``CACHES["default"]`` when that is a cache on Redis.
+    """Return the ``REDLOCK`` setting. If it is not set and ``CACHES["default"]`` is on Redis, the locks use that cache.
 
-    Raises ``ImproperlyConfigured`` when the setting is not a dict.
+    Without either, returns an empty mapping. Raises ``ImproperlyConfigured`` when the setting is not a dict.
     """
     configured = getattr(settings, "REDLOCK", None)
     if configured is None:
@@ -54,7 +54,7 @@ def configuration() -> Mapping[str, Any]:
 
 
 def backend_class(alias: str, entry: Any) -> Callable[..., Backend]:
-    """The class that BACKEND of one entry of the setting names. Raises ``ImproperlyConfigured`` for a bad entry."""
+    """Import the BACKEND class of one entry of the setting. Raises ``ImproperlyConfigured`` for a bad entry."""
     where = f"REDLOCK[{alias!r}]"
     if not isinstance(entry, Mapping) or "BACKEND" not in entry:
         raise ImproperlyConfigured(f"{where} must be a dict with a BACKEND, not {redact(entry)!r}. {WHAT_TO_WRITE}")
@@ -71,7 +71,7 @@ def backend_class(alias: str, entry: Any) -> Callable[..., Backend]:
 
 
 def build(alias: str, entry: Any) -> Backend:
-    """The backend that one entry of the setting describes. Opens no connection.
+    """Build the backend of one entry of the setting. Opens no connection.
 
     Raises ``ImproperlyConfigured`` for a bad entry, ``LockUnavailable`` when the process can open no more files.
     """
@@ -83,9 +83,9 @@ def build(alias: str, entry: Any) -> Backend:
     prefix = {"key_prefix": entry["KEY_PREFIX"]} if "KEY_PREFIX" in entry else {}
     try:
         backend = make(entry.get("LOCATION", ""), **{**options, **prefix})
-    except LockUnavailable:  # the settings are right
+    except LockUnavailable:  # not an error of the settings
         raise
-    except Exception as error:  # a backend of the user's own may raise anything
+    except Exception as error:  # a custom backend may raise any exception
         raise ImproperlyConfigured(f"{where}: {_unknown_options(make, options) or error}") from error
     backend.alias = alias
     backend.hook = partial(_dispatch, backend)
@@ -93,7 +93,7 @@ def build(alias: str, entry: Any) -> Backend:
 
 
 def _unknown_options(make: Any, options: Mapping[str, Any]) -> TypeError | None:
-    """The error for OPTIONS that the backend does not have; ``None`` when it has them all."""
+    """Return the error for OPTIONS that the backend does not accept; ``None`` if it accepts all."""
     makers = [vars(each)["__init__"] for each in make.__mro__[:-1] if "__init__" in vars(each)]
     parameters = [each for maker in makers for each in inspect.signature(maker).parameters.values()]
     known = dict.fromkeys(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
@@ -124,7 +124,7 @@ class Locks(Mapping[str, Backend]):
         self._built: dict[str, Backend] = {}
 
     def __getitem__(self, alias: str) -> Backend:
-        """The backend of ``alias``. Raises ``ImproperlyConfigured`` when it is not configured, or wrongly."""
+        """Return the backend of ``alias``. Raises ``ImproperlyConfigured`` if the entry is missing or bad."""
         backend = self._built.get(alias)
         if backend is not None:
             return backend
@@ -133,7 +133,7 @@ class Locks(Mapping[str, Backend]):
             known = ", ".join(map(repr, configured)) or "none is configured"
             hint = f" {WHAT_TO_WRITE}" if alias == DEFAULT_ALIAS else ""
             raise ImproperlyConfigured(f"there is no lock backend {alias!r} in REDLOCK (aliases: {known}).{hint}")
-        # Importing a backend under a lock could deadlock, so two threads may build it: the first result stays.
+        # Two threads may both build the backend; the first result stays. Importing under a mutex could deadlock.
         return self._built.setdefault(alias, build(alias, configured[alias]))
 
     def __contains__(self, alias: object) -> bool:

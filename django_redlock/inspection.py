@@ -1,6 +1,6 @@
-"""What the admin and the commands ask the stores.
+"""Queries of the admin and the commands: live locks, health, history.
 
-They are asked one by one: one that is down says so on its own line, and the others still answer.
+Each store is asked separately, so that the error of one store doesn't hide the answers of the other stores.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ from .models import HeldLock, parse_pk
 
 
 class Listed(NamedTuple):
-    """What one store said; unless ``complete`` there is more. ``error``: why it, or a server of it, can't be asked."""
+    """The answer of one store to a listing.
+
+    ``complete``: no lock was left out. ``scanned``: the number of keys that were looked at. ``error``: why the store or
+    some of its servers did not answer; ``""`` if all answered.
+    """
 
     alias: str
     locks: Sequence[LockInfo] = ()
@@ -32,34 +36,45 @@ class Listed(NamedTuple):
 
 
 def list_locks(alias: str, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listed:
-    """The live locks of one store: ``limit`` at most, among about ``max_keys`` keys. Never raises."""
+    """List the live locks of one store whose names match the glob ``pattern``. Never raises.
+
+    ``limit``: the largest number of locks; ``None`` means no limit. ``max_keys``: the approximate number of keys to
+    look at, with locks that have waiters first; ``None`` means that the scan ends at ``limit`` locks.
+    """
     try:
         found, scanned, complete, unanswered = locks[alias].listing(pattern, limit, max_keys)
         return Listed(
             alias, found, scanned, complete, "; ".join(f"{where}: {each}" for where, each in unanswered.items())
         )
-    except Exception as error:  # noqa: BLE001  (whatever is wrong with one store, the others are shown)
+    except Exception as error:  # noqa: BLE001  (an error of one store must not hide the other stores)
         return Listed(alias, complete=False, error=explain(error))
 
 
 def health(alias: str) -> list[dict[str, Any]]:
-    """For each node of one store a dict: ``node``, ``ok``, ``problems`` and facts. Never raises."""
+    """Return a dict for each node of one store: ``node``, ``ok``, ``problems`` and facts. Never raises."""
     try:
         return locks[alias].health()
-    except Exception as error:  # noqa: BLE001  (whatever is wrong with one store, the others are shown)
+    except Exception as error:  # noqa: BLE001  (an error of one store must not hide the other stores)
         return [{"node": alias, "ok": False, "problems": [explain(error)]}]
 
 
 def last_hour(alias: str, name: str = "") -> tuple[list[MinuteStats], str]:
-    """The last hour of one lock, or of one store, and why it can't be told, if so. Never raises."""
+    """Return the minutes of the last hour, and an error text, ``""`` if the store answered. Never raises.
+
+    ``name``: the lock; ``""`` means all locks of the store.
+    """
     try:
         return history.last_hour(locks[alias], name), ""
-    except Exception as error:  # noqa: BLE001  (whatever is wrong with one store, the others are shown)
+    except Exception as error:  # noqa: BLE001  (an error of one store must not hide the other stores)
         return [], explain(error)
 
 
 class NodeView(NamedTuple):
-    """What one node says of one lock. Times are seconds; ``held`` is ``None`` when it knows of no holder."""
+    """The answer of one node about one lock.
+
+    ``held``: the lock as this node knows it; ``None`` if the node has no key for the lock, or did not answer.
+    ``round_trip``: seconds. ``error``: why the node did not answer; ``""`` if it did.
+    """
 
     node: str
     held: LockInfo | None
@@ -68,7 +83,7 @@ class NodeView(NamedTuple):
 
 
 def node_views(pk: str) -> list[NodeView]:
-    """Each node's own view of a lock, for stores of several; ``[]`` for others."""
+    """Ask each node for the lock with this primary key. Returns ``[]`` for a store with a single node."""
     alias, name = parse_pk(pk)
     backend = locks[alias]
     if len(getattr(backend, "nodes", ())) < 2:
@@ -78,7 +93,7 @@ def node_views(pk: str) -> list[NodeView]:
 
 
 def explain(error: Exception) -> str:
-    """What went wrong, for a person who operates the store."""
+    """Return a text about ``error`` for the operator. Unexpected errors are logged with their traceback."""
     if isinstance(error, LockError):
         return error.reason
     if isinstance(error, ImproperlyConfigured):
@@ -88,18 +103,18 @@ def explain(error: Exception) -> str:
 
 
 def pattern_for(search: str, special: str = "*?[") -> str:
-    """The glob for what is looked for: a part of the name, or a glob already, if it has a ``special`` character."""
+    """Return the glob for a search: ``search`` itself if it has a ``special`` character, otherwise ``*search*``."""
     return search if set(search) & set(special) else f"*{glob_escape(search)}*"
 
 
 def find_lock(pk: str) -> HeldLock | None:
-    """The lock with this primary key, and its queue, read now; ``None`` when nobody holds it.
+    """Read the lock with this primary key, and its queue, from the store. Returns ``None`` if the lock is free.
 
-    Raises ``LockError`` when its store can't be asked, ``ImproperlyConfigured`` when there is no such store.
+    Raises ``LockError`` when the store doesn't answer, ``ImproperlyConfigured`` when the alias is not configured.
     """
     alias, name = parse_pk(pk)
     try:
         held = locks[alias].describe(name)
-    except (TypeError, ValueError):  # no name that a lock can have
+    except (TypeError, ValueError):  # an invalid name of a lock
         return None
     return HeldLock.of(alias, held) if held else None

@@ -1,6 +1,5 @@
-"""`HeldLock`: the model of permissions and of the admin. It has no table: see `admin.queryset`.
-
-Exports `FencedModel` too, since models are looked for here.
+"""`HeldLock`: the model of the admin and its permissions. It has no table: `admin.queryset` reads the stores instead.
+The module also exports `FencedModel`, so that all models of the package can be imported from one place.
 """
 
 from __future__ import annotations
@@ -18,7 +17,10 @@ __all__ = ["FencedModel", "HeldLock", "make_pk", "parse_pk"]
 
 
 class HeldLock(models.Model):
-    """A lock that is held now. ``view_heldlock`` shows it, ``delete_heldlock`` releases it by force."""
+    """A lock that is held now.
+
+    The permission ``view_heldlock`` is needed to see the lock, ``delete_heldlock`` to release the lock by force.
+    """
 
     id = models.CharField(primary_key=True, max_length=1024, editable=False)
     alias = models.CharField(gettext_lazy("store"), max_length=100, editable=False)
@@ -36,23 +38,23 @@ class HeldLock(models.Model):
         return self.name
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing: a lock is acquired, not saved. Raises ``TypeError``."""
+        """Raise ``TypeError``: a lock is acquired, not saved."""
         raise TypeError("a lock is acquired, not saved")
 
     @classmethod
     def of(cls, alias: str, held: LockInfo) -> Self:
-        """The row for ``held``, a lock of the store ``alias``."""
+        """Return the row for ``held``, a lock of the store ``alias``."""
         row = cls(id=make_pk(alias, held.name), alias=alias, name=held.name)
         row.held = held
         return row
 
 
 def make_pk(alias: str, name: str) -> str:
-    """Alias and name as one text."""
+    """Return the primary key of a lock: the store's alias, URL-quoted, a colon and the lock's name."""
     return f"{quote(alias, safe='')}:{name}"
 
 
 def parse_pk(pk: str) -> tuple[str, str]:
-    """The alias and name in a primary key."""
+    """Return the alias and the lock's name in a primary key of `make_pk`."""
     alias, _, name = pk.partition(":")
     return unquote(alias), name

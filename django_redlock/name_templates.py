@@ -1,4 +1,4 @@
-"""Names of locks that depend on the arguments of a call: ``"report:{report_id}"``."""
+"""Templates for names of locks that depend on the arguments of a call: ``"report:{report_id}"``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from typing import Any
 
 
 def namer(template: str, function: Callable[..., Any], *given: str, follow_wrapped: bool = True) -> Callable[..., str]:
-    """What makes the lock's name: takes the arguments of ``function``, and by name those in ``given``.
+    """Return a function that makes the lock's name from the arguments of a call of ``function``.
 
-    The fields of ``template`` are names of arguments, defaults included, and what ``str.format`` reaches from there:
-    ``{order.pk}``, ``{page:03}``. Raises ``TypeError`` at once for a field that is no argument of ``function``. A
-    function that takes ``**kwargs`` may get any; there the error comes with the call that lacks it.
+    The returned function takes the arguments of ``function`` and, as keyword arguments, the names in ``given``.
+    A field of ``template`` begins with the name of an argument and may use the syntax of ``str.format``, such as
+    ``{order.pk}`` or ``{page:03}``. An argument that the call leaves out has its default value. ``follow_wrapped``: as
+    in ``inspect.signature``.
+
+    Raises ``TypeError`` for a field that is not an argument of ``function``. If ``function`` takes ``**kwargs``, any
+    field is accepted, and a call without that argument raises the ``TypeError``. Raises ``ValueError`` for a
+    malformed template.
     """
     where = f"the lock name {template!r} of {getattr(function, '__qualname__', function)}()"
     fields = dict.fromkeys(_fields(template, where))

@@ -1,8 +1,8 @@
-"""``lock("order:17")``: locks of every kind on a backend of the ``REDLOCK`` setting.
+"""Functions such as ``lock("order:17")`` for all kinds of locks, on a backend of the ``REDLOCK`` setting.
 
-Each function is short for the method of the same name of ``locks[using]``, which says what its options mean. All raise
-``ImproperlyConfigured`` for an alias that is not configured, ``TypeError`` for an unknown option, and what the method
-raises.
+Each function calls the method of the same name of ``locks[using]``; see there for the options. All functions raise
+``ImproperlyConfigured`` for an alias that is not configured, ``TypeError`` for an unknown option, and the errors of the
+method.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ class LockKwargs(CommonOptions, total=False):
 
 
 def check_options(where: str, options: Mapping[str, Any], known: type[CommonOptions] = LockKwargs) -> None:
-    """Raise ``TypeError`` for an unknown option, when it is written and not when the lock is made."""
+    """Raise ``TypeError`` for an option that ``known`` doesn't have. ``where``: the function's name, for the message.
+
+    Decorators check their options with it before the first call.
+    """
     if unknown := [name for name in options if name not in known.__annotations__]:
         raise unknown_options(where, unknown, known.__annotations__)
 
@@ -57,11 +60,11 @@ def lock(
     release_on_commit: bool | str = False,
     **options: Unpack[LockKwargs],
 ) -> Lock:
-    """A lock with one holder at a time. It is not reentrant: see `rlock`.
+    """Return a lock with one holder at a time. It is not reentrant: see `rlock`.
 
     ``release_on_commit``: a lock that is released within a database transaction stays held until the transaction is
-    committed or rolled back (``True``: a transaction of the default database; or a database's alias). Coroutines have
-    no transactions, so the option has no effect there.
+    committed or rolled back. ``True`` means a transaction of the default database, a string the database with that
+    alias. The option has no effect in coroutines, which have no transactions.
     """
     check_options("lock", options)
     made = locks[using].lock(name, **options)
@@ -77,25 +80,25 @@ def fair_lock(
     release_on_commit: bool | str = False,
     **options: Unpack[CommonOptions],
 ) -> Lock:
-    """A lock that is granted strictly in the order of arrival: ``lock(..., fair=True)``."""
+    """Return a lock that is granted strictly in the order of arrival: ``lock(..., fair=True)``."""
     check_options("fair_lock", options, CommonOptions)
     return lock(name, using, release_on_commit=release_on_commit, fair=True, **options)
 
 
 def rlock(name: str, using: str = DEFAULT_ALIAS, **options: Unpack[CommonOptions]) -> RLock:
-    """A reentrant lock: the thread or asyncio task that holds it may acquire it again."""
+    """Return a reentrant lock: the thread or asyncio task that holds it may acquire it again."""
     check_options("rlock", options, CommonOptions)
     return locks[using].rlock(name, **options)
 
 
 def semaphore(name: str, using: str = DEFAULT_ALIAS, *, limit: int, **options: Unpack[CommonOptions]) -> Semaphore:
-    """A lock with up to ``limit`` holders at once."""
+    """Return a lock with up to ``limit`` holders at once."""
     check_options("semaphore", options, CommonOptions)
     return locks[using].semaphore(name, limit=limit, **options)
 
 
 def rwlock(name: str, using: str = DEFAULT_ALIAS, **options: Unpack[CommonOptions]) -> RWLock:
-    """A pair of locks: many hold ``.read`` at once, or one holds ``.write``."""
+    """Return a read-write lock: ``.read`` can have many holders at once, ``.write`` excludes all other holders."""
     check_options("rwlock", options, CommonOptions)
     return locks[using].rwlock(name, **options)
 
@@ -108,12 +111,12 @@ def striped(
     without: Collection[int] = (),
     **options: Unpack[CommonOptions],
 ) -> Striped:
-    """Any free one of ``stripes`` locks; ``without`` excludes some of them by index."""
+    """Return a lock that acquires any free one of ``stripes`` locks; ``without`` excludes locks by index."""
     check_options("striped", options, CommonOptions)
     return locks[using].striped(name, stripes, without=without, **options)
 
 
 def multilock(names: Iterable[str], using: str = DEFAULT_ALIAS, **options: Unpack[CommonOptions]) -> MultiLock:
-    """All of the locks ``names`` or none of them."""
+    """Return a lock that acquires all of the locks ``names`` or none of them."""
     check_options("multilock", options, CommonOptions)
     return locks[using].multilock(names, **options)

@@ -1,9 +1,10 @@
-"""Django signals for what happens to locks. The sender is the backend's class.
+"""Django signals for the events of locks. The sender is the backend's class.
 
-Each is sent with ``event``, a frozen `django_redlock.core.events.Event`: kind, lock, name, alias, waited, held, reason,
-holder, primitive. A receiver runs where it happened, in the same thread, and had better be quick; ``lock_lost`` comes
-from a thread of its own. Where threads lock, a receiver may be a coroutine function; where coroutines lock, plain
-functions only. What a receiver raises is logged by Django (logger ``django.dispatch``) and harms no lock.
+Each signal is sent with ``event``, an immutable `django_redlock.core.events.Event`: kind, lock, name, alias, waited,
+held, reason, holder, primitive. A receiver runs in the thread of the event and delays it, so a receiver must be fast;
+``lock_lost`` is sent from a background thread. A receiver of events of asyncio code must be a plain function; for
+events of synchronous code, a coroutine function is allowed too. Django logs the exception of a receiver (logger
+``django.dispatch``); the lock is not affected.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ _BY_KIND = {
 
 
 def announce(event: Event, sender: type) -> None:
-    """Log ``event`` and send its signal. The log record has all fields of the event, with ``lock_`` before their names.
+    """Log ``event`` at level DEBUG and send its signal.
 
-    A loss is a warning of the logger ``django_redlock``, which says it with and without Django, and so isn't said here.
+    The log record has all fields of the event except ``lock``, with the prefix ``lock_``. A loss is not logged here,
+    because the logger ``django_redlock`` already warns of it.
     """
     if event.kind != "lost" and logger.isEnabledFor(logging.DEBUG):
         facts = {f"lock_{key}": value for key, value in event._asdict().items() if key != "lock"}

@@ -1,7 +1,8 @@
-"""Locks and database transactions: a lock that is given back before its transaction commits protects nothing.
+"""Locks that are held until the database transaction ends.
 
-The next holder reads what the first has not committed yet. So a `CommitLock` that is released within a transaction is
-kept until that has ended, by commit or by rollback, and the transaction commits only while the lease lasts.
+A lock that is released before the commit doesn't protect the transaction: the next holder doesn't see its changes yet.
+So a `CommitLock` that is released within a transaction stays held until the commit or rollback. The transaction is
+rolled back if the lease was lost before the commit.
 """
 
 from __future__ import annotations
@@ -25,44 +26,50 @@ from .errors import LockError, LockLost
 
 logger = logging.getLogger("django_redlock.transactions")
 
-# The methods of a connection with which a transaction can end, and what undoes it in place of the two that keep it.
+# The methods of a connection that can end a transaction. `_UNDO` maps the two that commit to the matching rollback.
 _ENDS = ("commit", "savepoint_commit", "rollback", "savepoint_rollback", "set_autocommit", "close")
 _UNDO = {"commit": "rollback", "savepoint_commit": "savepoint_rollback"}
 _ATTRIBUTE = "_redlock_kept"
 
 
 def in_atomic(connection: BaseDatabaseWrapper) -> bool:
-    """Whether an ``atomic()`` block is open, other than those that ``TestCase`` puts around every test."""
+    """Whether an ``atomic()`` block is open. The blocks that ``TestCase`` opens around each test don't count."""
     if not connection.in_atomic_block or connection.closed_in_transaction:
         return False
     blocks: list[Any] = connection.atomic_blocks
-    # In a TestCase nothing tells of the end of a block without a savepoint.
+    # In a TestCase, an inner block without a savepoint doesn't count: its end calls no method of the connection.
     return not blocks or any(not block._from_testcase and (block.savepoint or block is blocks[0]) for block in blocks)
 
 
 def in_transaction(connection: BaseDatabaseWrapper) -> bool:
-    """The same, or autocommit is off. Never opens a connection."""
+    """Whether a transaction is open: an ``atomic()`` block (see `in_atomic`), or autocommit is off.
+
+    Never opens a connection.
+    """
     if connection.in_atomic_block:
         return in_atomic(connection)
     return connection.connection is not None and not connection.autocommit
 
 
 class DeferredRelease(Lock):
-    """Holds what a `CommitLock` has released until the transaction has ended."""
+    """The handle that keeps the lease of a released `CommitLock` until the transaction ends."""
 
 
 class CommitLock(Lock):
-    """A lock that is kept until the transaction in which it is released has ended; outside one, an ordinary lock.
+    """A lock whose release waits for the end of the open transaction. Outside a transaction it is an ordinary lock.
 
-    Taken again within the same transaction, it is had at once: this transaction has it still.
+    Within the same transaction the lock can be acquired again at once, because the transaction still holds the lease.
     """
 
     @classmethod
     def like(cls, other: Lock, database: str) -> CommitLock:
-        """The same lock, bound to the transactions of the database alias ``database``."""
+        """Return a handle for the lock of ``other``, bound to the transactions of the database alias ``database``.
+
+        Raises ``ConnectionDoesNotExist`` for an unknown alias.
+        """
         made = cls(other.store, other.primitive, other.name, other.keys, other.options)
         made._database = database
-        connections[database]  # an unknown alias is an error here, not when the lock is released
+        connections[database]  # raises for an unknown alias, before the lock is acquired
         return made
 
     _database: str
@@ -89,10 +96,10 @@ class CommitLock(Lock):
 
 
 class TransactionLocks:
-    """The locks that one open transaction keeps, or has kept and taken again.
+    """The locks that one open transaction keeps, and the kept locks that were acquired again.
 
-    Django tells of a commit, but not of a rollback. So the methods that end a transaction are watched on this one
-    connection, from the first lock that is kept until the end of the transaction.
+    Django has a hook for the commit (``on_commit``), but none for the rollback. So the methods that can end a
+    transaction are wrapped on this connection, from the first kept lock until the end of the transaction.
     """
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
@@ -102,17 +109,20 @@ class TransactionLocks:
         vars(connection).update(self._watched, **{_ATTRIBUTE: self})
 
     def keeper_of(self, handle: Lock) -> DeferredRelease | None:
-        """What keeps the lock that ``handle`` is of. Raises ``LockLost`` if this transaction has lost it."""
+        """Return the `DeferredRelease` that keeps the lock of ``handle``; ``None`` if this transaction doesn't keep it.
+
+        Raises ``LockLost`` if this transaction has lost the lock.
+        """
         for lock in self.locks:
             if (lock.name, lock.store, lock.primitive) == (handle.name, handle.store, handle.primitive):
-                if lock.lost:  # it stays here: what was written under it must not be committed
+                if lock.lost:  # the lock stays in the list, so that `_check` refuses the commit
                     raise LockLost(lock.name)
                 if isinstance(lock, DeferredRelease):
                     return lock
         return None
 
     def replace(self, before: Lock, after: Lock) -> None:
-        """``after`` has the lock that ``before`` had."""
+        """Put ``after`` into the list in place of ``before``. ``after`` has taken over the lease of ``before``."""
         self.locks = [lock for lock in self.locks if lock is not before] + [after]
 
     def _watch(self, name: str) -> Any:
@@ -131,12 +141,16 @@ class TransactionLocks:
         return watched
 
     def _is_over(self, name: str) -> bool:
-        # Within commit() and rollback() Django has not switched autocommit on again.
+        # Within commit() and rollback(), autocommit is still off: Django switches it on again afterwards.
         busy = in_atomic if name in ("commit", "rollback") else in_transaction
         return not busy(self._connection)
 
     def _check(self, name: str, args: tuple[Any, ...]) -> None:
-        """Another may hold what this transaction wrote under: roll back instead of committing."""
+        """Roll back instead of committing, and raise ``LockLost``, if a lease was lost.
+
+        Another holder may have changed the protected data since. Locks with ``on_lost`` other than ``"raise"`` don't
+        count.
+        """
         for lock in self.locks:
             if lock.lost and lock.options.on_lost == "raise":
                 getattr(self._connection, _UNDO[name])(*args)
@@ -164,10 +178,10 @@ _places: set[tuple[str, int]] = set()
 
 
 class _Opened(threading.local):
-    """The connections that were opened in this thread: `django.db.connections` takes microseconds to say so."""
+    """The connections that this thread has opened. Reading this list is faster than ``django.db.connections.all()``."""
 
     def __init__(self) -> None:
-        # The thread that imports this may have none, and no settings either: they are not read before they are needed.
+        # `connections.all()` raises ImproperlyConfigured without configured settings.
         opened = connections.all(initialized_only=True) if settings.configured else ()
         self.connections: tuple[BaseDatabaseWrapper, ...] = tuple(opened)
 
@@ -184,7 +198,10 @@ connection_created.connect(_watch_connection, dispatch_uid="django_redlock.trans
 
 
 def warn_of_early_release(event: Event) -> None:
-    """Log, once for each place in the code, that a lock was released while a transaction of this thread was open."""
+    """Log a warning if ``event``, a release, happened while a transaction of this thread was open.
+
+    Each place in the code is logged once. `CommitLock` and `DeferredRelease` are not logged.
+    """
     for connection in _opened.connections:
         if connection.in_atomic_block:
             break
@@ -206,7 +223,7 @@ def warn_of_early_release(event: Event) -> None:
 
 
 def _call_site() -> tuple[str, int]:
-    """File and line, outside this package, where the lock was released."""
+    """The file and line outside this package that released the lock."""
     frame = sys._getframe(1)
     while frame.f_back and str(frame.f_globals.get("__name__", "")).startswith(("django_redlock.", "contextlib")):
         frame = frame.f_back

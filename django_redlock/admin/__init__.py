@@ -1,4 +1,4 @@
-"""The live locks in Django's admin: list, detail, force release, health of the stores."""
+"""Shows the live locks in Django's admin: list, detail page, force release, health of the stores."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def _longest_first(waiter: tuple[Owner, float | None]) -> float:
 
 
 def shows_tasks(request: HttpRequest) -> bool:
-    """Whether the tab of tasks is chosen."""
+    """Whether ``request`` is for the tab of tasks, not of locks."""
     return request.GET.get("tab") == "tasks"
 
 
 def query(request: HttpRequest, **changes: Any) -> str:
-    """The page's own query string, with changed parameters and from the first page on."""
+    """Return the request's query string with ``changes``, without the page number. ``""`` removes a parameter."""
     parameters = request.GET.copy()
     parameters.pop("p", None)
     for name, value in changes.items():
@@ -54,9 +54,10 @@ def query(request: HttpRequest, **changes: Any) -> str:
 
 @admin.register(HeldLock)
 class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
-    """Django's list over `LockRows`, in two tabs: locks, and tasks. By default locks with waiters come first.
+    """The admin of `HeldLock`: Django's list over `LockRows`, with a tab for locks and a tab for tasks.
 
-    For one page, each store looks at ``max_keys`` keys and describes ``max_locks`` locks, those with waiters first.
+    By default, locks with waiters come first. For each page, a store scans about ``max_keys`` keys and describes up to
+    ``max_locks`` locks, with waiters first.
     """
 
     list_display = ["lock", "holder", "held_for", "left", "waiters", "wait"]
@@ -70,7 +71,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
     actions = [release.force_release]
     max_locks = 1000
     max_keys = 20_000
-    max_events = 20  # of the last hour of one lock
+    max_events = 20  # events of the last hour on the page of one lock
     refresh = 5  # seconds after which an open page is refreshed
 
     # ── permissions ──────────────────────────────────────────────────────────────────────────
@@ -85,20 +86,23 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
 
     @property
     def media(self) -> Media:
-        """Our script replaces Django's, which know only the rows of the first load."""
+        """The script of this package instead of Django's scripts, which don't know the rows of a refresh."""
         return Media(css={"all": ["django_redlock/locks.css"]}, js=[Script("django_redlock/live.js", defer=True)])  # type: ignore[list-item]
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        """The columns of the tab, with nodes where a store has several."""
+        """Return the columns of the tab, with a column of nodes if any store has several nodes."""
         columns = self.task_display if shows_tasks(request) else self.list_display
         return [*columns, *(["nodes"] if any(nodes_of(alias) > 1 for alias in locks) else [])]
 
     def get_ordering(self, request: HttpRequest) -> list[Any]:
-        """Locks with waiters first. ``ordering`` of the class would have to name a field."""
+        """Sort locks with waiters first. The attribute ``ordering`` accepts fields of the model only."""
         return ["trouble", "name"]
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
-        """Without "delete selected": force release replaces it. Django 6.1 and later also ask for actions of forms."""
+        """Return the actions without "delete selected", which force release replaces.
+
+        Django 6.1 and later also call the method for the actions of the change form; there are none.
+        """
         if getattr(action_location, "name", "") == "CHANGE_FORM":
             return {}
         where: tuple[Any, ...] = () if action_location is None else (action_location,)
@@ -107,7 +111,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return actions
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        """The live locks of the tab. The stores are asked once for each request."""
+        """Return the live locks of the tab. The stores are asked once per request."""
         rows: LockRows | None = getattr(request, "_redlock_rows", None)
         if rows is None:
             alias, scope = request.GET.get("alias", ""), SCAN.get(request.GET.get("scan", ""), 1)
@@ -118,7 +122,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return rows if request.method == "POST" else rows.where(lambda row: (row.held.kind == "task") is tasks)
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
-        """Unchanged: the stores have searched already."""
+        """Return ``queryset`` unchanged, because the stores have searched already."""
         return queryset, False
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
@@ -145,13 +149,13 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
     # ── one lock ─────────────────────────────────────────────────────────────────────────────
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> HeldLock | None:
-        """The lock as it is now; ``None`` when it is free."""
+        """Read the lock from its store. Returns ``None`` if the lock is free."""
         return find_lock(object_id)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The page of one name, held or not."""
+        """Show the page of one lock, held or free."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         pk = unquote(object_id)
@@ -204,7 +208,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         ]
 
     def health_view(self, request: HttpRequest) -> HttpResponse:
-        """Each store and node, as `redlock_check --deploy` prints them."""
+        """Show the health of each store and node, as `redlock_check --deploy` prints it."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         return self.page(
@@ -212,7 +216,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         )
 
     def stores(self) -> Iterator[tuple[str, list[dict[str, Any]], list[Chart]]]:
-        """Each store with its nodes and the charts of its last hour."""
+        """Yield the alias of each store, its health rows and the charts of its last hour."""
         for number, alias in enumerate(locks):
             nodes = health(alias)
             asked = any(node["ok"] for node in nodes)
@@ -225,7 +229,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return release.carry_out(self, request)
 
     def page(self, request: HttpRequest, template: str, context: dict[str, Any]) -> TemplateResponse:
-        """A page within the admin."""
+        """Return a page of the admin, rendered from ``template``."""
         request.current_app = self.admin_site.name
         shared = {
             **self.admin_site.each_context(request),
@@ -236,5 +240,5 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return TemplateResponse(request, f"admin/django_redlock/heldlock/{template}.html", shared | context)
 
     def list_url(self) -> str:
-        """The URL of the list."""
+        """Return the URL of the list."""
         return reverse("admin:django_redlock_heldlock_changelist", current_app=self.admin_site.name)

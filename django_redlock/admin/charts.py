@@ -1,4 +1,4 @@
-"""The last hour as pictures, drawn here: SVG without a script or a style in it, in the colours of the admin's theme."""
+"""Draws the last hour as SVG charts. The SVG contains no script and no style; the admin's theme sets the colours."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from django.utils.translation import gettext
 from ..history.counters import MinuteStats, quantile
 
 WIDTH, HEIGHT = 300, 132
-LEFT, TOP, BOTTOM = 40, 8, 18  # room for words
+LEFT, TOP, BOTTOM = 40, 8, 18  # margins for the labels
 FLOOR = HEIGHT - BOTTOM
 STEP = (WIDTH - LEFT) / 60
 COUNTS = ("acquired", "refused", "lost", "forced")
 
 
 class Chart(NamedTuple):
-    """A picture, its heading, and what its colours mean: class, number, label."""
+    """A chart: heading, SVG and legend. Each entry of the legend is a CSS class, a number and a label."""
 
     heading: str
     picture: SafeString
@@ -31,7 +31,7 @@ class Chart(NamedTuple):
 
 
 class ChartBar(NamedTuple):
-    """A part of a minute's column, from ``low`` to ``high``."""
+    """A part of a column, from ``low`` to ``high``. ``kind``: its CSS class."""
 
     kind: str
     low: float
@@ -39,7 +39,7 @@ class ChartBar(NamedTuple):
 
 
 class ChartColumn(NamedTuple):
-    """A minute: where it stands (0 to 59), its bars, and what they say."""
+    """The column of one minute: its place from the left (0 to 59), its bars, and the text of its tooltip."""
 
     place: int
     bars: Sequence[ChartBar]
@@ -47,9 +47,9 @@ class ChartColumn(NamedTuple):
 
 
 def charts(minutes: Sequence[MinuteStats], number: int = 0) -> list[Chart]:
-    """What happened, how long it was waited for, and how long held; none when nothing was.
+    """Return three charts: the numbers of events, the waiting times and the hold times. ``[]`` without any event.
 
-    ``number`` tells the pictures of one page apart.
+    ``number``: makes the ids of the charts unique on a page.
     """
     if not any(any(minute[1:-1]) for minute in minutes):
         return []
@@ -146,7 +146,7 @@ def _column(column: ChartColumn, minutes: Sequence[MinuteStats], height: float) 
 
 
 def _unknown(minutes: Sequence[MinuteStats]) -> Iterable[tuple[str, int, str, int]]:
-    """The minutes in which there may have been more than was counted."""
+    """Yield a rectangle for each minute that is not counted completely."""
     for index, minute in enumerate(minutes):
         if not minute.complete:
             yield _number(LEFT + index * STEP), TOP, _number(STEP), FLOOR - TOP
@@ -165,16 +165,19 @@ def _count(number: float) -> str:
 
 
 def short(seconds: float) -> str:
-    """A duration in few characters."""
+    """Format seconds in few characters, such as ``1.2 ms``.
+
+    An entry of `_UNITS` is the least number of seconds for the unit, its length in seconds and its name.
+    """
     size, unit = next(each[1:] for each in _UNITS if seconds >= each[0])
     value = seconds / size
     return f"{value:.2g} {unit}" if value < 100 else f"{value:.0f} {unit}"
 
 
-_UNITS = [(7200, 3600, "h"), (120, 60, "min"), (0.9995, 1, "s"), (0.0009995, 0.001, "ms"), (0, 1e-6, "µs")]  # from, of
+_UNITS = [(7200, 3600, "h"), (120, 60, "min"), (0.9995, 1, "s"), (0.0009995, 0.001, "ms"), (0, 1e-6, "µs")]
 
 
 def round_up(value: float) -> float:
-    """The next number that is easily read, and so is its half."""
+    """Round up to a number that is easy to read, and whose half is easy to read too: 1, 2, 3, 4, 6, 8, 10, 20, …"""
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 2, 3, 4, 6, 8, 10) if value <= step * power * (1 + 1e-9))

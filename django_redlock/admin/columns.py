@@ -1,4 +1,7 @@
-"""Columns of the list and lines of the detail page. All values come from other programs, and are escaped."""
+"""Formats the columns of the list and the lines of the detail page.
+
+All values are escaped as HTML, because they come from other programs.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ LONGEST_NAME = 28  # characters of a name in the list
 
 
 def bar(left: float | None, full: float) -> SafeString:
-    """The rest of a lease as a progress bar of ``full`` seconds. Below a third it is marked."""
+    """Return a progress bar of the ``left`` seconds of a lease of ``full`` seconds, marked below a third.
+
+    ``None`` for ``left`` means that the lease has no end.
+    """
     if left is None:
         return format_html('<span class="redlock-bad">{}</span>', gettext("no end"))
     full = max(full, left)
@@ -47,14 +53,14 @@ def bar(left: float | None, full: float) -> SafeString:
 
 
 def badges(row: HeldLock) -> SafeString:
-    """The kind of a lock, and the states of its holders."""
+    """Return the kind of a lock and the states of its holders as badges."""
     states = dict.fromkeys(filter(None, map(state_of, owners(row.held))))
     found = [("kind", row.held.kind), *((state, gettext(state)) for state in states)]
     return format_html_join(" ", '<span class="redlock-tag redlock-is-{}">{}</span>', found)
 
 
 def nodes_of(alias: str) -> int:
-    """The number of independent nodes of a store."""
+    """Return the number of independent nodes of a store."""
     try:
         return len(getattr(locks[alias], "nodes", ())) or 1
     except ImproperlyConfigured:
@@ -62,7 +68,7 @@ def nodes_of(alias: str) -> int:
 
 
 def result_page(task_id: Any) -> str:
-    """The page with the result of a task, in Flower or the admin of django-celery-results; else ``""``."""
+    """Return the URL of a task's result, in Flower or in the admin of django-celery-results; ``""`` without either."""
     if flower := getattr(settings, "REDLOCK_FLOWER_URL", ""):
         return f"{flower.rstrip('/')}/task/{urlquote(str(task_id), safe='')}"
     if apps.is_installed("django_celery_results"):
@@ -75,7 +81,7 @@ def _unknown() -> str:
 
 
 class Columns:
-    """The columns of the list and the lines of the detail page."""
+    """The methods of `HeldLockAdmin` that format the columns of the list and the lines of the detail page."""
 
     admin_site: Any
 
@@ -111,13 +117,16 @@ class Columns:
 
     @admin.display(description=gettext_lazy("lease left"), ordering="ttl")
     def left(self, row: HeldLock) -> SafeString:
-        """The rest of the lease. The bar is as wide as the lease or, if that is unknown, as the store's ttl."""
+        """Return the bar of the rest of the lease. The full bar is the lease's ttl.
+
+        If that is unknown, the full bar is the store's ttl, or the rest plus the time since ``acquire()`` if shorter.
+        """
         left, held_for, usual = row.held.remaining, age(row.held.owner), locks[row.alias].ttl
         return bar(left, row.held.ttl or (usual if held_for is None else min(usual, (left or 0.0) + held_for)))
 
     @admin.display(description=gettext_lazy("record kept for"), ordering="ttl")
     def kept_for(self, row: HeldLock) -> SafeString | str:
-        """The lease of a running body; for a queued task how long its record is kept."""
+        """Return the rest of the lease for a running task, the time until the record expires for a queued task."""
         if state_of(row.held.owner) == "running" or row.held.remaining is None:
             return self.left(row)
         return duration(row.held.remaining)
@@ -133,14 +142,17 @@ class Columns:
 
     @admin.display(description=gettext_lazy("nodes"), ordering="nodes", empty_value="")
     def nodes(self, row: HeldLock) -> SafeString | str:
-        """The number of the store's nodes that know the holding. Marked when some do not."""
+        """Return the number of nodes that have granted the lock and of all nodes, such as ``2/3``.
+
+        The text is marked if some nodes have not granted the lock, and ``""`` for a store with a single node.
+        """
         held, total = len(row.held.nodes) or 1, nodes_of(row.alias)
         if total == 1:
             return ""
         return f"{held}/{total}" if held >= total else format_html('<b class="redlock-bad">{}/{}</b>', held, total)
 
     def facts(self, row: HeldLock) -> Iterator[tuple[str, Any]]:
-        """Label and value of each line about the holder on the detail page."""
+        """Yield label and value of each line about the holder on the detail page."""
         held, owner = row.held, row.held.owner
         queued = state_of(owner) == "queued"
         known = [
@@ -162,20 +174,20 @@ class Columns:
         return ((label, value) for label, value in known if value not in ("", 0, None))
 
     def redis_key(self, row: HeldLock) -> str:
-        """The key that holds the lock, for stores in Redis."""
+        """Return the lock's key in Redis; ``""`` for a store that is not Redis."""
         backend = locks[row.alias]
         return backend.keys_of(row.name).lock.decode(errors="replace") if hasattr(backend, "node_timeout") else ""
 
     def detail(self, key: str, value: Any) -> Any:
-        """A field of the owner. The id of a task is a link to its result, if there is a page for it."""
+        """Return the value of a field of the owner. The id of a task links to its `result_page`, if there is a page."""
         url = result_page(value) if key == "task_id" else ""
         link = '<a href="{}">{}</a> <a class="button" href="{}">{}</a>'
         return format_html(link, url, value, url, gettext("Show task")) if url else value
 
 
 def local_time(since: float) -> str:
-    """A Unix time in the current time zone, with the zone's name."""
+    """Format a Unix time in the current time zone, with the zone's name."""
     try:
         return f"{timezone.localtime(datetime.fromtimestamp(since, UTC)):%Y-%m-%d %H:%M:%S %Z}"
-    except (ValueError, OverflowError, OSError):  # another program's number
+    except (ValueError, OverflowError, OSError):  # not a Unix time: the number comes from another program
         return str(since)

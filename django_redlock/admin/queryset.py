@@ -1,4 +1,4 @@
-"""Stands in for a queryset: the rows of the admin's list come from the stores."""
+"""`LockRows` replaces the queryset of the admin's list, because the rows come from the lock stores."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _SORT: dict[str, Callable[[HeldLock], Any]] = {
 
 
 class LockRows:
-    """The part of a queryset's interface that the admin uses, over a list. ``seen``: the listing of each store."""
+    """A list of rows with the part of a queryset's interface that the admin uses. ``seen``: each store's listing."""
 
     model = HeldLock
     ordered = True
-    totally_ordered = False  # Django 6.1 and later read it: the list adds the primary key to the order
+    totally_ordered = False  # read by Django 6.1 and later, which then add the primary key to the order
     query = SimpleNamespace(order_by=(), select_related=False)
 
     def __init__(self, rows: Iterable[HeldLock], seen: Sequence[Listed] = ()) -> None:
@@ -42,8 +42,11 @@ class LockRows:
 
     @classmethod
     def read(cls, aliases: Iterable[str], search: str, limit: int, max_keys: int) -> LockRows:
-        """The live locks. A lock whose whole name is searched for is found beyond the limits too."""
-        pattern = pattern_for(search, special="*?")  # as the help text of the search says
+        """Read the live locks that match ``search`` from the stores.
+
+        ``limit`` and ``max_keys``: as in `list_locks`. A lock whose full name is ``search`` is found beyond the limits.
+        """
+        pattern = pattern_for(search, special="*?")  # without "[", as the help text of the search says
         seen = [_with(search, list_locks(alias, pattern, limit, max_keys)) for alias in aliases]
         rows = [HeldLock.of(each.alias, held) for each in seen for held in each.locks]
         if len({row.held.owner.host for row in rows}) == 1:
@@ -67,7 +70,7 @@ class LockRows:
         return LockRows(self._rows, self.seen)
 
     def where(self, condition: Callable[[HeldLock], bool]) -> LockRows:
-        """The rows that fulfil the condition."""
+        """Return the rows for which ``condition`` is true."""
         return LockRows(filter(condition, self._rows), self.seen)
 
     def order_by(self, *fields: str) -> LockRows:
@@ -77,7 +80,10 @@ class LockRows:
         return LockRows(rows, self.seen)
 
     def filter(self, *conditions: Any, pk__in: Iterable[str] | None = None) -> LockRows:
-        """The rows with the primary keys ``pk__in``. Raises ``FieldError`` for other lookups: there is no SQL."""
+        """Return the rows with the primary keys ``pk__in``; ``None`` means all rows.
+
+        Raises ``FieldError`` for positional conditions, because there is no SQL.
+        """
         if any(conditions):
             raise FieldError("locks are filtered by the filters beside the list only")
         wanted = None if pk__in is None else set(pk__in)
@@ -85,7 +91,7 @@ class LockRows:
 
 
 def _with(name: str, seen: Listed) -> Listed:
-    """``seen`` with the lock ``name``, if the scan ended before it."""
+    """Return ``seen`` with the lock ``name`` added, if the scan ended before it found that lock."""
     if not name or seen.complete or seen.error or any(held.name == name for held in seen.locks):
         return seen
     try:

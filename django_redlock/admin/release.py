@@ -1,6 +1,7 @@
-"""Force release: shows the holders and asks, then releases locks that have not changed hands, and logs each.
+"""Force release: shows the holders, asks for confirmation, releases the locks and logs each release.
 
-The form carries the digest of each holding that was shown. A lock with another digest by then is not released.
+The form contains the digest of each holder that was shown. A lock whose digest has changed since is not released,
+because it has a new holder.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from ..models import HeldLock, parse_pk
 
 @admin.action(permissions=["delete"], description=gettext_lazy("Release by force …"))
 def force_release(model_admin: Any, request: HttpRequest, queryset: Any) -> HttpResponse:  # noqa: ARG001
-    """The action of the list."""
+    """The action of the list: ask for confirmation to release the selected locks."""
     return ask(model_admin, request, request.POST.getlist("_selected_action"))
 
 
 def ask(model_admin: Any, request: HttpRequest, pks: Iterable[str]) -> HttpResponse:
-    """The page that shows the holders and asks for confirmation."""
+    """Return the page that shows the holders and asks for confirmation; a redirect to the list if no lock is held."""
     rows = []
     for pk in pks:
         name = parse_pk(pk)[1]
@@ -56,7 +57,7 @@ def ask(model_admin: Any, request: HttpRequest, pks: Iterable[str]) -> HttpRespo
 
 
 def meaning(row: HeldLock) -> str:
-    """What a release by force means for this kind of lock."""
+    """Return a sentence about the effect of a force release on this lock."""
     held, several = row.held, len(owners(row.held)) > 1
     if held.kind == "task":
         if state_of(held.owner) == "queued":
@@ -68,14 +69,14 @@ def meaning(row: HeldLock) -> str:
 
 
 class Outcome(NamedTuple):
-    """The message about one lock."""
+    """The message about the release of one lock. ``level``: of ``django.contrib.messages``."""
 
     level: int
     text: str
 
 
 def carry_out(model_admin: Any, request: HttpRequest) -> HttpResponse:
-    """Release the locks of the form that have not changed hands."""
+    """Release the locks of the confirmed form that still have the same holder. Returns a redirect to the list."""
     for holding in request.POST.getlist("holding"):
         digest, _, pk = holding.partition(":")
         level, text = _release(request, pk, digest)

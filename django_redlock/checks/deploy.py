@@ -1,4 +1,7 @@
-"""Settings that are harmless in development and dangerous in production: for ``check --deploy`` and the like."""
+"""Deployment checks: settings that are harmless in development and dangerous in production.
+
+``check --deploy``, ``redlock_check --deploy`` and the admin's health page show them.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ from ..backends.redlock import RedlockBackend
 from ..client.urls import canonical_url, split_url
 from ..handler import locks
 
-SHORT = 3.0  # seconds: a lease below that is renewed every second or more often, and a busy process stalls for longer
+SHORT = 3.0  # seconds: a shorter lease is renewed more than once a second, and a busy process can stall for a second
 _PLAIN = ("redis", "redis+sentinel", "redis+cluster")
 
 HealthRows = Sequence[Mapping[str, Any]]
 
 
 class Caution(NamedTuple):
-    """A warning about one store. ``id`` is that of the system check, by which it is silenced."""
+    """A warning about one store. ``id``: the id of the system check, for ``SILENCED_SYSTEM_CHECKS``."""
 
     id: str
     sentence: str
@@ -32,7 +35,7 @@ class Caution(NamedTuple):
 
 
 class DeployRule(NamedTuple):
-    """A sentence for each result of ``find`` on a backend and its health rows; ``{}`` stands for the result."""
+    """A rule of the deployment checks. Each result of ``find`` is a warning, and replaces ``{}`` in ``sentence``."""
 
     number: str
     find: Callable[[Backend, HealthRows], Iterable[Any]]
@@ -41,7 +44,7 @@ class DeployRule(NamedTuple):
 
 
 def cautions(backend: Backend, rows: HealthRows) -> list[Caution]:
-    """The warnings about a store in production. ``rows``: the result of its ``health()``."""
+    """Return the warnings about a store in production. ``rows``: the result of its ``health()``."""
     return [
         Caution(f"redlock.{rule.number}", rule.sentence.format(found), rule.hint)
         for rule in RULES
@@ -54,7 +57,7 @@ def _when(condition: bool, value: Any = "") -> list[Any]:
 
 
 def _in_plain_text(backend: Backend, _rows: HealthRows) -> Iterator[str]:
-    """Other hosts that are reached without TLS."""
+    """Yield the hosts, other than this machine, that ``backend`` reaches without TLS."""
     for location in _urls(backend.location):
         scheme, netloc, _ = split_url(canonical_url(location))
         if scheme in _PLAIN:
@@ -63,7 +66,7 @@ def _in_plain_text(backend: Backend, _rows: HealthRows) -> Iterator[str]:
 
 
 def _urls(location: Any) -> list[str]:
-    """Each URL of a LOCATION. The URLs of a cache are in CACHES."""
+    """Return each URL of a LOCATION. For ``cache:<alias>``, the URLs are read from CACHES."""
     if isinstance(location, list | tuple):
         return [url for each in location for url in _urls(each)]
     if not isinstance(location, str):
@@ -81,7 +84,7 @@ def _is_here(host: str) -> bool:
 
 
 def _forgetful(backend: Backend, rows: HealthRows) -> Iterator[str]:
-    """Servers that lose all data at a restart, in a store without quarantine."""
+    """Yield the servers that lose all data at a restart, unless the store has a quarantine."""
     if not getattr(backend, "quarantine", False):
         yield from (row["node"] for row in rows if row.get("persistence") == "off")
 
@@ -134,11 +137,14 @@ RULES = (
 
 
 def deployment(alias: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row of health with the cautions about a store, if any, without those of SILENCED_SYSTEM_CHECKS."""
+    """Return a health row with the deployment warnings about a store, or ``[]`` if there are none.
+
+    Warnings in SILENCED_SYSTEM_CHECKS are left out. ``rows``: the result of the store's ``health()``.
+    """
     try:
         found = cautions(locks[alias], rows)
     except ImproperlyConfigured:
-        return []  # health() says it
+        return []  # health() reports the bad setting
     loud = [each for each in found if each.id not in settings.SILENCED_SYSTEM_CHECKS]
     warnings = [f"{each.sentence} {each.hint} ({each.id})" for each in loud]
     return [{"node": "settings", "ok": True, "problems": [], "warnings": warnings}] if warnings else []

@@ -1,4 +1,4 @@
-"""System checks of the ``REDLOCK`` setting. What each id means and what to do: docs/reference/checks.rst."""
+"""System checks of the ``REDLOCK`` setting. docs/reference/checks.rst explains each id."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TAG = "redlock"
 
 @register(TAG)
 def check_settings(**_kwargs: Any) -> list[CheckMessage]:
-    """Every alias can be built, there is a default, and what was built makes sense. Connects nowhere."""
+    """Check that there is a default alias and that all backends can be built with safe options. Opens no connection."""
     try:
         entries = configuration()
     except ImproperlyConfigured as error:
@@ -54,7 +54,7 @@ def _entry(alias: str, entry: Any) -> Iterator[CheckMessage]:
 
 
 def _cache(alias: str, location: Any) -> Iterator[CheckMessage]:
-    """What is wrong with a ``cache:`` LOCATION."""
+    """Yield the problems of a ``cache:`` LOCATION."""
     if not (isinstance(location, str) and location.startswith("cache:")):
         return
     cache = location.removeprefix("cache:")
@@ -74,7 +74,10 @@ def _cache(alias: str, location: Any) -> Iterator[CheckMessage]:
 
 
 def _option_names(cache: str) -> Callable[[str], str]:
-    """How the OPTIONS of a cache spell an option of a connection: Django's RedisCache hands them on as they are."""
+    """Return a function that spells a connection's option as in the OPTIONS of a cache.
+
+    Django's RedisCache passes OPTIONS on unchanged; the caches of django-redis and django-valkey use capitals.
+    """
     by_django = str(settings.CACHES[cache]["BACKEND"]).startswith("django.core.")
     return str if by_django else str.upper
 
@@ -90,14 +93,14 @@ def _times(alias: str, backend: Backend) -> Iterator[CheckMessage]:
 
 
 def _shared(entries: Any) -> Iterator[CheckMessage]:
-    """Aliases that keep their locks in one place: a name locked on one is locked on the other."""
+    """Warn of aliases that share LOCATION and KEY_PREFIX: a name that is locked on one alias is locked on all."""
     places = defaultdict(list)
     for alias, entry in entries.items():
         if isinstance(entry, dict) and "dummy" not in str(entry.get("BACKEND")):
             options = entry.get("OPTIONS")
             prefix = options.get("key_prefix", "redlock") if isinstance(options, dict) else "redlock"
             location = redact(entry.get("LOCATION")) or f"of {entry.get('BACKEND')}"
-            older = "timestamp" in str(entry.get("BACKEND"))  # under the keys of the older code
+            older = "timestamp" in str(entry.get("BACKEND"))  # a TimestampBackend has keys of a different format
             keys = (older, older and isinstance(options, dict) and options.get("key_format"))
             places[str(location), str(entry.get("KEY_PREFIX", prefix)), keys].append(alias)
     for (location, prefix, _), aliases in places.items():
@@ -111,7 +114,7 @@ def _shared(entries: Any) -> Iterator[CheckMessage]:
 
 @register(TAG, deploy=True)
 def check_deployment(**_kwargs: Any) -> list[CheckMessage]:
-    """``check --deploy``: what is dangerous in production, in the settings (see `deployment`) and in the servers."""
+    """For ``check --deploy``: report dangerous settings (see `cautions`) and the health problems of the servers."""
     found: list[CheckMessage] = []
     try:
         entries = configuration()
@@ -121,7 +124,7 @@ def check_deployment(**_kwargs: Any) -> list[CheckMessage]:
         try:
             backend = build(alias, entry)
         except ImproperlyConfigured:
-            continue  # check_settings has said it
+            continue  # check_settings reports the error
         found += _in_production(alias, backend)
         backend.close()
     return found
@@ -138,6 +141,6 @@ def _in_production(alias: str, backend: Backend) -> Iterator[CheckMessage]:
         yield Caution(f"{where} {sentence}", hint, id=id)
     for node in nodes:
         for problem in [*node["problems"], *node.get("warnings", ())]:
-            # A server that has answered tells its version.
+            # A row without a version belongs to a server that did not answer.
             kind, number = (Caution, "W006") if "version" in node else (Info, "I001")
             yield kind(f"{where}, {node['node']}: {problem}", id=f"redlock.{number}")

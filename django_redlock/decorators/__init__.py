@@ -1,4 +1,4 @@
-"""Locks around functions and views."""
+"""Decorators that hold a lock during a call of a function or a view."""
 
 from __future__ import annotations
 

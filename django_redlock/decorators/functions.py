@@ -1,4 +1,4 @@
-"""``@locked("report:{report_id}")``: one call at a time."""
+"""``@locked("report:{report_id}")`` runs a function under a lock, one call at a time."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def locked(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Hold a lock during each call of a function, method or coroutine function.
 
-    ``name`` may have arguments of the call in it, by name: ``"report:{report_id}"``, ``"stock:{self.pk}"``,
-    ``"order:{order.pk}"``. ``using`` and ``release_on_commit``: as in ``django_redlock.lock()``; the other options:
-    as in the backend's ``lock()``, times in seconds.
+    ``name`` may contain arguments of the call, by name: ``"report:{report_id}"``, ``"stock:{self.pk}"``,
+    ``"order:{order.pk}"``. ``using`` and ``release_on_commit`` are the options of ``django_redlock.lock()``. All other
+    options are passed to the backend's ``lock()``; times are seconds.
 
-    A call raises ``LockNotAcquired`` when the lock is not had in time, ``LockLost`` when it was lost before the
-    function returned, ``LockUnavailable`` when the store can't be asked. Raises ``TypeError`` when it decorates what
-    it can't protect, or finds no such argument or option.
+    A call raises ``LockNotAcquired`` when the lock is not acquired in time, ``LockLost`` when the lock was lost before
+    the function returned, ``LockUnavailable`` when the store does not answer. The decorator raises ``TypeError`` for a
+    class, a generator function or another object that it can't protect, and for an unknown argument or option.
     """
     if not isinstance(name, str):
         raise TypeError('locked() begins with the name of the lock: @locked("report:{report_id}")')
@@ -57,7 +57,7 @@ def locked(
                 return await cast("Any", function(*args, **kwargs))
 
         wrapper = cast("Callable[P, R]", acall if iscoroutinefunction(function) else call)
-        # Celery's check of arguments does not follow __wrapped__.
+        # Celery's check of arguments reads __signature__, but not __wrapped__.
         wrapper.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
         return wrapper
 
@@ -65,13 +65,13 @@ def locked(
 
 
 def _check_decorated(function: Any) -> None:
-    """Raise ``TypeError`` for what a lock around the call does not protect."""
+    """Raise ``TypeError`` for a ``function`` whose body a lock around the call does not protect."""
     if isinstance(function, type):
         raise TypeError(f"locked() decorates functions and methods, not a class ({function.__qualname__})")
     if isinstance(function, classmethod | staticmethod) or not callable(function):
         raise TypeError(f"locked() stands under @{type(function).__name__}, next to the function itself")
-    body = inspect.unwrap(function)  # as under @contextmanager
-    name, bodies = getattr(body, "__qualname__", body), (body, type(body).__call__)  # of an object, what a call runs
+    body = inspect.unwrap(function)  # for example the generator function under @contextmanager
+    name, bodies = getattr(body, "__qualname__", body), (body, type(body).__call__)  # a callable object runs __call__
     if any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in bodies):
         raise TypeError(
             f"{name} is a generator function: its call ends before its body begins, and so would the lock. "

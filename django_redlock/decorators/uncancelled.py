@@ -1,4 +1,4 @@
-"""Run a coroutine to its end although its caller is cancelled."""
+"""`run_to_end` runs a coroutine to its end although its caller is cancelled."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _UNSET = object()
 
 
 async def run_to_end(work: Coroutine[Any, Any, T], cancellable: Callable[[], bool]) -> T:
-    """What ``work`` returns or raises. A caller that is cancelled waits for it, then raises its ``CancelledError``.
+    """Run ``work`` and return its result, or raise its exception.
 
-    Cancelling a coroutine doesn't stop a thread that it has started (``sync_to_async``, ``asyncio.to_thread``). So
-    ``work`` is cancelled with the caller only while ``cancellable()``.
+    If the caller is cancelled, ``work`` is cancelled too as long as ``cancellable()`` returns true. Otherwise ``work``
+    runs to its end before the ``CancelledError`` is raised, because cancelling a coroutine doesn't stop its threads
+    (``sync_to_async``, ``asyncio.to_thread``).
     """
     context, cancelled = copy_context(), None
     task = asyncio.create_task(work, context=context)
@@ -26,7 +27,7 @@ async def run_to_end(work: Coroutine[Any, Any, T], cancellable: Callable[[], boo
             cancelled = error
             if cancellable():
                 task.cancel()
-    for variable, value in context.items():  # such as the language that a view has activated
+    for variable, value in context.items():  # for example the language that a view has activated
         if variable.get(_UNSET) is not value:
             variable.set(value)
     result = task.result()

@@ -1,4 +1,4 @@
-"""``@locked_view("stock:{sku}")``: one request at a time, and its transaction within the lock."""
+"""``@locked_view("stock:{sku}")`` runs a view under a lock. The request's transaction ends before the release."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .uncancelled import run_to_end
 V = TypeVar("V", bound=Callable[..., Any])
 OnConflict = int | Callable[[HttpRequest, LockNotAcquired], Any]
 
-RETRY_AFTER = 5  # seconds, where nobody can say when the lock or the store will be there
+RETRY_AFTER = 5  # seconds, used when the time until the lock or the store is available is unknown
 _RIGHT_PLACE = (
     "put locked_view() on the view function, on the class (@locked_view(...) above `class`), or on dispatch: "
     '@method_decorator(locked_view(...), name="dispatch")'
@@ -45,7 +45,7 @@ class LockedRequest(HttpRequest):
 
 
 class StripedRequest(HttpRequest):
-    """The same with ``stripes=N``: ``request.lock.stripe`` is the index. Never instantiated."""
+    """Annotates the request of a view with ``stripes=N``: ``request.lock.stripe`` is the index. Never instantiated."""
 
     lock: Striped
 
@@ -58,24 +58,28 @@ def locked_view(
     stripes: int | None = None,
     **options: Unpack[LockKwargs],
 ) -> Callable[[V], V]:
-    """Hold a lock, ``request.lock``, while a view answers: a function, sync or async, or a class with ``as_view``.
+    """Hold a lock, ``request.lock``, while a view runs. Decorates sync and async functions and class-based views.
 
-    ``name`` may have arguments of the view in it: ``"stock:{sku}"``, ``"cart:{request.user.pk}"``. ``using`` is the
-    lock backend's alias; the other options are those of its ``lock()``, with ``blocking_timeout=0``: nobody waits.
+    ``name`` may contain arguments of the view: ``"stock:{sku}"``, ``"cart:{request.user.pk}"``. ``using`` is the lock
+    backend's alias. All other options are passed to the backend's ``lock()``; by default ``blocking_timeout`` is 0, so
+    that a request does not wait for the lock.
 
-    The lock is taken before the transactions that ``ATOMIC_REQUESTS`` asks for, and released after they have been
-    committed. When it was lost meanwhile they are rolled back, and ``LockLost`` is raised. An async view that holds the
-    lock runs to its end, also when the client disconnects.
+    The lock is acquired before the transactions of ``ATOMIC_REQUESTS`` begin, and released after their commit. If the
+    lock is lost before the commit, the transactions are rolled back and ``LockLost`` is raised. An async view that
+    holds the lock runs to its end, even if the client disconnects.
 
-    Taken by another: status ``on_conflict``, or the response of ``on_conflict(request, error)``. The store can't be
-    asked: 503. Both with ``Retry-After`` in seconds. A name that can't be one, or needs what the request lacks: 400.
+    If another request holds the lock, the response has the status ``on_conflict``, or is the result of
+    ``on_conflict(request, error)``. If the store does not answer, the status is 503. Responses with these statuses have
+    a ``Retry-After`` header in seconds. If the lock's name is invalid, or depends on a value that the request lacks,
+    the status is 400.
 
-    ``stripes=N`` takes any free one of N locks; ``request.lock.stripe`` is its index, and ``request.lock.switch()``
-    goes on to another one. When all others are taken, a view that lets ``LockNotAcquired`` pass is answered for as
-    above. ``LockNotSupported`` where the backend has no stripes.
+    ``stripes=N`` acquires any free lock of N. ``request.lock.stripe`` is the index of that lock, and
+    ``request.lock.switch()`` exchanges it for another free lock. If ``switch()`` raises ``LockNotAcquired`` and the
+    view does not catch it, the response is the response of a conflict. A backend without stripes raises
+    ``LockNotSupported``.
 
-    Raises ``TypeError`` for what is no view, for fields of ``name`` that are no arguments, and for unknown options,
-    ``ValueError`` unless there are 1 to 256 stripes.
+    The decorator raises ``TypeError`` for an object that is not a view, for a field of ``name`` that is not an
+    argument, and for an unknown option; ``ValueError`` for fewer than 1 or more than 256 stripes.
     """
     if not isinstance(name, str):
         raise TypeError('locked_view() begins with the name of the lock: @locked_view("stock:{sku}")')
@@ -98,7 +102,7 @@ def locked_view(
 
 
 class ViewLock(NamedTuple):
-    """What comes before a view and what comes instead of it."""
+    """The options of one `locked_view`: makes the lock for a request, and the response of a request without a lock."""
 
     name_of: Callable[..., str]
     using: str
@@ -107,13 +111,18 @@ class ViewLock(NamedTuple):
     options: LockKwargs
 
     def lock_for(self, request: Any, args: Any, kwargs: Any, opted_out: set[str]) -> Lock:
-        """The lock for this request. Raises ``BadRequest`` for a bad name, ``TypeError`` in the wrong place."""
+        """Return the lock for ``request``, not yet acquired.
+
+        Raises ``BadRequest`` for an invalid name, ``TypeError`` when the decorator is on a method or inside a
+        transaction of ``ATOMIC_REQUESTS``. ``opted_out``: the database aliases that the view excludes from
+        ``ATOMIC_REQUESTS``.
+        """
         if not hasattr(request, "META"):
             raise TypeError(f"locked_view() got {type(request).__name__} instead of a request: {_RIGHT_PLACE}")
         for alias, settings in connections.settings.items():
             if settings["ATOMIC_REQUESTS"] and alias not in opted_out and in_atomic(connections[alias]):
                 raise TypeError(f"the transaction of ATOMIC_REQUESTS on {alias!r} is outside the lock: {_RIGHT_PLACE}")
-        # The request is the first argument, whatever the view calls it.
+        # The request is the first argument; its parameter may have any name.
         try:
             name = self.name_of(request, *args, **kwargs, request=request)
         except LookupError as error:
@@ -128,11 +137,14 @@ class ViewLock(NamedTuple):
         return backend.striped(name, self.stripes, **self.options)
 
     def is_missed(self, held: Lock | None, error: LockNotAcquired | LockUnavailable) -> bool:
-        """Whether the view has not got its lock, or no other stripe of it; else it is an error of another lock."""
+        """Whether ``error`` is about the view's own lock: not acquired (``held`` is ``None``), or no free stripe.
+
+        Otherwise the error comes from another lock, which the view itself uses.
+        """
         return held is None or (isinstance(held, Striped) and held.token is None and error.name == held.name)
 
     def answer(self, request: HttpRequest, error: LockNotAcquired | LockUnavailable) -> Any:
-        """The response without a lock; an awaitable, where ``on_conflict`` is a coroutine function."""
+        """Return the response of a request without a lock; an awaitable if ``on_conflict`` is a coroutine function."""
         if isinstance(error, LockUnavailable):
             logger.error("%s %s: %s", request.method, request.path, error, exc_info=error)
             return _retry_later(503, "The service is not available now.", None)
@@ -148,9 +160,9 @@ def _retry_later(status: int, text: str, seconds: float | None) -> HttpResponse:
 
 
 class EveryAlias(set[str]):
-    """Says that it has every database alias, so that Django opens no transaction outside the lock.
+    """A set whose ``in`` is true for every database alias, so that Django opens no transaction outside the lock.
 
-    Holds those for which the view has opted out of ``ATOMIC_REQUESTS``.
+    Its members are the aliases for which the view has opted out of ``ATOMIC_REQUESTS``.
     """
 
     def __contains__(self, alias: object) -> bool:
@@ -203,7 +215,7 @@ def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
                     response = await answer if isawaitable(answer) else answer
                 return response
 
-        # A client that disconnects cancels this, but not the threads that the view has started: the lock is theirs.
+        # A client that disconnects cancels this coroutine, but not the view's threads, which still need the lock.
         return await run_to_end(respond(), cancellable=lambda: held is None)
 
     wrapper: Any = acall if _is_async(view) else call
@@ -212,7 +224,10 @@ def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
 
 
 def _atomic(work: Any, opted_out: set[str]) -> Any:
-    """``work`` in the transactions that ``ATOMIC_REQUESTS`` asks for; Django's own error where the view is async."""
+    """Wrap ``work`` in the transactions of ``ATOMIC_REQUESTS``.
+
+    Raises Django's ``RuntimeError`` if ``work`` is async and a database has ``ATOMIC_REQUESTS``.
+    """
     work._non_atomic_requests = set(opted_out)
     return BaseHandler().make_view_atomic(work)
 
@@ -223,7 +238,7 @@ def _check(lock: Lock) -> None:
 
 
 def _is_async(view: Any) -> bool:
-    # `dispatch` of an async class-based view is a plain method that returns what the handler's coroutine function does.
+    # `dispatch` of an async class-based view is a plain method that returns the coroutine of the handler.
     owner = getattr(getattr(view, "func", None), "__self__", None)
     return iscoroutinefunction(view) or bool(getattr(owner, "view_is_async", False))
 
@@ -248,9 +263,9 @@ def _check_view(view: Any) -> None:
 
 
 def _poses_as_method(view: Any) -> bool:
-    """Whether ``view`` may have a method in ``__wrapped__``, `self` included, though it takes the request first.
+    """Whether ``view`` takes the request first although the method in its ``__wrapped__`` takes ``self`` first.
 
-    So does what method_decorator() hands over, and what as_view() returns when `dispatch` is decorated, or of a
-    ViewSet of Django REST framework.
+    Examples are the partial that ``method_decorator()`` passes, the function that ``as_view()`` returns when
+    ``dispatch`` is decorated, and a view of a ViewSet of Django REST framework.
     """
     return isinstance(view, partial) or hasattr(view, "view_class") or hasattr(view, "cls")

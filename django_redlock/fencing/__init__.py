@@ -1,8 +1,8 @@
-"""`FencedModel`: rows that remember the fencing token they were last written under, and refuse earlier ones.
+"""`FencedModel`: each row stores the largest fencing token of its writes and refuses writes with a smaller token.
 
-A holder that is paused beyond its lease and then writes comes too late: ``StaleLock`` instead of its successor's work
-overwritten. Importing this creates no table, and does not need ``django_redlock`` in ``INSTALLED_APPS``. Source of the
-idea: Martin Kleppmann, "How to do distributed locking".
+A holder that is paused beyond its lease gets ``StaleLock`` and does not overwrite the data of the next holder (Martin
+Kleppmann, "How to do distributed locking", 2016). Importing this package creates no table and does not need
+``django_redlock`` in ``INSTALLED_APPS``.
 """
 
 from .model import FencedModel

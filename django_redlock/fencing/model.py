@@ -1,4 +1,4 @@
-"""The abstract model with the ``fence`` column."""
+"""`FencedModel`, the abstract model with the ``fence`` column."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .tokens import FIELD, WITHOUT, FencingLock, FencingToken, bound, fencing_to
 class FencedModel(models.Model):
     """A model whose rows are written under a lock: ``obj.save(lock=held)``, ``objects.fenced(held).update(...)``.
 
-    ``fence`` is the largest fencing token under which the row was written. A write with a smaller one raises
-    ``StaleLock`` and changes nothing: it comes from a holder that lost its lease while it was paused. What is written
-    without a lock leaves the fence alone; with ``fence_required = True`` it is refused, unless the row is new.
+    ``fence`` is the largest fencing token under which the row was written. A write with a smaller token raises
+    ``StaleLock`` and changes nothing, because its holder has lost the lease. A write without a lock leaves the fence
+    unchanged; with ``fence_required = True`` it raises ``LockNotHeld``, except for a new row.
     """
 
     fence = models.BigIntegerField(default=0, editable=False)
@@ -33,10 +33,10 @@ class FencedModel(models.Model):
         abstract = True
 
     def save(self, *args: Any, lock: FencingLock | int = WITHOUT, **kwargs: Any) -> None:
-        """Write under ``lock``: in one statement, and only where nobody has written under a later one.
+        """Save the row under ``lock``, a held lock or a fencing token. The UPDATE itself checks the fence.
 
-        Raises ``StaleLock`` when somebody has, when the row has been deleted, or when the lock has been lost;
-        ``LockNotHeld`` when it is not held. Other arguments are Django's, by name.
+        Raises ``StaleLock`` when the row has a larger fence, when the row has been deleted, or when the lock has been
+        lost; ``LockNotHeld`` when the lock is not held. The other arguments are Django's, given by name.
         """
         if lock is WITHOUT:
             super().save(*args, **kwargs)
@@ -49,7 +49,7 @@ class FencedModel(models.Model):
         try:
             self._save_under(*args, **kwargs)
         except BaseException:
-            # The row has not got it, nor has the object; what was not loaded is not loaded again.
+            # The row was not written, so the object gets its previous fence back. A deferred field stays deferred.
             vars(self).pop(FIELD, None)
             vars(self).update(before)
             raise
@@ -65,7 +65,7 @@ class FencedModel(models.Model):
     asave.alters_data = True  # type: ignore[attr-defined]
 
     def delete(self, *args: Any, lock: FencingLock | int = WITHOUT, **kwargs: Any) -> tuple[int, dict[str, int]]:
-        """Delete under ``lock``, with the errors of `save`. What cascades to other tables goes along."""
+        """Delete the row under ``lock``, and the rows that the delete cascades to. Raises the errors of `save`."""
         if lock is WITHOUT:
             if self.fence_required:
                 raise self._unfenced("delete")
@@ -84,7 +84,10 @@ class FencedModel(models.Model):
     adelete.alters_data = True  # type: ignore[attr-defined]
 
     def refresh_from_db(self, *args: Any, lock: FencingLock | int = WITHOUT, **kwargs: Any) -> None:
-        """Read the row again; with ``lock``, after raising the row's fence, so that no earlier holder can change it."""
+        """Read the row again. With ``lock``, first raise the row's fence, so that no earlier holder can change the row.
+
+        Raises the errors of `save`.
+        """
         if lock is WITHOUT:
             super().refresh_from_db(*args, **kwargs)
             return
@@ -97,7 +100,7 @@ class FencedModel(models.Model):
         """`refresh_from_db` for asyncio."""
         await sync_to_async(self.refresh_from_db)(*args, **bound(kwargs))
 
-    # ── how ──────────────────────────────────────────────────────────────────────────────────
+    # ── implementation ───────────────────────────────────────────────────────────────────────
 
     def _written_to(self, using: str | None = None, **_others: Any) -> str:
         return using or router.db_for_write(type(self), instance=self)
@@ -107,8 +110,8 @@ class FencedModel(models.Model):
 
     def _save_under(self, **kwargs: Any) -> None:
         using = self._written_to(**kwargs)
-        # An object that was made here with a key that somebody may have: where UPDATE has found nothing, INSERT may
-        # find that another was faster. Then it is a row like any other.
+        # For a new object with a primary key, Django tries UPDATE, then INSERT. The INSERT fails if another process has
+        # inserted the row meanwhile; the second save() then updates that row.
         may_exist = self._state.adding and self.pk is not None and not kwargs.get("force_insert")
         guard = transaction.atomic if may_exist or self._meta.parents else _nothing_written
         try:
@@ -123,13 +126,13 @@ class FencedModel(models.Model):
     def _do_update(
         self, base_qs: Any, using: Any, pk_val: Any, values: Any, fields: Any, forced: Any, *args: Any
     ) -> Any:
-        """Django's UPDATE of one table: here the fence is looked at."""
+        """Django's hook for the UPDATE of one table, overridden: update the row only if its fence is not larger."""
         ours = base_qs.model is home_of(type(self))
         if self._fence is None:
             if self.fence_required and (forced or not self._state.adding):
                 raise self._unfenced("save")
             if self.fence_required and ours:
-                return []  # a new row, or an IntegrityError
+                return []  # Django then inserts the row, and an existing row raises IntegrityError
             others = [value for value in values if value[0].name != FIELD]
             return super()._do_update(base_qs, using, pk_val, others, fields, forced, *args)
         if not ours:
@@ -138,7 +141,8 @@ class FencedModel(models.Model):
         updated = super()._do_update(older, using, pk_val, values, fields, forced, *args)
         if not updated:
             found = base_qs.filter(pk=pk_val).values_list(FIELD, flat=True).first()
-            # An earlier holder may have inserted it since: our INSERT finds out, and UPDATE has it then.
+            # A new object, and no row with a larger fence: Django inserts next. If an earlier holder has inserted the
+            # row meanwhile, the INSERT fails and `_save_under` saves again.
             if not self._state.adding or (found is not None and found > self._fence.token):
                 raise self._fence.refusal(f"{self._meta.label} {pk_val!r}", found)
         return updated
@@ -149,7 +153,10 @@ class FencedModel(models.Model):
 
 @contextlib.contextmanager
 def _nothing_written(using: str) -> Iterator[None]:
-    """After a ``StaleLock`` in here a transaction around it can go on: unlike what Django takes it for, all is well."""
+    """Let an enclosing transaction continue after a ``StaleLock`` in the block.
+
+    Django marks the transaction for rollback after any exception, but a refused write has changed nothing.
+    """
     connection = transaction.get_connection(using)
     doomed = connection.needs_rollback
     try:

@@ -1,4 +1,4 @@
-"""``Stock.objects.fenced(held)``: what it writes is written under that lock, or not at all."""
+"""`FencedQuerySet`: ``Stock.objects.fenced(held)`` writes rows under the lock ``held``, or not at all."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ M = TypeVar("M", bound=models.Model)
 
 
 class FencedQuerySet(models.QuerySet[M]):
-    """The queryset of a `FencedModel`. Without ``fenced()`` it is Django's own, and leaves the fences alone."""
+    """The queryset of a `FencedModel`. Without ``fenced()``, writes work as in Django and leave the fences unchanged.
+
+    For a model with ``fence_required``, updates and deletes without ``fenced()`` raise ``LockNotHeld``.
+    """
 
     _lock: FencingLock | int | None = None
 
     def fenced(self, lock: FencingLock | int) -> Self:
-        """A queryset whose writes are made under ``lock``: ``update``, ``delete``, ``claim`` and all that creates.
+        """Return a queryset that writes under ``lock``: ``update``, ``delete``, ``claim`` and the methods that create.
 
-        A row that was written under a later lock is not written: ``StaleLock``, and of what the call would have written
-        nothing is. The lock is looked at when something is written. Raises ``LockNotHeld`` and ``TypeError``.
+        If a row has a larger fence, the whole write raises ``StaleLock`` and changes nothing. The lock is checked now
+        and at each write. Raises ``LockNotHeld`` when the lock is not held, ``StaleLock`` when the lock has been lost,
+        ``TypeError`` when ``lock`` has no fencing token.
         """
         fencing_token_of(lock)
         made: Self = self._chain()  # type: ignore[attr-defined]
@@ -36,10 +40,13 @@ class FencedQuerySet(models.QuerySet[M]):
         made._lock = self._lock
         return made
 
-    # ── what is there ────────────────────────────────────────────────────────────────────────
+    # ── existing rows ────────────────────────────────────────────────────────────────────────
 
     def update(self, **values: Any) -> int:
-        """As Django's, and raise the fence: one statement, which passes by what was written under a later lock."""
+        """Update the rows as Django does, and raise their fences. The UPDATE itself checks the fences.
+
+        Raises ``StaleLock`` when a row has a larger fence, ``TypeError`` when ``values`` contain the fence.
+        """
         fence = self._token()
         if fence is None:
             return super().update(**values)
@@ -59,7 +66,7 @@ class FencedQuerySet(models.QuerySet[M]):
     update.alters_data = True  # type: ignore[attr-defined]
 
     def bulk_update(self, *args: Any, **kwargs: Any) -> int:
-        """As Django's, which calls `update` for each batch: all of them or none."""
+        """Update the rows as Django does. Django calls `update` for each batch; all batches are one transaction."""
         if self._lock is None:
             return super().bulk_update(*args, **kwargs)
         self._for_write = True
@@ -69,7 +76,11 @@ class FencedQuerySet(models.QuerySet[M]):
     bulk_update.alters_data = True  # type: ignore[attr-defined]
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """As Django's, after raising the fence in the same transaction, so that nobody gets in between."""
+        """Delete the rows as Django does, after raising their fences in the same transaction.
+
+        The raised fences lock the rows, so that no other transaction can write before the delete. Raises ``StaleLock``
+        when a row has a larger fence.
+        """
         fence = self._token()
         if fence is None:
             return super().delete()
@@ -83,10 +94,10 @@ class FencedQuerySet(models.QuerySet[M]):
     delete.alters_data = delete.queryset_only = True  # type: ignore[attr-defined]
 
     def claim(self, *args: Any, **kwargs: Any) -> M:
-        """The one object, as ``get()``, with the fence raised first: what is read can't be changed by earlier holders.
+        """Raise the fence of one object, then return the object, as ``get()`` does.
 
-        Between reading and writing a paused predecessor could still write otherwise, since nobody has written later.
-        Raises ``StaleLock``, ``LockNotHeld``, and what ``get()`` raises.
+        An earlier holder can no longer change the object. After a plain ``get()``, a paused earlier holder could still
+        write until this holder has written. Raises ``StaleLock``, ``LockNotHeld`` and the errors of ``get()``.
         """
         if self._lock is None:
             raise self._unfenced()
@@ -105,10 +116,10 @@ class FencedQuerySet(models.QuerySet[M]):
 
     aclaim.alters_data = True  # type: ignore[attr-defined]
 
-    # ── what is new ──────────────────────────────────────────────────────────────────────────
+    # ── new rows ─────────────────────────────────────────────────────────────────────────────
 
     def create(self, **kwargs: Any) -> M:
-        """As Django's, with the fence raised from the start."""
+        """Create an object as Django does, with the lock's fencing token as its fence."""
         if self._lock is None:
             return super().create(**kwargs)
         made: Any = self.model(**kwargs)
@@ -124,7 +135,7 @@ class FencedQuerySet(models.QuerySet[M]):
         create_defaults: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> tuple[M, bool]:
-        """As Django's; instead of ``SELECT FOR UPDATE`` the row is claimed."""
+        """Update or create an object as Django does, but with `claim` instead of ``SELECT FOR UPDATE``."""
         if self._lock is None:
             return super().update_or_create(defaults, create_defaults, **kwargs)
         self._for_write = True
@@ -141,7 +152,10 @@ class FencedQuerySet(models.QuerySet[M]):
     update_or_create.alters_data = True  # type: ignore[attr-defined]
 
     def bulk_create(self, objs: Iterable[M], *args: Any, **kwargs: Any) -> list[M]:
-        """As Django's. ``update_conflicts`` would not look at the fence of what is there: ``TypeError``."""
+        """Create objects as Django does, with the lock's fencing token as their fence.
+
+        Raises ``TypeError`` for ``update_conflicts``, which would overwrite rows without checking their fences.
+        """
         if self._lock is None and not self._fenced_model.fence_required:
             return super().bulk_create(objs, *args, **kwargs)
         if kwargs.get("update_conflicts") or len(args) > 2:
@@ -172,24 +186,28 @@ class FencedQuerySet(models.QuerySet[M]):
         return LockNotHeld("", f"{self.model._meta.label} is written under a lock: fenced(lock)")
 
     def _without_lock(self) -> models.QuerySet[M]:
-        """The same rows, for statements that need no further condition."""
+        """Return a plain Django queryset of these rows, whose statements do not check the fence."""
         return models.QuerySet(self.model, self.query.chain(), self.db)
 
     def _older(self, fence: FencingToken) -> models.QuerySet[M]:
         return self._without_lock().filter(**{f"{FIELD}__lte": fence.token})
 
     def _is_one_table(self) -> bool:
-        """Whether UPDATE can have our conditions in its own WHERE.
+        """Whether Django puts the conditions into the WHERE of the UPDATE itself.
 
-        Otherwise Django puts them into a sub-select, or reads the keys first. A database that waits for a row's lock
-        looks at the WHERE again afterwards (READ COMMITTED), but not at these: the fence must not be in one.
+        With several tables, Django puts the conditions into a subquery or reads the keys first. After waiting for a
+        row's lock, the database checks the WHERE again (READ COMMITTED), but not the subquery. So the condition on the
+        fence must not be in a subquery.
         """
         query = self.query.chain()
         query.get_initial_alias()
         return query.count_active_tables() == 1 and not any(self.model._meta.parents.values())
 
     def _raise_fences(self, fence: FencingToken) -> None:
-        """Raise the fence of every row. They are ours then, until the transaction ends; ``StaleLock`` if one is not."""
+        """Raise the fence of every row, which locks the rows in the database until the transaction ends.
+
+        Raises ``StaleLock`` if a row has a larger fence.
+        """
         if self._is_one_table():
             self._older(fence).update(**{FIELD: fence.token})
         else:
@@ -210,7 +228,7 @@ class FencedQuerySet(models.QuerySet[M]):
 
 
 def home_of(model: type[models.Model]) -> type[models.Model]:
-    """The model in whose table the column is: ``model`` itself, or one that it inherits from."""
+    """Return the model whose table has the ``fence`` column: ``model`` itself or a parent model."""
     return model._meta.get_field(FIELD).model
 
 

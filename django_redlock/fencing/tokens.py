@@ -1,4 +1,4 @@
-"""From a lock that is held to the number that goes into the row."""
+"""The fencing token of a held lock, as it is written into a row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FIELD = "fence"  # the column's name
 
 
 class FencingLock(Protocol):
-    """What a lock has to say of itself: any handle of this package does, and so does ``request.lock``."""
+    """The part of a lock's interface that fencing needs. Every handle of this package and ``request.lock`` have it."""
 
     name: str
 
@@ -22,13 +22,13 @@ class FencingLock(Protocol):
 
 
 class FencingToken(NamedTuple):
-    """Under which lock is written: its name (``""``: nobody has said), for errors, and its number."""
+    """The fencing token of a write, and the lock's name for errors; ``""`` if only a bare token is known."""
 
     name: str
     token: int
 
     def refusal(self, row: str, found: int | None) -> StaleLock:
-        """The error for a write that came too late; ``found`` is the token in the row, ``None``: there is no row."""
+        """Return the error for a refused write. ``found``: the row's fence; ``None`` means that the row is gone."""
         if found is None:
             return StaleLock(self.name, f"{row} has been deleted since it was read", self.token)
         reason = f"{row} has been written under fencing token {found}, after ours ({self.token})"
@@ -36,7 +36,7 @@ class FencingToken(NamedTuple):
 
 
 class _Without:
-    """Stands for a ``lock`` that was left out. ``None`` would not do: it is what a forgotten lock looks like."""
+    """The default of ``lock`` arguments. ``None`` is not the default, because ``lock=None`` is probably a mistake."""
 
     def __repr__(self) -> str:
         return "<no lock>"
@@ -46,23 +46,24 @@ WITHOUT: Any = _Without()
 
 
 def handle_of(lock: Any) -> Any:
-    """The handle that the caller holds ``lock`` through, before the work goes to another thread.
+    """Return the caller's handle of ``lock``. To be called before the work moves to another thread.
 
-    A side of a read-write lock is another lock for each thread and task.
+    A side of a read-write lock has a separate handle for each thread and asyncio task. Any other ``lock`` is returned
+    as is.
     """
     return lock.own_handle() if isinstance(lock, RWLockSide) else lock
 
 
 def bound(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a method, with the handle in place of its ``lock``, if it has one."""
+    """Return ``kwargs`` with the ``lock`` argument, if there is one, replaced by the caller's handle."""
     return {**kwargs, "lock": handle_of(kwargs["lock"])} if "lock" in kwargs else kwargs
 
 
 def fencing_token_of(lock: FencingLock | int) -> FencingToken:
-    """The fence of a lock that is held, or of a bare token that another process was handed by the holder.
+    """Return the fencing token of a held lock. ``lock`` may also be a bare token, received from the holder.
 
-    Raises ``LockNotHeld`` when nothing is held, ``StaleLock`` when the lock has been lost, ``TypeError`` for what is no
-    lock with a fencing token.
+    Raises ``LockNotHeld`` when the lock is not held, ``StaleLock`` when the lock has been lost, ``TypeError`` when
+    ``lock`` is not a lock with a fencing token.
     """
     if type(lock) is int:
         return FencingToken("", lock)
@@ -78,7 +79,7 @@ def fencing_token_of(lock: FencingLock | int) -> FencingToken:
     except LockLost as error:
         raise StaleLock(error.name, "was lost before the write") from error
     token = lock.fencing_token  # type: ignore[union-attr]
-    if token is None:  # released by another thread, between the two
+    if token is None:  # another thread has released the lock since check()
         raise LockNotHeld(lock.name)  # type: ignore[union-attr]
     if type(token) is not int:
         raise TypeError(f"{lock!r} has no single fencing token: give one of the locks that it consists of")

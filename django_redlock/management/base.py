@@ -23,12 +23,12 @@ MISUSED, INTERRUPTED = 2, 130  # argparse's exit code; 128 + SIGINT, as a shell 
 
 
 def misused(text: object) -> CommandError:
-    """The error for wrong arguments or settings. The command has done nothing."""
+    """Return the error for wrong arguments or settings. To be raised before the command has done anything."""
     return CommandError(str(text), returncode=MISUSED)
 
 
 class LockCommand(BaseCommand):
-    """A command about locks. It runs without a database, and although system checks of other apps fail."""
+    """Base class of the commands. It needs no database and runs no system checks, which may fail for other apps."""
 
     requires_system_checks = []
     epilog: ClassVar[str] = ""
@@ -52,7 +52,7 @@ class LockCommand(BaseCommand):
 
 
 class StoreCommand(LockCommand):
-    """A command about lock stores."""
+    """Base class of the commands that ask lock stores, with the options ``--using`` and ``--format``."""
 
     formats: ClassVar[Sequence[str]] = ("table", "json")
     default_stores: ClassVar[str] = "all"
@@ -70,7 +70,10 @@ class StoreCommand(LockCommand):
         parser.add_argument("--format", choices=self.formats, default=self.formats[0])
 
     def aliases(self, using: Sequence[str] | None) -> list[str]:
-        """The chosen stores. Raises ``CommandError`` for one that is not configured, and when none is."""
+        """Return the aliases of the chosen stores; ``None`` or an empty list means the default of the command.
+
+        Raises ``CommandError`` for an alias that is not configured, and when no store is configured.
+        """
         if not len(locks):
             raise misused(f"no store is configured. {WHAT_TO_WRITE}")
         chosen = list(using or (locks if self.default_stores == "all" else [self.default_stores]))
@@ -79,7 +82,7 @@ class StoreCommand(LockCommand):
         return chosen
 
     def confirmed(self, question: str) -> bool:
-        """Ask the operator; whether the answer is yes."""
+        """Ask the operator ``question``. Returns whether the answer is yes."""
         self.stdout.write(f"{question} [y/N] ", ending="")
         self.stdout.flush()
         return sys.stdin.readline().strip().lower() in ("y", "yes")
@@ -87,22 +90,22 @@ class StoreCommand(LockCommand):
     # ── output ───────────────────────────────────────────────────────────────────────────────
 
     def print_json(self, value: Any) -> None:
-        """Write ``value`` to stdout, and nothing else."""
+        """Write ``value`` to stdout as JSON."""
         self.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
     def print_csv(self, head: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write CSV, with a header even without rows. Lists and mappings are written as JSON."""
+        """Write CSV to stdout, with a header even without rows. Lists and dicts are written as JSON."""
         writer = csv.writer(self.stdout)
         writer.writerow(head)
         writer.writerows([_cell(row[name]) for name in head] for row in rows)
 
     def print_table(self, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Columns as wide as needed."""
+        """Write a table to stdout. Each column is as wide as its longest cell."""
         lines = [[Cell(printable(cell)) for cell in row] for row in rows]
         self.print_lines([Cell(each) for each in head], lines)
 
     def print_locks(self, found: Sequence[tuple[str, LockInfo]], *, wide: bool = False) -> None:
-        """A line for each lock, no wider than the terminal unless ``wide``."""
+        """Write a table with a line for each lock. Unless ``wide``, cells are shortened to the terminal's width."""
         width = None if wide or not self.stdout.isatty() else shutil.get_terminal_size().columns
         self.print_lines(*lock_table(found, width))
 
@@ -119,7 +122,7 @@ class StoreCommand(LockCommand):
 
 
 def at_least(least: float, kind: type[int | float] = float) -> Callable[[str], int | float]:
-    """For argparse's ``type``: a finite number of at least ``least``, and no longer than a thread can wait."""
+    """Return a parser for argparse's ``type``. It accepts numbers from ``least`` to ``threading.TIMEOUT_MAX``."""
 
     def number(text: str) -> int | float:
         value = kind(text)
@@ -127,7 +130,7 @@ def at_least(least: float, kind: type[int | float] = float) -> Callable[[str], i
             raise argparse.ArgumentTypeError(f"{text} is not a number of at least {least:g}")
         return value
 
-    number.__name__ = kind.__name__  # argparse: "invalid int value"
+    number.__name__ = kind.__name__  # for argparse's message "invalid int value"
     return number
 
 

@@ -1,4 +1,4 @@
-"""Durations on the command line: ``90``, ``90s``, ``15m``, ``1h``, ``2d``."""
+"""Parses durations on the command line: ``90``, ``90s``, ``15m``, ``1h``, ``2d``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 
 
 def duration_seconds(text: str) -> float:
-    """For argparse's ``type``: seconds, or a number with the unit s, m, h or d."""
+    """Return the seconds in ``text``: a number of seconds, or a number with the unit s, m, h or d.
+
+    For argparse's ``type``. Raises ``ArgumentTypeError``.
+    """
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise ArgumentTypeError(f"{text} is not a duration: write seconds, or 90s, 15m, 1h, 2d")

@@ -1,4 +1,4 @@
-"""What reads may go away: `redlock_list --watch | head`."""
+"""Ends a command quietly when the reader of its output ends first: `redlock_list --watch | head`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-UNREAD = 141  # as the shell says that SIGPIPE ended a program, which is how others end then
+UNREAD = 141  # 128 + SIGPIPE: the exit code that a shell reports for a program without a reader
 
 
 @contextmanager
 def unread() -> Iterator[None]:
-    """End quietly once nobody reads what is written to stdout."""
+    """Exit with code `UNREAD`, without a traceback, when the reader of stdout has closed the pipe."""
     try:
         try:
             yield
         finally:
-            sys.stdout.flush()  # when the interpreter ends, nobody could catch what comes of that
+            sys.stdout.flush()  # here, because an error of the flush at the interpreter's end can't be caught
     except BrokenPipeError:
         with Path(os.devnull).open("w") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())  # what is left in the buffer
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())  # takes the rest of the buffer at the interpreter's end
         raise SystemExit(UNREAD) from None

@@ -1,4 +1,4 @@
-"""A command as a process group of its own: signals reach all its processes, and none of them outlives it."""
+"""Runs a command in its own process group, so that signals reach all its processes and no process outlives it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 FORWARDED = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGCONT")
-ASKS_FOR_TERMINAL = {signal.SIGTTIN, signal.SIGTTOU}  # what stops a group that uses a terminal which isn't its own
+ASKS_FOR_TERMINAL = {signal.SIGTTIN, signal.SIGTTOU}  # stop a background process group that uses the terminal
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-POLL = 0.02  # seconds between two looks whether the group is empty
+POLL = 0.02  # seconds between two checks whether the group is empty
 
 
 class ProcessGroup:
-    """A command and the processes that it starts, unless they leave its process group, as daemons do.
+    """A command and the processes that it starts. Processes that leave the group, such as daemons, are not included.
 
     ``grace``: seconds from SIGTERM to SIGKILL.
     """
@@ -36,21 +36,25 @@ class ProcessGroup:
         self._ended = threading.Event()
 
     def run(self, environment: Mapping[str, str]) -> int:
-        """Run to the end and pass on signals; the exit code as a shell says it. Raises ``OSError``."""
+        """Run the command to its end with ``environment`` added to the variables, and forward signals to its group.
+
+        Returns the exit code as a shell reports it: 128 + n after signal n. Raises ``OSError`` when the command can't
+        be started.
+        """
         signals = [getattr(signal, each) for each in FORWARDED]
-        taken = [each for each in signals if signal.getsignal(each) is not signal.SIG_IGN]  # ignored: as by nohup
+        taken = [each for each in signals if signal.getsignal(each) is not signal.SIG_IGN]  # ignored under nohup
         before = {each: signal.signal(each, self._forward) for each in taken}
         try:
             process = subprocess.Popen(
                 self._command,
                 env={**os.environ, **environment},
                 process_group=0,
-                preexec_fn=_die_with_parent(),  # noqa: PLW1509  (it takes no lock)
+                preexec_fn=_die_with_parent(),  # noqa: PLW1509  (the function takes no mutex)
             )
             self._group = process.pid
             for number in self._early:
                 self._send(number)
-            if self._lost.is_set():  # before there was a process to stop
+            if self._lost.is_set():  # the lock was lost before the process had started
                 threading.Thread(target=self.stop, daemon=True).start()
             code = process.returncode = self._wait()
             self._end_rest()
@@ -62,7 +66,11 @@ class ProcessGroup:
         return code if code >= 0 else 128 - code
 
     def stop(self, held: Any = None) -> None:
-        """The lock is lost: SIGTERM, and SIGKILL if that is not enough. Runs on a thread of its own."""
+        """Stop the command after the loss of the lock: send SIGTERM and, after ``grace`` seconds, SIGKILL.
+
+        Blocks until the command has ended or SIGKILL is sent, so the caller needs a separate thread. ``held`` is the
+        lock, which ``on_lost`` passes; it is not used.
+        """
         self._lost.set()
         if self._group:
             self._terminate()
@@ -76,19 +84,19 @@ class ProcessGroup:
             self._early.append(number)
 
     def _send(self, number: int) -> bool:
-        """Send a signal to the whole group; whether there is one."""
+        """Send a signal to the whole group. Returns whether the group still has a process."""
         self._terminated = self._terminated or number == signal.SIGTERM
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS refuses where only zombies are left
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: zombies on macOS
             os.killpg(self._group, number)
             return True
         return False
 
     def _terminate(self) -> None:
         self._send(signal.SIGTERM)
-        self._send(signal.SIGCONT)  # one that is stopped would not see it
+        self._send(signal.SIGCONT)  # a stopped process handles SIGTERM only after SIGCONT
 
     def _wait(self) -> int:
-        """The command's exit code, negative for a signal."""
+        """Wait until the command ends. Returns its exit code, or minus the number of the signal that ended it."""
         while True:
             _, status = os.waitpid(self._group, os.WUNTRACED)
             if not os.WIFSTOPPED(status):
@@ -96,12 +104,14 @@ class ProcessGroup:
             self._stopped(os.WSTOPSIG(status))
 
     def _stopped(self, number: int) -> None:
-        """The command has been stopped: for the terminal, which it gets if that is ours, or by Ctrl-Z, as we are then.
+        """React to a stop of the command by signal ``number``.
 
-        The terminal stays with our own group until then, so that other commands of a pipeline can use it too.
+        After SIGTTIN or SIGTTOU, the command gets the terminal if the group of this process has it. Until then the
+        terminal stays with this group, so that other commands of a pipeline can use it. If another group has it, and
+        after SIGTSTP (Ctrl-Z), this process stops too, until the shell continues it.
         """
         if not self._terminal or number not in {signal.SIGTSTP, *ASKS_FOR_TERMINAL}:
-            return  # somebody has paused it on purpose: the lock is renewed meanwhile
+            return  # paused on purpose, for example by SIGSTOP: the command stays stopped and the lock is renewed
         own = os.getpgrp()
         if number == signal.SIGTSTP or self._terminal.group != own:
             if self._terminal.group == self._group:
@@ -112,21 +122,24 @@ class ProcessGroup:
         self._send(signal.SIGCONT)
 
     def _end_rest(self) -> None:
-        """End the processes that the command has left behind: they would go on without the lock."""
+        """End the processes that the command has left running, because they would go on without the lock."""
         if self._terminal.group == self._group:
             self._terminal.group = os.getpgrp()
         if not self._terminated:
             self._terminate()
         deadline = time.monotonic() + self._grace
         while self._send(0) and time.monotonic() < deadline:
-            with contextlib.suppress(ChildProcessError):  # they are ours where we are process 1 of a container
+            with contextlib.suppress(ChildProcessError):  # process 1 of a container has to reap orphaned processes
                 os.waitpid(-self._group, os.WNOHANG)
             time.sleep(POLL)
         self._send(signal.SIGKILL)
 
 
 class Terminal:
-    """The controlling terminal, false without one. Its keyboard belongs to one process group at a time."""
+    """The controlling terminal. False if the process has no terminal.
+
+    The keyboard belongs to one process group at a time, the foreground group.
+    """
 
     def __init__(self) -> None:
         try:
@@ -139,7 +152,7 @@ class Terminal:
 
     @property
     def group(self) -> int:
-        """The process group in the foreground; 0 where there is none."""
+        """The process group in the foreground; 0 without a terminal. Setting it gives the keyboard to another group."""
         try:
             return os.tcgetpgrp(self._file)
         except OSError:
@@ -147,7 +160,7 @@ class Terminal:
 
     @group.setter
     def group(self, group: int) -> None:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})  # it stops those who are in the background
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})  # SIGTTOU stops a background group
         try:
             with contextlib.suppress(OSError):
                 os.tcsetpgrp(self._file, group)
@@ -161,14 +174,14 @@ class Terminal:
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """For a child process before it runs its command: SIGKILL when we end, however that comes. On Linux only."""
+    """Return a ``preexec_fn`` after which the child gets SIGKILL when this process ends. ``None`` except on Linux."""
     if sys.platform != "linux":
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
     def before_exec() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it has ended already
+        if os.getppid() != parent:  # the parent ended before prctl()
             os._exit(1)
 
     return before_exec

@@ -1,4 +1,4 @@
-"""`SingleInstanceCommand`: a management command that runs once at a time, on whatever host it is started."""
+"""`SingleInstanceCommand`: base class of a management command that runs in one process at a time, on all hosts."""
 
 from __future__ import annotations
 
@@ -18,17 +18,22 @@ from ..formatting import age, duration
 from ..handler import DEFAULT_ALIAS, locks
 from ..shortcuts import lock
 
-ALREADY_RUNNING, STORE_DOWN = 75, 69  # EX_TEMPFAIL and EX_UNAVAILABLE of sysexits.h, as redlock_run has them
+ALREADY_RUNNING, STORE_DOWN = 75, 69  # EX_TEMPFAIL and EX_UNAVAILABLE of sysexits.h, also used by redlock_run
 
 
 class SingleInstanceCommand(BaseCommand):
-    """A command that does not start while it runs elsewhere: it says where, and ends with exit code 75.
+    """A management command that runs under a lock. If the lock is held, it prints the holder and exits with code 75.
 
-    ``lock_name`` (default: ``command:`` and the command's name), ``lock_using`` (the store) and ``lock_options`` (of
-    ``lock()``; it does not wait unless ``blocking_timeout`` says so) may be set in the class; ``get_lock_name`` may
-    make the name from the options. In ``handle`` the lock is ``self.lock``. A store that can't be asked ends it with
-    exit code 69. When the lock is lost meanwhile, ``self.lock.check()`` raises, and the end of the command does.
-    SIGTERM and SIGHUP end it with ``SystemExit``, so that the lock is released; exit code 143 or 129.
+    The lock excludes other processes on all hosts that use the same store.
+
+    Attributes of the class: ``lock_name`` (default: ``command:`` and the command's name), ``lock_using`` (the alias of
+    the store), ``lock_options`` (options of ``lock()``; ``blocking_timeout`` is 0 by default, so the command does not
+    wait). Override ``get_lock_name`` for a name that depends on the command's options. ``handle`` finds the lock in
+    ``self.lock``.
+
+    If the store does not answer, the exit code is 69. If the lock is lost while the command runs,
+    ``self.lock.check()`` and the end of the command raise ``LockLost``. SIGTERM and SIGHUP raise ``SystemExit``, so
+    that the lock is released; the exit code is 143 or 129.
     """
 
     lock_name: ClassVar[str] = ""
@@ -36,11 +41,14 @@ class SingleInstanceCommand(BaseCommand):
     lock_options: ClassVar[dict[str, Any]] = {}
 
     def get_lock_name(self, **options: Any) -> str:
-        """The lock's name for a call with these options."""
+        """Return the lock's name for a call with these options."""
         return self.lock_name or f"command:{type(self).__module__.rpartition('.')[2]}"
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Run under the lock. Raises ``CommandError`` when it can't be had, ``LockLost`` when it was lost."""
+        """Run the command under the lock.
+
+        Raises ``CommandError`` when the lock is not acquired, ``LockLost`` when the lock was lost before the end.
+        """
         owner = {"command": " ".join(sys.argv)[:200]}
         terms = {"blocking_timeout": 0, "owner": owner, **self.lock_options}
         try:
@@ -67,11 +75,14 @@ class SingleInstanceCommand(BaseCommand):
 
 @contextlib.contextmanager
 def ended_in_order() -> Iterator[None]:
-    """Where nobody else handles them, SIGTERM and SIGHUP raise ``SystemExit`` in the block, the first time."""
+    """Within the block, the first SIGTERM or SIGHUP raises ``SystemExit`` with code 128 + n.
+
+    Signals that already have a handler keep it. In a thread other than the main thread, the block changes nothing.
+    """
     ending: list[int] = []
 
     def end(number: int, _frame: Any) -> None:
-        if not ending:  # a second one would interrupt the release
+        if not ending:  # a second SystemExit would interrupt the release
             ending.append(number)
             raise SystemExit(128 + number)
 
@@ -88,7 +99,7 @@ def ended_in_order() -> Iterator[None]:
 
 
 def already_running(owner: Owner) -> str:
-    """``already running on host X, pid Y, for 3 min``, as far as it is known."""
+    """Return text such as ``already running on host X, pid Y, for 3 min``, without the parts that are unknown."""
     where = f" on host {owner.host}, pid {owner.pid}" if owner.host else ""
     seconds = age(owner)
     return f"already running{where}{f', for {duration(seconds)}' if seconds is not None else ''}"

@@ -1,4 +1,4 @@
-"""Locks as a table for a terminal."""
+"""Formats locks as a table for a terminal."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from typing import NamedTuple
 from ..core.lock_info import LockInfo
 from ..formatting import age, duration, ends_soon, longest_wait, others, owners, shortened, state_of
 
-LEAST_WIDTH = 16  # characters to which a name or holder is shortened at most
+LEAST_WIDTH = 16  # characters that a shortened name or holder has at least
 
 
 class Cell(NamedTuple):
-    """One cell. ``style``: the name of a style of Django's commands, such as ``WARNING``."""
+    """A cell of a table. ``style``: the name of a style of Django's commands, such as ``WARNING``; ``""``: no style."""
 
     text: str
     style: str = ""
 
 
 class TableColumn(NamedTuple):
-    """A column of locks. ``optional`` ones are left out when they say nothing, ``flexible`` ones can be shortened."""
+    """A column of a table of locks.
+
+    ``optional``: the column is left out when it has the same value in every row. ``flexible``: its cells can be
+    shortened.
+    """
 
     head: str
     cell: Callable[[str, LockInfo], Cell]
@@ -28,7 +32,7 @@ class TableColumn(NamedTuple):
 
 
 def printable(value: object) -> str:
-    """``value`` as text without control characters, which a terminal would obey."""
+    """Return ``value`` as text with escaped control characters, so that a terminal does not obey them."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
 
 
@@ -62,9 +66,10 @@ COLUMNS = (
 
 
 def lock_table(found: Sequence[tuple[str, LockInfo]], width: int | None = None) -> tuple[list[Cell], list[list[Cell]]]:
-    """Head and rows of a table that is at most ``width`` characters wide, as far as shortening can make it.
+    """Return head and rows of a table. Flexible columns are shortened until the table is ``width`` characters wide.
 
-    Optional columns with the same value in every row are left out; of a single row those without a value.
+    ``width``: ``None`` means no limit. No column becomes narrower than `LEAST_WIDTH`, so the table may stay wider.
+    Optional columns with the same value in every row are left out; for a single row, optional columns without a value.
     """
     filled = [(column, [column.cell(alias, held) for alias, held in found]) for column in COLUMNS]
     shown = [(column, cells) for column, cells in filled if not (column.optional and _says_nothing(cells))]

@@ -1,6 +1,6 @@
-"""Numbers and traces for other systems. Switched on by the setting ``REDLOCK_METRICS``, or by calling `install`.
+"""Exporters of metrics and traces. The setting ``REDLOCK_METRICS`` or a call of `install` switches them on.
 
-The `EventQueue` passes the events of locks to them in the background. Without Django, set
+The `EventQueue` passes the events of locks to the exporters in the background. Without Django, set
 ``backend.hook = event_queue.record_event`` once.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib import import_module
 
-EXPORTERS = {"prometheus": "prometheus_client", "opentelemetry": "opentelemetry"}  # and what they need
+EXPORTERS = {"prometheus": "prometheus_client", "opentelemetry": "opentelemetry"}  # the library that each needs
 
 
 def install(names: Iterable[str]) -> None:
-    """Switch on ``"prometheus"`` or ``"opentelemetry"``, or both. Doing it twice does no harm.
+    """Switch on ``"prometheus"`` or ``"opentelemetry"``, or both. A second call with the same name has no effect.
 
-    Raises ``ValueError`` for another name, ``ImportError`` for one whose library is not installed.
+    Raises ``ValueError`` for an unknown name, ``ImportError`` when the exporter's library is not installed.
     """
     for name in [names] if isinstance(names, str) else names:
         if name not in EXPORTERS:

@@ -1,4 +1,4 @@
-"""OpenTelemetry: spans and metrics, by its API alone. What becomes of them is up to the SDK of the project."""
+"""OpenTelemetry spans and metrics. The module uses only the OpenTelemetry API; the project sets up the SDK."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NAME = "django_redlock"
 def install(
     tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None, spans: bool = True
 ) -> None:
-    """Make spans and metrics of what happens from now on, by these providers or the global ones.
+    """Export the events of locks from now on as metrics and, unless ``spans`` is false, as spans.
 
-    ``spans=False``: metrics only. Called again, what it was given then counts.
+    ``None`` for a provider means the global provider. A second call replaces the providers and ``spans`` of the first.
     """
     event_queue.subscribe(
         "opentelemetry metrics", MetricsListener(metrics.get_meter(NAME, __version__, meter_provider)).observe
@@ -41,7 +41,7 @@ def _lock(moment: EventRecord) -> dict[str, Any]:
 
 
 class MetricsListener:
-    """The instruments of one meter."""
+    """Counts events of locks in the instruments of one meter."""
 
     def __init__(self, meter: metrics.Meter) -> None:
         count, time = meter.create_counter, meter.create_histogram
@@ -76,7 +76,7 @@ class MetricsListener:
         }
 
     def observe(self, moments: Sequence[EventRecord]) -> None:
-        """Watch: see `EventQueue.subscribe`."""
+        """Count a batch of events. It is the listener for `EventQueue.subscribe`."""
         for moment in moments:
             self._told[moment.kind](moment)
 
@@ -89,14 +89,16 @@ def _held(_options: CallbackOptions) -> Iterable[Observation]:
 
 
 class SpanListener:
-    """A span for each attempt to acquire a lock, and one for the time it was held, in the trace of who did that."""
+    """Makes a span for each call of ``acquire()`` and a span for each hold, in the trace of the caller."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
 
     def observe(self, moments: Sequence[EventRecord]) -> Work:
-        """Watch: see `EventQueue.subscribe`. What ends a span may send it, and so forks and scrapes don't wait for
-        that.
+        """Return a function that makes the spans of a batch of events. It is the listener for `EventQueue.subscribe`.
+
+        The queue calls that function later, because the end of a span may export the span, and forks and scrapes must
+        not wait for that I/O.
         """
         return partial(self._end, moments)
 

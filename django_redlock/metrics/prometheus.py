@@ -1,7 +1,7 @@
-"""Prometheus: counters, histograms and a gauge. Labels are bounded: no lock's name is among them.
+"""Prometheus metrics: counters, histograms and a gauge. No label contains a lock's name, so there are few series.
 
-With ``PROMETHEUS_MULTIPROC_DIR`` set, each process writes its numbers to files there, as prometheus_client does with
-all metrics; else they are read from the process that is scraped, and are up to date at that moment.
+If ``PROMETHEUS_MULTIPROC_DIR`` is set, each process writes its numbers to files in that directory, as prometheus_client
+does with all metrics. Otherwise a scrape reads the up-to-date numbers of the process that answers.
 """
 
 from __future__ import annotations
@@ -27,14 +27,18 @@ _installed: WeakKeyDictionary[CollectorRegistry, PrometheusListener] = WeakKeyDi
 
 
 def install(registry: CollectorRegistry = REGISTRY) -> None:
-    """Register the metrics, and keep them up to date from now on. Doing it twice does no harm."""
+    """Register the metrics in ``registry`` and count events from now on. A second call has no effect."""
     if registry not in _installed:
         metrics = _installed[registry] = PrometheusListener(registry)
         event_queue.subscribe(f"prometheus {id(registry)}", metrics.observe)
 
 
 class HeldLocksCollector(Collector):
-    """The gauge, reckoned once for each scrape. Stands first in a registry: what waits in the queue is counted then."""
+    """Collects the gauge ``redlock_held`` at each scrape.
+
+    The collector is registered before the counters, so that ``drain()`` counts the queued events before a scrape reads
+    the counters.
+    """
 
     def __init__(self, labels: set[tuple[str, str]]) -> None:
         self._labels = labels
@@ -51,10 +55,10 @@ class HeldLocksCollector(Collector):
 
 
 class PrometheusListener:
-    """All of them, in one registry."""
+    """Counts events of locks in the metrics of one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._labels: set[tuple[str, str]] = set()  # of what was acquired
+        self._labels: set[tuple[str, str]] = set()  # backend and kind of each lock that was acquired
         self._gauge: Gauge | None = None
         if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
             self._gauge = Gauge(*HELD, LOCK, registry=registry, multiprocess_mode="livesum")
@@ -82,10 +86,10 @@ class PrometheusListener:
             "duplicate": lambda moment: self.duplicates(moment.name, moment.reason).inc(),
         }
         for by in self._dropped:
-            self.dropped.labels(by)  # zero from the start
+            self.dropped.labels(by)  # exports 0 before the first drop
 
     def observe(self, moments: Sequence[EventRecord]) -> None:
-        """Watch: see `EventQueue.subscribe`."""
+        """Count a batch of events. It is the listener for `EventQueue.subscribe`."""
         for moment in moments:
             self._told[moment.kind](moment)
         for by, now in {"queue": event_queue.dropped, "history": recorder.dropped}.items():

@@ -1,4 +1,4 @@
-"""Words for the admin's pages."""
+"""Template filters of the admin's pages: durations, times and texts of events."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ register.filter(event_text)
 
 @register.filter
 def duration(seconds: float | None) -> str:
-    """Seconds as people say them."""
+    """Format seconds, such as ``3 min 12 s``; ``None`` is ``unknown``."""
     return "unknown" if seconds is None else _duration(seconds)
 
 
 @register.filter
 def moment(since: float) -> SafeString:
-    """When and how long ago, in the local time zone."""
+    """Format the time since the Unix time ``since`` as a ``<time>`` element, with the local time as its title."""
     try:
         when = timezone.localtime(datetime.fromtimestamp(since, UTC))
-    except (ValueError, OverflowError, OSError):  # somebody else's number
+    except (ValueError, OverflowError, OSError):  # not a Unix time: the number comes from another program
         return format_html("{}", since)
     title = date_format(when, "DATETIME_FORMAT")
     passed = _duration(age(Owner(since=since)) or 0.0)
@@ -39,5 +39,5 @@ def moment(since: float) -> SafeString:
 
 @register.filter
 def milliseconds(seconds: float) -> str:
-    """Short times."""
+    """Format seconds as milliseconds with one decimal."""
     return f"{seconds * 1000:.1f} ms"

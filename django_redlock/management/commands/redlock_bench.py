@@ -1,4 +1,4 @@
-"""``manage.py redlock_bench``: how fast the configured stores are, from here."""
+"""``manage.py redlock_bench``: measure the configured stores from this machine."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ...inspection import explain
 from ..base import StoreCommand, at_least
 
 Measure = Callable[[Backend, int], Iterator[float]]
-PATIENCE = 10.0  # seconds for what should take milliseconds
+PATIENCE = 10.0  # seconds, the longest wait for a hand-over, which should take milliseconds
 
 
 def pairs(backend: Backend, rounds: int) -> Iterator[float]:
-    """Seconds for one acquire and release that nobody disturbs."""
+    """Yield the seconds that an acquire and release take without contention."""
     lock = backend.lock(f"redlock-bench:{secrets.token_hex(8)}", ttl=min(10.0, backend.max_ttl))
     for _ in range(rounds):
         start = time.perf_counter()
@@ -33,7 +33,7 @@ def pairs(backend: Backend, rounds: int) -> Iterator[float]:
 
 
 def hand_overs(backend: Backend, rounds: int) -> Iterator[float]:
-    """Seconds from a release to the moment when the one who waits has the lock, within one process."""
+    """Yield the seconds from a release until a waiter of the same process has acquired the lock."""
     name = f"redlock-bench:{secrets.token_hex(8)}"
     mine, other = backend.lock(name), backend.lock(name)
     for _ in range(rounds):
@@ -47,7 +47,7 @@ def hand_overs(backend: Backend, rounds: int) -> Iterator[float]:
         with mine:
             if other.acquire(blocking=False):
                 other.release()
-                return  # a store that grants everything hands nothing over
+                return  # a store that grants every acquire has no hand-over: the dummy backend
             waiter = threading.Thread(target=wait)
             waiter.start()
             deadline = time.monotonic() + PATIENCE
@@ -100,7 +100,7 @@ class Command(StoreCommand):
             raise SystemExit(1)
 
     def _watched(self, what: str, taken: Iterator[float], rounds: int) -> Iterator[float]:
-        """With a bar on a terminal, as long as it lasts."""
+        """Yield the values of ``taken`` and, if stderr is a terminal, show a progress bar."""
         if not self.stderr.isatty():
             yield from taken
             return

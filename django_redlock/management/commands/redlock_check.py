@@ -1,4 +1,4 @@
-"""``manage.py redlock_check``: can locks be relied on?"""
+"""``manage.py redlock_check``: check whether the stores are reachable and safely configured."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ class Command(StoreCommand):
 
     def _fix(self, aliases: list[str], options: dict[str, Any]) -> None:
         for alias in aliases:
-            with contextlib.suppress(ImproperlyConfigured):  # said below
+            with contextlib.suppress(ImproperlyConfigured):  # health() reports the error
                 locks[alias].prepare()
         new = [alias for alias in aliases if any(row.get("armed") is False for row in health(alias))]
         if new and not self._armed(new, options):
             self.stderr.write(f"not armed: {', '.join(new)}")
 
     def _armed(self, aliases: list[str], options: dict[str, Any]) -> bool:
-        """Arm the servers of these stores, if that is really meant; whether it is."""
+        """Arm the servers of the stores, after a confirmation. Returns whether the operator has confirmed."""
         self.stderr.write(self.style.WARNING(ASSERTION))
-        asks = options["format"] == "table"  # what reads JSON answers no questions
+        asks = options["format"] == "table"  # a program that reads JSON can't answer a question
         if not options["yes"] and not (asks and self.confirmed(f"Arm {', '.join(aliases)}?")):
             return False
         for alias in aliases:

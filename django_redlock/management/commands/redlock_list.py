@@ -1,4 +1,4 @@
-"""``manage.py redlock_list``: the locks that are held now."""
+"""``manage.py redlock_list``: list the locks that are held now."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Command(StoreCommand):
         failed = False
         try:
             while True:
-                # With a number of keys the scan goes on behind the limit: it finds all locks with waiters.
+                # With max_keys, the scan doesn't end at the limit of locks, so it finds all locks with waiters.
                 pattern = pattern_for(options["search"])
                 seen = [list_locks(alias, pattern, options["limit"], sys.maxsize) for alias in aliases]
                 failed = any(each.error for each in seen)
                 self._print(seen, options)
                 if options["watch"] is None:
                     break
-                self.stdout.flush()  # the reader of a pipe would wait for a full buffer
+                self.stdout.flush()  # otherwise the reader of a pipe waits until the buffer is full
                 time.sleep(options["watch"])
         except KeyboardInterrupt:
             pass
@@ -89,7 +89,7 @@ class Command(StoreCommand):
 
 
 def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
-    """Whether a lock, or any of its holders, has what the options ask for."""
+    """Whether the lock matches the options. A lock with several holders matches if any holder has the value."""
     values = {
         "kind": {held.kind},
         "state": set(map(state_of, owners(held))),

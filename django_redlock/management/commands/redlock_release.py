@@ -1,4 +1,4 @@
-"""``manage.py redlock_release``: release locks by force."""
+"""``manage.py redlock_release``: release locks by force, after a confirmation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GLOB = set("*?[")
 
 
 class Found(NamedTuple):
-    """A lock that may be released."""
+    """A lock that matches the command's arguments."""
 
     alias: str
     held: LockInfo
@@ -82,7 +82,7 @@ class Command(StoreCommand):
             for name in options["names"] or ["*"]:
                 try:
                     rows = list(_named(alias, name, options))
-                except ValueError as error:  # no lock can have this name
+                except ValueError as error:  # an invalid name of a lock
                     raise misused(error) from error
                 except (LockError, ImproperlyConfigured) as error:
                     self.failed = True
@@ -107,7 +107,7 @@ class Command(StoreCommand):
         if options["format"] == "json":
             self.print_json([{**as_dict(*each), "result": result or None} for each, result in results])
         elif not results:
-            if not self.failed:  # else stderr says why nothing was found
+            if not self.failed:  # after a failure, stderr has the reason
                 self.stdout.write("Nothing to release.")
         elif options["dry_run"]:
             self.stdout.write(f"Would release {_number(results)}.")
@@ -118,7 +118,7 @@ class Command(StoreCommand):
 
 
 def _named(alias: str, name: str, options: dict[str, Any]) -> Iterator[LockInfo]:
-    """The locks that a NAME means: the lock itself and its stripes, or all that match a glob."""
+    """Yield the held locks that a NAME selects: the lock, or its stripes, or all locks that match a glob."""
     backend = locks[alias]
     if not options["exact"] and GLOB & set(name):
         yield from backend.held(name)
@@ -130,7 +130,7 @@ def _named(alias: str, name: str, options: dict[str, Any]) -> Iterator[LockInfo]
 
 
 def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
-    """Whether all holders have what the options ask for: the lock is released for all of them."""
+    """Whether every holder of the lock matches the options, because a force release takes the lock from all holders."""
     oldest, task, state = options["older_than"], options["task"], options["state"]
     return (
         (oldest is None or all((age(owner) or 0.0) > oldest for owner in owners(held)))
@@ -141,7 +141,7 @@ def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
 
 
 def _username() -> str:
-    """The system's name of the user who runs the command."""
+    """Return the system's name of the user that runs the command."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):  # a container may run under a uid without a name

@@ -25,10 +25,10 @@ Exit code: the command's; 128 + n when signal n ended it; {NOT_GOT} the lock is 
 --skip-if-locked); {STORE_DOWN} the store can't be asked; {LOST} the lock was lost while the command ran;
 {NOT_EXECUTABLE}, {NOT_FOUND} the command can't be executed, is not found; {MISUSED} a wrong option or name, or wrong
 settings: it was not run."""
-    behind: Sequence[str] = ()  # the arguments after the first --
+    behind: Sequence[str] = ()  # the arguments after the first `--`
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Split the arguments at the first ``--``: argparse would also drop a second one, which is the command's."""
+        """Split the arguments at the first ``--``. argparse would also drop a second ``--``, an argument of COMMAND."""
         if "--" in argv:
             first = argv.index("--")
             argv, self.behind = argv[:first], argv[first + 1 :]
