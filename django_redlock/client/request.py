@@ -42,7 +42,7 @@ class Request(NamedTuple):
     pool: ServerPool | None = None
 
     def receive(self, connection: Any, timeout: float) -> list[Any]:
-        """The replies. Raises redis-py's errors."""
+        """Read the replies, waiting ``timeout`` seconds at most. Raises redis-py's errors."""
         found = read_numbers(socket_of(connection), self.replies)
         return read_replies(connection, self.replies, time.monotonic() + timeout) if found is None else found
 
@@ -58,7 +58,7 @@ class BlockingRequest(NamedTuple):
     wake_reply: bytes = b""
 
     def receive(self, connection: Any, timeout: float) -> list[Any]:
-        """The replies. Raises redis-py's errors."""
+        """Read the replies, waiting ``timeout`` seconds longer than the server may block. Raises redis-py's errors."""
         end, sock = time.monotonic() + self.seconds + BLOCK_GRACE, socket_of(connection)
         # Without the parser a hand-over takes 310 µs instead of 450 (benchmark "handover", one waiter).
         if self.wake_reply and wait_readable(sock, self.seconds + BLOCK_GRACE):
@@ -78,7 +78,7 @@ class ConfirmedRequest(NamedTuple):
     seconds: float
 
     def receive(self, connection: Any, timeout: float) -> list[Any]:
-        """The replies. Raises redis-py's errors."""
+        """Read the replies, waiting ``timeout`` seconds longer than the server may block. Raises redis-py's errors."""
         end, count = time.monotonic() + self.seconds + BLOCK_GRACE, self.request.replies
         # Waking up once for both replies to an acquire saves 50 µs of 490 (benchmark "replica").
         if self.request.compensation and self.seconds >= timeout:
