@@ -1,1 +1,1 @@
-"""Bytes to and from Redis servers: connections, requests and replies. Nothing here knows what a lock is."""
+"""Sends requests to Redis servers and reads the replies. No module of this package depends on locks."""

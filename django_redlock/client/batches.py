@@ -1,4 +1,4 @@
-"""Many scripts on one node: one pipeline for each server that has some of the keys, all at the same time."""
+"""Runs many scripts on one node: sends one pipeline to each server that has some of the keys, all at the same time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ Read = Callable[[EvalScript, Any], Flow[Any]]
 
 
 def batch_flow(node: Node, batch: Batch, read: Read) -> Flow[list[Any]]:
-    """The answers to the scripts of ``batch``, in their order. ``read`` makes an answer of a reply."""
+    """Run the scripts of ``batch``, and return an answer for each script, in order.
+
+    ``read`` converts a reply to an answer. A script without a usable reply gets a `Fault` as its answer.
+    """
     calls = batch.script_calls
     answers: list[Any] = [None] * len(calls)
     parts = _by_pool(node, calls, range(len(calls)))
@@ -48,7 +51,7 @@ def batch_flow(node: Node, batch: Batch, read: Read) -> Flow[list[Any]]:
 def _by_pool(
     node: Node, calls: Sequence[EvalScript], indexes: Iterable[int]
 ) -> defaultdict[ServerPool | None, list[int]]:
-    """The indexes of the calls for each server; ``None``: the server isn't known."""
+    """Group ``indexes`` of calls by the pool of the server that has the key; ``None`` where the server isn't known."""
     parts: defaultdict[ServerPool | None, list[int]] = defaultdict(list)
     for index in indexes:
         parts[node.known_pool(calls[index].keys[0])].append(index)

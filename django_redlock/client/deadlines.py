@@ -1,6 +1,7 @@
-"""Replies read with a deadline.
+"""Reads replies with a deadline.
 
-A socket's own time limit starts anew with each read: a server that sends a byte now and then never exceeds it.
+The timeout of a socket is not enough: it starts anew with each read, so a server that sends single bytes slowly never
+exceeds the timeout.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _BLOCKED = TimeoutError, RedisTimeoutError, BlockingIOError, ssl.SSLWantReadErro
 
 
 def timed_out(error: BaseException | None) -> bool:
-    """Whether ``error`` was caused by a time limit."""
+    """Whether ``error`` or an error that it followed was a timeout."""
     while error is not None:
         if isinstance(error, _BLOCKED):
             return True
@@ -30,16 +31,22 @@ def timed_out(error: BaseException | None) -> bool:
 
 
 class ReplyIncomplete(RedisTimeoutError):
-    """The reply has not come, or not all of it. The read can be repeated."""
+    """The reply has not arrived, or only a part of the reply. The read can be repeated."""
 
 
 def read_reply(connection: Any, until: float = 0.0) -> Any:
-    """The next reply, if it is complete by ``until``. Raises `ReplyIncomplete` and redis-py's errors."""
+    """Read the next reply by ``until`` (monotonic seconds). The default 0 reads without waiting.
+
+    Raises `ReplyIncomplete` if the reply is not complete by then, and redis-py's errors.
+    """
     return _by(until, connection, partial(connection.read_response, disable_decoding=True, disconnect_on_error=False))
 
 
 def read_replies(connection: Any, count: int, until: float) -> list[Any]:
-    """The next ``count`` replies, error replies included. Raises what `read_reply` raises."""
+    """Read the next ``count`` replies by ``until`` (monotonic seconds). An error reply is an exception in the list.
+
+    Raises `ReplyIncomplete` if the replies are not complete by then, and redis-py's errors.
+    """
     found: list[Any] = []
 
     def read() -> list[Any]:
@@ -47,14 +54,17 @@ def read_replies(connection: Any, count: int, until: float) -> list[Any]:
             try:
                 found.append(connection.read_response(disable_decoding=True, disconnect_on_error=False))
             except ResponseError as error:
-                found.append(error.with_traceback(None))  # its frames would keep the callers' locks alive
+                found.append(error.with_traceback(None))  # the traceback would keep the callers' locks alive
         return found
 
     return _by(until, connection, read)
 
 
 def _by(until: float, connection: Any, read: Callable[[], T]) -> T:
-    """The result of ``read``, which is repeated until ``until``. redis-py's parsers keep an incomplete reply."""
+    """Call ``read`` until it returns a result, and return the result. Raises `ReplyIncomplete` at ``until``.
+
+    ``read`` can be repeated, because redis-py's parsers keep an incomplete reply.
+    """
     sock: socket.socket = connection._sock
     limit = sock.gettimeout()
     try:
@@ -74,12 +84,12 @@ def _by(until: float, connection: Any, read: Callable[[], T]) -> T:
 
 
 def _has_more(sock: socket.socket, seconds: float) -> bool:
-    """Whether the socket has more data within ``seconds``."""
+    """Whether data, the end of the connection or an error arrives within ``seconds``."""
     if seconds <= 0:
         return False
     sock.settimeout(seconds)
     try:
-        socket.socket.recv(sock, 1, socket.MSG_PEEK)  # also for TLS: the data itself isn't used
+        socket.socket.recv(sock, 1, socket.MSG_PEEK)  # works for TLS, too, because the data isn't used
     except TimeoutError:
         return False
     except OSError:
@@ -88,7 +98,7 @@ def _has_more(sock: socket.socket, seconds: float) -> bool:
 
 
 def handshake(connection: Any, seconds: float) -> None:
-    """Log in and select the database; each reply comes within ``seconds``."""
+    """Log in and select the database, waiting ``seconds`` at most for each reply. Raises redis-py's errors."""
     read = connection.read_response
 
     def bounded(*args: Any, **options: Any) -> Any:

@@ -26,7 +26,10 @@ _REPLY_TYPES = int, list  # the types of nearly all replies of scripts
 
 
 class Executor:
-    """Performs requests to nodes, blocking or on the running event loop."""
+    """Performs the requests of flows, blocking or for asyncio.
+
+    ``timeout`` is the node timeout in seconds. ``greeting`` is sent on each new connection of a request to all nodes.
+    """
 
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
         self.nodes = nodes
@@ -34,9 +37,9 @@ class Executor:
         self.multiplexer = Multiplexer(nodes, timeout, self._run_plan)
 
     def perform(self, request: Any) -> Any:
-        """Perform ``request``, blocking. The result is a `Fault` where no reply came."""
+        """Perform ``request``, blocking, and return its result. The result is a `Fault` if there is no usable reply."""
         kind = type(request)
-        if kind is EvalScript:  # most requests; the first reply is nearly always the last
+        if kind is EvalScript:  # most requests are scripts, and nearly always need one reply only
             replies = send(eval_request(self.nodes, request))
             plain = type(replies) is list and type(replies[0]) in _REPLY_TYPES
             return replies[0] if plain else drive(read_replies_of(self.nodes, request, replies), send)
@@ -71,7 +74,7 @@ class Executor:
         return await adrive(PLANS[type(request)](self.nodes, request), self._asend)
 
     def _send(self, request: AnyRequest | ListPools | list[AnyRequest]) -> Any:
-        """Perform what a plan yields: one request, several at the same time, or `ListPools`."""
+        """Perform the request of a plan: one request, a list of requests at the same time, or `ListPools`."""
         if isinstance(request, ListPools):
             return self._pools(request.node)
         return send_all(request) if isinstance(request, list) else send(request)

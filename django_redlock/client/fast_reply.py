@@ -1,7 +1,7 @@
-"""Replies that are integers, read without redis-py's parser.
+"""Reads integer replies without redis-py's parser.
 
-Nearly all replies of our scripts are integers. The parser adds 24 µs of CPU to the 140 of an acquire and a release on
-one Redis (benchmark "pair").
+Nearly all replies of our scripts are integers. The parser adds 24 µs to the 140 µs of CPU time for an acquire and a
+release on one Redis (benchmark "pair").
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import select
 import socket
 
-MAX_REPLY_BYTES = 32  # more than any integer reply has
-# As int: the operators of the enum cost as much as the system call.
+MAX_REPLY_BYTES = 32  # longer than any integer reply
+# Plain integers: the operators of the enum cost as much as the system call.
 _PEEK, _PEEK_ALL = int(socket.MSG_PEEK), int(socket.MSG_PEEK | socket.MSG_WAITALL)
 
 
 def read_numbers(sock: socket.socket, count: int, prelude: bytes = b"", least: int = 0) -> list[int] | None:
-    """Read ``prelude`` and ``count`` integer replies, if the socket has exactly that.
+    """Read ``prelude`` and ``count`` integer replies, if the socket has exactly these bytes. Returns the integers.
 
-    Otherwise the result is ``None``, and everything is left in the socket for the parser, the end of a closed
-    connection included. ``least``: wait for that many bytes, to wake up once for several replies. Blocks as the socket
-    does, and raises ``OSError`` when the socket's time limit is over.
+    Otherwise returns ``None`` and leaves all bytes in the socket for the parser. A closed connection returns ``None``,
+    too. With ``least`` the call waits for that many bytes, to wake up once for several replies. Blocks as long as the
+    socket's timeout allows, then raises ``OSError``.
     """
     try:
-        if type(sock) is not socket.socket:  # TLS: a peek can wait for data but not decrypt it
+        if type(sock) is not socket.socket:  # under TLS a peek can wait for data, but can't decrypt the data
             socket.socket.recv(sock, 1, _PEEK)
             return None
         data = sock.recv(least, _PEEK_ALL) if least else sock.recv(len(prelude) + MAX_REPLY_BYTES * count, _PEEK)
@@ -44,7 +44,10 @@ def read_numbers(sock: socket.socket, count: int, prelude: bytes = b"", least: i
 
 
 def wait_readable(sock: socket.socket, seconds: float) -> bool:
-    """Whether ``sock`` becomes readable within ``seconds``. ``False`` at once if Python keeps its time limit."""
+    """Whether ``sock`` becomes readable within ``seconds``.
+
+    Returns ``False`` at once for a socket with a timeout in Python: its replies are read with redis-py's parser.
+    """
     if sock.gettimeout() is not None:
         return False
     poll = select.poll()

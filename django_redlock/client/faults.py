@@ -1,4 +1,4 @@
-"""Faults: why a request has no usable reply, and whether another try may help."""
+"""Faults: the reasons why requests have no usable reply, and whether a retry may help."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ _REASONS = {AuthenticationError: "authentication", ReadOnlyError: "read only", R
 
 
 def fault_of(node: Node, error: Exception, connected: bool = False, where: str = "") -> Fault:
-    """The `Fault` for ``error`` from the server at ``where``; the node may look for another server.
+    """Return the `Fault` for ``error`` from the server at ``where``, and record a ``"fault"`` event.
 
-    ``connected``: the error came from a connection that had been open. If the server has closed it, the fault is stale:
-    the request may be repeated at once. So may a request to a server that has become a replica.
+    Unless the server only refused the request, the node forgets this server and looks for a server anew. ``connected``:
+    the error came from a connection that had been open. The fault is stale, and the request may be repeated at once,
+    if the server had closed that connection or has become a replica.
     """
     late = timed_out(error)
     closed = connected and type(error) is RedisConnectionError and not late
@@ -47,16 +48,19 @@ def fault_of(node: Node, error: Exception, connected: bool = False, where: str =
 
 
 def check_reply(node: Node, call: EvalScript, reply: Any, where: str = "") -> Any:
-    """A script's reply, or a `Fault` for a reply that none of our scripts gives. An acquire never replies nil."""
+    """Return ``reply``, or a `Fault` if none of our scripts gives such a reply.
+
+    A script with a compensation, such as an acquire, never replies nil.
+    """
     if type(reply) in (int, list) or (reply is None and call.compensation is None):
         return reply
     return fault_of(node, UnreadableReply(reply), where=where)
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """Drop the tracebacks of an error and its causes.
+    """Drop the tracebacks of an error and its causes. ``None`` is allowed.
 
-    A fault is kept for a while. Its frames would keep the callers' locks alive, and these would be renewed.
+    A `Fault` is kept for a while. Tracebacks would keep the locks of callers alive, and the locks would be renewed.
     """
     seen: set[int] = set()  # two errors may be each other's cause
     while error is not None and id(error) not in seen:
@@ -65,14 +69,14 @@ def forget_frames(error: BaseException | None) -> None:
 
 
 def _plain_error(error: Exception, late: bool, connected: bool) -> Exception:
-    """``error``, or an error that says better what was wrong, caused by ``error``."""
+    """Return ``error``, or a clearer error with ``error`` as its cause."""
     if late:
         error = _caused_by(error, TimeoutError("no answer in time"))
     if "unauthenticated" in str(error) or "NOAUTH" in str(error):
-        # Before authentication Redis rejects our long requests as an attack, without naming the password.
+        # Before authentication Redis rejects long requests as an attack, and doesn't mention the password.
         error = _caused_by(error, AuthenticationError("it wants a password, and LOCATION has none"))
     if not connected and isinstance(error.__cause__, ConnectionResetError | BrokenPipeError):
-        # The server sends its reason before it closes. The reason is lost if we had written by then, as asyncio does.
+        # The server sends the reason, then closes. The reason is lost if the client has already written (asyncio does).
         error = _caused_by(
             error, RedisConnectionError("it hung up at once, as one does that has reached its maxclients")
         )
@@ -82,7 +86,7 @@ def _plain_error(error: Exception, late: bool, connected: bool) -> Exception:
 
 
 def _reason(error: Exception, late: bool) -> str:
-    """The kind of an error in one word, for counters."""
+    """Return the kind of ``error`` in one or two words, for counters."""
     if late:
         return "timeout"
     return next((word for kind, word in _REASONS.items() if isinstance(error, kind)), "connection")

@@ -1,4 +1,4 @@
-"""Time limits on an event loop that the application may block."""
+"""Timeouts for asyncio that tolerate an event loop that the application blocks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-LOOP_TURN = 0.002  # seconds in which a loop that was blocked reads what is in its sockets
+LOOP_TURN = 0.002  # seconds in which a loop that was blocked reads the data in its sockets
 
 
 class LoopDeadline:
-    """`asyncio.timeout` for the reply of a node.
+    """An asynchronous context manager like `asyncio.timeout`, for the reply of a node. Raises ``TimeoutError``.
 
-    A blocked loop notices the end of the limit late, when the reply may have come long ago. The limit is then extended
-    by the time for which the loop was late, at most ``seconds``.
+    A blocked event loop notices late that ``seconds`` have passed, although the reply may have arrived in time. The
+    deadline is then extended by the delay of the loop, by ``seconds`` at most.
     """
 
     __slots__ = ("_alarm", "_seconds", "_timeout")

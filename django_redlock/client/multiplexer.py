@@ -1,6 +1,7 @@
-"""Asyncio: the tasks of an event loop share few connections. They send in turn, and many waiters block on one.
+"""Shares few connections among the tasks of an event loop: tasks send in turn, and many waiters share one connection.
 
-Threads have a connection each while they send or wait: a thread costs more than a connection.
+Threads don't share: each thread has its own connection while it sends or waits, because a thread costs more than a
+connection.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ from ..core.flow.scripts import script
 from .discovery import ClusterNode, Node
 from .request_slots import RequestSlots
 
-OWN_CONNECTIONS = 4  # waiters of an event loop with a connection of their own for one node; all others share one
-LISTEN_SECONDS = 0.1  # seconds after which the shared connection includes the lists of new waiters
+OWN_CONNECTIONS = 4  # waiters of one event loop and node that get their own connection; further waiters share one
+LISTEN_SECONDS = 0.1  # seconds of one BLPOP on the shared connection; the next BLPOP includes the lists of new waiters
 _WAKE = script("wake")
 
 Perform = Callable[[Any], Awaitable[Any]]
 
 
 class LoopConnections:
-    """The requests of one event loop to one node."""
+    """Performs the requests of one event loop to one node, on few connections."""
 
     def __init__(self, node: int, timeout: float, perform: Perform) -> None:
         self.node = node
-        self.blocked = 0  # waiters with a connection of their own
+        self.blocked = 0  # waiters that have their own connection
         self._perform = perform
         self._slots = RequestSlots(timeout)
         self._waiting: dict[bytes, dict[asyncio.Future[Any], None]] = {}  # list -> futures, in the order of arrival
         self._listener: asyncio.Task[None] | None = None
 
     async def send(self, request: Any) -> Any:
-        """Perform ``request`` when a slot is free."""
+        """Perform ``request`` when a slot is free. Returns a `Fault` if no slot becomes free in time."""
         if (fault := await self._slots.acquire()) is not None:
             return fault
         answered = False
@@ -50,7 +51,7 @@ class LoopConnections:
             self._slots.release(answered)
 
     async def block(self, request: Any) -> Any:
-        """Perform a blocking ``request`` on a connection of its own."""
+        """Perform a blocking ``request`` on a separate connection."""
         self.blocked += 1
         try:
             return await self._perform(request)
@@ -58,9 +59,9 @@ class LoopConnections:
             self.blocked -= 1
 
     async def listen(self, keys: Sequence[bytes], seconds: float) -> Any:
-        """Wait on the shared connection for an element of one of these lists.
+        """Wait on the shared connection for an element of one of the lists at ``keys``.
 
-        The result is the list and the element, ``None`` after ``seconds``, or a `Fault`.
+        Returns the key of the list and the element. Returns ``None`` after ``seconds``, or a `Fault`.
         """
         woken = asyncio.get_running_loop().create_future()
         for key in keys:
@@ -97,7 +98,10 @@ class LoopConnections:
         return await self._perform(Block(key, seconds, self.node, more))
 
     async def _wake(self, keys: Sequence[bytes], reply: Any) -> None:
-        """Hand an element to the first waiter for its list, a `Fault` to all waiters for ``keys``."""
+        """Give an element to the first waiter for its list, or a `Fault` to all waiters for ``keys``.
+
+        Does nothing if ``reply`` is ``None``.
+        """
         if reply is None:
             return
         concerned = keys if isinstance(reply, Fault) else reply[:1]
@@ -110,15 +114,18 @@ class LoopConnections:
             waiting[0].set_result(reply)
         else:
             await self._push_back(reply[0])
-        await asyncio.sleep(0)  # the woken waiters leave before the next round
+        await asyncio.sleep(0)  # lets the woken waiters leave before the next BLPOP
 
     async def _push_back(self, key: bytes) -> None:
-        """Put an element back that has no waiter here any more, for a waiter in this or another process."""
+        """Put an element back into the list at ``key``, because its waiter has left: another waiter may take it."""
         await adrive(run_idempotent(EvalScript(_WAKE, (key,), (), self.node)), self._perform)
 
 
 class Multiplexer:
-    """The connections of each event loop. ``perform`` carries out one request on a connection of its own."""
+    """Performs requests of asyncio tasks, with `LoopConnections` for each event loop and node.
+
+    ``perform`` performs one request on a separate connection. ``timeout`` is the node timeout in seconds.
+    """
 
     def __init__(self, nodes: Sequence[Node], timeout: float, perform: Perform) -> None:
         self._nodes = nodes
@@ -129,7 +136,7 @@ class Multiplexer:
     async def perform(self, request: Any) -> Any:
         """Perform ``request`` on a shared connection where possible."""
         kind = type(request)
-        if kind is EvalAndWait:  # waits for replicas, and would delay other requests
+        if kind is EvalAndWait:  # WAIT blocks until replicas confirm, and would delay other requests
             return await self._perform(request)
         connections = self._connections(request.script_call.node if kind is BlockThenEval else request.node)
         if kind is not BlockThenEval and kind is not Block:
@@ -147,7 +154,7 @@ class Multiplexer:
 
 
 def run_in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Run ``work`` in a task of its own."""
+    """Start ``work`` as a background task, and return the task."""
     task = asyncio.create_task(work)
     background_tasks.add(task)  # an event loop keeps no strong reference to its tasks
     task.add_done_callback(background_tasks.discard)

@@ -1,4 +1,4 @@
-"""Passwords removed from settings, before these are shown in error messages and checks."""
+"""Removes passwords from settings before error messages and checks show the settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _IN_QUERY = re.compile(r"(?<=password=)[^&#]*")
 
 
 def redact(value: Any) -> Any:
-    """A location, a list of locations, or an entry of the settings, with "…" instead of user names and passwords."""
+    """Return ``value`` (a location, a list or an entry of the settings) with "…" for user names and passwords."""
     if isinstance(value, Mapping):
         return {name: redact(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,6 +1,7 @@
-"""Plans: what is sent for a request of a flow, and how its replies are read.
+"""Plans: generators that translate a request of a flow to requests to servers, and read the replies.
 
-A plan is a generator over the requests of `request`, written once for threads and for asyncio.
+A plan yields requests of the module `request`, is sent their replies, and returns the result. Threads and asyncio use
+the same plans.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ Nodes = Sequence[Node]
 
 
 def eval_request(nodes: Nodes, call: EvalScript) -> Request:
-    """The request for one script."""
+    """Return the request that runs one script with EVALSHA."""
     return Request(nodes[call.node], call.keys[0], encode_evalsha(call), 1, call.compensation)
 
 
 def read_replies_of(nodes: Nodes, call: EvalScript, replies: list[Any] | Fault) -> Flow[Any]:
-    """The reply to ``call``, the last in ``replies``."""
+    """Return the result of ``call``, whose reply is the last in ``replies``. Repeats the script where that helps."""
     if isinstance(replies, Fault):
         return replies
     return (yield from _read(nodes, call, replies[-1]))
@@ -49,7 +50,10 @@ def _read(nodes: Nodes, call: EvalScript, reply: Any) -> Flow[Any]:
 
 
 def _retry(node: Node, call: EvalScript, error: Exception) -> Flow[Any]:
-    """After an error reply: load the script, or follow the redirection; else a `Fault`."""
+    """Repeat ``call`` after an error reply: with its source for NOSCRIPT, or on another server after a redirection.
+
+    Returns the reply, or a `Fault` for any other error.
+    """
     pool = node.known_pool(call.keys[0])
     for _ in range(MAX_REDIRECTS):
         target, prefix, prologue = None, b"", b""
@@ -109,7 +113,7 @@ def _eval_and_wait(nodes: Nodes, request: EvalAndWait) -> Flow[Any]:
     *answers, confirmed = replies if len(replies) > count else (*replies, 0)
     if errors and errors[0] is not confirmed:
         return fault_of(node, errors[0])
-    if errors:  # WAIT failed; the scripts were carried out
+    if errors:  # WAIT failed, but the scripts were run
         confirmed = fault_of(node, errors[0])
     elif type(confirmed) is not int:
         return fault_of(node, UnreadableReply(confirmed))

@@ -1,4 +1,4 @@
-"""Asyncio: a limit for the requests of one event loop that are under way at the same time."""
+"""Limits the requests of one event loop that are in flight at the same time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ MAX_IN_FLIGHT = 8  # requests of one event loop to one node at the same time
 
 
 class RequestSlots:
-    """`MAX_IN_FLIGHT` slots. A task waits for a slot as long as other tasks' requests are answered."""
+    """`MAX_IN_FLIGHT` slots for requests. A task waits for a slot as long as requests of other tasks are answered.
+
+    ``timeout`` is in seconds.
+    """
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
@@ -19,7 +22,7 @@ class RequestSlots:
         self._last_answer = 0.0
 
     async def acquire(self) -> Fault | None:
-        """Wait for a slot. The result is a `Fault` when no request was answered for ``timeout`` seconds."""
+        """Wait for a slot and return ``None``. Returns a `Fault` if no request was answered for ``timeout`` seconds."""
         while self._slots.locked():
             try:
                 async with LoopDeadline(self._timeout):
@@ -32,7 +35,7 @@ class RequestSlots:
         return None
 
     def release(self, answered: bool) -> None:
-        """Free a slot. ``answered``: whether the request had a reply."""
+        """Free a slot. ``answered`` says whether the request got a reply."""
         if answered:
             self._last_answer = asyncio.get_running_loop().time()
         self._slots.release()

@@ -1,4 +1,4 @@
-"""The node for a LOCATION."""
+"""Parses LOCATION, and creates the node for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .redact import redact
 
 
 def _hosts(netloc: str, default_port: int) -> tuple[list[tuple[str, int]], dict[str, Any]]:
-    """The addresses and the credentials in ``user:password@h:p,h:p``."""
+    """Parse ``user:password@host:port,host:port``. Returns the addresses and the settings with the credentials."""
     login, at, addresses = netloc.rpartition("@")
     settings: dict[str, Any] = {}
     if at:
@@ -32,7 +32,10 @@ def _hosts(netloc: str, default_port: int) -> tuple[list[tuple[str, int]], dict[
 
 
 def _host(name: str) -> str:
-    """``name``, checked: otherwise its look-up would raise ``UnicodeError`` when the first lock is acquired."""
+    """Return ``name``. Raises ``ValueError`` unless ``name`` is a valid host name.
+
+    Without this check, the look-up for the first acquire would raise ``UnicodeError``.
+    """
     try:
         name.encode("idna")
     except UnicodeError as error:
@@ -41,12 +44,18 @@ def _host(name: str) -> str:
 
 
 def canonical_url(location: Any) -> Any:
-    """``valkey…://`` as ``redis…://``: the protocol is the same, and redis-py knows the second spelling only."""
+    """Return ``location`` with ``valkey…://`` replaced by ``redis…://``, the only scheme that redis-py knows.
+
+    Any other value is returned unchanged.
+    """
     return f"redis{location[6:]}" if isinstance(location, str) and _VALKEY.match(location) else location
 
 
 def split_url(url: str) -> tuple[str, str, str]:
-    """Scheme, hosts with credentials, and path. ``urlsplit`` refuses several hosts if one is an IPv6 address."""
+    """Split ``url`` into scheme, hosts with credentials, and path.
+
+    ``urlsplit`` can't be used, because it rejects a list of hosts with an IPv6 address.
+    """
     scheme, _, rest = url.partition("://")
     netloc, _, path = rest.partition("/")
     return scheme, netloc, path
@@ -81,16 +90,16 @@ def _direct(url: str, timeout: float) -> Node:
         return DirectNode(BorrowedPool(ConnectionPool.from_url(url), timeout))
     kind = settings.pop("connection_class", Connection)
     try:
-        kind(**settings)  # does not connect: it finds a misspelt option now, not when the first lock is acquired
+        kind(**settings)  # does not connect, but raises for a misspelt option before the first lock is acquired
     except TypeError as error:
         raise ValueError(str(error).partition("() ")[2] or error) from error
     return DirectNode(ServerPool(kind, settings, timeout))
 
 
 def cache_pool(alias: str) -> Any:
-    """The connection pool of Django's cache ``alias``: of django-redis, ``RedisCache`` or django-valkey.
+    """Return the connection pool of Django's cache ``alias``: a cache of django-redis, ``RedisCache`` or django-valkey.
 
-    Opens no connection. Raises ``ValueError`` for other caches, and says what to use instead.
+    Opens no connection. Raises ``ValueError`` for any other cache. The message suggests what to use.
     """
     from django.core.cache import InvalidCacheBackendError, caches  # the only use of Django here
 
@@ -121,12 +130,12 @@ def cache_pool(alias: str) -> Any:
 def _cache(url: str, timeout: float) -> Node:
     pool = cache_pool(url.removeprefix("cache:"))
     manager = getattr(pool, "sentinel_manager", None)
-    if manager is not None:  # the pool connects to whichever server the Sentinels name
+    if manager is not None:  # the pool connects to the server that the Sentinels name
         kind, settings = portable_settings(pool)
         places = [client.connection_pool.connection_kwargs for client in manager.sentinels]
         hosts = [(place["host"], place["port"]) for place in places]
         return SentinelNode(hosts, pool.service_name, settings, timeout, kind, manager.sentinel_kwargs)
-    if not isinstance(pool, ConnectionPool):  # of valkey-py, whose connections raise errors of its own
+    if not isinstance(pool, ConnectionPool):  # a pool of valkey-py, whose connections raise errors of valkey-py
         return DirectNode(LimitedPool(pool, timeout), label=url)
     return DirectNode(BorrowedPool(pool, timeout), label=url)
 
@@ -142,7 +151,7 @@ _SCHEMES: dict[str, Callable[[str, float], Node]] = {
 
 
 def node_for(location: str, timeout: float) -> Node:
-    """The node at ``location``. Does not connect; ``timeout``: seconds for each later request to the node.
+    """Return the node at ``location``, without connecting. ``timeout`` limits each request to the node, in seconds.
 
     Raises ``ValueError`` for an unknown or invalid URL, and ``LockUnavailable`` when no more files may be opened.
     """

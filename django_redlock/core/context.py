@@ -1,4 +1,4 @@
-"""The current thread, or within an event loop the current task."""
+"""Identifies the caller: the current asyncio task, or the current thread where no event loop runs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ running_loop = asyncio._get_running_loop  # unlike the public function it return
 
 
 def running_task() -> asyncio.Task[Any] | None:
-    """The current task; ``None`` outside of an event loop, and in its callbacks."""
+    """Return the current asyncio task. Returns ``None`` outside of an event loop and in callbacks of the loop."""
     return asyncio.current_task() if running_loop() is not None else None
 
 
 def caller() -> int:
-    """The number of the current thread or task. It may be used again after the thread or task has ended."""
+    """Return the number of the current task or thread. A later task or thread may get the same number."""
     task = running_task()
     return threading.get_ident() if task is None else id(task)
 
@@ -25,7 +25,7 @@ _thread = threading.local()
 
 
 def calling() -> object:
-    """An object for the current thread or task that equals no other, also after the thread or task has ended."""
+    """Return an object that identifies the current task or thread. No later task or thread gets an equal object."""
     task = running_task()
-    # Atomic, because a signal handler may call this, too.
+    # setdefault() is atomic: a signal handler may call this function, too.
     return _thread.__dict__.setdefault("mark", object()) if task is None else weakref.ref(task)

@@ -1,4 +1,4 @@
-"""The protocols between handles, algorithms, the renewal and stores. Backends implement `Store`."""
+"""Protocols that connect handles, algorithms, the renewal and stores. Backends implement `Store`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from .waiting.lease_extension import Extension
 
 
 class Algorithm(Protocol):
-    """The rule by which a lease is granted: by one node, a majority, or a primary with replicas. Methods are flows."""
+    """Decides whether a lease is granted: by one node, by a majority of nodes, or by a primary with its replicas.
+
+    Every method is a flow: a generator that yields requests and returns the result.
+    """
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]: ...
 
@@ -33,7 +36,7 @@ class Algorithm(Protocol):
 
 
 class Gate(Protocol):
-    """A local queue in front of an algorithm."""
+    """A local queue: threads or tasks of one process pass it before they use the algorithm of the store."""
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]: ...
 
@@ -41,7 +44,10 @@ class Gate(Protocol):
 
 
 class Store(Protocol):
-    """An algorithm, its clock, and two ways to perform the requests of its flows: blocking and asyncio."""
+    """A lock store: its algorithm, its clock, and the I/O for flows.
+
+    ``perform`` performs one request of a flow and blocks, ``aperform`` does the same for asyncio.
+    """
 
     alias: str
     clock: Callable[[], float]

@@ -1,7 +1,8 @@
-"""Events of locks, handed to listeners in the background: for counters, the history and metrics.
+"""Hands lock events to listeners in a background thread. The listeners keep counters, the history and metrics.
 
 The thread or task that uses a lock only appends an `EventRecord` to a queue. Once a second a background thread hands
-the records to the listeners. So a listener can't delay or break a lock, and no fork or signal handler interrupts it.
+the records to the listeners. So a listener can't delay or break a lock, and no fork or signal handler interrupts a
+listener.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from . import fork
 from .events import Event, logger
 
 INTERVAL = 1.0  # seconds between two flushes
-MAX_RECORDS = 100_000  # records in the queue; more are dropped
+MAX_RECORDS = 100_000  # records in the queue; further records are dropped
 IDLE_ROUNDS = 10  # flushes without a record, after which the thread ends
 
 
 class EventRecord(NamedTuple):
-    """An `Event` without its lock, which would be kept alive. ``at`` is Unix time.
+    """An `Event` without the lock handle, because a record must not keep the handle alive.
 
-    There are two more kinds than in `Event`: ``"fault"`` (``name`` is a node, ``reason`` the error) and ``"duplicate"``
-    (``name`` is a task, ``reason`` the place where the duplicate was detected). ``context`` is the result of
-    `EventQueue.context` in the thread or task of the event.
+    ``at`` is the Unix time of the event in seconds. ``kind`` has two more values than in `Event`: ``"fault"`` (``name``
+    is a node, ``reason`` the kind of error) and ``"duplicate"`` (``name`` is a task, ``reason`` the place where the
+    duplicate was detected). ``context`` is the value that `EventQueue.context` returned in the thread or task of the
+    event.
     """
 
     at: float
@@ -49,7 +51,10 @@ Listener = Callable[[Sequence[EventRecord]], Work | None]
 
 
 class EventQueue:
-    """The queue, its thread and its listeners. ``dropped`` counts records for which the queue had no room."""
+    """A queue of lock events, a background thread, and the listeners that get the events.
+
+    ``dropped`` counts the records that were discarded because the queue was full.
+    """
 
     def __init__(self) -> None:
         self.listeners: dict[str, Listener] = {}
@@ -62,29 +67,32 @@ class EventQueue:
         self._work: deque[Work] = deque()
         self._seeing = threading.Lock()
         self._doing = threading.RLock()
-        self._running = threading.Lock()  # held by the thread, or by who starts it
+        self._running = threading.Lock()  # held while the background thread runs or is being started
 
     def subscribe(self, name: str, listener: Listener) -> None:
-        """Call ``listener`` with each batch of records. It does no I/O; it may return a function that does.
+        """Call ``listener`` with each batch of records. Replaces an earlier listener with this ``name``.
 
-        A listener of the same name is replaced.
+        The listener must do no I/O. It may return a function, which the background thread calls for I/O.
         """
         self.listeners = {**self.listeners, name: listener}
 
     def unsubscribe(self, name: str) -> None:
-        """Remove the listener ``name``."""
+        """Remove the listener with this ``name``, if there is one."""
         self.listeners = {other: listener for other, listener in self.listeners.items() if other != name}
 
     # ── in the thread of the event ───────────────────────────────────────────────────────────
 
     def record_event(self, event: Event, backend: Any = None) -> None:
-        """Append a record of ``event``. It is the hook of backends that are used without Django."""
+        """Append a record of ``event``, if there is a listener. Serves as the event hook of backends without Django."""
         if self.listeners:
             context = self.context() if self.context else None
             self.record(_new(EventRecord, (time.time(), event[0], *event[2:], backend, context)))
 
     def record(self, record: EventRecord) -> None:
-        """Append ``record``, if there is room and a listener. Safe in a signal handler."""
+        """Append ``record``, if there is a listener. Counts the record as dropped if the queue is full.
+
+        A signal handler may call this method.
+        """
         if len(self._queue) >= MAX_RECORDS:
             self.dropped += 1
         elif self.listeners:
@@ -115,9 +123,9 @@ class EventQueue:
                     return
 
     def flush(self) -> None:
-        """Hand all records to the listeners, and run the functions that they return.
+        """Hand all records to the listeners, and call the functions that the listeners return.
 
-        When this returns, the work for earlier records is done, also where another thread has done it.
+        Waits for a flush by another thread. So all earlier records have been processed when this method returns.
         """
         self.drain()
         with self._doing:
@@ -125,8 +133,8 @@ class EventQueue:
                 _logged("background work", self._work.popleft())
 
     def drain(self) -> None:
-        """The part of `flush` that does no I/O."""
-        with fork.postponed, self._seeing:  # the state of listeners is copied by a fork, and must be complete
+        """Hand all records to the listeners without I/O. `flush` calls the functions that the listeners return."""
+        with fork.postponed, self._seeing:  # a fork copies the state of listeners, which must be complete
             records = [self._queue.popleft() for _ in range(len(self._queue))]
             for name, listener in self.listeners.items() if records else ():
                 if work := _logged(name, listener, records):

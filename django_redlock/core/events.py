@@ -1,4 +1,4 @@
-"""Events of locks, and the hook that receives them."""
+"""Lock events, and the hook that receives the events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger("django_redlock")
 
 
 class LockHandle(Protocol):
-    """The part of a lock that receivers of events and ``on_lost`` may use."""
+    """The part of a lock handle that event receivers and ``on_lost`` callbacks may use."""
 
     name: str
 
@@ -35,14 +35,15 @@ class LockHandle(Protocol):
 
 
 class Event(NamedTuple):
-    """One event of a lock. ``waited`` and ``held`` are seconds, ``primitive`` is the kind of lock.
+    """One event of a lock.
 
-    ``holder`` is a description as JSON: of the holder, of the previous holder, or of the holder that caused a refusal;
-    after a force release, of the operator. ``lock`` is ``None`` after a force release.
-
-    ``reason`` of a refusal is ``"taken"``, ``"quarantine"``, ``"unavailable"`` (the store does not serve) or
-    ``"misused"`` (the key holds another type of value); of a release ``"unconfirmed"`` when the store did not serve; of
-    a loss a sentence.
+    - ``lock``: the handle; ``None`` for ``"forced"``.
+    - ``waited``, ``held``: seconds. ``primitive``: the kind of lock.
+    - ``holder``: an owner as JSON. For ``"acquired"`` the holder, for ``"released"`` and ``"lost"`` the previous
+      holder, for ``"refused"`` the holder that caused the refusal, for ``"forced"`` the operator.
+    - ``reason``: for ``"refused"``, ``"taken"``, ``"quarantine"``, ``"unavailable"`` (the store does not serve) or
+      ``"misused"`` (the key holds a value of another type). For ``"released"``, ``"unconfirmed"`` if the store did not
+      serve. For ``"lost"``, a sentence.
     """
 
     kind: Literal["acquired", "released", "refused", "lost", "forced"]
@@ -60,7 +61,7 @@ Hook = Callable[[Event], None]
 
 
 def report(hook: Hook | None, event: Event) -> None:
-    """Call ``hook`` with ``event``. An exception is logged: a listener must not break a lock."""
+    """Call ``hook`` with ``event``, unless ``hook`` is ``None``. Logs exceptions: a hook must not break a lock."""
     if hook is None:
         return
     try:

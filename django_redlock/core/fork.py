@@ -1,8 +1,9 @@
-"""Forks: state that a child resets, and forks that wait until background threads are between two pieces of work.
+"""Resets state in the child of a fork, and delays a fork while background threads work.
 
-A child has only the thread that forked. A mutex or an import lock of any other thread stays locked in the child for
-ever. So background threads work within ``with fork.postponed:``, and a fork waits for the end of that block:
-milliseconds, and at most ``FORK_TIMEOUT``, because a store may hang (a thread that waits for a reply holds no mutex).
+A child has only the thread that forked. A mutex or an import lock that another thread held stays locked in the child
+forever. So background threads work within ``with fork.postponed:``, and a fork waits until these blocks have ended. The
+wait takes milliseconds, and ``FORK_TIMEOUT`` at most, because a store may hang. A thread that waits for a reply holds
+no mutex.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from .events import logger
 Callback = TypeVar("Callback", bound=Callable[[], object])
 FORK_TIMEOUT = 0.5  # seconds
 
-generation = 0  # the number of forks that led to this process; leases of other generations belong to ancestors
+generation = 0  # the number of forks that led to this process; a lease with a lower number belongs to an ancestor
 
 
 class ForkGuard:
-    """A context manager for work that a fork must not interrupt. Reentrant; many threads may be inside at once.
+    """A context manager for work that a fork must not interrupt.
 
-    No thread enters while another thread forks.
+    The guard is reentrant, and many threads may be inside at once. A thread that enters while another thread forks
+    waits for the end of the fork, ``FORK_TIMEOUT`` at most.
     """
 
     def __init__(self) -> None:
@@ -54,14 +56,14 @@ class ForkGuard:
                     self._changed.notify_all()
 
     def before(self) -> None:
-        """Before a fork: let no thread enter, and wait until the others have left, at most ``FORK_TIMEOUT``."""
+        """Prepare a fork: let no thread enter, and wait ``FORK_TIMEOUT`` at most until the other threads have left."""
         me = threading.get_ident()
         with self._mutex:
             self._forks += 1
             self._changed.wait_for(lambda: not self._working.keys() - {me}, FORK_TIMEOUT)
 
     def after(self) -> None:
-        """After a fork, in the parent: let threads enter again."""
+        """Let threads enter again. Runs in the parent after a fork."""
         with self._mutex:
             self._forks = max(0, self._forks - 1)  # a fork from C code may have skipped `before`
             self._changed.notify_all()
@@ -71,7 +73,7 @@ postponed = ForkGuard()
 
 
 def run(work: Callable[..., object], *args: object) -> None:
-    """Call ``work(*args)`` while forks wait. It is the target of a background thread."""
+    """Call ``work(*args)`` while forks wait. Used as the target of background threads."""
     with postponed:
         work(*args)
 
@@ -81,9 +83,10 @@ _methods: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary() 
 
 
 def on_fork(callback: Callback) -> Callback:
-    """Register ``callback`` for each child of a fork.
+    """Call ``callback`` in each child of a fork. Returns ``callback``, so it works as a decorator.
 
-    A method is registered until its object is garbage-collected. An object can register one method.
+    A method stays registered until its object is garbage-collected. Each object can register one method. An exception
+    in a callback is logged.
     """
     if inspect.ismethod(callback):
         _methods[callback.__self__] = callback.__func__
@@ -95,7 +98,7 @@ def on_fork(callback: Callback) -> Callback:
 def _in_child() -> None:
     global generation  # noqa: PLW0603  (changes only between processes)
     generation += 1
-    postponed.__init__()  # type: ignore[misc]  # the threads inside belong to the parent
+    postponed.__init__()  # type: ignore[misc]  # the child has none of the threads inside
     callbacks: list[Callable[[], object]] = [*_functions]
     callbacks += [partial(method, each) for each, method in list(_methods.items())]
     for callback in callbacks:

@@ -1,4 +1,4 @@
-"""A live lock, as inspection shows it."""
+"""Descriptions of live locks, parsed from the values in the store. Inspection shows these."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .keys import is_stripe
 from .owner import Owner
 from .values import Claim, Lease, waited_before
 
-# A task's record, as task_submit.lua writes it: state, run token, sending, end, next sending, its end, owner.
+# A task record, as task_submit.lua writes it: state, run token, sending, end, next sending, end of that one, owner.
 _TASK = re.compile(rb"([a-z]{1,16}) (\S+) \S+ \d{1,16} \S+ \d+ (.*)", re.DOTALL)
 
 # A share, as shared_acquire.lua and rw_acquire.lua write it: kind, end in ms, access (rwlock only), holder.
@@ -21,7 +21,7 @@ _ACCESS = {"r": "read", "w": "write"}
 
 
 class _Holder(NamedTuple):
-    """One of the holders in a lock's value."""
+    """One holder in the value of a lock."""
 
     owner: Owner
     token: bytes
@@ -29,13 +29,16 @@ class _Holder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LockInfo:
-    """A live lock. Times are seconds.
+    """A live lock as the store shows it. All times are seconds.
 
-    ``remaining``: lease left, ``None`` for a lock without an end. ``waiters``: number of waiters, whose owners are in
-    ``queue`` where it was asked for. ``nodes``: labels of the nodes that have granted the lock. ``digest`` identifies
-    the holding without its token: pass it to ``force_release`` to release only this holding. ``token_prefix``: the
-    beginning of the token, enough to find it in a log and too short to use. ``holders``: all owners of a lock that
-    several may hold; ``owner`` is the first of them. ``digests``: one for each holder of a shared lock.
+    - ``remaining``: the time left of the lease; ``None`` if the key has no expiry.
+    - ``waiters``: the number of waiters. ``queue``: the owners of the waiters, if the caller asked for the queue.
+    - ``nodes``: labels of the nodes that have granted the lock.
+    - ``digest``: identifies this acquisition without its token. Pass the digest to ``force_release``, so that no later
+      acquisition is released.
+    - ``token_prefix``: the beginning of the token, long enough to find in a log and too short to release the lock.
+    - ``owner``: the first holder. ``holders``: all holders of a lock that can have several.
+    - ``digests``: one digest for each holder of a shared lock.
     """
 
     name: str
@@ -52,29 +55,33 @@ class LockInfo:
 
     @property
     def ttl(self) -> float | None:
-        """The length of the lease; ``None`` if unknown. ``ttl - remaining``: time since the last renewal or the grant.
+        """The ttl of the lease in seconds; ``None`` if unknown.
 
-        It is the ttl of the acquire. A longer one given to ``extend()`` shows only while more than that remains.
+        ``ttl - remaining`` is the time since the last renewal or the grant. The owner in the store has the ttl of the
+        acquire. A longer ttl that was passed to ``extend()`` shows only while more than the ttl of the acquire remains.
         """
         return max(self.owner.ttl, self.remaining) if self.owner.ttl and self.remaining is not None else None
 
     @property
     def since(self) -> float | None:
-        """Unix time, by the holder's clock, of the attempt that was granted; ``None`` if unknown.
+        """Unix time of the attempt that was granted, by the holder's clock; ``None`` if unknown.
 
-        An attempt may have waited for up to five seconds in the store before it was granted.
+        The grant may be up to five seconds later, because an attempt can wait that long in the store.
         """
         return self.owner.since or None
 
     def matches(self, lease: Lease) -> bool:
-        """Whether ``lease`` is the holding that was seen, or one of several."""
-        if lease.new_claim is not None:  # the store may have the owner of either holder
+        """Whether ``lease`` is a lease that this description shows. A shared lock shows the leases of all holders."""
+        if lease.new_claim is not None:  # the store may have the previous or the new owner
             return self.token_prefix == visible_token_prefix(lease.claim.token)
         return claim_digest(lease.claim) in (self.digest, *self.digests)
 
 
 def claim_digest(claim: Claim) -> str:
-    """SHA-1 of the claim's value, which identifies a holding without its token. The scripts compute the same."""
+    """Return the SHA-1 of the claim's value in the store. It identifies an acquisition without showing the token.
+
+    The Lua scripts compute this digest, too.
+    """
     return _sha1(claim.token + b" " + claim.owner)
 
 
@@ -83,30 +90,33 @@ def _sha1(value: bytes) -> str:
 
 
 def split_value(value: bytes) -> tuple[bytes, bytes]:
-    """Token and owner of a mutex's value. A value without a space is another client's token, and stays secret."""
+    """Split the value of a mutex into token and owner.
+
+    A value without a space was written by another client: all of the value counts as the token, and stays secret.
+    """
     token, _, owner = value.partition(b" ")
     return token, owner
 
 
 def visible_token_prefix(token: bytes) -> str:
-    """A quarter of the token, at most eight characters, so that the token stays secret."""
+    """Return the first quarter of the token, at most eight characters, so that the token stays secret."""
     return token[: min(8, len(token) // 4)].decode(errors="replace")
 
 
 def owner_of(token: bytes, text: bytes) -> Owner:
-    """The owner in a lock's value, with the time that the holder had waited added to ``since``."""
+    """Parse the owner ``text`` of a holder. Adds the time from ``acquire()`` to the granted attempt to ``since``."""
     owner = Owner.parse(text)
     waited = waited_before(token) if owner.since else 0.0
     return replace(owner, since=owner.since + waited) if waited else owner
 
 
 def mutex_kind(name: str, owner: Owner) -> str:
-    """``"multilock"``, ``"striped"`` or ``"mutex"``: all three are kept as mutexes and exclude one another."""
+    """Return ``"multilock"``, ``"striped"`` or ``"mutex"``. In the store all three are mutexes."""
     return "multilock" if "multilock" in owner.extra else "striped" if is_stripe(name) else "mutex"
 
 
 def rwlock_owner(owner: Owner, access: str) -> Owner:
-    """The owner of a share of a rwlock, with ``mode`` added to its fields."""
+    """Return ``owner`` with the field ``mode``: ``"read"`` or ``"write"`` for the access ``r`` or ``w``."""
     return replace(owner, extra={"mode": _ACCESS.get(access, access), **owner.extra})
 
 
@@ -139,7 +149,7 @@ def _read_task(found: re.Match[bytes]) -> _Holder:
     state, token, text = found.groups()
     owner = owner_of(token, text)
     if state != b"running":
-        owner = replace(owner, ttl=0.0)  # the owner names the lease of the body that ran
+        owner = replace(owner, ttl=0.0)  # the ttl in the owner is that of a run, not of a queued or finished task
     return _Holder(replace(owner, extra={"state": state.decode(), **owner.extra}), token)
 
 
@@ -151,7 +161,7 @@ _READERS: dict[bytes, Callable[[Any], tuple[str, list[_Holder]]]] = {b"string": 
 
 
 def read_lock_info(name: str, reply: Sequence[Any], node: str = "") -> LockInfo:
-    """Parse the reply of ``describe.lua``. ``node``: label of the node that has replied."""
+    """Parse the reply of ``describe.lua``. ``node`` is the label of the node that has replied; empty: no label."""
     nodes = (node,) if node else ()
     if len(reply) == 2:
         value, left = reply

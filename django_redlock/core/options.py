@@ -17,7 +17,7 @@ OnLost = Literal["raise", "warn"] | Callable[[LockHandle], Any]
 
 
 class LockOptions(NamedTuple):
-    """The options of one lock; times are seconds, ``None`` means "no limit"."""
+    """The options of one lock. Times are seconds. ``None`` in ``blocking_timeout`` or ``max_hold`` means "no limit"."""
 
     ttl: float
     blocking: bool = True
@@ -31,7 +31,11 @@ class LockOptions(NamedTuple):
 
 
 def wait_seconds(blocking: bool, timeout: Seconds) -> float:
-    """Seconds that ``acquire(blocking, timeout)`` may wait; arguments and errors of ``threading.Lock.acquire``."""
+    """Return the seconds that ``acquire(blocking, timeout)`` may wait; infinite for a ``timeout`` of -1.
+
+    Raises ``TypeError``, ``ValueError`` and ``OverflowError`` for the arguments that ``threading.Lock.acquire``
+    rejects.
+    """
     if isinstance(timeout, timedelta):
         timeout = timeout.total_seconds()
     if not isinstance(timeout, int | float):
@@ -52,7 +56,7 @@ def wait_seconds(blocking: bool, timeout: Seconds) -> float:
     return timeout
 
 
-# Options of redis-py, threading, python-redis-lock and pottery, and what they are called here.
+# Options of redis-py, threading, python-redis-lock and pottery, with their names in this library.
 _KNOWN_ELSEWHERE = {
     "blocking_timeout": "timeout",
     "timeout": "ttl (the lease; redis-py's timeout) or blocking_timeout (how long to wait)",
@@ -72,7 +76,7 @@ ACQUIRE_OPTIONS = ("blocking", "timeout")
 
 
 def unknown_options(where: str, unknown: Iterable[str], known: Iterable[str]) -> TypeError:
-    """The error for options that ``where()`` does not have: says which one is meant, and lists the known ones."""
+    """Return the error for options that ``where()`` does not have. It suggests options, and lists the known names."""
     names, known = list(unknown), list(known)
     hints = [hint for name in names if (hint := _meant(name, known))]
     meant = f"; use {' and '.join(hints)}" if hints else ""
@@ -80,7 +84,10 @@ def unknown_options(where: str, unknown: Iterable[str], known: Iterable[str]) ->
 
 
 def _meant(name: str, known: list[str]) -> str:
-    """The known option that ``name`` stands for, by another library's word for it or by a typing error."""
+    """Return the known option that ``name`` probably means: a name from another library, or a misspelling.
+
+    Returns an empty string if no known option is similar.
+    """
     if hint := _KNOWN_ELSEWHERE.get(name, ""):
         return hint if any(re.search(rf"\b{each}\b", hint) for each in known) else ""
     return next(iter(get_close_matches(name, known, 1, 0.5)), "")

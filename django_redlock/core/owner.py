@@ -1,4 +1,4 @@
-"""The owner of a lock: written into the lock's value, and shown by the admin, the commands and in Redis itself."""
+"""The owner of a lock: describes the holder, as JSON in the lock's value. The admin and the commands show the owner."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from .context import running_task
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The holder of a lock. ``since``: Unix time of ``acquire()`` by the holder's clock. ``ttl``: the lease in seconds.
+    """The description of a holder or waiter. A field that is unknown is empty or 0.
 
-    ``extra``: the fields that ``owner={…}`` added.
+    ``since`` is the Unix time of ``acquire()`` by the holder's clock, ``ttl`` the ttl in seconds. ``extra`` has the
+    fields that the option ``owner={…}`` added.
     """
 
     host: str = ""
@@ -40,9 +41,9 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str | bytes) -> Owner:
-        """The owner in a lock's value. For any other text, which another program wrote, its beginning is the label.
+        """Parse the owner in a lock's value. If another program wrote the text, its beginning becomes the label.
 
-        Never raises. All texts in the result can be encoded.
+        Never raises. All text in the result can be encoded as UTF-8.
         """
         if isinstance(text, bytes):
             text = text[: LONGEST + 1].decode(errors="replace")
@@ -57,14 +58,14 @@ class Owner:
 
 
 LONGEST = 8192  # bytes of an owner as JSON
-_SHOWN = 200  # characters of a text that is no owner
+_SHOWN = 200  # characters shown of a text that is not an owner
 _DEEPEST = 4  # levels of nested lists and mappings
 
 
 def clean(value: Any, levels: int = _DEEPEST) -> Any:
-    """A JSON value in which every text can be encoded and stored: surrogates and NUL are written as escapes.
+    """Return the JSON value ``value`` with surrogates and NUL escaped, so that all text can be encoded and stored.
 
-    Raises ``ValueError`` for numbers that are not finite, and for values that are nested too deeply.
+    Raises ``ValueError`` for numbers that are not finite, and for more than ``levels`` levels of lists and mappings.
     """
     if isinstance(value, str):
         if value.isascii() and "\0" not in value:
@@ -96,7 +97,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 @lru_cache(maxsize=1024)
 def _process_fields(pid: int, thread: str, ttl: float) -> str:
-    """The beginning of an owner's JSON: fields that are the same for all locks of a thread."""
+    """Return the beginning of an owner's JSON: the fields that all locks of a thread have in common."""
     fields = {"host": socket.gethostname(), "pid": pid, "thread": thread} | ({"ttl": ttl} if ttl else {})
     return _encode(fields)[:-1]
 
@@ -105,19 +106,22 @@ _current = threading.local()
 
 
 def _thread_name() -> str:
-    """The name of the running thread; ``"thread"`` for a thread that was not started through `threading`.
+    """Return the name of the running thread; ``"thread"`` if it was not started through `threading`.
 
-    `threading.current_thread()` would keep an entry for each such thread for ever.
+    `threading.current_thread()` would keep an entry forever for each thread that was not started through `threading`.
     """
     if (found := _current.__dict__.get("thread")) is None:
         own = threading.get_ident()
         found = [thread for thread in threading.enumerate() if thread.ident == own]
-        _current.thread = found  # in one step: the handler of a signal may come here, too
+        _current.thread = found  # one assignment: a signal handler may call this function, too
     return found[0].name if found else "thread"
 
 
 def _readable(owner: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields as `Owner.parse` can read them. A field named like a number of `Owner` must be one: it replaces it."""
+    """Return the fields in a form that `Owner.parse` can read.
+
+    The fields replace fields of the owner. So ``pid``, ``since`` and ``ttl`` must be numbers. Raises ``ValueError``.
+    """
     fields: dict[str, Any] = {}
     for name, value in owner.items():
         try:
@@ -130,10 +134,10 @@ def _readable(owner: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_owner(owner: str | Mapping[str, Any] | None = None, ttl: float = 0.0) -> bytes:
-    """The running thread or asyncio task as JSON, with the current time.
+    """Describe the running thread or asyncio task as JSON, with the current time as ``since``.
 
-    ``owner`` adds a label (a text) or fields (a mapping). ``ttl``: the lease in seconds. Raises ``ValueError`` for an
-    ``owner`` that `Owner.parse` could not read.
+    ``owner`` adds a label (a text) or fields (a mapping); ``None`` adds nothing. ``ttl`` is the ttl in seconds; 0
+    leaves the field out. Raises ``ValueError`` for an ``owner`` that `Owner.parse` could not read.
     """
     text = f'{_process_fields(os.getpid(), _thread_name(), ttl)},"since":{time.time():.3f}'
     if (task := running_task()) is not None:

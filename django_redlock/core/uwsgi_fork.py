@@ -1,7 +1,7 @@
-"""Forks by uWSGI, which calls C's ``fork()``, so that the handlers of `os.register_at_fork` do not run.
+"""Runs the handlers of `os.register_at_fork` in uWSGI workers, because uWSGI forks in C, where Python runs no handlers.
 
-Workers that are forked after the application was loaded would share connections and have no renewal thread. With
-``--py-call-osafterfork`` uWSGI runs the handlers itself. Without that option its post-fork hook runs them.
+Without the handlers, workers that are forked after the application was loaded would share connections and have no
+renewal thread. With ``--py-call-osafterfork`` uWSGI runs the handlers. Otherwise the post-fork hook below runs them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _after_fork() -> None:
 
 
 def _hook(uwsgi: Any) -> None:
-    """Run the handlers in each worker, before the post-fork functions of the application."""
+    """Make uWSGI run the fork handlers in each worker, before the post-fork functions of the application."""
     decorators = sys.modules.get("uwsgidecorators")
     if decorators is not None:
         decorators.postfork_chain.insert(0, _after_fork)

@@ -1,4 +1,4 @@
-"""The values that pass between a lock, its algorithm and its store: a lock sends a claim and is granted a lease."""
+"""The values that a lock, its algorithm and its store exchange: a lock sends a claim and is granted a lease."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .keys import Keys
 
 Seconds = float | int | timedelta
 
-DRIFT = 0.01  # of the ttl: the largest difference of two clocks while a lease lasts
-PRECISION = 0.002  # Redis expires to the millisecond
-LEAST = 0.003  # seconds: nothing is left of a shorter lease after drift and precision
+DRIFT = 0.01  # share of the ttl by which two clocks may diverge while a lease lasts
+PRECISION = 0.002  # seconds: Redis expires keys with a precision of a millisecond
+LEAST = 0.003  # seconds: drift and precision leave nothing of a shorter lease
 
 
 _ATTEMPT = 8  # digits
@@ -26,12 +26,12 @@ _TOKEN = re.compile(rb"[0-9a-f]{32}")
 
 
 class Claim(NamedTuple):
-    """The request of one ``acquire()``. The token is a new secret each time.
+    """The request for a lock that one call of ``acquire()`` sends. Each claim has a new, secret token.
 
-    The last eight digits of the token identify the attempt: milliseconds since ``asked``, or one more than those of the
-    attempt before. After an attempt was cancelled, the next one needs another token: the cancellation may arrive late,
-    and would release the next attempt, too. For onlookers the digits are the time waited, because the owner's ``since``
-    is the time of ``acquire()``.
+    The last eight hex digits of the token identify the attempt: they are the milliseconds since ``asked``, and always
+    larger than the digits of the previous attempt. Each attempt needs its own token, because a cancellation may reach
+    the store late and must not release the next attempt. Inspection reads the time waited from the digits, because the
+    owner's ``since`` is the time of ``acquire()``.
     """
 
     name: str
@@ -40,42 +40,45 @@ class Claim(NamedTuple):
     owner: bytes
     ttl: float
     fencing: bool = False
-    payload: Any = b""  # of the primitive: the asking thread or task (rlock, rwlock), the stripes, a task's call
-    more_keys: tuple[Keys, ...] = ()  # the other locks of a striped lock or multilock, beside `keys`
-    require_all: bool = False  # all of the locks are wanted; else any one of them
-    granted_index: int = 0  # the lock that was granted when any one was wanted, counted from 1
-    transferable: bool = False  # renewed by the same ttl without limit or fencing: the lease may be handed over
-    asked: float = math.inf  # when acquire() was called, by the store's clock
+    payload: Any = b""  # data of the primitive: the calling thread or task (rlock, rwlock), the stripes, the task call
+    more_keys: tuple[Keys, ...] = ()  # the further locks of a striped lock or multilock, besides `keys`
+    require_all: bool = False  # True: all locks must be granted (multilock). False: one lock suffices (striped lock)
+    granted_index: int = 0  # the number of the stripe that was granted, counted from 1; 0: not known
+    transferable: bool = False  # the lease is renewed without `max_hold` and fencing, so it may be handed over locally
+    asked: float = math.inf  # the time of acquire(), by the store's clock; infinite: unknown
 
     @property
     def acquisition_id(self) -> bytes:
-        """The beginning of the tokens of all attempts."""
+        """The beginning of the token, which all attempts have in common."""
         return self.token[:_SECRET]
 
     @property
     def all_keys(self) -> tuple[Keys, ...]:
-        """The keys of every lock that the claim is for."""
+        """The keys of all locks that the claim asks for."""
         return (self.keys, *self.more_keys)
 
     def narrowed_to(self, index: int) -> Claim:
-        """The claim for one of its locks: the one that was granted, counted from 1."""
+        """Return the claim for one lock only: lock number ``index``, counted from 1, which was granted."""
         return self._replace(keys=self.all_keys[index - 1], more_keys=(), granted_index=index)
 
     def for_keys(self, keys: Keys) -> Claim:
-        """The claim for the one of its locks that has these ``keys``."""
+        """Return the claim for one lock only: the lock with these ``keys``."""
         return self.narrowed_to(self.all_keys.index(keys) + 1) if self.more_keys else self
 
     def with_rest_of(self, whole: Claim) -> Claim:
-        """The claim for one lock, with the other locks of ``whole``: releasing it releases all that were granted."""
+        """Return this claim for one lock, with all other locks of ``whole`` added.
+
+        A release of the result releases every lock of ``whole`` that was granted.
+        """
         return self._replace(more_keys=tuple(place for place in whole.all_keys if place != self.keys))
 
     def next_attempt(self, now: float) -> Claim:
-        """The claim for another attempt, made at ``now`` by the store's clock."""
+        """Return the claim for the next attempt, with a new token. ``now`` is the time by the store's clock."""
         attempt = max(int(self.token[_SECRET:], 16) + 1, int(max(0.0, now - self.asked) * 1000)) % 16**_ATTEMPT
         return self._replace(token=b"%b%08x" % (self.acquisition_id, attempt))
 
     def owner_since(self, when: float) -> bytes:
-        """The owner with ``when``, by the store's clock, as its ``since`` in place of the time of ``acquire()``."""
+        """Return the owner with ``when`` (by the store's clock) as ``since``, in place of the time of ``acquire()``."""
         head, mark, rest = self.owner.partition(b'"since":')
         number = re.match(rb"[\d.]+", rest)
         if number is None or self.asked == math.inf:
@@ -83,14 +86,19 @@ class Claim(NamedTuple):
         return b"%b%b%.3f%b" % (head, mark, float(number[0]) + when - self.asked, rest[number.end() :])
 
     def all_attempts(self) -> Claim:
-        """The claim that releases any of its attempts, because scripts compare the beginning of a token."""
+        """Return a claim whose release releases any attempt, because scripts compare the beginning of the token.
+
+        A claim that is already a later attempt is returned unchanged.
+        """
         return self._replace(token=self.acquisition_id) if self.token[_SECRET:] == _FIRST else self
 
 
 class Lease(NamedTuple):
     """A granted claim.
 
-    ``valid_until`` and ``since`` are on the monotonic clock; acquisition time and drift are subtracted from the first.
+    ``since`` is the start of the request that was granted, or the time of a local hand-over. The handle may rely on the
+    lease until ``valid_until``, from which acquisition time and drift are subtracted. Both are monotonic seconds.
+    ``ttl`` is in seconds. ``generation`` is the value of `fork.generation` in the process that holds the lease.
     """
 
     claim: Claim
@@ -99,90 +107,113 @@ class Lease(NamedTuple):
     fencing_token: int
     since: float
     generation: int
-    nodes: tuple[int, ...] = ()  # of a quorum: the nodes that have replied, so that no acquire is in flight to them
-    # After a hand-over without a request: the claim of the new holder. The store still has the previous holder's token.
+    nodes: tuple[int, ...] = ()  # nodes of a quorum that have replied: no acquire is in flight to these nodes
+    # After a local hand-over without a request: the claim of the new holder. The store has the previous holder's token.
     new_claim: Claim | None = None
-    least: float = math.inf  # shortest ttl of the unanswered extensions, any of which may still reach the server
+    least: float = math.inf  # shortest ttl of unanswered extensions, each of which may still reach the server
 
     @property
     def effective_claim(self) -> Claim:
-        """The claim of the holder. The store may still have the token of the previous holder: ``claim``."""
+        """The claim of the present holder. After a local hand-over the store still has the token of ``claim``."""
         return self.new_claim or self.claim
 
     @property
     def shortest_ttl(self) -> float:
-        """The shortest ttl that the lease may have on the server, in seconds."""
+        """The shortest ttl in seconds that the lease may have on the server, after unanswered extensions."""
         return min(self.ttl, self.least)
 
     def suits(self, claim: Claim) -> bool:
-        """Whether the holder of ``claim`` can continue with this lease, without a request to the store."""
+        """Whether this lease may be handed over to the waiter with ``claim`` without a request to the store."""
         return self.claim.transferable and claim.transferable and claim.ttl == self.ttl and self.least == math.inf
 
     @classmethod
     def granted(cls, claim: Claim, start: float, fencing_token: int) -> Lease:
-        """The lease of a claim that was sent at ``start`` and granted to this process."""
+        """Return the lease for ``claim``, which was sent at ``start`` (monotonic seconds) and granted."""
         return cls(claim, claim.ttl, valid_until(start, claim.ttl), fencing_token, start, fork.generation)
 
     def handed_over(self, claim: Claim, now: float) -> Lease:
-        """The same lease for the next local holder.
+        """Return this lease for the next holder in this process, with a larger fencing token.
 
-        Its fencing token is below that of any later grant by the store, because a grant takes longer than 1 µs.
+        The new fencing token is smaller than the token of any later grant by the store: a fencing token is the server's
+        time in µs, and a grant takes longer than 1 µs.
         """
         return self._replace(new_claim=claim, since=now, fencing_token=self.fencing_token + 1)
 
     def extended(self, start: float, ttl: float) -> Lease:
-        """The lease after an extension to ``ttl`` seconds that was sent at ``start``."""
+        """Return the lease after an extension to ``ttl`` seconds, which was sent at ``start`` and confirmed."""
         claim = self.claim if self.new_claim is None else self.claim._replace(owner=self.new_claim.owner)
         return self._replace(claim=claim, ttl=ttl, valid_until=valid_until(start, ttl))
 
     def shortened(self, now: float, ttl: float) -> Lease:
-        """The lease while an extension to fewer seconds is in flight: the server may run it without a reply."""
+        """Return the lease while an extension to a shorter ``ttl`` is in flight.
+
+        The lease counts as shortened from ``now`` on, because the server may run the extension although its reply is
+        lost.
+        """
         return self._replace(ttl=ttl, valid_until=min(self.valid_until, valid_until(now, ttl)))
 
     def unsure(self, ttl: float) -> Lease:
-        """The lease after an extension to ``ttl`` seconds without a reply."""
+        """Return the lease after an extension to ``ttl`` seconds got no reply."""
         return self._replace(least=min(self.least, ttl))
 
     def replaced(self, longer: Lease) -> Lease:
-        """The lease after its extension to ``longer``. An earlier, unanswered extension may still shorten it."""
+        """Return the lease after its extension to ``longer``.
+
+        If an earlier extension to a shorter ttl got no reply, the lease counts as extended to that ttl only, because
+        the server may run the earlier extension later.
+        """
         surplus = max(0.0, longer.ttl - self.least) * (1 - DRIFT)
         return longer._replace(valid_until=longer.valid_until - surplus, least=self.least)
 
 
 class Refusal(NamedTuple):
-    """The lock has another holder. ``remaining``: seconds left of its lease, infinite for a lease without an end."""
+    """The answer to a claim for a lock that has another holder.
+
+    ``remaining`` is the time left of the holder's lease in seconds, infinite for a lease without an end. ``holder`` is
+    the holder's owner as JSON.
+    """
 
     remaining: float
     holder: str = ""
-    asked_at: float = 0.0  # monotonic time before the request was sent
-    server_us: int = 0  # the server's clock when it replied
-    blocking_index: int = 0  # the one of several locks that has another holder, counted from 1
+    asked_at: float = 0.0  # monotonic seconds before the request was sent
+    server_us: int = 0  # the server's clock at the reply, in µs
+    blocking_index: int = 0  # for several locks: the number of a lock that has another holder, counted from 1
 
 
 def new_token() -> bytes:
-    """96 random bits in hex, and attempt 0. Never used twice: the scripts grant a token that already holds the lock."""
+    """Return a new token: 96 random bits in hex, then the digits of attempt 0.
+
+    Each acquisition needs a new token, because the scripts grant a lock again to the token that holds it.
+    """
     return os.urandom(_SECRET // 2).hex().encode() + _FIRST
 
 
 def waited_before(token: bytes) -> float:
-    """Seconds between ``acquire()`` and the attempt with this token; 0 for another client's token."""
+    """Return the seconds between ``acquire()`` and the attempt with this token; 0 for a token of another client."""
     attempt = token[_SECRET:]
     return int(attempt, 16) / 1000 if attempt != _FIRST and _TOKEN.fullmatch(token) else 0.0
 
 
 def valid_until(start: float, ttl: float) -> float:
-    """The time until which a lease is safe that was requested at ``start`` (Redis docs, "Distributed Locks")."""
+    """Return the time until which a holder may rely on a lease of ``ttl`` seconds that was requested at ``start``.
+
+    Subtracts clock drift (Redis documentation, "Distributed Locks with Redis").
+    """
     return start + ttl - ttl * DRIFT - PRECISION
 
 
-@lru_cache(maxsize=256)  # nearly all of them are the times in the settings
+@lru_cache(maxsize=256)  # nearly all calls are for times in the settings
 def millis(seconds: float) -> bytes:
-    """``seconds`` in whole milliseconds, 1 at least, as a script's argument."""
+    """Return ``seconds`` as a script argument: whole milliseconds in decimal digits, at least 1."""
     return b"%d" % max(1, round(seconds * 1000))
 
 
 def seconds(value: Seconds, what: str) -> float:
-    """``value`` as a float. Raises ``TypeError`` for other types, ``ValueError`` unless it is positive and finite."""
+    """Return ``value`` as a float in seconds. ``what`` names the value in errors.
+
+    Raises ``TypeError`` unless ``value`` is a number or a ``timedelta``, and ``ValueError`` unless the value is
+    positive and finite.
+    """
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -193,7 +224,7 @@ def seconds(value: Seconds, what: str) -> float:
 
 
 def check_lease(value: float, what: str) -> float:
-    """``value``. Raises ``ValueError`` for a lease that would end before its grant arrives."""
+    """Return ``value``, a ttl in seconds. Raises ``ValueError`` for a ttl so short that drift leaves nothing of it."""
     if value < LEAST:
         raise ValueError(f"{what} must be at least {LEAST:g} s, not {value:g}: less leaves no time to hold the lock")
     return value

@@ -1,4 +1,4 @@
-"""Nodes: a fixed address, Sentinel or a Cluster. Each finds the server that serves a key now."""
+"""Nodes (a fixed address, a master behind Sentinels, or a Cluster): each node finds the server that serves a key."""
 
 from .cluster import ClusterNode
 from .node import DirectNode, Node

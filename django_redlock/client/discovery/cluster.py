@@ -1,4 +1,4 @@
-"""A Redis Cluster: each slot of keys has a master of its own (redis.io, "Redis cluster specification")."""
+"""The node for a Redis Cluster, where each slot of keys has a master (redis.io, "Redis cluster specification")."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from .first_answer import FirstAnswer, SecondBest
 from .redirection import Redirection
 from .topology import decoded_host, replies_of
 
-MAX_ASKED = 8  # servers of a Cluster that are asked for its map, besides the addresses in LOCATION
-_SAME_HOST = None, b"", b"?"  # in CLUSTER SLOTS, instead of a host: the host of the server that was asked
+MAX_ASKED = 8  # servers of a Cluster that are asked for the slot map, besides the addresses in LOCATION
+_SAME_HOST = None, b"", b"?"  # hosts in CLUSTER SLOTS that stand for the host of the server that was asked
 Slots = list["ServerPool | None"]  # slot -> the pool of its master
 
 
 class ClusterNode:
-    """The servers of one Cluster, found with CLUSTER SLOTS and corrected by redirections."""
+    """A Redis Cluster as one node. Finds the servers with CLUSTER SLOTS, and corrects the slot map by redirections.
+
+    ``hosts`` are the addresses in LOCATION, ``settings`` those of the connections. ``timeout`` is in seconds.
+    """
 
     fails_over = True
 
@@ -36,7 +39,7 @@ class ClusterNode:
         self.label = "cluster"
         self._slots: Slots = []
         self.forget()
-        on_fork(self.forget)  # the parent's map may be old, and the child has no connection that would fail
+        on_fork(self.forget)  # the parent's map may be out of date, and the child has no connection that would fail
 
     def known_pool(self, key: bytes | None) -> ServerPool | None:
         return _pool_for(key, self._slots)
@@ -52,10 +55,10 @@ class ClusterNode:
         return [*self._seeds, *random.sample(others, min(MAX_ASKED, len(others)))]
 
     def _ask_slots(self, pool: ServerPool) -> Slots:
-        """The map of one server. Raises redis-py's errors.
+        """Ask one server for the slot map. Raises redis-py's errors.
 
-        A server that is cut off from the others may have missed a failover. It reports the Cluster as failed, and its
-        map is the second best.
+        Raises `SecondBest` with the map if the server reports that the Cluster is down: a server that is cut off from
+        the Cluster may have missed a failover.
         """
         ranges, state = replies_of(pool, self._timeout, "CLUSTER SLOTS", "CLUSTER INFO")
         slots: Slots = [None] * REDIS_CLUSTER_HASH_SLOTS
@@ -72,7 +75,7 @@ class ClusterNode:
         return slots
 
     def _use(self, slots: Slots) -> None:
-        """Use a map, and forget the addresses that serve no slot."""
+        """Replace the slot map, and forget the addresses that serve no slot."""
         self._slots = slots
         live = {*slots, *self._seeds}
         for address, pool in list(self._by_address.items()):
@@ -98,7 +101,10 @@ class ClusterNode:
         self._map = FirstAnswer(self._ask_slots, self._use, self._timeout)
 
     def redirected(self, redirection: Redirection, sender: ServerPool | None) -> ServerPool:
-        """The pool of the server that ``sender`` names. MOVED changes the map, ASK does not."""
+        """Return the pool of the server to which ``sender`` has redirected. MOVED changes the slot map, ASK does not.
+
+        If ``sender`` is ``None``, an empty host in the redirection stands for the first host in LOCATION.
+        """
         pool = self._pool_at(redirection.host or _host_of(sender or self._seeds[0]), redirection.port)
         if not redirection.asking:
             self._slots[redirection.slot] = pool

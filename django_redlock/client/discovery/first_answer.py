@@ -1,7 +1,7 @@
-"""One question to several servers at the same time: the first usable answer counts.
+"""Asks several servers one question at the same time, and uses the first usable answer.
 
-Each server is asked in a thread of its own. A silent server delays no other, and asyncio's default executor, which the
-application may have filled, isn't needed. Questions are asked when a process starts and when a server has failed.
+Each server is asked in a separate thread, so that a silent server delays no answer. Asyncio's default executor is not
+used, because the application may have filled it. Questions are asked when a process starts or a server has failed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ..loop_deadlines import LoopDeadline
 from ..pool import ServerPool
 
 T = TypeVar("T")
-_PERMANENT = AuthenticationError, ResponseError  # another try does not help, if all servers agree
+_PERMANENT = AuthenticationError, ResponseError  # a retry does not help if all servers give such an error
 
 
 class SecondBest(RedisError, Generic[T]):
-    """An answer that counts only where no server has a better one."""
+    """An answer that is used only if no server gives a better answer. ``reason`` says what is wrong with the answer."""
 
     def __init__(self, answer: T, reason: str) -> None:
         super().__init__(reason)
@@ -36,10 +36,10 @@ class SecondBest(RedisError, Generic[T]):
 
 
 class Question(Generic[T]):
-    """The outcome of one question: the answer, or the error of each server.
+    """The outcome of one question to several servers: an answer, or the error of each server.
 
-    ``use`` is called with the answer that counts. The question is over with the first answer, or when all servers have
-    failed, or when ``result`` is called.
+    ``use`` is called with the answer that is used. The question is over with the first answer, when all servers have
+    failed, or when ``result`` is called. ``seconds`` limits the time until then.
     """
 
     def __init__(self, servers: Sequence[ServerPool], seconds: float, use: Callable[[T], None]) -> None:
@@ -49,10 +49,10 @@ class Question(Generic[T]):
         self._errors: dict[str, Exception | None] = {server.where: None for server in servers}
         self._answers: list[T] = []
         self._callbacks: list[Callable[[], object]] = []
-        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock too
+        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock, too
 
     def when_over(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` when the question is over: from another thread, or at once."""
+        """Call ``callback`` when the question is over: from another thread, or at once if it is over already."""
         with self._mutex:
             if not self.over:
                 self._callbacks.append(callback)
@@ -60,7 +60,7 @@ class Question(Generic[T]):
         callback()
 
     def answered(self, answer: T) -> None:
-        """A server has answered. Later answers are ignored."""
+        """Record the answer of a server. Ignored if the question is over."""
         with self._mutex:
             if not self.over:
                 self._answers.append(answer)
@@ -68,9 +68,9 @@ class Question(Generic[T]):
                 self._end()
 
     def failed(self, server: ServerPool, error: Exception) -> None:
-        """A server has no answer."""
+        """Record the error of ``server``."""
         with self._mutex:
-            self._errors[server.where] = error.with_traceback(None)  # its frames would keep the callers' locks alive
+            self._errors[server.where] = error.with_traceback(None)  # the traceback would keep the callers' locks alive
             if not self.over and None not in self._errors.values():
                 self._end()
 
@@ -80,7 +80,7 @@ class Question(Generic[T]):
             callback()
 
     def result(self) -> T:
-        """The answer, or the second best. Raises redis-py's errors where there is none."""
+        """End the question, and return the answer or the second best. Raises redis-py's errors if there is none."""
         with self._mutex:
             self.over = True
             second_best = [error for error in self._errors.values() if isinstance(error, SecondBest)]
@@ -98,9 +98,10 @@ class Question(Generic[T]):
 
 
 class FirstAnswer(Generic[T]):
-    """Asks servers one question. Callers that come while it is open share the answer.
+    """Asks servers one question. Callers that ask while the question is open share the answer.
 
-    ``ask`` is called with each server, ``use`` with the answer that counts. ``seconds``: the limit for the question.
+    ``ask`` is called with each server and returns its answer. ``use`` is called with the answer that is used.
+    ``seconds`` limits the time for the question.
     """
 
     def __init__(self, ask: Callable[[ServerPool], T], use: Callable[[T], None], seconds: float) -> None:
@@ -108,12 +109,12 @@ class FirstAnswer(Generic[T]):
         self._use = use
         self._seconds = seconds
         self._mutex = threading.RLock()
-        self._pending: set[ServerPool] = set()  # servers that have not answered yet, perhaps an earlier question
+        self._pending: set[ServerPool] = set()  # servers that still owe an answer, perhaps to an earlier question
         self._question = Question[T]((), 0.0, use)
         self._question.over = True
 
     def get(self, servers: Sequence[ServerPool]) -> T:
-        """The answer, blocking. Raises redis-py's errors."""
+        """Ask ``servers``, block until there is an answer, and return the answer. Raises redis-py's errors."""
         question, over = self._open_question(servers), SimpleQueue[None]()
         question.when_over(lambda: over.put(None))
         with suppress(Empty):
@@ -121,7 +122,7 @@ class FirstAnswer(Generic[T]):
         return question.result()
 
     async def aget(self, servers: Sequence[ServerPool]) -> T:
-        """`get` on the running event loop."""
+        """`get` for asyncio."""
         question, loop, over = self._open_question(servers), asyncio.get_running_loop(), asyncio.Event()
 
         def notify() -> None:
@@ -159,7 +160,7 @@ class FirstAnswer(Generic[T]):
             self._question_for(server).answered(answer)
 
     def _question_for(self, server: ServerPool) -> Question[T]:
-        """The newest question: a late answer counts for it too."""
+        """Return the newest question, because a late answer to an earlier question counts for the newest, too."""
         with self._mutex:
             self._pending.discard(server)
             return self._question

@@ -1,4 +1,4 @@
-"""What every node can do, and the node with a fixed address."""
+"""The protocol of nodes, and the node with a fixed address."""
 
 from __future__ import annotations
 
@@ -8,37 +8,46 @@ from ..pool import ServerPool
 
 
 class Node(Protocol):
-    """One participant of an algorithm: a server, or several servers that answer as one.
+    """One participant of an algorithm: a server, or several servers that act as one.
 
-    ``label`` names the node in messages. ``fails_over``: another server will take the place of one that has failed.
+    ``label`` names the node in messages. ``fails_over`` says whether another server replaces a server that has failed.
     """
 
     label: str
     fails_over: bool
 
     def known_pool(self, key: bytes | None) -> ServerPool | None:
-        """The pool of the server for ``key`` (``None``: of any server), if it is known without a request."""
+        """Return the pool of the server for ``key``, or ``None`` if the server isn't known without a request.
+
+        If ``key`` is ``None``, the server may be any server of the node.
+        """
 
     def find_pool(self, key: bytes | None) -> ServerPool:
-        """`known_pool`, asking Sentinels or the Cluster if it isn't known. Raises redis-py's errors."""
+        """Return the pool of the server for ``key``. Asks Sentinels or the Cluster if the server isn't known.
+
+        If ``key`` is ``None``, the server may be any server of the node. Raises redis-py's errors.
+        """
 
     async def afind_pool(self, key: bytes | None) -> ServerPool:
-        """`find_pool` on the running event loop."""
+        """`find_pool` for asyncio."""
 
     def invalidate(self, error: Exception, where: str = "") -> None:
-        """The server at ``where`` failed with ``error``: find the server anew, and close idle connections to it."""
+        """Forget the server at ``where``, which failed with ``error``, and close the idle connections to the server.
+
+        The next request finds the server anew.
+        """
 
     def forget(self) -> None:
-        """Forget which servers were found."""
+        """Forget the servers that were found. The next request finds the servers anew."""
 
     def pools(self) -> list[ServerPool]:
-        """The pools of all servers that own keys. Raises redis-py's errors."""
+        """Return the pools of all servers that own keys. Asks for unknown servers. Raises redis-py's errors."""
 
     async def apools(self) -> list[ServerPool]:
-        """`pools` on the running event loop."""
+        """`pools` for asyncio."""
 
     def open_pools(self) -> list[ServerPool]:
-        """The pools that may have connections."""
+        """Return the pools that may have connections."""
 
 
 class DirectNode:
@@ -63,7 +72,7 @@ class DirectNode:
         self.forget()
 
     def forget(self) -> None:
-        self._pool.clear()  # the idle connections have failed with the one in use
+        self._pool.clear()  # when a connection has failed, the idle connections have probably failed, too
 
     def pools(self) -> list[ServerPool]:
         return [self._pool]

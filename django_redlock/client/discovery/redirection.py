@@ -1,4 +1,4 @@
-"""MOVED and ASK: the replies of a Cluster's server that does not serve a slot."""
+"""Parses MOVED and ASK, the error replies of a Cluster's server that does not serve a slot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _REDIRECTION = re.compile(r"(?:(MOVED|ASK) )?(\d+) (.*):(\d+)")
 
 
 class Redirection(NamedTuple):
-    """The server that serves ``slot``; ``asking``: for this request only. An empty ``host`` is that of the sender."""
+    """The address of the server that serves ``slot``. An empty ``host`` means the host of the server that replied.
+
+    ``asking`` is true for ASK, which redirects one request only, and false for MOVED.
+    """
 
     asking: bool
     slot: int
@@ -20,9 +23,9 @@ class Redirection(NamedTuple):
 
     @classmethod
     def read(cls, error: Exception) -> Redirection | None:
-        """Parse ``MOVED 3999 127.0.0.1:6381`` or ``ASK …``; ``None`` for another error.
+        """Parse ``MOVED 3999 127.0.0.1:6381`` or ``ASK …``. Returns ``None`` for any other error.
 
-        redis-py may have removed the first word: then the error's class tells MOVED from ASK.
+        redis-py may have removed the first word. The class of the error then distinguishes ASK from MOVED.
         """
         found = _REDIRECTION.fullmatch(str(error))
         if found is None or not (found[1] or isinstance(error, AskError)):

@@ -1,4 +1,7 @@
-"""A master that Sentinels name (redis.io, "Guidelines for Redis clients with support for Redis Sentinel")."""
+"""The node for a master that Sentinels monitor.
+
+See redis.io, "Guidelines for Redis clients with support for Redis Sentinel".
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,11 @@ from .topology import decoded_host, replies_of
 
 
 class SentinelNode:
-    """The master of one service. After each failure the Sentinels are asked again.
+    """The master of one service. After each failure the Sentinels are asked for the master again.
 
-    ``hosts``: addresses of Sentinels, ``service``: the master's name there, ``settings`` and ``kind``: of connections
-    to the master, ``sentinel_settings``: of connections to the Sentinels.
+    ``hosts`` are the addresses of the Sentinels, and ``service`` is the name of the master in the Sentinels.
+    ``kind`` and ``settings`` are the class and the settings of connections to the master, ``sentinel_settings`` the
+    settings of connections to the Sentinels (``None``: defaults). ``timeout`` is in seconds.
     """
 
     fails_over = True
@@ -44,7 +48,7 @@ class SentinelNode:
         self.label = service
         self._pool: ServerPool | None = None
         self.forget()
-        on_fork(self.forget)  # the parent's answer may be old, and the child has no connection that would fail
+        on_fork(self.forget)  # the parent's master may be out of date, and the child has no connection that would fail
 
     def known_pool(self, key: bytes | None) -> ServerPool | None:
         return self._pool
@@ -56,7 +60,7 @@ class SentinelNode:
         return self._pool or await self._master.aget(self._sentinels)
 
     def _ask_master(self, sentinel: ServerPool) -> ServerPool:
-        """The pool of the master that one Sentinel names. Raises redis-py's errors."""
+        """Ask one Sentinel for the master, and return the pool of the master. Raises redis-py's errors."""
         (reply,) = replies_of(sentinel, self._timeout, "SENTINEL MASTERS")
         try:
             masters = [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in reply]
@@ -76,7 +80,7 @@ class SentinelNode:
 
     def invalidate(self, error: Exception, where: str = "") -> None:
         pool = self._pool
-        if pool is not None and where in ("", pool.where):  # else another master has been found meanwhile
+        if pool is not None and where in ("", pool.where):  # otherwise a new master has been found meanwhile
             self._pool = None
             pool.clear()
 

@@ -1,4 +1,4 @@
-"""Questions to Sentinels and to servers of a Cluster."""
+"""Sends questions about the topology to Sentinels and to servers of a Cluster."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..resp import encode_command
 
 
 def replies_of(pool: ServerPool, timeout: float, *commands: str) -> list[Any]:
-    """The replies to ``commands`` on a new connection, within ``timeout`` seconds.
+    """Send ``commands`` on a new connection, and return the replies, which must arrive within ``timeout`` seconds.
 
-    Raises redis-py's errors, also where the first reply is an error.
+    Raises redis-py's errors, and the first reply if it is an error. A later error reply is an exception in the list.
     """
     connection = pool.connect()
     try:
@@ -27,7 +27,7 @@ def replies_of(pool: ServerPool, timeout: float, *commands: str) -> list[Any]:
 
 
 def decoded_host(name: bytes) -> str:
-    """A host's name or address. Raises ``ValueError`` for a name that can't be looked up."""
+    """Decode the name or address of a host. Raises ``ValueError`` for an invalid name."""
     host = name.decode()
     host.encode("idna")
     return host

@@ -1,1 +1,1 @@
-"""One request to all nodes of a quorum: threads and asyncio, and the releases that a node has missed."""
+"""Sends one request to all nodes of a quorum, and later the releases that a node has missed."""

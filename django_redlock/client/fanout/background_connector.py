@@ -1,4 +1,4 @@
-"""Connections opened in the background, so that a node that hangs delays no request."""
+"""Opens connections in background threads, so that a node that hangs delays no request."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from ..faults import fault_of
 from ..pool import AllInUse
 from ..request import POKE
 
-DOWN_SECONDS = 1.0  # seconds for which a node that did not answer is skipped; then it is probed
-PROBE_SECONDS = 60.0  # seconds after the last request for which a node is probed
+DOWN_SECONDS = 1.0  # seconds for which a node that did not answer is skipped, and the pause between two probes
+PROBE_SECONDS = 60.0  # seconds after the last request, after which probing ends
 
 
 class Connector:
     """Opens connections in threads, and knows which nodes are down (a circuit breaker for each node).
 
-    A node that is down is skipped by requests, and probed by one thread until it answers. So it is used again, and its
-    quarantine begins, as soon as it is back. ``greeting`` is sent on each new connection; its reply is ignored.
+    Requests skip a node that is down, and one thread probes the node until it answers. So requests use the node, and
+    its quarantine begins, as soon as the node is back. ``timeout`` is in seconds. ``greeting`` is sent on each new
+    connection; its reply is ignored.
     """
 
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
@@ -32,17 +33,17 @@ class Connector:
         self._greeting = greeting
         self.last_request = 0.0  # by the monotonic clock
         self._reset()
-        fork.on_fork(self._reset)  # the threads are the parent's
+        fork.on_fork(self._reset)  # the child has none of the threads
 
     def _reset(self) -> None:
-        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock too
+        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock, too
         self._connecting: set[int] = set()
         self._probing: set[int] = set()
-        self._failed: dict[int, tuple[float, Exception]] = {}  # node -> end of the time for which it is skipped, error
+        self._failed: dict[int, tuple[float, Exception]] = {}  # node -> time until which the node is skipped, error
         self._closed = threading.Event()
 
     def failure(self, index: int, now: float) -> Exception | None:
-        """The error for which the node is skipped at the time ``now``."""
+        """Return the error because of which the node is skipped at ``now``; ``None`` if the node may be used."""
         failed = self._failed.get(index)
         return failed[1] if failed and now < failed[0] else None
 
@@ -55,12 +56,12 @@ class Connector:
         return index in self._connecting
 
     def mark_down(self, index: int, error: Exception) -> None:
-        """The node did not answer: skip it for `DOWN_SECONDS`, and probe it."""
+        """Skip the node for `DOWN_SECONDS` because of ``error``, and start to probe the node."""
         self._failed[index] = time.monotonic() + DOWN_SECONDS, error
         self._start(self._probe, index, self._probing)
 
     def connect(self, index: int) -> None:
-        """Open a connection to the node in the background."""
+        """Open a connection to the node in the background, unless one is being opened."""
         if (
             index not in self._connecting
             and (error := self._start(self._connect_in_background, index, self._connecting)) is not None
@@ -68,7 +69,7 @@ class Connector:
             self.mark_down(index, error)
 
     def close(self) -> None:
-        """Stop probing, until the next request."""
+        """Stop probing. The next request that fails starts it again."""
         self._closed.set()
         self._closed = threading.Event()
 

@@ -1,4 +1,4 @@
-"""One request to several nodes: send to all, collect replies, stop when the outcome is certain."""
+"""Sends one request to several nodes, and collects replies until the outcome is certain."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .in_flight import READABLE, InFlightConnection
 from .node_connections import NodeConnections
 
 CONNECT_CHECK_SECONDS = 0.002  # seconds between two checks whether a node is connected
-STRAGGLER_SHARE = 0.1  # of the node timeout: how long a decided request waits for nodes that are being connected
-MAX_CONNECTIONS = 3  # connections that are tried for one request to a node, if the earlier ones were closed
+STRAGGLER_SHARE = 0.1  # share of the node timeout for which a decided request waits for connections that are opened
+MAX_CONNECTIONS = 3  # connections that are tried for one request to a node, when the server has closed connections
 
 Readable = Iterable[tuple[int, int]]  # file descriptors and events
 
 
 class Poll(Protocol):
-    """`select.poll`, or the same for an event loop."""
+    """The part of `select.poll` that a broadcast uses. `LoopPoll` implements it for an event loop."""
 
     def register(self, number: int, events: int, /) -> None: ...
 
@@ -33,10 +33,10 @@ def script_calls_of(request: EvalScript | Batch) -> Sequence[EvalScript]:
 
 
 class Broadcast:
-    """Sends a request to each node as soon as the node is connected, and reads the replies as they come.
+    """Sends a request to each node as soon as the node is connected, and reads the replies as they arrive.
 
-    Nothing in here blocks: `steps` yields how long to wait for the connections in ``poll``. A slot is the position of a
-    node in ``request``.
+    No method blocks: `steps` yields the seconds for which the caller must wait for the connections in ``poll``. A slot
+    is the position of a node in ``request``.
     """
 
     def __init__(self, connections: NodeConnections, request: SendToAll, poll: Poll) -> None:
@@ -49,10 +49,13 @@ class Broadcast:
         self.deadline = 0.0
 
     def steps(self) -> Generator[float, Readable, list[Any]]:
-        """Yield the seconds to wait, receive what is readable by then, and return the replies."""
+        """Yield the seconds to wait, get the connections that are readable by then, and finally return the replies.
+
+        The reply of a node is a `Fault` if the node can't be reached, and ``None`` if it was not waited for.
+        """
         start = time.monotonic()
         connect_deadline = self.deadline = start + self.connections.timeout
-        # A release goes to every node that can be connected: a vote that it misses stands for a ttl.
+        # A release waits for every connection: a vote that is not released blocks the node for the rest of its ttl.
         releases = bool(self.acquisition_id) and script_calls_of(self.requests[0])[0].compensation is None
         straggler_deadline = connect_deadline if releases else start + STRAGGLER_SHARE * self.connections.timeout
         open_, connecting, decided, replies = self.open, self.connecting, self.decided, self.replies
@@ -78,7 +81,7 @@ class Broadcast:
                 self._failed(slot, connection, connection.fail(TimeoutError("no answer in time")))
 
     def _begin(self, now: float) -> None:
-        """Send to the nodes that are connected, and connect to the others."""
+        """Send to all connected nodes, and start to connect to all other nodes."""
         connections, connector = self.connections, self.connections.connector
         missing = []
         for slot, request in enumerate(self.requests):
@@ -101,7 +104,7 @@ class Broadcast:
                     self._not_connected(slot)
 
     def _send_to_connected(self, connect_deadline: float, straggler_deadline: float) -> None:
-        """Send to the nodes that are connected by now, and give up those that take too long."""
+        """Send to the nodes that are connected by now, and give up the nodes that take too long to connect."""
         connector, now = self.connections.connector, time.monotonic()
         certain = self.decided(self.replies)
         for slot, closed in tuple(self.connecting.items()):
@@ -118,7 +121,7 @@ class Broadcast:
             ):
                 self._not_connected(slot)
             elif not opening and not self.connections.is_full(node):
-                connector.connect(node)  # another request has taken the connection that was opened
+                connector.connect(node)  # another request has used the connection that was opened
 
     def _send(self, slot: int, connection: InFlightConnection, now: float) -> None:
         request = self.requests[slot]
@@ -133,7 +136,7 @@ class Broadcast:
             self.poll.register(number, READABLE)
 
     def _receive(self, number: int) -> None:
-        """Read a node's reply if it is complete."""
+        """Read the replies of a node if they are complete."""
         slot, connection = self.open[number]
         try:
             answers = connection.receive()
@@ -145,7 +148,7 @@ class Broadcast:
             return
         self._close(number)
         connection.checkin()
-        if connection.first_fault:  # the first try may have been carried out: "not held" then says nothing
+        if connection.first_fault:  # the node may have run the first try, so that "not held" is no reliable answer
             answers = [connection.first_fault if answer in (0, -1) else answer for answer in answers]
         self.replies[slot] = answers if isinstance(self.requests[slot], Batch) else answers[0]
 
@@ -154,7 +157,7 @@ class Broadcast:
         del self.open[number]
 
     def _broken(self, slot: int, connection: InFlightConnection, error: Exception) -> None:
-        """Repeat the request on a new connection if the server had closed this one."""
+        """Repeat the request on a new connection if the server has closed ``connection``. Else record the fault."""
         fault = connection.fail(error)
         if fault.stale and connection.tries < MAX_CONNECTIONS:
             connection.first_fault = fault
@@ -168,7 +171,7 @@ class Broadcast:
         self.connections.mark_failed(self.requests[slot].node, connection.script_calls, fault)
 
     def _not_connected(self, slot: int) -> None:
-        """Give up a node to which there is no connection, or none any more."""
+        """Give up a node without a connection: its reply is a fault, and it has missed the request."""
         request, closed = self.requests[slot], self.connecting.pop(slot)
         self.replies[slot] = self.connections.not_connected(request.node)
         if closed is None:
@@ -178,8 +181,8 @@ class Broadcast:
             self.connections.missed_releases.add(closed.script_calls, request.node)
 
     def _detach(self) -> None:
-        """Keep the connections with outstanding replies, which are read before the connection's next use."""
-        while self.open:  # one by one: an interrupt must not close a connection that is kept already
+        """Keep the connections with outstanding replies. The replies are read before the next use of a connection."""
+        while self.open:  # each entry is removed first: an interrupt must not close a connection that is kept
             number, (slot, connection) = self.open.popitem()
             self.poll.unregister(number)
             connection.detach()

@@ -1,4 +1,4 @@
-"""A request to all nodes of a quorum, performed by a thread or by an asyncio task."""
+"""Performs a request to all nodes of a quorum, in a thread or in an asyncio task."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LoopPoll:
         self._poll.unregister(number)
 
     async def poll(self, seconds: float) -> Readable:
-        """The file descriptors that are readable within ``seconds``, also after the loop was blocked for longer."""
+        """Wait ``seconds`` at most, and return the file descriptors that are readable now, with their events."""
         if seconds > 0:
             self._waiting = self._loop.create_future()
             timer = self._loop.call_later(seconds, self._wake)
@@ -50,9 +50,10 @@ class LoopPoll:
 
 
 class FanOut:
-    """Sends requests to all nodes and reads the replies until the outcome is certain.
+    """Sends requests to all nodes, and reads the replies until the outcome is certain.
 
-    Threads and event loops use the same connections. ``greeting`` is sent on each new connection.
+    Threads and event loops share the connections. ``timeout`` is the node timeout in seconds. ``greeting`` is sent on
+    each new connection.
     """
 
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
@@ -60,12 +61,16 @@ class FanOut:
         self._slots: weakref.WeakKeyDictionary[Any, RequestSlots] = weakref.WeakKeyDictionary()  # by event loop
 
     def perform(self, request: SendToAll) -> list[Any]:
-        """The replies, in the order of the requests. Blocks until the outcome is certain or the time is up."""
+        """Perform ``request``. Blocks until the outcome is certain or the time is up.
+
+        Returns the replies in the order of the requests: a `Fault` for a node that can't be reached, and ``None`` for a
+        reply that was not waited for.
+        """
         poll = select.poll()
         return drive(self._broadcast(request, poll).steps(), lambda seconds: poll.poll(seconds * 1000))
 
     async def aperform(self, request: SendToAll) -> list[Any]:
-        """`perform` on the running event loop, when a slot is free."""
+        """`perform` for asyncio. Waits for a free slot first."""
         connections = self.connections
         slots = self._slots.setdefault(asyncio.get_running_loop(), RequestSlots(connections.timeout))
         if (fault := await slots.acquire()) is not None:
@@ -87,5 +92,5 @@ class FanOut:
         return Broadcast(self.connections, request, poll)
 
     def close(self) -> None:
-        """Close the connections with outstanding replies. The nodes carry out what was sent there all the same."""
+        """Close the connections with outstanding replies. The nodes still run the scripts that they have received."""
         self.connections.close()

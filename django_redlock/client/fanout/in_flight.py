@@ -1,4 +1,4 @@
-"""A connection on which several replies may be outstanding."""
+"""Connections on which replies may be outstanding, for requests to several nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
 class InFlightConnection:
-    """A connection in use for a request to several nodes: what was sent, and which replies are outstanding."""
+    """A connection that is used for a request to several nodes, with the scripts sent and the replies outstanding."""
 
     def __init__(self, node: Node, pool: ServerPool, connection: Any) -> None:
         self.node = node
@@ -29,15 +29,15 @@ class InFlightConnection:
         self.connection = connection
         self.script_calls: Sequence[EvalScript] = ()
         self.sent_at = 0.0
-        self.tries = 1  # connections on which the request was sent, this one included
-        self.first_fault: Fault | None = None  # of the earlier tries
+        self.tries = 1  # the number of connections on which the request was sent, including this connection
+        self.first_fault: Fault | None = None  # the fault of the previous try; None: this is the first try
         self.compensation: Callable[[], EvalScript] | None = None
         self.kept_for_release = False
         self._ignored = 0  # outstanding replies to earlier requests, which are read and ignored
         self._due = 0  # outstanding replies to `script_calls`
-        self._replies: list[Any] = []  # replies to `script_calls` that have come
+        self._replies: list[Any] = []  # replies to `script_calls` that have arrived
         self._parsing = False  # the parser has begun to read, and may hold bytes that are no longer in the socket
-        self._sent_in_full = False  # the scripts' sources were sent
+        self._sent_in_full = False  # the sources of unknown scripts were sent
 
     def send(self, calls: Sequence[EvalScript], now: float) -> None:
         """Send scripts. Raises redis-py's errors."""
@@ -49,7 +49,7 @@ class InFlightConnection:
         self.connection.send_packed_command((b"".join(map(self._encode, calls)),), check_health=False)
 
     def _encode(self, call: EvalScript) -> bytes:
-        # The source is sent the first time on a connection: nobody might read a NOSCRIPT reply.
+        # The source is sent with the first use on a connection, because a NOSCRIPT reply might not be read.
         loaded = self.connection.__dict__.setdefault("redlock_scripts", set())
         if call.script.sha in loaded:
             return _encode_once(call.script, call.keys, call.args)
@@ -57,16 +57,16 @@ class InFlightConnection:
         return encode_eval(call)
 
     def detach(self) -> None:
-        """Stop waiting for the replies. What they grant may be counted on already, so it is not compensated.
+        """Stop waiting for the replies. A grant among them is not compensated, because it may belong to the lease.
 
-        A release of the same acquisition has to use this connection, which is kept for it.
+        After an acquire the connection is kept for the release of that acquisition, which has to use this connection.
         """
         self.kept_for_release, self.compensation = self.compensation is not None, None
 
     def receive(self, until: float = 0.0) -> list[Any]:
-        """The replies to the scripts. Raises redis-py's errors.
+        """Read the replies to the scripts by ``until`` (monotonic seconds). The default 0 reads without waiting.
 
-        Raises `ReplyIncomplete` when they have not come by ``until``; the call may then be repeated.
+        Raises `ReplyIncomplete` if replies are missing by then; the call may be repeated. Raises redis-py's errors.
         """
         if not self._parsing:
             numbers = read_numbers(socket_of(self.connection), self._ignored + self._due)
@@ -91,7 +91,7 @@ class InFlightConnection:
             self._due -= 1
 
     def _send_sources(self, first: int) -> None:
-        """Repeat the scripts from ``first`` on, all of which the server has refused as unknown."""
+        """Repeat the scripts from index ``first`` on with their sources: the server has refused them as unknown."""
         calls = self.script_calls[first:]
         del self._replies[first:]
         self._due, self._sent_in_full = len(calls), True
@@ -109,7 +109,7 @@ class InFlightConnection:
             return error
 
     def fileno(self) -> int:
-        """The file descriptor, for poll."""
+        """Return the file descriptor of the socket, for `select.poll`."""
         return socket_of(self.connection).fileno()
 
     def is_readable(self) -> bool:
@@ -123,16 +123,16 @@ class InFlightConnection:
         self.pool.checkin(self.connection)
 
     def discard(self) -> None:
-        """Close the connection, after sending the compensation of the last request."""
+        """Close the connection. Sends the compensation of the last request first, if there is one."""
         self.pool.discard(self.connection, encode_eval(self.compensation()) if self.compensation else None)
 
     def fail(self, error: Exception) -> Fault:
-        """Close the connection after ``error``."""
+        """Close the connection because of ``error``. Returns the `Fault`."""
         self.discard()
         return fault_of(self.node, error, connected=True, where=self.pool.where)
 
 
 @lru_cache(maxsize=16)
 def _encode_once(script: Any, keys: Any, args: Any) -> bytes:
-    """EVALSHA, encoded once for all nodes."""
+    """Encode EVALSHA once for all nodes."""
     return encode_evalsha(EvalScript(script, keys, args))

@@ -1,4 +1,4 @@
-"""Releases that failed on a node. They are retried until the node answers or the lease has expired."""
+"""Retries releases that failed on a node, until the node answers or the lease has expired."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from .background_connector import DOWN_SECONDS
 from .in_flight import InFlightConnection
 
 KEEP_SECONDS = 60.0  # seconds for which a release is retried: the default ``max_ttl``, after which the vote has expired
-MAX_RELEASES = 1000  # releases that are kept for one node; the oldest are dropped
+MAX_RELEASES = 1000  # releases that are kept for one node; the oldest release is dropped
 
 
 class MissedReleases:
-    """The releases that each node has missed, and one thread for each such node, which delivers them.
+    """The releases that nodes have missed. A thread for each such node delivers the releases.
 
-    A vote that no release reaches stands for the rest of its ttl. A late or repeated release frees only what its own
-    token holds.
+    Without its release, a vote of the node blocks others for the rest of the ttl. A late or repeated release is safe,
+    because a release affects only the token that it names.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
-        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock too
-        self._missed: dict[int, deque[tuple[float, EvalScript]]] = {}  # by node, while its thread runs
-        self._never_sent: dict[tuple[bytes, int], None] = {}  # acquisitions and nodes without a vote
+        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock, too
+        self._missed: dict[int, deque[tuple[float, EvalScript]]] = {}  # by node; an entry exists while its thread runs
+        self._never_sent: dict[tuple[bytes, int], None] = {}  # acquisition and node, where no acquire was sent
 
     def not_sent(self, acquisition_id: bytes, calls: Sequence[EvalScript], node: int) -> None:
-        """A request was not sent to the node. If it was an acquire, its release is not needed there either."""
+        """Record that ``calls`` were not sent to the node. Retries a release, unless its acquire wasn't sent either."""
         with self._mutex:
             if not _is_release(calls):
                 self._never_sent[acquisition_id, node] = None
@@ -46,13 +46,13 @@ class MissedReleases:
         self.add(calls, node)
 
     def sent(self, acquisition_id: bytes, node: int) -> None:
-        """A request was sent to the node, which may have given its vote."""
+        """Record that a request of the acquisition was sent to the node, which may have voted for it."""
         if self._never_sent:
             with self._mutex:
                 self._never_sent.pop((acquisition_id, node), None)
 
     def add(self, calls: Sequence[EvalScript], node: int) -> None:
-        """The node did not answer. Releases among ``calls`` are delivered when the node can be reached."""
+        """Deliver ``calls``, which the node has not answered, later. Does nothing unless the calls are releases."""
         if not _is_release(calls):
             return
         with self._mutex:

@@ -24,9 +24,10 @@ RELEASE_WINDOW = 60.0  # seconds for which a connection with an outstanding repl
 
 
 class NodeConnections:
-    """Idle connections, connections with outstanding replies, and nodes that are down.
+    """The connections to all nodes: idle connections, connections with outstanding replies, and nodes that are down.
 
-    They belong to no event loop: a request of one loop or thread can be undone by another, on the same connection.
+    The connections belong to no event loop. So a thread or another loop can undo a request on the connection on which
+    it was sent. ``timeout`` is the node timeout in seconds.
     """
 
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
@@ -34,20 +35,23 @@ class NodeConnections:
         self.timeout = timeout
         self.connector = Connector(nodes, timeout, greeting)
         self._reset()
-        on_fork(self._reset)  # the connections are the parent's
+        on_fork(self._reset)  # the connections belong to the parent
 
     def _reset(self) -> None:
-        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock too
+        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock, too
         self.missed_releases = MissedReleases(self._nodes)
         self._in_flight: dict[tuple[bytes, int], InFlightConnection] = {}  # by acquisition and node
 
     def begin_request(self, now: float) -> None:
-        """Before a request: read the replies that have come meanwhile."""
+        """Read the outstanding replies that have arrived. Called before a request, at ``now`` (monotonic seconds)."""
         self.connector.last_request = now
         self._collect(now)
 
     def needed(self, count: int, decided: Callable[[Sequence[Any]], bool]) -> int:
-        """How many of ``count`` nodes decide the outcome: a majority or more, or 0 if no reply is waited for."""
+        """Return the number of replies, of ``count``, that can decide the outcome: a majority or more.
+
+        Returns 0 if the request waits for no reply.
+        """
         if decided([None] * count):
             return 0
         fault = Fault(TimeoutError())
@@ -55,14 +59,14 @@ class NodeConnections:
         return next((few for few in candidates if not decided([None] * few + [fault] * (count - few))), count)
 
     def idle(self, node: int) -> InFlightConnection | None:
-        """An open connection to the node that is not in use."""
+        """Return an idle connection to the node; ``None`` if there is none."""
         pool = self._nodes[node].known_pool(b"")
         if pool is None:
             return None
         pool = pool.fanout_pool
         connection = pool.idle()
         if connection is None and pool.is_full and self._in_flight:
-            self._collect(time.monotonic())  # some outstanding replies may have come by now
+            self._collect(time.monotonic())  # outstanding replies may have arrived, which frees connections
             connection = pool.idle()
         return None if connection is None else InFlightConnection(self._nodes[node], pool, connection)
 
@@ -72,13 +76,16 @@ class NodeConnections:
         return pool is not None and pool.fanout_pool.is_full
 
     def not_connected(self, node: int) -> Fault:
-        """The reason why there is no connection to the node."""
+        """Return a `Fault` with the reason why there is no connection to the node."""
         error = self.connector.failure(node, time.monotonic())
         reason = "all connections are in use" if error is None and self.is_full(node) else "not connected yet"
         return Fault(error or TimeoutError(reason), where=self._nodes[node].label)
 
     def mark_failed(self, node: int, calls: Sequence[EvalScript], fault: Fault) -> None:
-        """The node did not answer ``calls``. It is down, unless only the connection was closed."""
+        """Record that the node did not answer ``calls``, and keep releases for later.
+
+        Marks the node as down, unless only an idle connection was closed.
+        """
         if not fault.stale:
             self.connector.mark_down(node, fault.error)
         self.missed_releases.add(calls, node)
@@ -88,21 +95,24 @@ class NodeConnections:
         self._in_flight[acquisition_id or id(connection).to_bytes(8, "big"), node] = connection
 
     def take_in_flight(self, acquisition_id: bytes, node: int) -> InFlightConnection | None:
-        """The connection on which the node has not answered the acquisition yet."""
+        """Return the connection on which a reply to the acquisition is outstanding; ``None`` if there is none.
+
+        The caller then owns the connection.
+        """
         if not self._in_flight:
             return None
         with self._mutex:
             return self._in_flight.pop((acquisition_id, node), None)
 
     def _collect(self, now: float) -> None:
-        """Read late replies, and close the connections whose replies did not come in time."""
+        """Read late replies, and close the connections whose replies did not arrive in time."""
         if not self._in_flight:
             return
         due: dict[tuple[bytes, int], InFlightConnection] = {}
-        with self._mutex:  # a release that comes now must find the other connections in their places
+        with self._mutex:  # only connections that are due leave the dict: a concurrent release needs the others
             for key, connection in tuple(self._in_flight.items()):
                 if self._in_flight.get(key) is not connection:
-                    continue  # a signal handler has taken it
+                    continue  # a signal handler has removed the connection
                 age = now - connection.sent_at
                 if connection.is_readable() or age > (RELEASE_WINDOW if connection.kept_for_release else self.timeout):
                     if self._in_flight.pop(key, None) is connection:

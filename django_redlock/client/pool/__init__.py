@@ -1,4 +1,4 @@
-"""The connections to one server: redis-py's own, kept open and bounded in time."""
+"""Pools of redis-py's connections to one server, with deadlines for connecting and for replies."""
 
 from .borrowed import AllInUse, BorrowedPool, LimitedPool
 from .connection_kinds import portable_settings, socket_of

@@ -1,4 +1,4 @@
-"""The connections of another library's pool, a django-redis cache's: its settings and its limit hold."""
+"""Uses the connection pool of a Django cache, such as a django-redis cache, and respects its settings and its limit."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from .connection_kinds import portable_settings, socket_of
 from .server_pool import ServerPool
 
-# Up to redis-py 5.2 `get_connection` requires a command's name, which it ignores; later versions warn of one.
+# Up to redis-py 5.2 `get_connection` requires a command's name and ignores the name. Later versions warn about it.
 _parameter = inspect.signature(ConnectionPool.get_connection).parameters.get("command_name")
 _COMMAND_NAME = ("_",) if _parameter is not None and _parameter.default is inspect.Parameter.empty else ()
 
 
 class AllInUse(RedisConnectionError):
-    """All connections that the pool may have are in use."""
+    """Raised by a pool when all connections that it may open are in use."""
 
 
 class LimitedPool(ServerPool):
-    """Our own connections with a borrowed pool's settings, at most as many as that pool may have."""
+    """A pool of new connections with the settings and the limit of a borrowed pool."""
 
     def __init__(self, pool: ConnectionPool, timeout: float) -> None:
         self._limit = pool.max_connections
@@ -59,11 +59,11 @@ class LimitedPool(ServerPool):
 
 
 class BorrowedPool(ServerPool):
-    """A pool that hands out another pool's connections, except to two kinds of requests.
+    """A pool that hands out the connections of another library's pool, the borrowed pool. There are two exceptions.
 
-    Requests that block have a pool without a limit: if waiters used up the borrowed pool, no lease could be renewed.
-    Requests to several nodes have a `LimitedPool`: the borrowed pool connects before it hands out a connection, and
-    the other nodes would wait for that.
+    Requests that block use a pool without a limit, because waiters could use up the borrowed pool, and no lease could
+    be renewed. Requests to several nodes use a `LimitedPool`, because the borrowed pool may connect before it hands out
+    a connection, and the requests to all nodes would wait.
     """
 
     def __init__(self, pool: ConnectionPool, timeout: float) -> None:
@@ -97,7 +97,7 @@ class BorrowedPool(ServerPool):
         pool = self._borrowed
         if _has_idle(pool):
             connection = pool.get_connection(*_COMMAND_NAME)
-        else:  # the pool connects, or waits for a connection in use, as long as its own settings say
+        else:  # the pool connects or waits for a connection, as long as its settings allow
             connection = self._calls.run(partial(pool.get_connection, *_COMMAND_NAME), 2 * self.timeout, pool.release)
         socket_of(connection).settimeout(self.timeout)
         return connection
@@ -112,9 +112,10 @@ class BorrowedPool(ServerPool):
 
 
 def _has_idle(pool: Any) -> bool:
-    """Whether the next connection that a pool hands out is connected, so that the pool need not connect.
+    """Whether the next connection that ``pool`` hands out is connected, so that the checkout does not block.
 
-    redis-py has no public method for that. A wrong "no" costs a thread for one checkout.
+    Reads private attributes, because redis-py has no public method. If the answer is ``False``, the checkout uses a
+    thread.
     """
     idle: Any = getattr(pool, "_available_connections", None) or getattr(getattr(pool, "pool", None), "queue", ())
     poll = select.poll()
@@ -122,4 +123,4 @@ def _has_idle(pool: Any) -> bool:
         poll.register(socket_of(idle[-1]), select.POLLIN)
     except (IndexError, TypeError, AttributeError, ValueError):  # no idle connection, or not connected
         return False
-    return not poll.poll(0)  # readable: the server has closed the connection, and the pool connects again
+    return not poll.poll(0)  # a readable idle connection was closed by the server, and the pool connects again

@@ -1,4 +1,4 @@
-"""Calls without a time limit of their own: the look-up of a host's name, the checkout from another library's pool."""
+"""Adds a timeout to calls that have none: the look-up of a host name, and the checkout from another library's pool."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ MAX_OVERDUE = 8  # overdue calls at the same time; further calls fail at once un
 
 
 class BoundedCalls:
-    """Runs each call in a thread of its own, where it goes on after its time limit."""
+    """Runs each call in a separate thread, and stops waiting after the timeout. An overdue call goes on in its thread.
+
+    While `MAX_OVERDUE` calls are overdue, further calls fail at once.
+    """
 
     def __init__(self) -> None:
         self._reset()
-        fork.on_fork(self._reset)  # the threads are the parent's
+        fork.on_fork(self._reset)  # the child has none of the threads
 
     def _reset(self) -> None:
         self._limits: dict[Future[Any], float] = {}  # call under way -> its time limit
 
     def run(self, call: Callable[[], T], seconds: float, late: Callable[[T], object]) -> T:
-        """The result of ``call``, or what it raises.
+        """Run ``call``, and return its result or raise its exception.
 
-        Raises ``TimeoutError`` after ``seconds``; ``late`` is called with the result when it comes after that.
+        Raises ``TimeoutError`` after ``seconds``. If the call returns later, ``late`` is called with the result.
         """
         now = time.monotonic()
         if sum(limit < now for limit in list(self._limits.values())) >= MAX_OVERDUE:

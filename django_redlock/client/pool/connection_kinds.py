@@ -1,4 +1,4 @@
-"""Kinds of connections, their settings and their time limits."""
+"""Connection classes (TCP, TLS, Unix socket), their settings and their timeouts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from redis.connection import AbstractConnection, Connection, ConnectionPool, SSL
 from ..deadlines import handshake
 from .host_names import Resolving
 
-# redis-py sends its name and version to a new server: two round trips, most of the time of connecting.
+# By default redis-py sends its name and version on each new connection: two round trips, most of the connect time.
 _parameters = inspect.signature(AbstractConnection.__init__).parameters
 _NO_CLIENT_INFO = dict.fromkeys({"driver_info"} & _parameters.keys() or {"lib_name", "lib_version"})
 _PORTABLE = {"host", "port", "path", "db", "username", "password", "client_name", "credential_provider", "protocol"}
@@ -39,13 +39,13 @@ ASYNC_KINDS: Mapping[Any, type[Any]] = {  # subclasses before their base
 
 
 def connection_settings(settings: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-    """The settings of our connections: RESP2, undecoded replies, ``timeout`` seconds to connect."""
+    """Return ``settings`` completed for our connections: RESP2, undecoded replies, ``timeout`` seconds to connect."""
     fixed = {"socket_connect_timeout": timeout, "decode_responses": False}
     return {"protocol": 2, **_NO_CLIENT_INFO, **settings, **fixed}
 
 
 def portable_settings(pool: ConnectionPool) -> tuple[type[Connection], dict[str, Any]]:
-    """The kind of a pool's connections, and those of its settings that fit connections outside the pool."""
+    """Return the connection class of ``pool``, and its settings that also fit connections outside the pool."""
     settings = pool.connection_kwargs
     names = {each.__name__ for each in pool.connection_class.__mro__}  # valkey-py's classes have the same names
     kind = next((kind for kind in ASYNC_KINDS if kind.__name__ in names), Connection)
@@ -53,16 +53,16 @@ def portable_settings(pool: ConnectionPool) -> tuple[type[Connection], dict[str,
 
 
 def kernel_keeps_timeout(kind: type[Connection]) -> bool:
-    """Whether the kernel can bound the reads and writes of such a connection.
+    """Whether a timeout in the kernel (``SO_RCVTIMEO``) limits the reads and writes of connections of class ``kind``.
 
-    A timeout in Python costs a poll for each send and each receive, the kernel's costs nothing. The kernel's has no
-    effect on a socket that never blocks: under TLS, which loops on EAGAIN, and under gevent or eventlet.
+    A timeout in Python costs a poll for each send and each receive; a timeout in the kernel costs nothing. A timeout in
+    the kernel has no effect under TLS, which loops on EAGAIN, and under gevent or eventlet, whose sockets never block.
     """
     return not issubclass(kind, SSLConnection) and socket.socket.__module__ == "socket"
 
 
 def prepare(timeout: float, connection: Any) -> None:
-    """Set the time limits of a new connection, then log in and select the database."""
+    """Set the timeouts of a new connection, log in and select the database. ``timeout`` is in seconds."""
     if connection.socket_timeout is None:
         whole, part = divmod(timeout, 1)
         bound = struct.pack("@ll", int(whole), int(part * 1e6))
@@ -72,7 +72,7 @@ def prepare(timeout: float, connection: Any) -> None:
 
 
 def is_host_name(host: str) -> bool:
-    """Whether a host is a name, not an address."""
+    """Whether ``host`` is a name, not an IP address."""
     try:
         ip_address(host)
     except ValueError:
@@ -81,6 +81,6 @@ def is_host_name(host: str) -> bool:
 
 
 def socket_of(connection: Any) -> socket.socket:
-    """The socket of a connection. redis-py has no public attribute for it."""
+    """Return the socket of a connection. redis-py has no public attribute for the socket."""
     sock: socket.socket = connection._sock
     return sock

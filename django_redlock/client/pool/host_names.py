@@ -1,4 +1,4 @@
-"""Look-ups of host names for asyncio, outside its default executor, which the application may have filled."""
+"""Looks up host names for asyncio in a thread, because the application may have filled the default executor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Resolving:
-    """A mixin for redis-py's asyncio connections: connects to the addresses of the host in turn."""
+    """A mixin for redis-py's asyncio connections: looks up the host, and tries its addresses in turn."""
 
     host: str
     port: int
@@ -36,7 +36,7 @@ class Resolving:
 
 
 async def _addresses(host: str, port: int) -> list[str]:
-    """The addresses of ``host``, looked up in a thread if it is a name. Raises ``OSError``."""
+    """Return the addresses of ``host``. Looks up a name in a thread. Raises ``OSError`` if the look-up fails."""
     for family in socket.AF_INET, socket.AF_INET6:
         with suppress(OSError):
             socket.inet_pton(family, host)

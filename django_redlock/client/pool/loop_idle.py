@@ -1,4 +1,4 @@
-"""Idle asyncio connections. Each belongs to the event loop that opened it."""
+"""Idle asyncio connections. Each connection belongs to the event loop that opened it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 class _Idle(NamedTuple):
     connections: deque[Any]
-    closer: AsyncGenerator[None, None]  # closes them when the loop ends
+    closer: AsyncGenerator[None, None]  # closes the connections when the loop ends
 
 
 class LoopIdle:
@@ -22,7 +22,7 @@ class LoopIdle:
         self._by_loop: weakref.WeakKeyDictionary[Any, _Idle] = weakref.WeakKeyDictionary()
 
     async def open(self) -> deque[Any]:
-        """The idle connections of the running loop; they are closed when the loop ends."""
+        """Return the idle connections of the running loop. They will be closed when the loop ends."""
         loop = asyncio.get_running_loop()
         if (idle := self._by_loop.get(loop)) is None:
             connections: deque[Any] = deque()
@@ -31,12 +31,12 @@ class LoopIdle:
         return idle.connections
 
     def current(self) -> deque[Any] | None:
-        """The idle connections of the running loop, ``None`` after `aclear`."""
+        """Return the idle connections of the running loop; ``None`` before `open` and after `aclear`."""
         idle = self._by_loop.get(asyncio.get_running_loop())
         return None if idle is None else idle.connections
 
     def clear(self) -> None:
-        """Close the connections of all loops, each on its own loop as soon as that runs."""
+        """Close the connections of all loops. Each loop closes its connections in its next round."""
         for loop in filter(None, [ref() for ref in self._by_loop.keyrefs()]):
             if (idle := self._by_loop.get(loop)) and (connections := list(drained(idle.connections))):
                 with contextlib.suppress(RuntimeError):  # the loop has ended and has closed them
@@ -50,7 +50,7 @@ class LoopIdle:
 
 
 def drained(connections: deque[Any]) -> Iterator[Any]:
-    """Take all connections out of the deque, which other threads may use meanwhile."""
+    """Remove all connections from the deque, and yield them. Safe while other threads use the deque."""
     while True:
         try:
             yield connections.pop()
@@ -68,6 +68,6 @@ async def _close_with_loop(connections: deque[Any]) -> AsyncGenerator[None, None
     try:
         yield
     finally:
-        # TLS exchanges a last message, so the loop must not end before.
+        # TLS exchanges a last message, so the loop must wait for the end of the connections.
         await asyncio.gather(*(connection.disconnect() for connection in connections), return_exceptions=True)
         connections.clear()

@@ -1,12 +1,12 @@
 """The pool of connections to one server.
 
-A connection is handed out without a check, which would cost a poll or two. A closed one shows when it is used; scripts
-are idempotent, so the request is repeated on another.
+The pool hands out a connection without a check, because a check would cost one or two polls. A request on a connection
+that the server has closed fails. The request is then repeated on another connection, because scripts are idempotent.
 """
 
 from __future__ import annotations
 
-import encodings.idna  # noqa: F401  (or `socket` imports it in the thread that looks up the first name)
+import encodings.idna  # noqa: F401  (otherwise `socket` imports this module in the thread of the first look-up)
 import weakref
 from collections import deque
 from collections.abc import Mapping
@@ -28,9 +28,9 @@ MAX_IDLE = 64  # idle connections that a pool keeps open
 
 
 class ServerPool:
-    """The connections to one server: those that are idle, and how to open another.
+    """The idle connections to one server. Opens new connections when none is idle.
 
-    ``timeout``: seconds for connecting, and for a reply. ``where``: the server's address, as messages show it.
+    ``timeout`` limits connecting, and the wait for a reply, in seconds. ``where`` is the server's address in messages.
     """
 
     def __init__(self, kind: type[Connection], settings: Mapping[str, Any], timeout: float) -> None:
@@ -38,7 +38,7 @@ class ServerPool:
         self.where = str(settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}")
         self._kind = kind
         self._settings = connection_settings(settings, timeout)
-        self._closings = 0  # calls of `close`; a connection remembers the number at which it was opened
+        self._closings = 0  # calls of `close` and `aclear`; each connection stores the number at its start
         self._calls = BoundedCalls()
         self._needs_lookup = not settings.get("path") and is_host_name(settings.get("host", "localhost"))
         self._reset()
@@ -47,7 +47,7 @@ class ServerPool:
     def _reset(self) -> None:
         self.idle_connections: deque[Connection] = deque()
         self._loop_idle = LoopIdle()
-        # For a pool that is never closed: the garbage collector may reach a socket before its connection.
+        # Closes the connections of a pool that is never closed: the garbage collector may reach a socket first.
         self._finalizer = weakref.finalize(self, disconnect_all, self.idle_connections)
         self._finalizer.atexit = False
 
@@ -69,26 +69,27 @@ class ServerPool:
     # ── blocking ─────────────────────────────────────────────────────────────────────────────
 
     def checkout(self) -> Connection:
-        """An idle or a new connection. Raises redis-py's errors when connecting fails."""
+        """Return an idle or a new connection. Raises redis-py's errors when connecting fails."""
         return self.idle() or self.connect()
 
     def idle(self) -> Connection | None:
-        """A connection that is open already."""
+        """Return an idle connection; ``None`` if there is none."""
         try:
             return self.idle_connections.pop()
         except IndexError:
             return None
 
     def connect(self) -> Connection:
-        """A new connection. Raises redis-py's errors, and ``TimeoutError`` when connecting takes too long.
+        """Return a new connection. Raises redis-py's errors, and ``TimeoutError`` when connecting takes too long.
 
-        The look-up of a host's name has no limit of its own. A connection that comes too late becomes idle.
+        The look-up of a host name has no timeout, so the call runs in a thread for twice ``timeout`` at most. A
+        connection that is ready later becomes idle.
         """
         return self._calls.run(self._connect, 2 * self.timeout, self.checkin) if self._needs_lookup else self._connect()
 
     def _connect(self) -> Connection:
         settings = {**self._settings, "socket_timeout": None if kernel_keeps_timeout(self._kind) else self.timeout}
-        # No reference to the pool: a connection must not keep its own pool alive.
+        # `partial` has no reference to the pool: a connection must not keep its pool alive.
         on_connect = partial(prepare, self.timeout)
         connection = self._kind(**settings, retry=Retry(NoBackoff(), 0), redis_connect_func=on_connect)
         connection.__dict__["redlock_closings"] = self._closings
@@ -96,14 +97,17 @@ class ServerPool:
         return connection
 
     def checkin(self, connection: Connection) -> None:
-        """Keep a connection without outstanding replies, unless it was opened before the last `close`."""
+        """Return a connection without outstanding replies to the pool.
+
+        Closes the connection if it was opened before the last `close`, or if `MAX_IDLE` connections are idle.
+        """
         if len(self.idle_connections) < MAX_IDLE and connection.__dict__["redlock_closings"] == self._closings:
             self.idle_connections.append(connection)
         else:
             connection.disconnect()
 
     def discard(self, connection: Connection, compensation: bytes | None = None) -> None:
-        """Close a connection. ``compensation`` is sent first, as far as the socket takes it without blocking."""
+        """Close a connection. Sends ``compensation`` first, if it is not ``None`` and the socket accepts it at once."""
         sock = socket_of(connection)
         if compensation and sock is not None:
             try:
@@ -116,7 +120,7 @@ class ServerPool:
     # ── asyncio ──────────────────────────────────────────────────────────────────────────────
 
     async def acheckout(self) -> Any:
-        """`checkout` on the running event loop."""
+        """`checkout` for asyncio."""
         if connections := await self._loop_idle.open():
             return connections.pop()
         unbounded = {"socket_timeout": None, "socket_connect_timeout": None, "retry": AsyncRetry(NoBackoff(), 0)}
@@ -131,7 +135,7 @@ class ServerPool:
         return connection
 
     async def acheckin(self, connection: Any) -> None:
-        """`checkin` on the running event loop."""
+        """`checkin` for asyncio."""
         idle = self._loop_idle.current()
         if idle is not None and len(idle) < MAX_IDLE and connection.__dict__["redlock_closings"] == self._closings:
             idle.append(connection)
@@ -139,7 +143,7 @@ class ServerPool:
             await connection.disconnect(nowait=True)
 
     async def adiscard(self, connection: Any, compensation: bytes | None = None) -> None:
-        """`discard` on the running event loop."""
+        """`discard` for asyncio."""
         writer = connection._writer
         if compensation and writer is not None and not writer.is_closing():
             writer.write(compensation)
@@ -148,12 +152,12 @@ class ServerPool:
     # ── end ──────────────────────────────────────────────────────────────────────────────────
 
     def clear(self) -> None:
-        """Close all idle connections. Those of event loops are closed by their loops."""
+        """Close all idle connections. Each event loop closes its own connections."""
         disconnect_all(self.idle_connections)
         self._loop_idle.clear()
 
     def close(self) -> None:
-        """`clear`, and close the connections in use when they are checked in."""
+        """Close all idle connections now, and the connections in use when they are checked in."""
         self._closings += 1
         self.clear()
 
@@ -163,7 +167,7 @@ class ServerPool:
         await self._loop_idle.aclear()
 
     def abandon(self) -> None:
-        """Drop all connections without closing them: after a fork they are the parent's."""
+        """Drop all connections without closing them. Called in the child of a fork: the parent uses the connections."""
         self._finalizer.detach()
         self._reset()
 

@@ -1,4 +1,4 @@
-"""The ``with`` blocks of a handle: which block releases which acquisition."""
+"""The ``with`` blocks of a handle, and the acquisition that each block releases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from . import state_mutex
 
 
 class WithBlocks(list[tuple[int, bytes]]):
-    """For each entered block of one handle, oldest first: the thread or task, and the token that it acquired."""
+    """The entered ``with`` blocks of one handle, oldest first: the thread or task, and the token that it acquired."""
 
     __slots__ = ()
 
@@ -16,28 +16,28 @@ class WithBlocks(list[tuple[int, bytes]]):
         self.append((caller(), token))
 
     def _innermost(self) -> int:
-        """The index of the innermost block of the calling thread or task; -1 when it has entered none."""
+        """Return the index of the innermost block of the calling thread or task; -1 if it has entered no block."""
         me = caller()
         return next((index for index in reversed(range(len(self))) if self[index][0] == me), -1)
 
     def reacquired(self, token: bytes) -> None:
-        """The caller's innermost block releases ``token``: the block has released and acquired again.
+        """Let the caller's innermost block release ``token``, because the caller has acquired again within the block.
 
-        `threading.Condition.wait` does that.
+        `threading.Condition.wait` releases and acquires again.
         """
         with state_mutex.mutex:
             if (index := self._innermost()) >= 0:
                 self[index] = self[index][0], token
 
     def replace(self, old: bytes, new: bytes) -> None:
-        """Blocks that would release the token ``old`` release ``new``."""
+        """Let all blocks that would release the token ``old`` release ``new``."""
         with state_mutex.mutex:
             self[:] = [(entered_by, new if token == old else token) for entered_by, token in self]
 
     def leave(self) -> bytes | None:
-        """Remove the block that is left now and return its token; ``None`` when none was entered.
+        """Remove the block that the caller leaves, and return its token; ``None`` if no block is entered.
 
-        The block is the caller's innermost one. A thread or task without a block of its own leaves the oldest block.
+        The caller leaves its innermost block. A thread or task without a block leaves the oldest block of the handle.
         """
         with state_mutex.mutex:
             if len(self) > 1:

@@ -1,4 +1,4 @@
-"""Handles that stand for several locks, and forward each call to the lock of the calling thread or task."""
+"""Forwards calls of a handle that has several locks to the lock of the calling thread or task."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from .lock import Lock
 
 
 def forward_members(handle: type, lock: type[Lock], private: Iterable[str] = ()) -> None:
-    """Give ``handle`` the public members of ``lock`` that it lacks, and ``private`` ones: those of `own_handle()`."""
+    """Add the public members of ``lock`` that ``handle`` lacks, and the members named in ``private``, to ``handle``.
+
+    Each added member forwards to the lock that ``own_handle()`` returns.
+    """
     for name in dir(lock):
         if name in private or not (name.startswith("_") or hasattr(handle, name)):
             setattr(handle, name, _forwarded(name, getattr(lock, name)))
 
 
 def _forwarded(name: str, member: Any) -> Any:
-    """The same member of `own_handle()`, which is looked up when the member is called."""
+    """Return a member that forwards to the member ``name`` of ``own_handle()``, which is called at each use."""
     if isinstance(member, property):
         return property(lambda self: getattr(self.own_handle(), name), doc=member.__doc__)
     if inspect.iscoroutinefunction(member):

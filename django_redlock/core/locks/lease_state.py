@@ -1,4 +1,4 @@
-"""The state of one handle: its lease, whether the lease was lost, and the events about that. No I/O."""
+"""The state of one handle: its lease, whether the lease is lost, and the events about a loss. Does no I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _new = tuple.__new__  # saves one Python call
 
 
 class EndedLease(NamedTuple):
-    """A lease that a handle has stopped holding, and the extension of it that is still in flight."""
+    """A lease that a handle has stopped holding.
+
+    ``lost`` says whether the lease had ended before. ``extension`` is in flight; ``None`` if there is none.
+    """
 
     lease: Lease
     lost: bool
@@ -33,7 +36,7 @@ class EndedLease(NamedTuple):
 
 
 class LeaseState:
-    """The lease of one handle, shared by threads and tasks."""
+    """The lease of one handle. Threads and tasks may share the handle."""
 
     acquired_by: object = None  # the thread or task that acquired the lease
 
@@ -46,40 +49,43 @@ class LeaseState:
         self._lease: Lease | None = None
         self._lost = False
         self._loss_emitted = False
-        self._extension: Extension | None = None  # in flight
+        self._extension: Extension | None = None  # the extension in flight
         self._blocks = WithBlocks()
-        self._loop: asyncio.AbstractEventLoop | None = None  # on which `on_lost` is called
+        self._loop: asyncio.AbstractEventLoop | None = None  # the loop that calls `on_lost`; None: a background thread
 
     # ── what users read ──────────────────────────────────────────────────────────────────────
 
     @property
     def token(self) -> str | None:
-        """The secret of this acquisition; ``None`` when nothing is held."""
+        """The token, the secret of this acquisition; ``None`` when this handle holds nothing."""
         lease = self.current_lease()
         return lease.effective_claim.token.decode() if lease else None
 
     @property
     def owner(self) -> Owner | None:
-        """The description of the holder: host, pid, thread or task, start time. ``None`` when nothing is held."""
+        """The owner that describes this holder: host, pid, thread or task, time of ``acquire()``.
+
+        ``None`` when this handle holds nothing.
+        """
         lease = self.current_lease()
         return Owner.parse(lease.effective_claim.owner) if lease else None
 
     @property
     def fencing_token(self) -> int | None:
-        """A number that grows with every grant of this name; ``None`` when nothing is held.
+        """The fencing token, a number that grows with every grant of this name; ``None`` if this handle holds nothing.
 
-        The number is the server's clock in µs. With ``fencing=True`` the largest number is kept beside the lock, so
-        that the next one is larger even when the clock was set back. Store the number with each write, and refuse
-        writes with a smaller one (Kleppmann, "How to do distributed locking").
+        The number is the server's clock in µs. With ``fencing=True`` the store keeps the largest number beside the
+        lock, so that the next number is larger even after the clock was set back. Store the number with each write, and
+        refuse writes with a smaller number (Kleppmann, "How to do distributed locking").
         """
         lease = self.current_lease()
         return lease.fencing_token if lease else None
 
     @property
     def remaining(self) -> float:
-        """Seconds until the lease ends, by the monotonic clock; 0 when nothing is held or the lease is lost.
+        """Seconds until the lease ends, by the monotonic clock; 0 when this handle holds nothing or the lease is lost.
 
-        The time that the acquisition took and the clock drift (1 % of the ttl) are subtracted.
+        The duration of the acquisition and the clock drift (1 % of the ttl) are subtracted.
         """
         lease = self.current_lease()
         return max(0.0, lease.valid_until - self.store.clock()) if lease and not self._lost else 0.0
@@ -95,7 +101,7 @@ class LeaseState:
         return self._lost or self.store.clock() >= lease.valid_until
 
     def check(self) -> None:
-        """Raise ``LockLost`` if the lease is lost, ``LockNotHeld`` if nothing is held. Sends no request."""
+        """Raise ``LockLost`` if the lease is lost, ``LockNotHeld`` if this handle holds nothing. Sends no request."""
         if self.lost:
             raise LockLost(self.name)
         self._require_lease()
@@ -105,13 +111,13 @@ class LeaseState:
         return f"<{state} {type(self).__module__}.{type(self).__qualname__} object name={self.name!r} at {id(self):#x}>"
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be copied or pickled: the copy would release the lease of the original."""
+        """Raise ``TypeError``: a copied or unpickled handle would release the lease of the original."""
         raise TypeError(f"cannot copy or pickle {type(self).__name__!r} object: make another handle of {self.name!r}")
 
     # ── the lease ────────────────────────────────────────────────────────────────────────────
 
     def current_lease(self) -> Lease | None:
-        """The lease of this handle, unless it belongs to the parent process."""
+        """Return the lease of this handle; ``None`` if there is none, or if the lease belongs to the parent process."""
         lease = self._lease
         return lease if lease is not None and lease.generation == fork.generation else None
 
@@ -129,10 +135,10 @@ class LeaseState:
         return current.effective_claim.token == lease.effective_claim.token
 
     def end_lease(self, token: bytes | None = None) -> EndedLease:
-        """Hold nothing from here on, and return what was held.
+        """Stop holding the lease, and return the lease. Sends no request.
 
-        Raises ``LockNotHeld`` when nothing is held, and ``LockLost`` when ``token`` is given and the handle holds a
-        lease with another token: a ``with`` block on a shared handle releases only its own acquisition.
+        Raises ``LockNotHeld`` when this handle holds nothing. Raises ``LockLost`` when ``token`` is not ``None`` and
+        the lease has a different token, because a ``with`` block on a shared handle releases only its own acquisition.
         """
         with state_mutex.mutex:
             lease = self._require_lease()
@@ -146,9 +152,9 @@ class LeaseState:
         return ended
 
     def _at_fork_reinit(self) -> None:
-        """Hold nothing from here on, like a `threading.Lock` that `os.register_at_fork` resets in the child.
+        """Stop holding the lease, like a `threading.Lock` that is reset in the child of a fork.
 
-        The process that holds the lease releases it in the background. In its children nothing else happens.
+        In the process that holds the lease, the lease is released in the background. A child releases nothing.
         """
         lease = self.current_lease()
         self._lease, self._extension, self._lost, self._blocks = None, None, False, WithBlocks()
@@ -158,13 +164,13 @@ class LeaseState:
     # ── loss and events ──────────────────────────────────────────────────────────────────────
 
     def mark_lost(self, lease: Lease, reason: str) -> None:
-        """Record that ``lease`` is lost, unless the handle has released it, and report that in the background."""
+        """Mark ``lease`` as lost and report the loss in a background thread, unless the handle has released it."""
         with state_mutex.mutex:
             if not self._holds(lease):
                 return
             self._lost = True
-        renewal.release_later(self.store, self.primitive, lease.claim)  # some nodes may still have it
-        # In a thread of its own: listeners may be slow or acquire locks, and must not delay the renewal of others.
+        renewal.release_later(self.store, self.primitive, lease.claim)  # some nodes may still have the token
+        # In a separate thread: listeners may be slow or acquire locks, and must not delay the renewal of other locks.
         try:
             threading.Thread(
                 target=fork.run, args=(self._emit_lost, reason, lease), name="redlock-lost", daemon=True
@@ -173,7 +179,7 @@ class LeaseState:
             self._emit_lost(reason, lease)
 
     def _emit_lost(self, reason: str, lease: Lease) -> None:
-        """Report the loss of a lease once: to the log, the event hook and ``on_lost``."""
+        """Report the loss of a lease to the log, the event hook and ``on_lost``, once for each lease."""
         with state_mutex.mutex:
             emitted, self._loss_emitted = self._loss_emitted, True
         if emitted:

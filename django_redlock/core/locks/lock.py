@@ -1,4 +1,4 @@
-"""The lock that users hold: one handle, with the same algorithm for threads and for asyncio."""
+"""The lock handle for users, with methods for threads and for asyncio."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .lock_flows import FOREVER, LockFlows
 
 
 class Lock(LockFlows):
-    """A lock with the interface of ``threading.Lock``, and the same methods with ``a`` in front for asyncio.
+    """A lock with the interface of ``threading.Lock``. For asyncio, each method has a twin with the prefix ``a``.
 
-    Made by ``backend.lock(name, …)``. Threads or tasks may share a handle, which then behaves like one lock. The lease
-    is renewed until it is released, ``max_hold`` has passed, the handle is garbage-collected or the process ends. In a
-    child of ``fork()`` the handle holds nothing.
+    Created by ``backend.lock(name, …)``. Threads or tasks may share a handle, which then behaves like one lock. The
+    lease is renewed until it is released, ``max_hold`` has passed, the handle is garbage-collected or the process ends.
+    In a child of ``fork()`` the handle holds nothing.
     """
 
     def acquire(self, blocking: bool = True, timeout: Seconds = -1, **unknown: Never) -> bool:
-        """Acquire the lock, and return whether that succeeded. Waits ``timeout`` seconds; -1 waits without limit.
+        """Acquire the lock, waiting ``timeout`` seconds at most (-1: without limit). Returns whether it was acquired.
 
         Raises ``ValueError`` and ``OverflowError`` as ``threading.Lock.acquire`` does, ``LockUnavailable`` when the
         store does not serve, ``RuntimeError`` in a coroutine, and ``LockDeadlock`` instead of waiting without limit
@@ -41,11 +41,11 @@ class Lock(LockFlows):
         return isinstance(await self._aacquire(wait_seconds(blocking, timeout)), Lease)
 
     def release(self) -> None:
-        """Release the lock. Any thread may do that.
+        """Release the lock. Any thread or task may release it.
 
         Raises ``LockNotHeld`` when this handle holds nothing, ``LockLost`` when the lease has ended or the lock has
-        another holder, and ``LockUnavailable`` when the store does not serve. In that case the lock is released in the
-        background as soon as the store serves, or ends with its lease.
+        another holder, and ``LockUnavailable`` when the store does not serve. After ``LockUnavailable`` the lock is
+        released in the background as soon as the store serves, or ends with its lease.
         """
         drive(self.release_flow(), self.store.perform)
 
@@ -54,10 +54,10 @@ class Lock(LockFlows):
         await adrive(self.release_flow(), self.store.aperform)
 
     def extend(self, ttl: Seconds | None = None) -> float:
-        """Replace the rest of the lease by ``ttl`` seconds (default: the ttl of the lock). Returns `remaining`.
+        """Extend the lease to ``ttl`` seconds from now (``None``: the ttl of the lock). Returns `remaining`.
 
-        Waits for a renewal that is in flight. When an earlier extension to a shorter time got no reply, that time is
-        returned, because the server may run the two in any order.
+        Waits for a renewal that is in flight. If an earlier extension to a shorter ttl got no reply, the result is
+        limited by that ttl, because the server may run both extensions in any order.
         Raises ``LockNotHeld`` when this handle holds nothing, ``LockLost`` when the lease is lost, ``LockUnavailable``
         when the store does not serve, and ``ValueError`` for a ttl that is not positive or is above ``max_ttl``.
         """
@@ -131,10 +131,14 @@ class Lock(LockFlows):
         raise LockNotAcquired(self.name, f"is held{holder}", retry_after, outcome.holder)
 
     def _exit_block(self, failure: LockError, error: BaseException | None) -> None:
-        """Raise or log a failed release at the end of a block. The exception of the body is never hidden."""
+        """Raise or log ``failure``, the error of the release at the end of a ``with`` block.
+
+        Only logs the failure if the body raised ``error``, so that ``error`` is not hidden. ``LockUnavailable`` is only
+        logged, too, because the body ran under a valid lease.
+        """
         lost = isinstance(failure, LockLost)
         raised = isinstance(failure, LockNotHeld) or (lost and self.options.on_lost == "raise")
         if error is None and raised:
             raise failure
         if not (lost and self._loss_emitted):
-            logger.warning("%s", failure)  # not raised: the work was done under a valid lease
+            logger.warning("%s", failure)

@@ -1,4 +1,4 @@
-"""What a lock does, as flows: acquire, release, extend and describe, the same for threads and asyncio."""
+"""The flows of a lock handle (acquire, release, extend and describe), shared by threads and asyncio."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .nesting import before_waiting, check_nesting
 from .renewed_lease import RenewedLease
 
 FOREVER = float("inf")
-_LATE_GRANTS = 5  # leases that may end before their grant arrives, until `acquire` raises
+_LATE_GRANTS = 5  # number of leases that ended before their grant arrived, at which `acquire` raises
 _PAUSE = 0.01  # seconds after the first late grant, doubled after each further one
 _UNANSWERED = Fault(TimeoutError("whether it was extended is unknown"))
 
 
 class LockFlows(RenewedLease):
-    """The algorithms behind the methods of a `Lock`."""
+    """The flows behind the methods of a `Lock`. A flow yields requests and returns the result."""
 
     def new_claim(self) -> Claim:
-        """The claim of the next acquisition, with a new token."""
+        """Return the claim for the next acquisition, with a new token."""
         options = self.options
         transferable = options.auto_renew and options.max_hold is None and not options.fencing
         owner, asked = describe_owner(options.owner, options.ttl), self.store.clock()
@@ -41,9 +41,9 @@ class LockFlows(RenewedLease):
         )
 
     def acquire_flow(self, wait: float) -> Flow[Lease | Refusal]:
-        """Ask the store for ``wait`` seconds at most. When it returns a lease, the handle holds that.
+        """Ask for the lock for ``wait`` seconds at most. Returns a refusal, or the lease that the handle now holds.
 
-        A lease that ended before its grant arrived is released, and the store is asked again.
+        A lease that ended before its grant arrived is released, and the flow asks again.
         """
         store, claim = self.store, self.new_claim()
         start, late_grants = store.clock(), 0
@@ -79,7 +79,7 @@ class LockFlows(RenewedLease):
             raise
 
     def _request(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
-        """The flow that asks the store. A caller that may wait stands in the local queue first."""
+        """Return the flow that asks for the lock: through the local queue if the caller may wait, else in the store."""
         store, primitive = self.store, self.primitive
         gate = (store.local_queue_for(primitive) if wait > 0 else None) or store.algorithm
         flow = gate.acquire(primitive, claim, deadline)
@@ -111,7 +111,7 @@ class LockFlows(RenewedLease):
     def release_flow(self, token: bytes | None = None) -> Flow[None]:
         """Stop holding the lease, and release it in the store or hand it over within the process.
 
-        With ``token`` only the lease of that token is released.
+        If ``token`` is not ``None``, releases only the lease with that token. Errors are those of `Lock.release`.
         """
         store, primitive, before = self.store, self.primitive, self._lease
         try:
@@ -140,7 +140,7 @@ class LockFlows(RenewedLease):
         self._emit("released", owner, held=held)
 
     def _release_request(self, ended: EndedLease, keep: float) -> Flow[bool]:
-        """The flow that releases the lease ``keep`` seconds from now, or hands it over to a waiter of this process."""
+        """Return the flow that releases the lease ``keep`` seconds from now, or hands it over to a local waiter."""
         store, lease = self.store, ended.lease
         local_queue = None if ended.lost else store.local_queue_for(self.primitive)
         if local_queue is None:
@@ -163,7 +163,7 @@ class LockFlows(RenewedLease):
         return self.remaining
 
     def describe_flow(self) -> Flow[LockInfo | None]:
-        """The lock as the store shows it; ``None`` when it is free."""
+        """Return the lock as the store shows it; ``None`` when the lock is free."""
         return self.store.algorithm.describe(self.name, self.keys)
 
     def _is_ours(self, info: LockInfo | None) -> bool:

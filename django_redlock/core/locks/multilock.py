@@ -1,4 +1,4 @@
-"""The multilock: several mutexes, all of them or none."""
+"""The multilock: acquires several mutexes together, all or none."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .lock import Lock
 
 
 class MultiLock(Lock):
-    """All of several locks or none: made by ``backend.multilock(names, …)``, with all members of a lock.
+    """A handle that holds several mutexes, all or none, with all members of a `Lock`.
 
-    Each name is held as by ``lock(name)``, and excludes that lock. There is one lease, one token and one fencing token
-    for all names; the fencing token grows for each of them. When one name is lost, all are. ``locked()`` returns
-    whether any of the names is held by any holder.
+    Created by ``backend.multilock(names, …)``. Each name is held as by ``lock(name)``, and excludes other holders of
+    that lock. All names share one lease, one token and one fencing token, which grows for each name. When one name is
+    lost, all names are lost. ``locked()`` returns whether any of the names is held by any holder.
     """
 
     names: Sequence[str] = ()
@@ -30,7 +30,10 @@ class MultiLock(Lock):
         return claim._replace(owner=owner, keys=keys, more_keys=tuple(others), require_all=True)
 
     def describe_flow(self) -> Flow[LockInfo | None]:
-        """The lock of another holder; else this handle's own, with its digests if it holds all names."""
+        """Return the first lock of a different holder. If there is none, return the lock that this handle holds.
+
+        Returns ``None`` if all names are free. The handle's own lock has digests only if the handle holds all names.
+        """
         own, found = None, 0
         for name, keys in zip(self.names, self.all_keys, strict=True):
             held = yield from self.store.algorithm.describe(name, keys)

@@ -1,4 +1,4 @@
-"""Deadlock of one thread or task that waits for a lock which it holds itself, through another handle."""
+"""Detects a thread or task that waits for a lock that it holds through another handle: a deadlock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _warned: weakref.WeakSet[LeaseState] = weakref.WeakSet()  # handles for which th
 
 
 def before_waiting(flow: Flow[T], check: Callable[[], None]) -> Flow[T]:
-    """``flow``, with a call of ``check()`` before its first wait. If the lock is free, ``check()`` is not called."""
+    """Run ``flow``, and call ``check()`` before its first wait. If the flow does not wait, ``check()`` isn't called."""
     try:
         request = next(flow)
         while type(request) not in _WAITING_REQUESTS:
@@ -39,9 +39,9 @@ def before_waiting(flow: Flow[T], check: Callable[[], None]) -> Flow[T]:
 
 
 def check_nesting(lock: LeaseState, claim: Claim) -> None:
-    """Raise ``LockDeadlock`` when the calling thread or task holds, through another handle, what it would wait for.
+    """Raise ``LockDeadlock`` if the calling thread or task holds a lock of ``claim`` through another handle.
 
-    Through the same handle only a warning is logged, once: another thread or task may release the handle.
+    If it holds the lock through this handle, only logs a warning, once: another thread or task may release the handle.
     """
     holder = _own_handle_in_the_way(lock, claim)
     if holder is lock:
@@ -58,9 +58,9 @@ def check_nesting(lock: LeaseState, claim: Claim) -> None:
 
 
 def _own_handle_in_the_way(lock: LeaseState, claim: Claim) -> LeaseState | None:
-    """The handle through which this thread or task holds a lock of ``claim`` that will not end by itself.
+    """Return the handle through which this thread or task holds a lock of ``claim``; ``None`` if there is none.
 
-    A lock that is not renewed, or not beyond ``max_hold``, ends by itself.
+    Ignores a lock that ends by itself, because it is not renewed or has a ``max_hold``.
     """
     if lock.primitive.kind not in _ONE_HOLDER:
         return None

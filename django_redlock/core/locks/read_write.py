@@ -1,4 +1,4 @@
-"""The read-write lock: many readers or one writer. Each thread or asyncio task acquires for itself."""
+"""The read-write lock: many readers or one writer. Each thread or asyncio task has its own lease."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ else:
 class RWLockSide(_Members):
     """One side of a `RWLock`: an `RLock` for each thread or asyncio task, with all members of a lock.
 
-    ``token``, ``remaining``, ``lost`` and so on are about the calling thread or task. It may acquire the side again,
-    and then has to release it as often. When the thread or task ends without a release, its lease ends by itself.
+    ``token``, ``remaining``, ``lost`` and so on describe the lease of the calling thread or task. A thread or task may
+    acquire the side several times, and must release it as often. If a thread or task ends without a release, its lease
+    ends with its ttl.
     """
 
     def __init__(self, model: RLock) -> None:
@@ -36,7 +37,7 @@ class RWLockSide(_Members):
         return RLock(model.store, model.primitive, model.name, model.keys, model.options)
 
     def own_handle(self) -> RLock:
-        """The lock of the calling thread or task."""
+        """Return the lock of the calling thread or task."""
         if (task := running_task()) is not None:
             return self._tasks.get(task) or self._tasks.setdefault(task, self._new_handle())
         handle: RLock | None = getattr(self._threads, "lock", None)
@@ -68,11 +69,11 @@ forward_members(RWLockSide, RLock, CONDITION_HOOKS)
 
 
 class RWLock:
-    """A pair of locks of one name: many holders of `read`, each with a lease of its own, or one holder of `write`.
+    """A pair of locks with one name: many holders of `read`, each with its own lease, or one holder of `write`.
 
-    Made by ``backend.rwlock(name, …)``; threads and tasks may share it. Grants are in order of arrival, so neither
-    readers nor writers starve. The writer may also acquire `read`, and keep it after the release of `write`. A reader
-    that tries to acquire `write` gets a ``LockError`` at once.
+    Created by ``backend.rwlock(name, …)``. Threads and tasks may share the handle. Grants are in order of arrival, so
+    neither readers nor writers starve. The writer may also acquire `read`, and keep `read` after the release of
+    `write`. A reader that tries to acquire `write` gets a ``LockError`` at once.
     """
 
     def __init__(self, read: RLock, write: RLock) -> None:

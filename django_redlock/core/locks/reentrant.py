@@ -1,4 +1,4 @@
-"""The reentrant lock: its holder may acquire it again, and holds it until it was released as often."""
+"""The reentrant lock: its holder may acquire it several times, and must release it as often."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _begin() -> None:
 
 
 def current_holder() -> bytes:
-    """An identifier of the current thread or task, unique among all processes."""
+    """Return an identifier of the current thread or task that is unique among all processes."""
     if (task := running_task()) is not None:
         number = _tasks.get(task) or _tasks.setdefault(task, next(_numbers))
     else:
@@ -46,9 +46,9 @@ def current_holder() -> bytes:
 class RLock(Lock):
     """A lock with the interface of ``threading.RLock``: the thread or asyncio task that holds it may acquire it again.
 
-    Made by ``backend.rlock(name, …)``. To acquire it again through the same handle sends no request. Through another
-    handle it adds a share with a lease of its own. The lock is free when all shares are released. Only the thread or
-    task that acquired it can release it; ``release()`` raises ``LockNotHeld`` in any other.
+    Created by ``backend.rlock(name, …)``. A further acquire through the same handle sends no request. An acquire
+    through another handle adds a share with a separate lease. The lock is free when all shares are released. Only the
+    thread or task that holds the lock can release it: any other thread or task gets ``LockNotHeld``.
     """
 
     _level = 0

@@ -1,4 +1,4 @@
-"""Extensions of a handle's lease: when the renewal extends it, and what the outcome of an extension changes."""
+"""Extends the lease of a handle: schedules the renewal, and processes the outcome of each extension."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _RETRIES = 20  # attempts to extend within one ttl, when an attempt fails or ano
 
 
 class RenewedLease(LeaseState):
-    """A lease that is extended by the renewal and on request, by one request at a time."""
+    """A lease that the renewal and ``extend()`` extend, with one request at a time."""
 
     def on_granted(self, lease: Lease) -> None:
-        """Hold ``lease`` from here on."""
+        """Start to hold ``lease``, and schedule its renewal."""
         acquired_by = calling()
         with state_mutex.mutex:
             self._lease, self._extension, self._lost, self._loss_emitted = lease, None, False, False
@@ -30,9 +30,10 @@ class RenewedLease(LeaseState):
         self._schedule_renewal(lease)
 
     def hand_over_flow(self, token: bytes | None = None) -> Flow[Lease]:
-        """Hold nothing from here on, and return the lease for another handle. Raises ``LockLost``.
+        """Stop holding the lease, and return the lease for another handle.
 
-        Waits for an extension that is in flight: only the handle that has sent it can process its outcome.
+        Waits for an extension that is in flight, because only the handle that has sent it can process its outcome.
+        Raises ``LockLost`` when the lease is lost or ``token`` is the token of an earlier lease, and ``LockNotHeld``.
         """
         while True:
             with state_mutex.mutex:
@@ -49,10 +50,11 @@ class RenewedLease(LeaseState):
     # ── one extension ────────────────────────────────────────────────────────────────────────
 
     def begin_extension_flow(self, ttl: float) -> Flow[Extension]:
-        """Begin an extension to ``ttl`` seconds, or as much as ``max_hold`` allows, after the one that is in flight.
+        """Begin an extension to ``ttl`` seconds, or as much as ``max_hold`` allows. Returns the extension.
 
-        A shorter ttl counts from now on, and for later renewals: the server may run the request although its reply is
-        lost. Raises ``LockLost`` and ``LockNotHeld``.
+        Waits for an extension that is in flight. A ttl shorter than that of the lease applies from now on, and to later
+        renewals, because the server may run the request although its reply is lost. Raises ``LockLost`` and
+        ``LockNotHeld``.
         """
         while True:
             self.check()
@@ -68,7 +70,7 @@ class RenewedLease(LeaseState):
             yield AwaitTurn(outcome_known, self.remaining)
 
     def begin_renewal(self) -> Extension | None:
-        """Begin the extension that is due; ``None`` when the lease is not to be extended now."""
+        """Begin the extension that is due, and return it. Returns ``None`` if the lease must not be extended now."""
         lease = self.current_lease()
         if lease is None or self._lost:
             return None
@@ -108,9 +110,9 @@ class RenewedLease(LeaseState):
             self.mark_lost(held, "it was released by force, or the store has forgotten it")
 
     def _release_after_both(self, extension: Extension) -> None:
-        """Release once more when both an extension and the release that overtook it have ended.
+        """Release the lease once more when an extension and the release that overtook it have both ended.
 
-        The extension may have restored the lock on a server that had forgotten it.
+        Called at the end of each of the two. The extension may have restored the lock on a server that had lost it.
         """
         with state_mutex.mutex:
             is_last, extension.release_ended = extension.release_ended, True

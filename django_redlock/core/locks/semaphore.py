@@ -1,4 +1,4 @@
-"""Handles that hold several locks at once: the permits of a semaphore, or stripes."""
+"""The semaphore, and the base of handles that hold several locks at once: permits or stripes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ else:
 class Permits(_Members):
     """A handle like `threading.BoundedSemaphore`: ``acquire()`` acquires one permit, ``release()`` releases one.
 
-    Threads and tasks may share it. Each ``with`` block has a permit of its own, and each permit a lease of its own.
-    ``token``, ``remaining``, ``check()``, ``extend()`` and so on are about the permit that the calling thread or task
-    acquired last. If it has none, they are about the last permit of this handle.
+    Threads and tasks may share the handle. Each ``with`` block has its own permit, and each permit has its own lease.
+    ``token``, ``remaining``, ``check()``, ``extend()`` and so on apply to the permit that the calling thread or task
+    acquired last. If the thread or task has no permit, they apply to the last permit of this handle.
     """
 
     _kind: type[Lock] = Lock
@@ -35,12 +35,12 @@ class Permits(_Members):
     def __init__(self, *model: Any, **options: Any) -> None:
         self._new_permit = partial(self._kind, *model, **options)
         self.store, _, self.name, *_ = model
-        self.permits: list[tuple[int, Lock]] = []  # with the thread or task, oldest first
+        self.permits: list[tuple[int, Lock]] = []  # the thread or task, and its permit; oldest first
         self._entered: list[tuple[int, Lock]] = []  # the permits of `with` blocks
-        self._last: Lock | None = None  # released last
+        self._last: Lock | None = None  # the permit that was released last
 
     def acquire(self, blocking: bool = True, timeout: Seconds = -1, **unknown: Never) -> bool:
-        """Acquire a permit, and return whether that succeeded. Arguments and errors as in `Lock.acquire`."""
+        """Acquire a permit. Returns whether a permit was granted. Arguments and errors are those of `Lock.acquire`."""
         permit = self._new_permit()
         return permit.acquire(blocking, timeout, **unknown) and self._add(permit)
 
@@ -50,11 +50,11 @@ class Permits(_Members):
         return await permit.aacquire(blocking, timeout, **unknown) and self._add(permit)
 
     def release(self, n: int = 1) -> None:
-        """Release ``n`` permits, first the latest of this thread or task, then those of other threads and tasks.
+        """Release ``n`` permits: first the latest permits of this thread or task, then permits of others.
 
         The permit of a ``with`` block is released by its own thread or task only. Raises ``PermitNotHeld``, a
-        ``ValueError``, and releases none when there are fewer than ``n``; ``LockLost`` and ``LockUnavailable`` as
-        `Lock.release`.
+        ``ValueError``, and releases nothing if there are fewer than ``n`` permits. Raises ``ValueError`` if ``n`` is
+        less than 1. ``LockLost`` and ``LockUnavailable`` are raised as by `Lock.release`.
         """
         drive(self._release_flow(n), self.store.perform)
 
@@ -97,17 +97,17 @@ class Permits(_Members):
         return True
 
     def own_handle(self) -> Lock:
-        """The permit that the members of this handle are about."""
+        """Return the permit to which the members of this handle apply."""
         with state_mutex.mutex:
             me = caller()
             held = [permit for by, permit in self.permits if by == me] or [permit for _, permit in self.permits]
             return held[-1] if held else self._last or self._new_permit()
 
     def _left_permit(self) -> Lock:
-        """Remove the permit of the block that is left now.
+        """Remove the permit of the ``with`` block that the caller leaves, and return the permit.
 
-        The block is the innermost one of this thread or task. A thread or task without a block leaves the oldest block.
-        If the permit was released within the block and another acquired, that one is removed.
+        The caller leaves its innermost block. A thread or task without a block leaves the oldest block. If the permit
+        was released within the block, the latest permit that the caller acquired by ``acquire()`` takes its place.
         """
         with state_mutex.mutex:
             me = caller()
@@ -133,7 +133,7 @@ class Permits(_Members):
             raise failure
 
     def _remove_latest(self, n: int) -> list[Lock]:
-        """Remove the ``n`` permits that are released now. Raises ``PermitNotHeld``."""
+        """Remove ``n`` permits, and return them for their release. Raises ``PermitNotHeld`` if there are fewer."""
         with state_mutex.mutex:
             me, inside = caller(), {id(permit) for _, permit in self._entered}
             last_first = self.permits[::-1]
@@ -153,7 +153,7 @@ class Permits(_Members):
 
 
 class Semaphore(Permits):
-    """A lock with up to N holders at once: made by ``backend.semaphore(name, limit=N, …)``."""
+    """A lock with up to N holders at once. Created by ``backend.semaphore(name, limit=N, …)``."""
 
 
 forward_members(Permits, Lock)

@@ -1,4 +1,4 @@
-"""The mutex that protects the state of all handles, for a few instructions at a time."""
+"""The mutex that protects the state of all handles. It is held for a few instructions at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 from .. import fork
 
-# One mutex for all handles can be replaced in a child of fork(), where another thread of the parent may have held it.
+# A single mutex can be replaced in the child of a fork, where a thread of the parent may have held it.
 # Reentrant: a signal handler may use a lock, too.
 mutex = threading.RLock()
 

@@ -21,9 +21,9 @@ from .forwarding import forward_members
 from .lock import Lock
 from .semaphore import Permits
 
-_NO_TOKEN = b""  # the token of a `with` block that has nothing to release any more
+_NO_TOKEN = b""  # the token of a `with` block that has nothing to release, after switch() has failed
 
-# Each call tries another stripe first, and each process begins at random, so that few callers compete.
+# Each call tries the next stripe first, and each process begins with a random stripe, so that few callers compete.
 _first_stripes = itertools.count(random.randrange(MAX_LOCKS))
 
 
@@ -34,7 +34,7 @@ def _begin() -> None:
 
 
 def check_stripes(stripes: int) -> int:
-    """The number of stripes. Raises ``TypeError`` and ``ValueError`` unless it is an ``int`` from 1 to 256."""
+    """Return ``stripes``. Raises ``TypeError`` unless it is an ``int``, ``ValueError`` unless it is from 1 to 256."""
     if isinstance(stripes, bool) or not isinstance(stripes, int):
         raise TypeError(f"stripes must be an int, not {stripes!r}")
     if not 1 <= stripes <= MAX_LOCKS:
@@ -48,23 +48,23 @@ class Stripe(Lock):
     def __init__(self, *args: Any, stripes: tuple[Keys, ...] = (), indexes: tuple[int, ...] = ()) -> None:
         super().__init__(*args)
         self._stripes = stripes
-        self._indexes = indexes  # of the stripes that may be acquired; empty: all
+        self._indexes = indexes  # indexes of the stripes that may be acquired; empty: all stripes
         self._visited: frozenset[int] = frozenset()  # the stripes held since the last acquire()
         self._switching_to: dict[int, tuple[int, ...]] = {}  # thread or task -> stripes that it may switch to
 
     @property
     def stripe(self) -> int | None:
-        """The index of the stripe that is held, from 0; ``None`` when none is."""
+        """The index of the stripe that is held, counted from 0; ``None`` when no stripe is held."""
         lease = self.current_lease()
         return self._stripes.index(lease.claim.keys) if lease else None
 
     def switch(self, without: Collection[int] = ()) -> bool:
-        """Release this stripe and acquire one that was not held since ``acquire()`` and is not in ``without``.
+        """Release this stripe, and acquire a stripe that was not held since ``acquire()`` and is not in ``without``.
 
-        It is for a stripe that turns out to be empty. Returns ``False``, and keeps the stripe, when there is no other.
-        Waits as long as ``with`` does. Raises ``LockNotAcquired`` when all others are held for that long: then nothing
-        is held, and a ``with`` block releases nothing at its end. Raises what ``check()``, ``release()`` and
-        ``acquire()`` raise.
+        Use this method when the work of a stripe turns out to be done. Returns ``True`` after a switch. Returns
+        ``False``, and keeps the stripe, if no stripe is left. Waits as long as a ``with`` block waits. Raises
+        ``LockNotAcquired`` if all stripes that are left are held for that long; the handle then holds nothing, and a
+        ``with`` block releases nothing at its end. Raises the errors of ``check()``, ``release()`` and ``acquire()``.
         """
         return drive(self._switch_flow(frozenset(without)), self.store.perform)
 
@@ -72,7 +72,7 @@ class Stripe(Lock):
         """`switch` for asyncio."""
         return await adrive(self._switch_flow(frozenset(without)), self.store.aperform)
 
-    # ── the flows behind both colours ────────────────────────────────────────────────────────
+    # ── flows for threads and asyncio ────────────────────────────────────────────────────────
 
     def _switch_flow(self, without: frozenset[int]) -> Flow[bool]:
         self.check()
@@ -120,7 +120,10 @@ class Stripe(Lock):
             yield from super().release_flow(token)
 
     def describe_flow(self) -> Flow[LockInfo | None]:
-        """The holder of this handle's stripe. If it holds none: ``None`` when a stripe is free, else any holder."""
+        """Return the description of the stripe that this handle holds; ``None`` if that stripe is free in the store.
+
+        If the handle holds no stripe, returns ``None`` if any of its stripes is free, else describes the last stripe.
+        """
         lease = self.current_lease()
         stripes = (lease.claim.keys,) if lease else self._keys_of(self._indexes)
         held = None
@@ -134,18 +137,19 @@ class Stripe(Lock):
 if TYPE_CHECKING:
 
     class _Members(Permits, Stripe):
-        """The members of the handle."""
+        """The members of a `Striped` handle, for type checkers."""
 
 else:
     _Members = Permits
 
 
 class Striped(_Members):
-    """Any free one of N locks: made by ``backend.striped(name, stripes=N, …)``, with all members of a lock.
+    """A handle that acquires any free stripe of N stripes, with all members of a `Lock`.
 
-    Each stripe is a mutex. The stripe of index 3 is listed, and released by force, under the name ``{stock:17}#3``.
-    ``locked()`` returns whether ``acquire()`` would have to wait. Threads and tasks may share the handle: each
-    ``acquire()``, and each ``with`` block, has a stripe of its own.
+    Created by ``backend.striped(name, stripes=N, …)``. Each stripe is a mutex. The stripe with index 3 of ``stock:17``
+    is listed, and released by force, under the name ``{stock:17}#3``. ``locked()`` returns whether ``acquire()`` would
+    have to wait. Threads and tasks may share the handle: each ``acquire()``, and each ``with`` block, has its own
+    stripe.
     """
 
     _kind = Stripe

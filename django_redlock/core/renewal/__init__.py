@@ -1,4 +1,4 @@
-"""Background work on leases: extend them before they end, and release those that nobody holds any more."""
+"""Background work on leases: extends leases before they end, and releases claims whose caller has gone."""
 
 from .registry import renewal
 from .work import SLACK, Orphan

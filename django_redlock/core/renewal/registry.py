@@ -1,7 +1,7 @@
-"""The leases of this process that are extended or released in the background, and the threads that do it.
+"""Registry of the leases that this process extends or releases in the background, and of the renewal threads.
 
-There is a `RenewalThread` for each server of a store, also for locks of coroutines: an event loop that is busy for a
-while must not lose its locks.
+Each server of a store has a `RenewalThread`. Threads renew the locks of asyncio tasks, too, so that a busy event loop
+does not lose its locks.
 """
 
 from __future__ import annotations
@@ -20,23 +20,26 @@ from ..values import Claim
 from .thread import RenewalThread
 from .work import SLACK, Entry, Orphan, Target
 
-CANCEL_DELAY = 0.15  # seconds after which a claim is cancelled again: by then its last request has reached the server
+CANCEL_DELAY = 0.15  # seconds after which a claim is cancelled again, when its last request has reached the server
 
 
 class Renewal:
-    """The entries by token, and the threads by server."""
+    """The leases to extend and the claims to release, by token, and a renewal thread for each server."""
 
     def __init__(self) -> None:
-        # Reentrant: a signal handler may use a lock, too. Not entered through a condition: that is Python code, and an
-        # exception that a signal handler raises in there would leave the mutex locked.
+        # Reentrant: a signal handler may use a lock, too. Always entered directly, never through a condition: a
+        # condition is Python code, and an exception of a signal handler in that code would leave the mutex locked.
         self._mutex = threading.RLock()
         self.entries: dict[bytes, Entry] = {}
         self._threads: dict[
             tuple[int, str], RenewalThread
-        ] = {}  # by id(store), which must not be kept alive, and server
+        ] = {}  # by id(store) and server; a reference would keep the store alive
 
     def schedule(self, token: bytes, target: Target, delay: float) -> None:
-        """Extend or release ``target`` in ``delay`` seconds. A token that is to be released is not extended again."""
+        """Extend or release ``target`` in ``delay`` seconds.
+
+        Replaces the entry of ``token``. A scheduled release is never replaced by an extension.
+        """
         due = time.monotonic() + delay
         place = _server_of(target)
         with self._mutex:
@@ -49,20 +52,20 @@ class Renewal:
         thread.ensure_started()
 
     def cancel(self, token: bytes) -> None:
-        """Don't extend ``token`` any more. A release that is scheduled stays."""
+        """Cancel the extension that is scheduled for ``token``. A scheduled release stays."""
         with self._mutex:
             entry = self.entries.get(token)
             if entry is not None and not isinstance(entry[1], Orphan):
                 del self.entries[token]
 
     def held_counts(self) -> Counter[tuple[str, str]]:
-        """The number of locks that this process holds now, by alias and kind."""
+        """Return the number of locks that this process holds now, by alias of the store and kind of lock."""
         targets = [target for _, target in list(self.entries.values()) if isinstance(target, weakref.ref)]
         locks = [lock for target in targets if (lock := target()) is not None and lock.remaining]
         return Counter((lock.store.alias, lock.primitive.kind) for lock in locks)
 
     def mark_lost(self, token: bytes, reason: str) -> None:
-        """Mark the lease of ``token`` as lost, when the store has noticed that itself."""
+        """Mark the lease of ``token`` as lost for ``reason``. For stores that notice a loss by themselves."""
         target = self.entries.get(token, (0.0, None))[1]
         lock = target() if isinstance(target, weakref.ref) else None
         lease = lock.current_lease() if lock is not None else None
@@ -74,8 +77,8 @@ class Renewal:
     ) -> None:
         """Release ``claim`` in the background, ``after`` seconds from now at the earliest.
 
-        The release is retried until the store has served it or the lease must have ended. ``waited``: the claim may
-        also be listed as a waiter, or be granted by a request that is still in flight.
+        The release is retried until the store has served the request or the lease must have ended. With ``waited`` the
+        claim is cancelled: the store may list the claim as a waiter, or a request in flight may still grant the claim.
         """
         orphan = Orphan(store, primitive, claim, store.clock() + claim.ttl, waited)
         self.schedule(claim.token, orphan, after and after + SLACK)
@@ -85,7 +88,7 @@ class Renewal:
 
 
 def _server_of(target: Target) -> tuple[int, str]:
-    """The store and the server of a target: a server of a Cluster that hangs delays no renewals on the others."""
+    """Return the store (as its id) and the server of a target. Each pair has its own renewal thread."""
     if isinstance(target, Orphan):
         store, keys = target.store, target.claim.keys
     else:
@@ -95,4 +98,4 @@ def _server_of(target: Target) -> tuple[int, str]:
 
 
 renewal = Renewal()
-on_fork(renewal.__init__)  # type: ignore[misc]  # the threads and the leases belong to the parent
+on_fork(renewal.__init__)  # type: ignore[misc]  # the leases belong to the parent, and the child has no threads

@@ -1,7 +1,7 @@
-"""The thread that serves one server: it extends leases that are due, and releases claims without a caller.
+"""The renewal thread of one server: extends the leases that are due, and releases claims whose caller has gone.
 
-Each server of a Cluster and each other store has a thread of its own, so that a server which hangs delays no renewals
-on the others, whether in a name look-up, in a connect or in code of a custom backend.
+Each server has its own thread, so that a server that hangs delays no renewals on other servers. The name look-up, the
+connect or the code of a custom backend may hang.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ from ..contract import Renewable
 from ..events import logger
 from .work import SLACK, Entry, Orphan, Target, serve
 
-RETRY_SECONDS = 0.5  # seconds after which a failed attempt is repeated
+RETRY_SECONDS = 0.5  # seconds after which a failed extension or release is repeated
 IDLE_SECONDS = 10.0  # seconds without an entry, after which the thread ends
-MAX_WAIT = 3600.0  # seconds of one wait, because `threading` limits them
+MAX_WAIT = 3600.0  # longest wait in seconds, because `threading` limits the timeout of a wait
 
 
 class RenewalThread:
-    """A heap of due times, and a thread.
+    """A background thread with a heap of due times and tokens.
 
-    ``mutex`` protects both and ``entries``, the entries of all stores by token. What was cancelled or scheduled anew
-    stays in the heap and is skipped. ``ended`` is called under the mutex when the thread ends.
+    ``entries`` has the entries of all renewal threads, by token. ``mutex`` protects ``entries``, the heap and the
+    thread. A token that was cancelled or scheduled anew stays in the heap under its old time, and is skipped.
+    ``ended`` is called under the mutex when the thread ends.
     """
 
     def __init__(self, mutex: Any, entries: dict[bytes, Entry], ended: Callable[[], object]) -> None:
         self._mutex = mutex
         self._entries = entries
         self._ended = ended
-        self._earlier = threading.Condition(mutex)  # notified of an entry that is due before `_wakes_at`
+        self._earlier = threading.Condition(mutex)  # notified when an entry is added that is due before `_wakes_at`
         self._wakes_at = math.inf
         self._heap: list[tuple[float, bytes]] = []
         self._thread: threading.Thread | None = None
 
     def add(self, token: bytes, target: Target, due: float) -> None:
-        """Serve ``target`` at ``due``. Called under the mutex."""
+        """Schedule ``target`` for the monotonic time ``due``. Called under the mutex."""
         self._entries[token] = due, target
         heapq.heappush(self._heap, (due, token))
         if len(self._heap) > 2 * len(self._entries) + 64:
@@ -60,7 +61,7 @@ class RenewalThread:
                 return
             thread = self._thread = threading.Thread(target=self._run, name="redlock-renewal", daemon=True)
         try:
-            # Outside the mutex: start() may switch greenlets, which an unpatched mutex does not keep apart.
+            # Outside the mutex: start() may switch to another greenlet, which could enter the reentrant mutex.
             thread.start()
         except RuntimeError:  # the interpreter shuts down: the lease ends with its ttl
             self._thread = None
@@ -77,7 +78,7 @@ class RenewalThread:
                     time.sleep(RETRY_SECONDS)
 
     def _wait_for_work(self) -> bool:
-        """Wait until an entry is due; ``False`` when the thread has been idle and ends."""
+        """Wait until an entry is due. Returns ``False`` if the thread has been idle for too long and must end."""
         with self._mutex:
             if not self._heap and not self._wait(IDLE_SECONDS) and not self._heap:
                 self._thread = None
@@ -87,7 +88,7 @@ class RenewalThread:
         return True
 
     def _wait(self, seconds: float) -> bool:
-        """Wait for an entry that is due earlier. Returns whether one was added."""
+        """Wait ``seconds`` at most. Returns early, with ``True``, when an entry is added that is due earlier."""
         if seconds <= 0:
             return False
         self._wakes_at = time.monotonic() + seconds if self._heap else math.inf
@@ -113,7 +114,10 @@ class RenewalThread:
                         self.add(token, entry[1], time.monotonic() + RETRY_SECONDS)
 
     def _take_due(self, until: float, taken: dict[bytes, Entry]) -> dict[bytes, Renewable | Orphan]:
-        """Move what is due to ``taken``; return the targets that are still alive."""
+        """Remove the entries that are due by ``until`` from the heap, and add them to ``taken``.
+
+        Returns their targets by token. A target that was garbage-collected is dropped.
+        """
         due: dict[bytes, Renewable | Orphan] = {}
         with self._mutex:
             while self._heap and self._heap[0][0] <= until:

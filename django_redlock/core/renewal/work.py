@@ -1,4 +1,4 @@
-"""The work of a renewal thread: extend many leases in few requests, and release claims without a caller."""
+"""The work of a renewal thread: extends many leases in few requests, and releases claims whose caller has gone."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ SLACK = 0.05  # seconds that an extension may be early, to share a pipeline with
 
 
 class Orphan(NamedTuple):
-    """A claim without a caller. It is released, by attempts until ``until`` on the clock of the store."""
+    """A claim whose caller has gone. The renewal tries to release the claim until ``until`` (the store's clock)."""
 
     store: Store
     primitive: Primitive
     claim: Claim
     until: float
-    waited: bool = False  # the claim may be listed as a waiter
+    waited: bool = False  # the store may list the claim as a waiter, so it is cancelled, not only released
 
     def release(self) -> bool:
-        """Release the claim. Returns whether the store has served that."""
+        """Release the claim. Returns whether the store has served the request."""
         algorithm = self.store.algorithm
         try:
             drive(
                 (algorithm.cancel if self.waited else algorithm.release)(self.primitive, self.claim), self.store.perform
             )
-        except Exception:  # noqa: BLE001  (whatever failed: try again, until the ttl ends the lock)
+        except Exception:  # noqa: BLE001  (any error: the release is repeated until the ttl ends the lock)
             return False
         return True
 
 
 Target = weakref.ref[Renewable] | Orphan
-Entry = tuple[float, Target]  # due by the monotonic clock
+Entry = tuple[float, Target]  # the due time in monotonic seconds, and the target
 
 
 def serve(due: Mapping[bytes, Renewable | Orphan], served: set[bytes]) -> None:
-    """Extend or release everything that is due. Adds to ``served`` each token that needs no other attempt."""
+    """Extend the leases and release the orphans in ``due``. Adds tokens to ``served`` that need no further attempt."""
     locks = {target: token for token, target in due.items() if not isinstance(target, Orphan)}
     failed = extend_all(locks)
     served.update(token for lock, token in locks.items() if lock not in failed)
-    silent: set[str] = set()  # a server that does not answer is waited for once, not for each orphan
+    silent: set[str] = set()  # servers that did not answer: their further orphans are left for the next round
     for token, orphan in due.items():
         if isinstance(orphan, Orphan):
             server = orphan.store.server_of(orphan.claim.keys)
@@ -72,7 +72,7 @@ def extend_all(locks: Iterable[Renewable]) -> set[Renewable]:
 
 
 def _group_key(lock: Renewable) -> tuple[int, str, str, int, str]:
-    """Locks with the same key are extended in one pipeline, and fail together."""
+    """Return the key by which locks are grouped. The locks of a group are extended in one pipeline."""
     primitive, lease = lock.primitive, lock.current_lease()
     server = lock.store.server_of(lease.claim.keys) if lease else ""
     return id(lock.store), server, primitive.kind, primitive.limit, primitive.access
@@ -80,7 +80,7 @@ def _group_key(lock: Renewable) -> tuple[int, str, str, int, str]:
 
 def _extend_group(locks: list[Renewable]) -> set[Renewable]:
     failed: set[Renewable] = set()
-    fault: Fault | None = None  # of an earlier batch: the next batches don't wait for the same server again
+    fault: Fault | None = None  # the fault of an earlier batch: later batches are not sent to this server
     for first in range(0, len(locks), BATCH):
         begun: list[tuple[Renewable, Extension]] = []
         for lock in locks[first : first + BATCH]:
@@ -97,7 +97,10 @@ def _extend_group(locks: list[Renewable]) -> set[Renewable]:
 
 
 def _extend(begun: list[tuple[Renewable, Extension]], fault: Fault | None) -> Sequence[Lease | Fault | None]:
-    """Send the extensions in one pipeline, unless there is a ``fault`` already."""
+    """Send the extensions in one pipeline, and return an outcome for each.
+
+    With ``fault``, the fault of an earlier batch, nothing is sent, and every outcome is this fault.
+    """
     if not begun or fault is not None:
         return [fault] * len(begun)
     lock = begun[0][0]
@@ -111,7 +114,7 @@ def _extend(begun: list[tuple[Renewable, Extension]], fault: Fault | None) -> Se
 
 @contextmanager
 def _logged(failed: set[Renewable], lock: Renewable) -> Iterator[None]:
-    """Log an error of one lock and go on with the others."""
+    """Log an error of ``lock``, and add ``lock`` to ``failed``: an error must not stop the renewal of other locks."""
     try:
         yield
     except BaseException:

@@ -1,1 +1,1 @@
-"""Threads and tasks of one process that wait for the same lock."""
+"""Local queues: threads and tasks of one process that wait for the same lock queue behind one leader."""

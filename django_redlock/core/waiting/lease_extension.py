@@ -1,4 +1,7 @@
-"""One extension of a lease at a time, because a server may run two of them in any order; other callers wait."""
+"""Extends a lease by one request at a time, because a server may run two extensions in any order.
+
+While an extension is in flight, further callers of ``extend()`` wait for its outcome.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,19 @@ from .waiters import WakeEvent
 
 
 class Extension:
-    """A request to extend ``lease`` to ``ttl`` seconds, from before it is sent until its outcome is known."""
+    """An extension of ``lease`` to ``ttl`` seconds. It exists from before the request until the outcome is known."""
 
     __slots__ = ("_wake_events", "lease", "release_ended", "ttl")
 
     def __init__(self, lease: Lease, ttl: float) -> None:
         self.lease = lease
         self.ttl = ttl
-        self.release_ended = False  # the lease was released meanwhile; True: one of the two requests has ended
+        # If the lease is released while the extension is in flight: True once the first of the two requests has ended.
+        self.release_ended = False
         self._wake_events: list[WakeEvent] = []
 
     def new_wake_event(self) -> WakeEvent:
-        """An event for the calling thread or task that is set when the outcome is known."""
+        """Return an event on which the calling thread or task can wait. The event is set when the outcome is known."""
         event = WakeEvent()
         self._wake_events.append(event)
         return event

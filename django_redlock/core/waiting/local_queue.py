@@ -1,15 +1,15 @@
-"""Threads and tasks of one process that wait for the same lock, or for any of the same stripes, queue locally.
+"""The local queue: threads and tasks of one process that wait for the same lock, or for the same stripes.
 
-One of them, the leader, waits in the store. A release may hand the lock over to the first local waiter (Dice, Marathe
-and Shavit, "Lock Cohorting", 2012):
+The first caller, the leader, waits in the store. Later callers wait behind the leader. A release may hand the lock over
+to the first local waiter (Dice, Marathe and Shavit, "Lock Cohorting", 2012):
 
 - with one request, which ends one acquisition and begins the next;
-- without a request, if the store has just confirmed the lease and both handles renew it alike. The next handle then
-  continues with the same lease, and the store learns the new owner with the next renewal.
+- without a request, if the store has just confirmed the lease, and if both handles renew the lease with the same ttl.
+  The next handle continues with the lease, and the store learns the new owner with the next renewal.
 
-The leader keeps its place in the store. After ``cohort`` hand-overs in a row, or 10 ms of them, the lock is released to
-the first waiter in the store. Threads have one queue, the tasks of each event loop another: a loop that is blocked
-delays its own tasks only. `WaiterState` shows the life of a waiter.
+The leader keeps its place in the store. After ``cohort`` hand-overs in a row, or after 10 ms of hand-overs, the lock is
+released to the first waiter in the store. Threads have one queue, and the tasks of each event loop have their own, so
+that a blocked event loop delays only its own tasks. `WaiterState` lists the states of a waiter.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from ..values import Claim, Lease, Refusal, valid_until
 from .wait_queue import LastAttempt, LeaderToken, WaitQueue
 from .waiters import AwaitTurn, Waiter, WaiterState, WakeEvent
 
-FRESH_SECONDS = 0.005  # seconds for which the last reply of the store counts for other callers of this process
-LEADER_CHECK_SECONDS = 5.0  # seconds between two checks of a waiter that the leader still exists
-# Reentrant locks do not queue: their holder may acquire again before those that wait.
+FRESH_SECONDS = 0.005  # seconds for which further callers of this process rely on the last reply of the store
+LEADER_CHECK_SECONDS = 5.0  # seconds after which a waiter checks again that the leader still exists
+# Only these kinds of locks have local queues. A reentrant lock has none: its holder may acquire again before waiters.
 QUEUED_SCRIPTS = {"mutex_acquire", "timestamp_acquire", "striped_acquire"}
 HAND_OVER_SCRIPTS = dict.fromkeys(("mutex_acquire", "striped_acquire"), script("mutex_hand_over"))
 
 
 class LocalQueue:
-    """The queues in front of one store. ``cohort``: the largest number of hand-overs in a row."""
+    """The queues of this process for the locks of one store. ``cohort`` limits the hand-overs in a row."""
 
     def __init__(self, store: Store, cohort: int) -> None:
         self._store = store
@@ -53,7 +53,10 @@ class LocalQueue:
     # ── acquire ──────────────────────────────────────────────────────────────────────────────
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """`Algorithm.acquire`, after waiting behind the leader while there is one."""
+        """Acquire the lock in the store, or wait behind the leader for a turn or for a lease.
+
+        Arguments, result and errors are those of `Algorithm.acquire`.
+        """
         key, me, token, waiter = _queue_key(claim), caller(), LeaderToken(), None
         new = WaitQueue(me, token)
         if (queue := self._queues.setdefault(key, new)) is not new:  # atomic: the first caller needs no mutex
@@ -71,13 +74,13 @@ class LocalQueue:
                 outcome = yield from self._last_attempt(queue, primitive, claim, deadline)
             else:
                 outcome = yield from self._store.algorithm.acquire(primitive, claim, deadline)
-            if isinstance(outcome, Lease) and not claim.more_keys:  # hand-overs of other stripes still count
+            if isinstance(outcome, Lease) and not claim.more_keys:  # for stripes, hand-overs of the other stripes count
                 queue.hand_overs = 0
             return outcome
         except LockError:
             if waiter is None or waiter.state is WaiterState.LEADING:
                 with self._mutex:
-                    queue.promote_all()  # else each waiter would run into the same error, one after another
+                    queue.promote_all()  # so that the waiters get the error at once, not one after another
             raise
         finally:
             self._leave(key, queue, token if waiter is None else waiter)
@@ -85,9 +88,12 @@ class LocalQueue:
                 renewal.release_later(self._store, primitive, waiter.lease.claim)
 
     def _wait_for_turn(self, queue: WaitQueue, waiter: Waiter, deadline: float) -> Flow[None]:
-        """Return when ``waiter`` has a lease, or has to ask the store itself."""
+        """Wait until ``waiter`` has a lease or must ask the store.
+
+        The second case occurs when the waiter becomes the leader, or its time is up.
+        """
         while True:
-            receiving = waiter.state is WaiterState.RECEIVING  # then the wait is for the reply to one request
+            receiving = waiter.state is WaiterState.RECEIVING  # the wait lasts as long as the hand-over request
             left = deadline - self._store.clock()
             yield AwaitTurn(waiter, LEADER_CHECK_SECONDS if receiving else min(left, LEADER_CHECK_SECONDS))
             with self._mutex:
@@ -105,7 +111,7 @@ class LocalQueue:
     def _last_attempt(
         self, queue: WaitQueue, primitive: Primitive, claim: Claim, deadline: float
     ) -> Flow[Lease | Refusal]:
-        """Ask the store once more, or share the refusal of another waiter whose time is up as well."""
+        """Ask the store once more for a waiter whose time is up, or share the refusal of another such waiter."""
         while True:
             with self._mutex:
                 other = queue.last_attempt
@@ -120,7 +126,7 @@ class LocalQueue:
             with self._mutex:
                 if other.refusal is not None:
                     return other.refusal
-                if queue.last_attempt is other:  # interrupted, or slow
+                if queue.last_attempt is other:  # the other waiter was interrupted, or is slow
                     queue.last_attempt = None
         try:
             outcome = yield from self._store.algorithm.acquire(primitive, claim, deadline)
@@ -130,14 +136,14 @@ class LocalQueue:
         finally:
             with self._mutex:
                 own.ended_at = self._store.clock()
-                if own.refusal is None and queue.last_attempt is own:  # granted, or an error: the next waiter asks
+                if own.refusal is None and queue.last_attempt is own:  # after a grant or an error the next waiter asks
                     queue.last_attempt = None
                 wake_events, own.wake_events = own.wake_events, []
             for event in wake_events:
                 event.set()
 
     def _leave(self, key: Any, queue: WaitQueue, token: LeaderToken | Waiter) -> None:
-        """The caller waits no longer. If it was the leader, the first waiter takes its place."""
+        """Remove the caller from the queue. If the caller was the leader, the first waiter becomes the leader."""
         with self._mutex:
             if isinstance(token, Waiter):
                 token.state = WaiterState.LEFT
@@ -152,7 +158,11 @@ class LocalQueue:
     # ── release ──────────────────────────────────────────────────────────────────────────────
 
     def release(self, primitive: Primitive, lease: Lease, keep: float) -> Flow[bool]:
-        """`Algorithm.release`, or a hand-over to the first local waiter, as long as that is fair."""
+        """Hand the lock over to the first local waiter, or release the lock in the store.
+
+        The lock is released in the store if there is no local waiter, or after too many hand-overs in a row.
+        Returns whether the lock was still held.
+        """
         algorithm = self._store.algorithm
         hand_over = getattr(algorithm, "hand_over", None)
         if not self._queues or keep > 0 or hand_over is None or primitive.acquire_script.name not in HAND_OVER_SCRIPTS:
@@ -180,7 +190,10 @@ class LocalQueue:
         return (yield from algorithm.release(primitive, lease.claim)) or unanswered
 
     def _next_waiter(self, lease: Lease) -> tuple[Waiter | None, bool]:
-        """The waiter that gets the lock next, and whether it has got the lease: no request is needed then."""
+        """Return the waiter that gets the lock next, and whether the lease was handed over without a request.
+
+        Returns ``None`` as the waiter if the lock must be released in the store.
+        """
         now = self._store.clock()
         with self._mutex:
             queue = self._queues.get(_queue_key(lease.claim))
@@ -196,7 +209,10 @@ class LocalQueue:
             return waiter, False
 
     def _deliver(self, primitive: Primitive, waiter: Waiter, outcome: Lease | None) -> None:
-        """Give the outcome of a hand-over request to ``waiter``."""
+        """Give ``waiter`` the outcome of a hand-over request: a lease, or ``None`` if no lease is confirmed.
+
+        Releases the lease in the background if the waiter waits no longer.
+        """
         with self._mutex:
             if waiter.state is WaiterState.RECEIVING:
                 waiter.grant(outcome or _unconfirmed_lease(waiter.claim))
@@ -214,5 +230,8 @@ def _queue_key(claim: Claim) -> Any:
 
 
 def _unconfirmed_lease(claim: Claim) -> Lease:
-    """A lease that has already ended: the caller releases it, since it may have been granted, and asks again."""
+    """Return a lease that has already ended. The caller releases the lease in the store, then asks again.
+
+    The release is needed because the hand-over may have been granted without a reply.
+    """
     return Lease.granted(claim, -math.inf, 0)

@@ -1,4 +1,4 @@
-"""The threads or tasks of one process that wait for one lock: one leader in the store, the others behind it."""
+"""The queue of one process for one lock: the leader waits in the store, and the waiters wait behind the leader."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ HAND_OVER_SECONDS = 0.01  # seconds of hand-overs in a row, after which the lock
 
 
 class LeaderToken:
-    """Referenced by the flow of the leader only. It disappears with the flow, however the flow ends."""
+    """Shows that the leader exists: only the leader's flow has a reference, so the token is collected with the flow."""
 
     __slots__ = ("__weakref__",)
 
 
 class LastAttempt:
-    """The last request to the store for all waiters whose time is up. They share its refusal."""
+    """A last request to the store. All waiters whose time is up share its refusal."""
 
     __slots__ = ("ended_at", "refusal", "wake_events")
 
@@ -29,9 +29,9 @@ class LastAttempt:
 
 
 class WaitQueue:
-    """The queue for one lock. All methods are called under the mutex of the local queue."""
+    """The leader and the waiters of one lock. All methods are called under the mutex of the local queue."""
 
-    hand_overs, hand_overs_since = 0, 0.0  # in a row, and the time of the first of them
+    hand_overs, hand_overs_since = 0, 0.0  # the number of hand-overs in a row, and the time of the first hand-over
     last_attempt: LastAttempt | None = None
 
     def __init__(self, leader: int, leader_token: LeaderToken | Waiter) -> None:
@@ -40,26 +40,29 @@ class WaitQueue:
         self.leader_token = weakref.ref(leader_token)
 
     def set_leader(self, leader: int, leader_token: LeaderToken | Waiter) -> None:
-        """Make ``leader`` the caller that waits in the store."""
+        """Make the caller ``leader`` the leader. The leader has left when ``leader_token`` is garbage-collected."""
         self.leader = leader
         self.leader_token = weakref.ref(leader_token)
 
     def add(self, caller: int, claim: Claim) -> Waiter | None:
-        """Queue the caller. ``None`` for a signal handler that runs in the leader or in a waiter: it must not wait."""
+        """Add a waiter for ``caller``, and return the waiter.
+
+        Returns ``None`` if the caller leads or waits already: a signal handler runs in its thread, and must not wait.
+        """
         if caller == self.leader or caller in self.waiters:
             return None
         waiter = self.waiters[caller] = Waiter(caller, claim)
         return waiter
 
     def remove(self, waiter: Waiter) -> bool:
-        """Take ``waiter`` out of the queue. Returns whether it was in the queue."""
+        """Remove ``waiter`` from the queue. Returns whether the waiter was in the queue."""
         if self.waiters.get(waiter.caller) is not waiter:
             return False
         del self.waiters[waiter.caller]
         return True
 
     def pop_first(self) -> Waiter:
-        """Take the first waiter out of the queue."""
+        """Remove the first waiter from the queue and return the waiter."""
         return self.waiters.pop(next(iter(self.waiters)))
 
     def promote_first(self) -> None:
@@ -69,12 +72,12 @@ class WaitQueue:
         waiter.lead()
 
     def promote_all(self) -> None:
-        """Let every waiter ask the store by itself."""
+        """Empty the queue: every waiter asks the store by itself."""
         while self.waiters:
             self.pop_first().lead()
 
     def lead_if_orphaned(self, waiter: Waiter) -> bool:
-        """Make ``waiter`` the leader if the leader has vanished. Returns whether it did so."""
+        """Make ``waiter`` the leader if the leader has vanished. Returns whether the waiter now leads."""
         if self.leader_token() is not None or not self.remove(waiter):
             return False
         self.set_leader(waiter.caller, waiter)
@@ -82,7 +85,7 @@ class WaitQueue:
         return True
 
     def count_hand_over(self, now: float, cohort: int) -> bool:
-        """Count one more hand-over in a row; ``False`` when it is the turn of other processes."""
+        """Count one more hand-over in a row. Returns ``False``, and counts anew, when it is other processes' turn."""
         if not self.hand_overs:
             self.hand_overs_since = now
         if self.hand_overs >= cohort or now - self.hand_overs_since > HAND_OVER_SECONDS:

@@ -1,4 +1,4 @@
-"""Waiting within one process, for threads and for the tasks of an event loop."""
+"""Waiters in local queues, and the wake-up of threads and asyncio tasks within one process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..values import Claim, Lease
 
 
 class WakeEvent:
-    """A one-shot event that wakes the thread or task that has made it."""
+    """A one-shot event that wakes the thread or task that created the event."""
 
     __slots__ = ("_event", "_loop")
 
@@ -25,7 +25,7 @@ class WakeEvent:
         self._event = event
 
     def set(self) -> None:
-        """Wake the thread or task. Called once at most."""
+        """Wake the thread or task. May be called once only, from any thread."""
         if self._loop is None:
             self._event.release()
         elif self._loop is running_loop():
@@ -35,7 +35,7 @@ class WakeEvent:
                 self._loop.call_soon_threadsafe(self._event.set)
 
     def wait(self, seconds: float) -> None:
-        """Return when the event is set, or after ``seconds``."""
+        """Block until the event is set, for ``seconds`` at most. Works in the thread that created the event only."""
         self._event.acquire(timeout=max(0.0, min(seconds, threading.TIMEOUT_MAX)))
 
     async def wait_async(self, seconds: float) -> None:
@@ -46,17 +46,17 @@ class WakeEvent:
 
 
 class WaiterState(Enum):
-    """The life of a waiter. It changes under the mutex of the local queue only.
+    """The states of a waiter. The state changes under the mutex of the local queue only.
 
     =========  ===========================================================  ======================================
     state      meaning                                                      next
     =========  ===========================================================  ======================================
     QUEUED     in the queue, behind the leader                              any
-    LEADING    out of the queue; asks the store, and waits there            LEFT
-    EXPIRED    out of the queue, its time is up; asks the store once more   LEFT
+    LEADING    out of the queue; asks the store, and waits in the store     LEFT
+    EXPIRED    out of the queue; time is up; asks the store once more       LEFT
     RECEIVING  out of the queue; a release sends the hand-over request      GRANTED, LEFT
     GRANTED    has a lease                                                  LEFT
-    LEFT       waits no longer; a lease that still arrives is released
+    LEFT       waits no longer; a lease that arrives later is released
     =========  ===========================================================  ======================================
     """
 
@@ -69,7 +69,7 @@ class WaiterState(Enum):
 
 
 class Waiter(WakeEvent):
-    """A thread or task in a local queue, made by itself. ``caller`` identifies it."""
+    """A thread or task in a local queue. ``caller`` identifies the thread or task, which must create the waiter."""
 
     __slots__ = ("__weakref__", "caller", "claim", "lease", "state")
 
@@ -81,18 +81,18 @@ class Waiter(WakeEvent):
         self.lease: Lease | None = None
 
     def lead(self) -> None:
-        """Wake the waiter to ask the store itself."""
+        """Wake the waiter, so that it asks the store."""
         self.state = WaiterState.LEADING
         self.set()
 
     def grant(self, lease: Lease) -> None:
-        """Wake the waiter with ``lease``."""
+        """Give ``lease`` to the waiter, and wake the waiter."""
         self.lease, self.state = lease, WaiterState.GRANTED
         self.set()
 
 
 class AwaitTurn(NamedTuple):
-    """Requested by a flow: wait until ``event`` is set, ``seconds`` at most."""
+    """A request of a flow: wait until ``event`` is set, for ``seconds`` at most."""
 
     event: WakeEvent
     seconds: float
