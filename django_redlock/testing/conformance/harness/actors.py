@@ -45,7 +45,7 @@ class InTask:
             future, work = job
             try:
                 future.set_result(await work())
-            except Exception as error:  # noqa: BLE001  (told to who asked)
+            except Exception as error:  # noqa: BLE001  (raised by result())
                 future.set_exception(error)
             except BaseException:
                 future.cancel()
