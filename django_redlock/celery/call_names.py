@@ -91,7 +91,7 @@ def _arguments_in(key: str, where: str) -> tuple[str, ...]:
 def canonical(value: Any, serializer: str = "json") -> str:
     """Returns ``value`` as a text that is the same in the sender and in the worker.
 
-    Values of different types differ.
+    Values of different types have different texts.
     """
     kind = type(value)
     if kind in _SCALARS:

@@ -98,8 +98,8 @@ def test_overlaps_without_protection(name, fought):
 def test_hardly_any_was_fought_again(record_property):
     """Few fights are repeated.
 
-    A fight without grants proves nothing, so it is repeated once; many of them are an error. The end of the test run
-    lists the repeated fights.
+    A fight without grants proves nothing, so it is repeated once. Many repetitions are an error. The end of the test
+    run lists the repeated fights.
     """
     for name, error in fought_again.items():
         record_property("fought again", f"{name}: {error}")

@@ -19,7 +19,7 @@ from .scenario import Setting, Violation, play
 # The share of each algorithm, and of each kind of lock, in the seeds.
 ALGORITHMS = *4 * ("quorum",), *3 * ("single",), "cluster", *3 * ("replicas",)
 HANDLES = MUTEX, STRIPED  # every second run uses `Lock` itself
-WATCHED = 4  # one in this number of runs has an onlooker, which takes a third more time
+WATCHED = 4  # every fourth run has an onlooker, which takes a third more time
 KINDS = (
     *4 * (MUTEX,),
     WRITE,

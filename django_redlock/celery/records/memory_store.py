@@ -19,8 +19,9 @@ from .memory import TaskTable
 
 
 class MemoryStore:
-    """Runs the scripts of the records on a `TaskTable`, the side table of a backend that is listed and released with
-    it.
+    """Runs the scripts of the records on a `TaskTable`.
+
+    The table is the backend's side table, so the backend lists and releases the records with its locks.
     """
 
     def __init__(self, backend: LocMemBackend | DummyBackend) -> None:

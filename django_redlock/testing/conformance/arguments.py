@@ -118,9 +118,7 @@ class ArgumentCases(Fixtures):
         "options", [{"ttl": 0}, {"ttl": 301}, {"ttl": 20, "max_ttl": 10}, {"key_prefix": "a{b"}], ids=repr
     )
     def test_senseless_options_of_the_backend(self, new_backend: NewBackend, options: dict[str, Any]) -> None:
-        """A ttl that is not positive or is above max_ttl, or a prefix with braces, raises ValueError in the
-        constructor.
-        """
+        """The constructor raises ValueError for a ttl that is not positive or is above max_ttl, or for a bad prefix."""
         with pytest.raises(ValueError, match=r"ttl|key_prefix"):
             new_backend(**options)
 

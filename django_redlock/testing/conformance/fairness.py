@@ -55,9 +55,7 @@ class FairCases(Fixtures):
         assert stays.result(WAKE)
 
     def test_fair_of_many(self, client: Client, name: str, spawn: Spawn) -> None:
-        """Many threads that acquire the lock repeatedly never hold it at the same time, and each of them makes
-        progress.
-        """
+        """Many threads that acquire the lock repeatedly never hold it at the same time, and all make progress."""
         counter = Counter()
 
         def work() -> None:

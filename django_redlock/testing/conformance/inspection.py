@@ -119,9 +119,7 @@ class InspectionCases(Fixtures):
         "odd", ["*", "?", "[ab]", "[", "]", "\\", "{x}", "a}b", "\n", "é", "🔒", " ", "^", "-", "[^a]"], ids=ascii
     )
     def test_odd_names(self, client: Client, name: str, odd: str) -> None:
-        """held() lists a name with any characters unchanged, finds only that name when escaped, and omits the waiters'
-        keys.
-        """
+        """held() lists any name unchanged, finds only this name when it is escaped, and omits the waiters' keys."""
         names = {name + odd, name + "x", name + "a"}
         locks = [client.lock(each) for each in names]
         for lock in locks:

@@ -28,7 +28,7 @@ class ReadWriteCases(ReadWriteTurnCases):
     def test_rwlock_readers(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
         """Many users read at once, each with a lease of its own, even through one object.
 
-        No writer is admitted meanwhile.
+        Readers exclude writers.
         """
         lock = people.backend.rwlock(name)
         assert me.do(lock.read, "acquire", False)
