@@ -1,5 +1,7 @@
-"""Child processes that never outlive us: each in its own session, so that Ctrl-C reaches only the parent, which stops
-them in order, and each with a watchdog, so that even `kill -9` of the parent leaves nothing running.
+"""Child processes that never outlive their parent.
+
+Each child has its own session, so that Ctrl-C reaches only the parent, which then stops the children in order. Each
+child has a watchdog, so that even `kill -9` of the parent leaves nothing running.
 """
 
 from __future__ import annotations
@@ -14,10 +16,10 @@ from pathlib import Path
 
 
 class Child:
-    """A process group of our own. `output` is the file that gets its stdout and stderr."""
+    """A child process with its own process group. `output` is the file for its stdout and stderr."""
 
-    # The shell waits on a pipe whose other end only we hold: it reads end-of-file when we are gone, whatever happened.
-    # PR_SET_PDEATHSIG would be shorter, but fires already when the *thread* that started the child ends.
+    # The shell reads from a pipe whose other end only the parent has, so it sees end-of-file when the parent is gone.
+    # PR_SET_PDEATHSIG would be shorter, but it also fires when the *thread* that started the child ends.
     WATCHDOG = 'read _; kill -KILL "-$0" 2>/dev/null'
 
     def __init__(
@@ -46,24 +48,24 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether the process has not ended yet."""
+        """Whether the process is running."""
         return self.process.poll() is None
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process itself."""
+        """Send a signal to the process, not to its group."""
         self.process.send_signal(number)
 
     def stop(self, timeout: float = 10) -> None:
-        """Ask it to end (SIGTERM); after `timeout` seconds kill it, and in any case what is left of its group."""
+        """Send SIGTERM and wait up to `timeout` seconds, then kill the rest of the process group."""
         if self.alive:
-            self.signal(signal.SIGCONT)  # a paused process would not see the SIGTERM
+            self.signal(signal.SIGCONT)  # a paused process would not receive the SIGTERM
             self.signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout)
         self.kill()
 
     def kill(self) -> None:
-        """End the whole group at once (SIGKILL)."""
+        """Kill the whole process group (SIGKILL)."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self.process.wait()
@@ -71,12 +73,15 @@ class Child:
         self._watchdog.communicate()
 
     def log(self, characters: int = 2000) -> str:
-        """The end of what it has written."""
+        """Returns the last `characters` characters of the child's output."""
         return self.output.read_text(errors="replace")[-characters:]
 
 
 def wait_until(ready: Callable[[], bool], *, child: Child, timeout: float, what: str) -> None:
-    """Ask `ready` again and again until it says yes; `RuntimeError` with its log when it ended or is too late."""
+    """Poll `ready` until it returns true.
+
+    Raises `RuntimeError` with the child's log when the child ended or is late.
+    """
     deadline = time.monotonic() + timeout
     while not ready():
         if not child.alive or time.monotonic() > deadline:

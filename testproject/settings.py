@@ -1,4 +1,4 @@
-"""Settings of the project that demo and tests run on. What differs from run to run comes from the environment."""
+"""Settings of the project for the demo and the tests. The environment provides the addresses of servers."""
 
 import os
 from pathlib import Path
@@ -47,17 +47,17 @@ TEMPLATES = [
     }
 ]
 
-# An alias for each backend; those that need servers of their own are there when the environment names these.
+# One alias for each backend. Aliases that need their own servers exist only if the environment names the servers.
 REDLOCK: dict[str, dict[str, Any]] = {
     "default": {
         "BACKEND": "django_redlock.backends.redis.RedisBackend",
         "LOCATION": REDIS_URL,
-        "OPTIONS": {"node_timeout": 1},  # the demo may keep a small machine busier than servers should be
+        "OPTIONS": {"node_timeout": 1},  # longer than the default, because the demo may overload a small machine
     },
     "cache": {
         "BACKEND": "django_redlock.backends.redis.RedisBackend",
         "LOCATION": "cache:default",
-        "KEY_PREFIX": "cachelock",  # the same server as "default", other locks
+        "KEY_PREFIX": "cachelock",  # the same server as "default", with separate locks
     },
     "timestamp": {
         "BACKEND": "django_redlock.backends.timestamp.TimestampBackend",
@@ -70,10 +70,10 @@ REDLOCK: dict[str, dict[str, Any]] = {
 if nodes := os.environ.get("TESTPROJECT_NODES"):  # URLs of independent servers, with spaces between
     quorum = {"BACKEND": "django_redlock.backends.redlock.RedlockBackend", "LOCATION": nodes.split()}
     REDLOCK["redlock"] = quorum
-    if os.environ.get("TESTPROJECT_QUORUM"):  # the shop's locks too; records of queued tasks need one Redis
+    if os.environ.get("TESTPROJECT_QUORUM"):  # for the shop's locks; records of queued tasks need one Redis
         REDLOCK["tasks"] = {**REDLOCK["default"], "KEY_PREFIX": "tasks"}
         REDLOCK["default"] = {**quorum, "KEY_PREFIX": "shop", "OPTIONS": {"node_timeout": 1}}
-if primary := os.environ.get("TESTPROJECT_PRIMARY"):  # URL of a server that has replicas
+if primary := os.environ.get("TESTPROJECT_PRIMARY"):  # URL of a server with replicas
     REDLOCK["replica"] = {"BACKEND": "django_redlock.backends.replica.ReplicaBackend", "LOCATION": primary}
 if hosts := os.environ.get("TESTPROJECT_ZOOKEEPER"):  # host:port,host:port
     REDLOCK["zookeeper"] = {"BACKEND": "django_redlock.backends.zookeeper.ZooKeeperBackend", "LOCATION": hosts}
@@ -90,8 +90,8 @@ DATABASES = {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": os.environ.get("TESTPROJECT_DATABASE", Path(__file__).with_name("shop.sqlite3")),
         "CONN_MAX_AGE": None,
-        # Many processes write: readers don't block the writer (WAL), and a transaction takes its turn when it begins
-        # (IMMEDIATE) instead of failing when it first writes.
+        # For many writing processes. With WAL readers don't block the writer. With IMMEDIATE a transaction waits for
+        # the write lock at its start instead of failing at its first write.
         "OPTIONS": {
             "timeout": 20,
             "transaction_mode": "IMMEDIATE",

@@ -1,4 +1,4 @@
-"""The admin, whose list of live locks is the front page, and the shop."""
+"""URLs of the admin, with the list of live locks as the front page, and of the shop."""
 
 from django.contrib import admin
 from django.urls import include, path, reverse_lazy

@@ -1,4 +1,4 @@
-"""The project for a WSGI server, with the admin's style sheets, so that no other server is needed."""
+"""The WSGI application. It also serves the admin's static files, so that no other server is needed."""
 
 import os
 

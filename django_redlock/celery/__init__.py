@@ -1,4 +1,4 @@
-"""``@single_instance_task``, below ``@shared_task`` or ``@app.task``: at most one call of a task at a time."""
+"""``@single_instance_task`` allows at most one call of a task at a time. Its place is below ``@shared_task``."""
 
 from __future__ import annotations
 
@@ -74,20 +74,21 @@ def single_instance_task(
 ) -> Any:
     """Allow at most one call of a task at a time. Stands below ``@shared_task`` or ``@app.task``. Times are seconds.
 
-    ``mode``: from when to when a call holds the lock: "until_executed" (submit to end of the body), "until_executing"
+    ``mode``: the period in which a call holds the lock: "until_executed" (submit to end of the body), "until_executing"
     (submit to start), "while_executing" (start to end), "until_and_while_executing" (one call runs and one waits),
     "until_expired" (once in ``ttl``). The names are those of sidekiq-unique-jobs.
 
-    ``key``: the lock's name, a text with argument names in braces, or a callable that gets the arguments. By default
-    the task's name with all arguments, or with those in ``unique_on``. ``limit``: number of calls instead of one.
+    ``key``: the lock's name, either a text with argument names in braces or a callable that gets the arguments.
+    ``None``: the task's name with all arguments, or with the arguments in ``unique_on``. ``limit``: the number of calls
+    allowed at a time.
 
     ``on_conflict``: the action for a duplicate: "skip", "log", "raise", "wait" (up to ``conflict_timeout``), "retry"
     (in a worker: send again, up to ``conflict_retries`` times), "replace" (the queued call), or a callable that gets a
-    `Conflict` and returns one of these. A pair gives one action for submit and one for start.
+    `Conflict` and returns one of these actions. A pair gives one action for submit and one for start.
 
-    ``ttl``: the lease of a running body, renewed while it runs; 30 by default, or the backend's ``max_ttl`` if that is
-    less. ``queue_ttl``: how long a queued call counts, from its ETA and again from each retry.
-    ``on_store_error="run"``: run without a lock when the store is down. ``using``: alias of the lock backend.
+    ``ttl``: the lease of a running body, which is renewed while the body runs. ``None``: 30 seconds, or the backend's
+    ``max_ttl`` if that is less. ``queue_ttl``: seconds for which a queued call counts, from its ETA and again from each
+    retry. ``on_store_error="run"``: run without a lock when the store is down. ``using``: alias of the lock backend.
 
     Raises ``TypeError`` and ``ValueError`` for invalid arguments.
     """

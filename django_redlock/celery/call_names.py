@@ -1,4 +1,4 @@
-"""The lock's name of a call: the same for every spelling of the call, different for every other call."""
+"""Derives the lock's name from a call. Equal calls get the same name however the arguments are passed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from kombu.serialization import dumps, loads
 
 from ..core.keys import check_name
 
-MAX_NAME_BYTES = 200  # a longer name becomes its beginning and a hash
+MAX_NAME_BYTES = 200  # a longer name is cut, and a hash is appended
 _SCALARS = (str, int, float, bool, type(None))
 
 
 class CallNamer:
-    """Names the locks of one task's calls. Raises ``ValueError`` when ``key`` or ``unique_on`` names no argument."""
+    """Derives lock names for the calls of one task.
+
+    Raises ``ValueError`` when ``key`` or ``unique_on`` refers to an argument that the task doesn't have.
+    """
 
     def __init__(
         self, function: Callable[..., Any], key: str | Callable[..., str] | None, unique_on: tuple[str, ...] | None
@@ -39,7 +42,7 @@ class CallNamer:
             raise ValueError(f"{where}: there is no argument {unknown[0]!r} (arguments: {known})")
 
     def _bound(self, this: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments by name, defaults applied, without ``self``."""
+        """Returns the arguments by name, with defaults applied and without ``self``."""
         names = self._positional
         if names is not None and not kwargs and len(args) + len(this) == len(names):
             return dict(zip(names[len(this) :], args, strict=True))  # the common case, many times faster than bind()
@@ -50,7 +53,7 @@ class CallNamer:
     def name(
         self, task: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], serializer: str, this: tuple[Any, ...] = ()
     ) -> str:
-        """The lock's name for a call of ``task``. ``this`` stands for ``self`` where the task is bound.
+        """Returns the lock's name for a call of ``task``. ``this``: a placeholder for ``self`` if the task is bound.
 
         Raises ``TypeError`` when the arguments don't fit the task, ``ValueError`` for a name that no lock can have.
         """
@@ -73,11 +76,11 @@ class CallNamer:
         except EncodeError:
             if value is not self._signature.parameters[name].default:
                 raise
-            return f"{name}=..."  # a default that can't be serialized, and is never sent
+            return f"{name}=..."  # the default can't be serialized, and Celery never sends a default
 
 
 def _arguments_in(key: str, where: str) -> tuple[str, ...]:
-    """The names of the arguments in a ``key``. Raises ``ValueError`` for a brace that is not closed."""
+    """Returns the argument names in ``key``. Raises ``ValueError`` for a brace that is not closed."""
     try:
         fields = [field for _, field, _, _ in Formatter().parse(key) if field is not None]
     except ValueError as error:
@@ -86,7 +89,10 @@ def _arguments_in(key: str, where: str) -> tuple[str, ...]:
 
 
 def canonical(value: Any, serializer: str = "json") -> str:
-    """``value`` as a text that is the same on both sides of the broker, and keeps types apart."""
+    """Returns ``value`` as a text that is the same in the sender and in the worker.
+
+    Values of different types have different texts.
+    """
     kind = type(value)
     if kind in _SCALARS:
         return json.dumps(value, ensure_ascii=False)
@@ -103,7 +109,10 @@ def _mapping(value: dict[Any, Any], serializer: str) -> str:
 
 
 def _received_text(value: Any, serializer: str) -> str:
-    """The text of a value of any other type, as a worker receives it."""
+    """Returns the text of a value that is not a JSON type.
+
+    The text describes the value that a worker receives, after a round trip through ``serializer``.
+    """
     content_type, encoding, data = dumps([value], serializer)
     received = loads(data, content_type, encoding, accept=[content_type])[0]
     kind = type(received)
@@ -114,13 +123,13 @@ def _received_text(value: Any, serializer: str) -> str:
     if isinstance(received, set | frozenset):
         return f"{{{','.join(sorted(canonical(each, serializer) for each in received))}}}"
     text = str(received)
-    if " at 0x" in text:  # an address, not the value
+    if " at 0x" in text:  # the text contains the object's address, which differs in each process
         text = sha256(data if isinstance(data, bytes) else data.encode()).hexdigest()[:32]
     return f"{kind.__name__}({text})"
 
 
 def _shortened(name: str) -> str:
-    if not name.isascii():  # JSON carries half a surrogate pair, which stands for a byte that is no UTF-8
+    if not name.isascii():  # JSON can carry a lone surrogate, which UTF-8 can't encode
         name = name.encode(errors="backslashreplace").decode()
     if 4 * len(name) > MAX_NAME_BYTES and len(encoded := name.encode()) > MAX_NAME_BYTES:
         digest = sha256(encoded).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""The worker's main process: releases the locks of bodies that can't do so themselves."""
+"""Releases the locks of dead processes and discarded messages, in the worker's main process."""
 
 from __future__ import annotations
 
@@ -34,18 +34,21 @@ class LockReleasingRequest:
     _requeued = False
 
     def reject(self, requeue: bool = False) -> None:
-        """Celery's hook. Remembers whether the broker will deliver the message again."""
+        """Celery's hook for a rejected message. Stores whether the broker will deliver the message again."""
         self._requeued = requeue
         super().reject(requeue=requeue)  # type: ignore[misc]
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
-        """Celery's hook. At a hard time limit Celery kills the process after it."""
+        """Celery's hook for a time limit. Celery kills the process after this hook if the limit is a hard one."""
         super().on_timeout(soft, timeout)  # type: ignore[misc]
         if not soft:
             self._process_dies()
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
-        """Celery's hook. Unless ``return_ok``, the process is gone or about to be killed. Else the body has raised."""
+        """Celery's hook for a failure.
+
+        ``return_ok``: the body has raised an error. Otherwise its process is dead or about to be killed.
+        """
         try:
             return super().on_failure(exc_info, send_failed_event, return_ok)  # type: ignore[misc]
         finally:
@@ -60,7 +63,7 @@ class LockReleasingRequest:
             self.cancel_record()
 
     def cancel_record(self) -> None:
-        """Cancel the queued record, whichever delivery it is for."""
+        """Cancel the queued record, whichever delivery it belongs to."""
         with self._logged():
             self.task.redlock.cancel(self._received_call(), same_delivery=False)
 
@@ -78,7 +81,7 @@ class LockReleasingRequest:
             threading.Thread(target=self._requeue_dead, args=(call,), name="redlock-requeue", daemon=True).start()
 
     def _requeue_dead(self, call: TaskCall) -> None:
-        """When the process has exited: queue the record again if the message will be redelivered, else remove it.
+        """Wait for the process to exit, then queue the record again if the message will be redelivered, else remove it.
 
         A process that survives its signal releases its lock itself.
         """
@@ -93,7 +96,10 @@ class LockReleasingRequest:
 
     @contextmanager
     def _logged(self) -> Iterator[None]:
-        """Log errors, for example of a message whose arguments don't fit the task. The lease then ends by its ttl."""
+        """Log errors, for example when the arguments of a message don't fit the task.
+
+        The lease then ends by its ttl.
+        """
         try:
             yield
         except Exception as error:  # noqa: BLE001  (the worker must go on)
@@ -105,18 +111,18 @@ class LockReleasingRequest:
 
 @cache
 def request_class(base: Any) -> type:
-    """``base``, a class or its dotted path, with `LockReleasingRequest` in front of it."""
+    """Returns a subclass of ``base`` (a class or its dotted path) with `LockReleasingRequest` in front of it."""
     revoke.install(LockReleasingRequest)
     return type("Request", (LockReleasingRequest, symbol_by_name(base)), {})
 
 
 def _wait_for_exit(pid: int, timeout: float = 10.0) -> bool:
-    """Whether the process has exited (a zombie has), after waiting ``timeout`` seconds at most."""
+    """Whether the process has exited, after waiting ``timeout`` seconds at most. A zombie has exited."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
-    except OverflowError:  # a greenlet: Celery gives its address for a process id
+    except OverflowError:  # a greenlet, for which Celery gives its address as the process id
         return False
     except (AttributeError, OSError):  # not Linux
         return _gone(pid, timeout)
@@ -127,7 +133,7 @@ def _wait_for_exit(pid: int, timeout: float = 10.0) -> bool:
 
 
 def _gone(pid: int, timeout: float) -> bool:
-    """`_wait_for_exit` by polling. A zombie counts as exited only when the pool has collected it."""
+    """Whether the process has exited, found by polling. A zombie counts as running until the pool has collected it."""
     for _ in range(int(timeout * 10)):
         try:
             os.kill(pid, 0)

@@ -1,4 +1,4 @@
-"""Conflicts: what is known of the call in the way, and the actions that ``on_conflict`` can name."""
+"""Conflicts between calls of a task, and the actions that ``on_conflict`` can name."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ AT_START = ("skip", "log", "raise", "wait", "retry")
 
 
 class Conflict(NamedTuple):
-    """A call that was refused. ``task``, ``task_id`` and ``key`` (the lock's name) are those of the refused call.
+    """A refused call and the call in the way.
 
-    ``holder``: id of the task in the way. ``state``: its state, "queued" or "running". ``remaining``: seconds until its
-    record ends unless it is renewed. ``where``: "submit" if the sender was refused, "start" if a worker was.
+    ``task``, ``task_id`` and ``key`` (the lock's name) belong to the refused call. ``holder``: id of the task in the
+    way. ``state``: its state, "queued" or "running". ``remaining``: seconds until its record ends unless it is renewed.
+    ``where``: "submit" if the sender was refused, "start" if a worker was.
     """
 
     task: str
@@ -33,7 +34,7 @@ class Conflict(NamedTuple):
     remaining: float
 
     def error(self) -> LockNotAcquired:
-        """The error for ``on_conflict="raise"``."""
+        """Returns the error for ``on_conflict="raise"``."""
         reason = f"task {self.task}[{self.task_id}] is a duplicate of {self.holder or 'another'}, which is {self.state}"
         return LockNotAcquired(self.key, reason, self.remaining, self.holder)
 
@@ -42,7 +43,7 @@ OnConflict = Literal["skip", "log", "raise", "wait", "retry", "replace"] | Calla
 
 
 def conflict_of(task: str, task_id: str, key: str, where: Where, refusal: Refusal) -> Conflict:
-    """The conflict that a refusal describes."""
+    """Returns the `Conflict` for a refusal."""
     holder = Owner.parse(refusal.holder).extra
     return Conflict(
         task, task_id, key, where, str(holder.get("task_id", "")), str(holder.get("state", "held")), refusal.remaining
@@ -50,7 +51,7 @@ def conflict_of(task: str, task_id: str, key: str, where: Where, refusal: Refusa
 
 
 def decide(on_conflict: OnConflict, conflict: Conflict, known: tuple[str, ...]) -> str:
-    """The action for a conflict: the one declared, or the one that a callable returns, where ``None`` means "skip".
+    """Returns the action for a conflict: ``on_conflict``, or the return value of a callable (``None``: "skip").
 
     Raises ``ValueError`` for an action that is not ``known``.
     """
@@ -61,7 +62,7 @@ def decide(on_conflict: OnConflict, conflict: Conflict, known: tuple[str, ...]) 
 
 
 def notify_duplicate(conflict: Conflict, warn: bool = False) -> None:
-    """Log the duplicate, and send the signal `task_duplicate`."""
+    """Log the duplicate, and send the signal `task_duplicate`. ``warn``: log as a warning."""
     (logger.warning if warn else logger.info)(
         "task %s[%s] is a duplicate at %s: %s is %s with lock %r, %.1f s left",
         conflict.task,
@@ -76,18 +77,21 @@ def notify_duplicate(conflict: Conflict, warn: bool = False) -> None:
 
 
 def duplicate_result(conflict: Conflict) -> dict[str, str]:
-    """The return value of a call that a worker skipped: plain data, which every serializer can carry."""
+    """Returns the value of a call that a worker skipped. It is plain data, so that every serializer can carry it."""
     return {"redlock": "duplicate", "key": conflict.key, "holder": conflict.holder}
 
 
 def flag_result(result: Any, duplicate: bool) -> Any:
-    """Set ``duplicate`` on a result of ``apply_async``."""
+    """Set the attribute ``duplicate`` on a result of ``apply_async``. Returns the result."""
     result.duplicate = duplicate
     return result
 
 
 def is_duplicate(result: Any) -> bool:
-    """Whether ``result`` is a duplicate's: the result of ``apply_async``, or the value that its ``get()`` returned."""
+    """Whether the call was a duplicate.
+
+    ``result``: the result of ``apply_async``, or the return value of its ``get()``.
+    """
     if isinstance(result, dict):
         return result.get("redlock") == "duplicate"
     return bool(getattr(result, "duplicate", False))

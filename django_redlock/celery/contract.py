@@ -1,4 +1,4 @@
-"""A protected task as the modules around it see it."""
+"""The type of a protected task, for the modules that can't import the mixins."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .task_lock import TaskLock
 if TYPE_CHECKING:
 
     class ProtectedTask(Task[Any, Any]):
-        """What `SubmitMixin` and `SingleInstanceMixin` add to a task."""
+        """A task with the members that `SubmitMixin` and `SingleInstanceMixin` add."""
 
         redlock: TaskLock
 
         def lock_name(self, args: Any, kwargs: Any, serializer: str | None) -> str:
-            """The lock's name for a call."""
+            """Returns the lock's name for a call."""
 
         def resend(self, seconds: float, message: Message) -> Any:
             """Send the running message again, to start in ``seconds``."""

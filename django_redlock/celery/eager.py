@@ -1,4 +1,4 @@
-"""``apply()`` and eager mode: acquire and release in the same call."""
+"""``apply()`` and eager mode: acquire the lock, run the task and release the lock in one call."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ from .execution import release_body
 from .messages import Message, new_delivery_id
 
 _ACTIONS = ("skip", "log", "raise", "wait", "replace", "retry")
-# Lock name and id of each eager task around this call: Celery runs an eager retry inside the call that it retries.
+# Lock name and id of each eager task that encloses this call. Celery runs an eager retry inside the retried call.
 _running: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("redlock_eager", default=())
-# Locks of the bodies that call ``replace()`` now: what takes their place runs before they return.
+# Lock names of the bodies that are in ``replace()`` now. The replacing task runs before ``replace()`` returns.
 _replaced: ContextVar[tuple[str, ...]] = ContextVar("redlock_replaced", default=())
 
 
 def is_always_eager(conf: Any) -> bool:
-    """The setting ``task_always_eager``. It is read only where it has been set at all: Celery looks up every spelling
-    in every place, with an exception for each, which costs as much as the rest of a submit.
+    """Whether ``task_always_eager`` is set.
+
+    The setting is read only if one of its spellings is present. Celery searches every spelling in every source, with an
+    exception for each miss, which costs as much as the rest of a submit.
     """
     *places, _defaults = conf.maps
     unset = places and not any(name in place for place in places for name in _spellings(conf.prefix))
@@ -44,7 +46,10 @@ def _spellings(prefix: str | None) -> set[str]:
 
 
 def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:
-    """Run the task with its lock held. A duplicate's result has ``duplicate`` set, and `duplicate_result` as value."""
+    """Run the task with its lock held.
+
+    The result of a duplicate has ``duplicate`` set and `duplicate_result` as its value.
+    """
     task_id = options["task_id"] = options.get("task_id") or uuid()
     declared = task.redlock.options
     message = Message(task.lock_name(args, kwargs, None), new_delivery_id(), task_id)
@@ -80,7 +85,10 @@ def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, 
 
 
 def replacing(task_id: str | None) -> AbstractContextManager[None]:
-    """While an eager body runs what takes its place, which then needs no lock of its own for the same name."""
+    """Context manager around ``replace()`` in an eager body.
+
+    The replacing task may share the body's lock of the same name.
+    """
     return _value(_replaced, tuple(name for name, running in _running.get() if running == task_id))
 
 

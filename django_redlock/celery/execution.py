@@ -1,4 +1,4 @@
-"""The lock around the body in a worker: acquire, run, release; and what happens to a call that is refused."""
+"""Runs the body in a worker: acquires the lock, calls the body, releases the lock. Handles refused calls."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from .messages import Message
 from .records.body import BodyLock
 from .records.call import Ending, TaskCall
 
-ENTERED = "redlock_entered"  # attribute of a request whose body has begun: direct calls from it acquire no lock
-RETRY_OVERLAP_SECONDS = 0.5  # how long a retry or redelivery waits in place for the end of the run before it
+ENTERED = "redlock_entered"  # attribute of a request whose body has begun: direct calls from the body acquire no lock
+RETRY_OVERLAP_SECONDS = 0.5  # how long a retry or redelivery waits for the end of the previous run
 MAX_RESEND_SECONDS = 60.0
-# The delivery whose body was about to be run last in this thread or greenlet.
+# Delivery id of the last body that this thread or greenlet was about to run.
 _last_delivery_id: ContextVar[str] = ContextVar("redlock_last_delivery", default="")
 
 
 def run(task: ProtectedTask, request: Any, body: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Run the body with the lock held, or do what ``on_conflict`` says."""
+    """Run the body with the lock held. A refused call gets the action of ``on_conflict``."""
     vars(request)[ENTERED] = True
     options = task.redlock.options
     message = task.redlock.message(task, request)
@@ -62,13 +62,13 @@ def _acquire(task: ProtectedTask, request: Any, lock: Lock, call: TaskCall, wait
     if isinstance(outcome, Refusal) and wait < RETRY_OVERLAP_SECONDS:
         conflict = conflict_of(task.name, call.task_id, call.name, "start", outcome)
         if _is_ending(conflict, request):
-            # The message overtook the end of the body that has sent it, by milliseconds.
+            # The message arrived a few milliseconds before the end of the body that sent it.
             outcome = drive(lock.acquire_flow(RETRY_OVERLAP_SECONDS), perform)
     return outcome
 
 
 def _is_ending(conflict: Conflict, request: Any) -> bool:
-    """Whether the body in the way is about to end: it is the same task, retried, or it called ``replace()``."""
+    """Whether the body in the way is about to end. It is an earlier run of this task, or it called ``replace()``."""
     replaced = request.parent_id if request.get("replaced_task_nesting") else None
     return conflict.state == "running" and conflict.holder in (request.id, replaced)
 
@@ -86,12 +86,12 @@ def _run_protected(task: ProtectedTask, lock: Lock, body: Callable[..., Any], ar
             ending = "ended"
         raise
     finally:
-        # Not in after_return: before that Celery sends the next step of a chain, which may be a call of the same key.
+        # Not in after_return: before that, Celery sends the next step of a chain, which may need the same lock.
         release_body(lock, ending)
 
 
 def cancel_unstarted(task: ProtectedTask, error: BaseException) -> None:
-    """Cancel a call that failed before its body, in ``before_start``, unless the broker delivers it again."""
+    """Cancel a call whose ``before_start`` failed, unless the broker will deliver the message again."""
     request: Any = task.request
     if not (request.is_eager or request.called_directly or _will_be_redelivered(task, error)):
         _cancel(task, task.redlock.received_call(task, request))
@@ -99,7 +99,7 @@ def cancel_unstarted(task: ProtectedTask, error: BaseException) -> None:
 
 @task_internal_error.connect
 def _cancel_failed_outside(sender: Any, request: Any, **_: Any) -> None:
-    """Cancel a call whose body was not run because Celery failed, for example to store the state STARTED."""
+    """Cancel a call if Celery failed before the body, for example while storing the state STARTED."""
     context: Any = Context(request)
     if hasattr(sender, "redlock") and not context.is_eager:
         message = sender.redlock.message(sender, context)
@@ -108,8 +108,10 @@ def _cancel_failed_outside(sender: Any, request: Any, **_: Any) -> None:
 
 
 def _will_be_redelivered(task: ProtectedTask, error: BaseException) -> bool:
-    """Whether the broker will deliver the message again: it is acknowledged late, and ``error`` ends the process or
-    asks for it. If Celery acknowledges it all the same, the worker's main process removes the record.
+    """Whether the broker will deliver the message again after ``error``.
+
+    It will if the task has ``acks_late`` and the error ends the process or asks for a requeue. If Celery acknowledges
+    the message nevertheless, the worker's main process removes the record.
     """
     options: Any = task
     requeued = isinstance(error, SystemExit | KeyboardInterrupt) or getattr(error, "requeue", False)
@@ -117,7 +119,10 @@ def _will_be_redelivered(task: ProtectedTask, error: BaseException) -> bool:
 
 
 def release_body(lock: Lock, ending: Ending) -> None:
-    """Release the lock of a body. Errors are logged: they must not change the outcome of the task."""
+    """Release the lock of a body.
+
+    Errors are logged and not raised, because they must not change the outcome of the task.
+    """
     if isinstance(lock, BodyLock):
         lock.ending = ending
     try:
@@ -149,13 +154,13 @@ def _refused(task: ProtectedTask, request: Any, call: TaskCall, message: Message
     if action in ("raise", "wait", "retry"):
         _fail(task, call, conflict.error())
     _cancel(task, call)
-    return duplicate_result(conflict)  # returned, not ignored: a chord would wait for it forever
+    return duplicate_result(conflict)  # returned, not ignored: a chord would wait forever
 
 
 def _fail(task: ProtectedTask, call: TaskCall, error: Exception) -> NoReturn:
-    """Raise ``error``, or retry if ``autoretry_for`` names it. Cancels the call unless a retry has replaced it.
+    """Raise ``error``, or retry if ``autoretry_for`` names its class. Cancels the call unless it is retried.
 
-    Celery handles only what the body raises, so a copy of the task gets a body that raises ``error``.
+    Celery retries only errors that the body raises, so a copy of the task gets a body that raises ``error``.
     """
     attempt = object.__new__(type(task))
     vars(attempt).update(vars(task))

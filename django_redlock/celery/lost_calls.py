@@ -1,4 +1,4 @@
-"""Queued records whose message is in the broker no more: the queue was purged, or the broker has lost its data."""
+"""Finds queued records without a message in the broker, for example after a purge or a loss of the broker's data."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..handler import locks
 from .records.body import cancel_request
 
 MIN_AGE_SECONDS = 60.0  # the record is written before the message is sent
-SECOND_LOOK_SECONDS = 2.0  # a message that moves, from queue to worker or back, may be missed once
-INSPECT_SECONDS = 1.0  # how long workers have for an answer
+SECOND_LOOK_SECONDS = 2.0  # a message on its way between queue and worker may be missed once
+INSPECT_SECONDS = 1.0  # timeout for the replies of workers
 _PAGE = 1000
 
 
 class LostCall(NamedTuple):
-    """A queued call without a message. ``name``: of its lock; ``age``: seconds since it was queued."""
+    """A queued call without a message. ``name``: the lock's name. ``age``: seconds since the call was queued."""
 
     name: str
     task: str
@@ -32,14 +32,14 @@ class LostCall(NamedTuple):
 
 
 class BrokerUnreadable(Exception):
-    """The messages can't be looked at, so it is unknown which calls are lost."""
+    """The messages of the broker can't be read, so lost calls can't be found."""
 
 
 def lost_calls(alias: str, app: Celery = current_app) -> list[LostCall]:
-    """The queued calls of one store whose message was missing from the broker in two looks.
+    """Returns the queued calls of one store whose message was missing from the broker twice, two seconds apart.
 
-    Left out: calls that were queued within the last minute, ``until_expired`` (its records outlive their messages), and
-    tasks that ``app`` does not know. Raises `BrokerUnreadable`, and ``LockError`` when the store can't be asked.
+    Omits calls that were queued within the last minute, calls of ``until_expired`` (their records outlive their
+    messages), and tasks that ``app`` does not know. Raises `BrokerUnreadable`, and ``LockError`` when the store fails.
     """
     if not (first := _calls_without_message(alias, app)):
         return []
@@ -49,14 +49,14 @@ def lost_calls(alias: str, app: Celery = current_app) -> list[LostCall]:
 
 
 def cancel_lost(alias: str, lost: Iterable[LostCall]) -> int:
-    """Remove the records of lost calls; how many were still queued. Raises ``LockError``."""
+    """Remove the records of lost calls. Returns how many calls were still queued. Raises ``LockError``."""
     backend: Any = locks[alias]
     requests = (cancel_request(keys_for(backend.encoded_prefix, each.name.encode()), each.task_id) for each in lost)
     return sum(backend.perform(request) == 1 for request in requests)
 
 
 def check_tasks(alias: str, fix: bool) -> dict[str, Any]:
-    """The row of ``redlock_check --tasks`` for one store; with ``fix`` the records of lost calls are removed."""
+    """Returns the row of ``redlock_check --tasks`` for one store. ``fix``: remove the records of lost calls."""
     current_app.loader.import_default_modules()
     row: dict[str, Any] = {"node": "tasks", "ok": True, "problems": [], "warnings": []}
     try:
@@ -96,7 +96,10 @@ def _keeps_message(app: Celery, owner: Owner) -> bool:
 
 
 def message_ids(app: Celery) -> set[str]:
-    """The ids of the tasks whose messages are in a queue or with a worker. Raises `BrokerUnreadable`."""
+    """Returns the ids of the tasks whose messages are in a queue or with a worker.
+
+    Raises `BrokerUnreadable`, also for a RabbitMQ queue that is not empty, because its messages can't be read.
+    """
     with app.connection_for_read() as connection:
         kind = connection.transport.driver_type
         try:
@@ -112,10 +115,10 @@ def message_ids(app: Celery) -> set[str]:
 
 
 def _ids_in_redis(channel: Any, app: Celery) -> Iterator[str]:
-    """Ids in the lists of all queues that are bound on this Redis, and of messages not yet acknowledged."""
+    """Yields the ids in all queues that are bound on this Redis, and the ids of messages not yet acknowledged."""
     from redis import Redis  # not installed with every broker
 
-    redis: Any = Redis(connection_pool=channel.client.connection_pool)  # kombu's own puts the prefix before some keys
+    redis: Any = Redis(connection_pool=channel.client.connection_pool)  # kombu's client prefixes only some keys
     prefix = channel.global_keyprefix
     queues = set(app.amqp.queues)
     for key in redis.scan_iter(match=f"{prefix}{channel.keyprefix_queue % '*'}", count=_PAGE):
@@ -129,7 +132,7 @@ def _ids_in_redis(channel: Any, app: Celery) -> Iterator[str]:
 
 def _ids_in_list(redis: Any, key: str) -> Iterator[str]:
     first = 0
-    # New messages are pushed at the front, and shift the others back: a page may repeat messages, but skips none.
+    # New messages are pushed at the front and shift the list, so a page may repeat messages but skips none.
     while page := redis.lrange(key, first, first + _PAGE - 1):
         yield from (_task_id(json.loads(each)) for each in page)
         first += _PAGE
@@ -140,7 +143,7 @@ def _task_id(message: dict[str, Any]) -> str:
 
 
 def _ids_of_workers(app: Celery) -> Iterator[str]:
-    """Ids of the tasks that workers have in hand, of those that answer in time."""
+    """Yields the ids of the tasks that workers have received. Workers that don't reply in time are omitted."""
     inspect = app.control.inspect(timeout=INSPECT_SECONDS)
     answers: tuple[Any, ...] = (inspect.reserved(), inspect.scheduled(), inspect.active())
     for replies in answers:
@@ -149,9 +152,9 @@ def _ids_of_workers(app: Celery) -> Iterator[str]:
 
 
 def _check_rabbitmq_is_empty(connection: Any, app: Celery) -> None:
-    """Raise `BrokerUnreadable` unless every queue is empty and all its consumers are workers that answer.
+    """Raise `BrokerUnreadable` unless every queue is empty and all its consumers are workers that reply.
 
-    A message in RabbitMQ can't be read without taking it. The queues are those of the settings and of the workers.
+    Reading a message in RabbitMQ takes it from the queue. Checks the queues of the settings and of the workers.
     """
     workers = app.control.inspect(timeout=INSPECT_SECONDS).active_queues() or {}
     consumed = [queue["name"] for queues in workers.values() for queue in queues]

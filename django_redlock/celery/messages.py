@@ -1,4 +1,4 @@
-"""The identity and the times of one message of a task."""
+"""The header of a task's message, and the times in its options."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from celery.utils.time import maybe_make_aware
 
 from ..core.values import new_token
 
-HEADER = "redlock"  # of the message: the fields of `Message` as a list
+HEADER = "redlock"  # name of the message header, which holds the fields of `Message` as a list
 
 
 class Message(NamedTuple):
-    """The header of a protected task's message. ``tries``: how often the message was sent again after a conflict.
+    """The header of a protected task's message. ``tries``: number of times the message was sent again after a conflict.
 
-    ``task_id`` shows that the header belongs to this message: middleware copies headers to other messages.
+    ``task_id`` shows that the header belongs to this message, because middleware copies headers to other messages.
     """
 
     name: str
@@ -29,7 +29,10 @@ class Message(NamedTuple):
 
     @classmethod
     def read(cls, header: Any, task_id: str) -> Message | None:
-        """The header of the message of ``task_id``; ``None`` for any other header."""
+        """Returns the `Message` in a header.
+
+        ``None``: the header is missing, malformed, or belongs to another task id.
+        """
         match header:
             case [str(name), str(delivery_id), str(own), int(tries)] if own == task_id:
                 return cls(name, delivery_id, own, tries)
@@ -37,23 +40,26 @@ class Message(NamedTuple):
 
 
 def new_delivery_id() -> str:
-    """A random delivery id."""
+    """Returns a random delivery id."""
     return new_token().decode()
 
 
 def delay_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:
-    """Seconds until a call with these options of ``apply_async`` may start."""
+    """Returns the seconds until a call may start. ``options``: the options of ``apply_async``."""
     return _until(task, options.get("countdown") or options.get("eta"), 0.0)
 
 
 def expiry_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:
-    """Seconds until such a call expires: a worker discards it, or RabbitMQ does so without a notice."""
+    """Returns the seconds until a call expires and is discarded. ``options``: the options of ``apply_async``."""
     expires = options.get("expires")
     return _until(task, task.expires if expires is None else expires, inf)
 
 
 def _until(task: Task[Any, Any], when: Any, never: float) -> float:
-    """Seconds until ``when``: a number of seconds, a time, or a time as text, as in the options of a retry."""
+    """Returns the seconds until ``when``, or ``never`` for ``None``.
+
+    ``when``: a number of seconds, a datetime, or a datetime in ISO format, as in the options of a retry.
+    """
     if when is None:
         return never
     if isinstance(when, Real):

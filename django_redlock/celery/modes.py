@@ -1,4 +1,4 @@
-"""The arguments of ``single_instance_task``, checked when the task is declared."""
+"""Checks the arguments of ``single_instance_task`` when the task is declared."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ ModeName = Literal["until_executed", "until_executing", "while_executing", "unti
 
 
 class Mode(NamedTuple):
-    """The states of other calls that are in the way of a call, at submit and at start.
+    """A mode, given by the states of another call that refuse a call at submit and at start.
 
-    A running body has a lease in every mode, so that a redelivered message does not run beside it. ``until_expiry``:
-    the call counts as queued until its ttl has passed, whenever it ends.
+    A running body has a lease in every mode, so that a redelivered message does not run at the same time.
+    ``until_expiry``: the call counts as queued until its ttl has passed, even after its body has ended.
     """
 
     at_submit: str
@@ -34,10 +34,11 @@ DEFAULT_BODY_TTL = 30.0  # seconds
 
 
 class TaskOptions(NamedTuple):
-    """The arguments of ``single_instance_task``, checked. Times are seconds.
+    """The checked arguments of ``single_instance_task``. Times are seconds.
 
-    ``ttl``: the lease of the body, or the period of ``until_expired``. ``has_lease``: ``ttl`` was given as a lease.
-    ``wait`` and ``retries``: ``conflict_timeout`` and ``conflict_retries``.
+    ``ttl``: the lease of the body, or the period of ``until_expired``. ``has_lease``: the user gave ``ttl`` as a lease.
+    ``wait`` and ``retries``: the arguments ``conflict_timeout`` and ``conflict_retries``. ``retries`` ``None``: no
+    limit.
     """
 
     name: str
@@ -57,11 +58,11 @@ class TaskOptions(NamedTuple):
 
     @property
     def queued_ttl(self) -> float:
-        """Seconds for which a queued record lasts, from the ETA on."""
+        """The time to live of a queued record in seconds, from the ETA on."""
         return self.ttl if self.mode.until_expiry else self.queue_ttl
 
     def body_ttl(self, max_ttl: float) -> float:
-        """Seconds of a running body's lease: as declared, or the default within ``max_ttl``."""
+        """Returns the lease of a running body in seconds: the declared ttl, or the default capped at ``max_ttl``."""
         return self.ttl if self.has_lease else min(self.ttl, DEFAULT_BODY_TTL, max_ttl)
 
 
@@ -93,7 +94,7 @@ def options(
     if conflict_retries is not None and (isinstance(conflict_retries, bool) or conflict_retries < 1):
         raise ValueError(f"conflict_retries must be at least 1 or None, not {conflict_retries!r}")
     at_submit, at_start = _conflict(mode, on_conflict, limit)
-    waits = mode == "until_and_while_executing"  # it is retried until its queue_ttl has passed, and never lost
+    waits = mode == "until_and_while_executing"  # the call is retried without limit, so that it is not lost
     return TaskOptions(
         mode,
         MODES[mode],
@@ -113,7 +114,10 @@ def options(
 
 
 def _conflict(mode: str, given: Any, limit: int) -> tuple[OnConflict, OnConflict]:
-    """The actions at submit and at start: a pair as given, or one value on each side that knows it."""
+    """Returns the actions at submit and at start.
+
+    One value applies to each side that supports it, a pair is used as it is.
+    """
     words = dict.fromkeys((*AT_SUBMIT, *AT_START))
     if isinstance(given, str) and given not in words:
         raise ValueError(f"on_conflict must be one of {', '.join(words)}, a callable or a pair, not {given!r}")

@@ -1,7 +1,8 @@
-"""Puts the mixins around a decorated task when Celery binds the task's class to an app.
+"""Adds the mixins to a decorated task when Celery binds the task's class to an app.
 
-Every way to make a task calls ``Task.bind``: ``@app.task`` and ``@shared_task``, before and after the app is finalized,
-and ``app.register_task`` with a class. A task's own base class can override any hook in there, so `bind` is wrapped.
+Every way to create a task calls ``Task.bind``: ``@app.task`` and ``@shared_task``, before and after the app is
+finalized, and ``app.register_task`` with a class. A task's own base class can override any hook that ``Task.bind``
+calls, so ``Task.bind`` itself is wrapped.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from .cleanup import request_class
 from .task import SingleInstanceMixin, SubmitMixin
 from .task_lock import TaskLock
 
-OPTIONS_ATTRIBUTE = "__redlock__"  # the attribute of a function that carries its options
+OPTIONS_ATTRIBUTE = "__redlock__"  # attribute of a decorated function that holds its `TaskOptions`
 
 
 def patch(task: type[Any]) -> None:
-    """Put `SingleInstanceMixin` in front of the bases of a task class whose ``run`` is decorated, and `SubmitMixin`
-    behind them, once. A task's parent classes are patched first, because tasks may inherit from each other.
+    """Add the mixins to the bases of a task class whose ``run`` is decorated: `SingleInstanceMixin` first,
+    `SubmitMixin` last.
+
+    Parent classes are patched first, because tasks may inherit from each other. A patched class is not patched again.
     """
     for base in task.__bases__:
         if issubclass(base, Task):
@@ -44,14 +47,17 @@ def patch(task: type[Any]) -> None:
     if any("__call__" in vars(each) for each in task.__mro__[: task.__mro__.index(SingleInstanceMixin)]):
         task.__call__ = _locked_call(task.__call__)
     own: Any = task.Request
-    if not isinstance(own, property):  # the task's class has one of its own, which hides the mixin's
+    if not isinstance(own, property):  # the task's class defines Request, which hides the mixin's
         task.Request = property(lambda _: request_class(own))
     if task.before_start is not Task.before_start:
         task.before_start = _cancelling_before_start(task.before_start)
 
 
 def _locked_call(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a ``__call__`` of the task's own class, which stands before the mixin's and may call ``run`` itself."""
+    """Wrap a ``__call__`` that the task's class defines.
+
+    It precedes the mixin's ``__call__`` and may call ``run`` itself.
+    """
 
     @wraps(call)
     def locked(self: SingleInstanceMixin, *args: Any, **kwargs: Any) -> Any:
@@ -61,7 +67,7 @@ def _locked_call(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _cancelling_before_start(before_start: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the task's own ``before_start``: when it raises, the body is never called, and the record must go."""
+    """Wrap the task's ``before_start``. If it raises, the body is never called, and the record must be removed."""
 
     @wraps(before_start)
     def cancelling(self: SingleInstanceMixin, *args: Any, **kwargs: Any) -> Any:
@@ -75,7 +81,7 @@ def _cancelling_before_start(before_start: Callable[..., Any]) -> Callable[..., 
 
 
 def _between(task: type[Any]) -> list[type]:
-    """The bases between the mixin and Celery's ``Task``."""
+    """Returns the bases between `SingleInstanceMixin` and Celery's ``Task``."""
     order = task.__mro__
     return list(order[order.index(SingleInstanceMixin) + 1 : order.index(Task)])
 
@@ -84,11 +90,11 @@ _bind = Task.bind.__func__  # type: ignore[attr-defined]
 
 
 def bind(cls: type[Any], app: Any) -> Any:
-    """``Task.bind`` for a class that was patched first."""
+    """Patch the task class, then call Celery's ``Task.bind``."""
     patch(cls)
     return _bind(cls, app)
 
 
 def install() -> None:
-    """Replace ``Task.bind`` in this process."""
+    """Replace ``Task.bind`` with `bind` in this process."""
     Task.bind = classmethod(bind)  # type: ignore[method-assign,assignment]

@@ -1,4 +1,4 @@
-"""The worker's main process: cancels the records of revoked calls at once, not when their ETA has come."""
+"""Cancels the records of revoked calls in the worker's main process, as soon as the revoke command arrives."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kombu.utils.functional import maybe_list
 
 @cache
 def install(kind: type) -> None:
-    """Make the worker's revoke commands cancel the records of requests of this class.
+    """Make the worker's revoke commands cancel the records of requests of class ``kind``.
 
-    Celery's signal ``task_revoked`` is sent later, when the message is discarded.
+    Celery's signal ``task_revoked`` comes too late: Celery sends it when the message is discarded.
     """
     for command in ("revoke", "terminate", "revoke_by_stamped_headers"):
         Panel.data[command] = _cancelling(Panel.data[command], kind)
@@ -35,7 +35,7 @@ def _cancelling(revoke: Callable[..., Any], kind: Any) -> Callable[..., Any]:
 
 
 def _stamped(request: Any) -> bool:
-    """Whether the request has a stamp that is revoked."""
+    """Whether the request has a revoked stamp."""
     stamps = request.stamps or {}
     return any(
         set(maybe_list(stamps.get(name)) or ()) & set(maybe_list(values) or ())
@@ -44,10 +44,10 @@ def _stamped(request: Any) -> bool:
 
 
 def _received_requests(state: Any) -> Iterator[Any]:
-    """All requests of the worker: running, about to run, and waiting for their ETA or rate limit.
+    """Yields all requests of the worker: running, about to run, and waiting for their ETA or rate limit.
 
-    The worker's own table has one request for each id and forgets the id when that request ends, so it lacks a retry
-    that was received before the end of the run that has sent it.
+    The worker's own table has one request per id and drops the id when that request ends. It lacks a retry that was
+    received before the end of the run that sent it.
     """
     requests = list(worker.requests.values())
     yield from requests
@@ -56,13 +56,13 @@ def _received_requests(state: Any) -> Iterator[Any]:
     if hasattr(worker, "scheduled_requests"):
         yield from set(_copied(worker.scheduled_requests)).difference(requests)
         return
-    with suppress(TypeError):  # before Celery 5.7 only the timer has these, and it can't sort greenlets
+    with suppress(TypeError):  # Celery before 5.7 keeps waiting requests only in the timer, which can't sort greenlets
         for waiting in state.consumer.timer.schedule.queue:
             yield from waiting.entry.args[:1]
 
 
 def _copied(requests: Iterable[Any]) -> list[Any]:
-    """A list of requests that a timer's thread may change meanwhile."""
+    """Returns a list of requests that a timer thread may change during the copy."""
     while True:
         with suppress(RuntimeError):
             return list(requests)

@@ -1,4 +1,4 @@
-"""The mixins around a task: `SubmitMixin` for ``apply_async``, `SingleInstanceMixin` for the body."""
+"""The mixins for a task: `SubmitMixin` writes the queued record, `SingleInstanceMixin` acquires the body's lock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .records.call import TaskCall
 from .records.transitions import submit
 from .task_lock import TaskLock
 
-# Options of apply_async that only canvas gives: the next step waits for exactly this message.
+# Options of apply_async that only a canvas sets. The next step of the canvas waits for exactly this message.
 _CANVAS_OPTIONS = {"chain", "chord", "group_id", "parent_id", "root_id"}
 _POLL_SECONDS = 0.05
 
@@ -34,7 +34,7 @@ else:
 
 
 class SubmitMixin(_Task):
-    """Writes the queued record in ``apply_async``. It stands behind the task's own bases, which may change the call."""
+    """Writes the queued record in ``apply_async``. Follows the task's own bases, because they may change the call."""
 
     redlock: TaskLock
 
@@ -49,11 +49,11 @@ class SubmitMixin(_Task):
         shadow: str | None = None,
         **options: Any,
     ) -> Any:
-        """Send the task, unless another call holds its lock. A duplicate's result has ``duplicate`` set to True and the
-        id of the call that holds the lock.
+        """Send the task, unless another call holds its lock. The result has an attribute ``duplicate``.
 
-        Raises ``LockNotAcquired`` for a duplicate with ``on_conflict="raise"``, ``LockUnavailable`` when the store
-        can't be asked.
+        A duplicate's result has ``duplicate=True`` and the id of the call that holds the lock. Raises
+        ``LockNotAcquired`` for a duplicate with ``on_conflict="raise"`` or ``"wait"``, ``LockUnavailable`` when the
+        store can't be asked.
         """
 
         def send(**changed: Any) -> Any:
@@ -78,14 +78,14 @@ class SubmitMixin(_Task):
         try:
             outcome = self._submit(call, own, own or canvas)
         except LockUnavailable as error:
-            # A retry, or the next step of a canvas, would be lost with the task that sends it: the worker decides.
+            # A retry or the next step of a canvas would be lost with the task that sends it, so the worker decides.
             if not (task_lock.options.run_unprotected or own or (canvas and self.app.current_worker_task is not None)):
                 raise
             logger.warning("task %s[%s] is sent without a record: %s", self.name, task_id, error)
             return send(**headers)
         if isinstance(outcome, Conflict):
             result = flag_result(self.AsyncResult(outcome.holder or task_id), True)
-            result.ignored = options.get("ignore_result", self.ignore_result)  # as Celery's own: get() doesn't wait
+            result.ignored = options.get("ignore_result", self.ignore_result)  # as in Celery: get() doesn't wait then
             return result
         try:
             return send(**headers)
@@ -95,7 +95,7 @@ class SubmitMixin(_Task):
             raise
 
     def lock_name(self, args: Any, kwargs: Any, serializer: str | None) -> str:
-        """The lock's name for a call. Raises ``TypeError`` as Celery does for arguments that don't fit."""
+        """Returns the lock's name for a call. Raises Celery's ``TypeError`` for arguments that don't fit the task."""
         if (dump := getattr(self, "_dump_pydantic_arguments", None)) is not None:
             args, kwargs = dump(args, kwargs)
         try:
@@ -106,8 +106,9 @@ class SubmitMixin(_Task):
             raise
 
     def _submit(self, call: TaskCall, own: bool, must_send: bool) -> Lease | Conflict | None:
-        """Write the queued record. Returns a `Conflict` when the call must not be sent, and ``None`` when it must be
-        sent without a record, so that the worker decides.
+        """Write the queued record. Returns the `Lease` of the record, or a `Conflict` when the call must not be sent.
+
+        ``None``: send the call without a record, and the worker decides at the start.
         """
         task_lock = self.redlock
         algorithm, on_conflict = cast("SingleNode", task_lock.store.algorithm), task_lock.options.at_submit
@@ -136,7 +137,7 @@ class SubmitMixin(_Task):
         return conflict_of(self.name, call.task_id, call.name, "submit", refusal)
 
     def resend(self, seconds: float, message: Message) -> AsyncResult[Any]:
-        """Send the running message again, to start in ``seconds``. It keeps its delivery id."""
+        """Send the running message again, to start in ``seconds``. The new message keeps the delivery id."""
         request = self.request
         signature = self.signature_from_request(request, countdown=seconds, retries=request.retries)
         headers = {**(signature.options.pop("headers", None) or {}), HEADER: list(message)}
@@ -146,30 +147,36 @@ class SubmitMixin(_Task):
 if TYPE_CHECKING:
     _Submitting = SubmitMixin
 else:
-    _Submitting = Task  # a real base would pull `SubmitMixin` before the bases of a task's base
+    _Submitting = Task  # a real base class would move `SubmitMixin` in front of the bases of a task's base
 
 
 class SingleInstanceMixin(_Submitting):
-    """Acquires the lock around the body. It stands in front of the task's own bases."""
+    """Acquires the lock around the body. Precedes the task's own bases."""
 
     @property
     def Request(self) -> Any:  # type: ignore[override]  # noqa: N802  (Celery's name)
-        """The class of requests in a worker's main process, which releases the locks of dead children."""
+        """The class of requests in a worker's main process. It releases the locks of dead child processes."""
         return request_class(super().Request)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Celery calls `run` unless a base has a `__call__` of its own, so that the body sees the worker's request.
+        # Celery calls `run` unless a base defines `__call__`. The body must see the worker's request in both cases.
         return self.run_body(super().__call__ if self.redlock.has_call else self.run, args, kwargs)
 
     def run_body(self, body: Any, args: Any, kwargs: Any) -> Any:
-        """Run the body, with the lock in a worker; without it when called directly, eagerly or from the body itself."""
+        """Run the body, in a worker with the lock held.
+
+        A call made directly, eagerly or by the body itself acquires no lock here.
+        """
         request = self.request
         if request.called_directly or request.is_eager or execution.ENTERED in vars(request):
             return body(*args, **kwargs)
         return execution.run(self, request, body, args, kwargs)
 
     def on_replace(self, sig: Any) -> Any:
-        """Celery's handler of ``replace()``. In eager mode the signature runs here, within the body and its lock."""
+        """Celery's hook for ``replace()``.
+
+        In eager mode the replacing task runs here, while the body holds its lock.
+        """
         with eager.replacing(self.request.id):
             return super().on_replace(sig)
 

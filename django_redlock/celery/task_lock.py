@@ -1,4 +1,4 @@
-"""The lock of one task: its options, the names of its calls, and the store that keeps its records."""
+"""The lock of one task: its options, the names of its calls, and the store for its records."""
 
 from __future__ import annotations
 
@@ -33,14 +33,17 @@ from .records.call import TaskCall
 from .records.memory_store import DummyStore, MemoryStore
 from .records.transitions import cancel
 
-CANCEL_RETRY_SECONDS = 3600.0  # how long a cancellation is retried when the store can't be asked
-# Default visibility timeout of kombu's Redis transport. A copy of a message may wait for its ETA for as long even where
-# the timeout is shorter.
+CANCEL_RETRY_SECONDS = 3600.0  # time for which a cancellation is retried while the store can't be asked
+# Default visibility timeout of kombu's Redis transport. A copy of a message may wait this long for its ETA even if a
+# shorter timeout is set.
 VISIBILITY_SECONDS = 3600
 
 
 class RecordStore(NamedTuple):
-    """A backend, the store in which it keeps records (``None``: it can't), and a running body's lease in seconds."""
+    """A backend and the store for its records. ``store`` ``None``: the backend can't keep records.
+
+    ``lease``: the ttl of a running body in seconds.
+    """
 
     backend: Backend
     store: Store | None
@@ -48,7 +51,7 @@ class RecordStore(NamedTuple):
 
 
 class TaskLock:
-    """The lock of one task. ``has_call``: a base class of the task has a ``__call__`` of its own."""
+    """The lock of one task. ``has_call``: a base class of the task defines ``__call__``."""
 
     def __init__(self, options: TaskOptions, function: Callable[..., Any], bound: bool, has_call: bool) -> None:
         self.options = options
@@ -61,22 +64,25 @@ class TaskLock:
     # ── the call ─────────────────────────────────────────────────────────────────────────────
 
     def name(self, task: Task[Any, Any], args: Any, kwargs: Any, serializer: str | None = None) -> str:
-        """The lock's name for these arguments. Raises ``TypeError`` when they don't fit the task."""
+        """Returns the lock's name for these arguments. Raises ``TypeError`` when the arguments don't fit the task."""
         serializer = serializer or task.serializer or task.app.conf.task_serializer
         return self._namer.name(task.name, tuple(args or ()), kwargs or {}, serializer, self._this)
 
     def message(self, task: Task[Any, Any], request: Any) -> Message:
-        """The header of a received message. A message that was sent by the task's name alone gets a header here."""
+        """Returns the header of a received message.
+
+        If the sender added none (``send_task`` by name), the header is built here.
+        """
         if message := Message.read(request.get(HEADER), request.id):
             return message
-        # A redelivery has the same id and number of retries, a retry has another number.
+        # A redelivery has the same id and number of retries. A retry has another number.
         delivery_id = sha1(f"{request.id} {request.retries}".encode(), usedforsecurity=False).hexdigest()
         return Message(self.name(task, request.args, request.kwargs), delivery_id, request.id)
 
     def new_call(
         self, task: Task[Any, Any], task_id: str, message: Message, delay: float = 0.0, expires: float = inf
     ) -> TaskCall:
-        """A call that may start in ``delay`` seconds and expires in ``expires`` seconds."""
+        """Returns a call that may start in ``delay`` seconds and expires in ``expires`` seconds."""
         options, backend = self.options, self.backend
         if self._done_ttl is None:  # reading a setting costs as much as the rest of this method
             transport = task.app.conf.broker_transport_options or {}
@@ -94,7 +100,7 @@ class TaskLock:
         )
 
     def received_call(self, task: Task[Any, Any], request: Any) -> TaskCall:
-        """The call of a received message."""
+        """Returns the call of a received message."""
         return self.new_call(task, request.id, self.message(task, request))
 
     # ── the store ────────────────────────────────────────────────────────────────────────────
@@ -106,7 +112,7 @@ class TaskLock:
 
     @property
     def store(self) -> Store:
-        """The store that keeps the records. Raises ``LockNotSupported`` for a backend that can't keep them."""
+        """The store for the records. Raises ``LockNotSupported`` for a backend that can't keep records."""
         store = self._record_store().store
         if store is None:
             kept = f"store {self.options.using!r}: {type(self.backend).__name__} keeps no records of queued tasks"
@@ -114,9 +120,9 @@ class TaskLock:
         return store
 
     def body_lock(self, call: TaskCall) -> Lock:
-        """A handle for the lease of the body. Without records, ``while_executing`` uses an ordinary mutex.
+        """Returns a handle for the lease of the body. Without records, ``while_executing`` uses an ordinary mutex.
 
-        Raises ``LockNotSupported`` where the mode needs records that the backend can't keep.
+        Raises ``LockNotSupported`` if the mode needs records and the backend can't keep them.
         """
         backend, store, lease = self._record_store()
         options = LockOptions(lease, owner=call.owner, on_lost="warn")
@@ -132,9 +138,10 @@ class TaskLock:
         return self._records
 
     def cancel(self, call: TaskCall, same_delivery: bool = True) -> None:
-        """Remove the queued record of a call that will not run; in the background while the store can't be asked.
+        """Remove the queued record of a call that will not run.
 
-        ``same_delivery``: only if it is queued for this delivery. Never raises.
+        While the store is down, this is retried in the background. ``same_delivery``: only if the record belongs to
+        this delivery. Errors are logged and not raised.
         """
         try:
             self.drive(cancel(call, same_delivery))
@@ -148,12 +155,15 @@ class TaskLock:
             logger.warning("task %s[%s]: %s", call.task, call.task_id, error)
 
     def drive(self, flow: Flow[Any]) -> Any:
-        """Run a flow on the store of the records."""
+        """Run a flow on the store for the records. Returns its result."""
         return drive(flow, self.store.perform)
 
 
 def _store_of(backend: Backend) -> Store | None:
-    """The store of a backend's records: one Redis, or memory. On several nodes no script can move a whole record."""
+    """Returns the store for the records: one Redis, or memory.
+
+    ``None``: several nodes, where no script moves a whole record.
+    """
     if isinstance(backend.algorithm, SingleNode):
         return backend
     if isinstance(backend, DummyBackend):

@@ -1,10 +1,10 @@
 """Helpers for tests.
 
 For code that locks: `override_locks`, `assert_locked`, `assert_not_locked`, `Clock` and `Rehearsal`. For code that
-sends Celery tasks: `capture_tasks`, `assert_enqueued_once` and `assert_not_enqueued`. They work with any test runner.
-The pytest plugin has the fixtures ``redlock``, ``redlock_dummy``, ``redlock_clock`` and ``redlock_tasks``.
+sends Celery tasks: `capture_tasks`, `assert_enqueued_once` and `assert_not_enqueued`. The helpers work with any test
+runner. The pytest plugin has the fixtures ``redlock``, ``redlock_dummy``, ``redlock_clock`` and ``redlock_tasks``.
 
-For other backends: the suite that every backend of this package passes, in `conformance`.
+For backends of your own: `conformance`, the suite that every backend of this package passes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # The pytest plugin is loaded in projects that use none of this: it must not bring Django along.
+    # The imports are lazy: pytest loads the plugin in projects that use none of this, and must not load Django there.
     if name in _HOMES:
         from importlib import import_module
 
@@ -51,5 +51,5 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-if "pytest" in sys.modules:  # failed asserts of the suite say what they compared, also in other people's test runs
+if "pytest" in sys.modules:  # failed asserts of the suite then show both values
     sys.modules["pytest"].register_assert_rewrite(f"{__name__}.conformance")

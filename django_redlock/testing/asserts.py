@@ -1,4 +1,4 @@
-"""Asserts about locks. They ask the store that the settings name."""
+"""Asserts about locks. Each assert asks the store in the settings."""
 
 from __future__ import annotations
 

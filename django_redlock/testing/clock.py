@@ -1,4 +1,4 @@
-"""A clock that can be put forward."""
+"""A clock that tests can advance."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..core.values import Seconds, seconds
 
 
 class Clock:
-    """A value for a backend's ``clock``. It runs by itself like any clock, and `advance` puts it forward.
+    """A clock for a backend's option ``clock``. It runs like any clock, and `advance` moves it forward.
 
-    Locks in memory use it for leases, waits and descriptions. On Redis it only changes when the holder
-    believes that its lease ends.
+    Locks in memory use the clock for leases, waits and descriptions. On Redis the server's clock decides, so this clock
+    only changes when the holder believes that its lease ends.
     """
 
     def __init__(self) -> None:
@@ -27,10 +27,10 @@ class Clock:
         return monotonic() + self._ahead
 
     def advance(self, time: Seconds) -> None:
-        """Let ``time`` seconds pass now, as if the process had been stopped for so long.
+        """Let ``time`` seconds pass now, as if the process had been stopped for that time.
 
-        Leases that end until then are lost, and waiters wake up. Other leases that are due are renewed before this
-        returns. Raises ``ValueError`` unless ``time`` is positive.
+        Leases that end in that time are lost, and waiters wake up. Leases that are due for renewal are renewed before
+        this method returns. Raises ``ValueError`` unless ``time`` is positive.
         """
         self._ahead += seconds(time, "time")
         for wake in tuple(self._moved):
@@ -38,12 +38,12 @@ class Clock:
         extend_all(self._due())
 
     def on_move(self, wake: Callable[[], Any]) -> Callable[[], None]:
-        """Call ``wake`` whenever the clock is put forward. Returns a function that ends this."""
+        """Call ``wake`` whenever the clock is advanced. Returns a function that unsubscribes ``wake``."""
         self._moved.append(wake)
         return lambda: self._moved.remove(wake)
 
     def _due(self) -> list[Any]:
-        """The locks on this clock whose renewal is due, or whose lease has ended."""
+        """Returns the locks on this clock whose lease is due for renewal or has ended."""
         watched = [target for _, target in list(renewal.entries.values()) if isinstance(target, weakref.ref)]
         locks = [lock for target in watched if (lock := target()) is not None and lock.store.clock is self]
         return [

@@ -1,4 +1,4 @@
-"""Locks in memory that a test can make fail: refused, lost, or with a store that is down."""
+"""Locks in memory that fail on demand: refused, lost, or with a store that is down."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ _REASON = "the store can't be asked (the test has said so)"
 
 
 class Rehearsal:
-    """Plans what happens to the locks of one test. ``clock`` is their clock. A name may be a glob."""
+    """Plans the outcomes of one test's locks. ``clock`` is their clock. A name may be a glob."""
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.place = f"rehearsal {next(_numbers)}"  # the LOCATION, which no other test has
+        self.place = f"rehearsal {next(_numbers)}"  # the LOCATION, unique for each test
         self._planned: list[tuple[str, Outcome]] = []
         self._to_lose: set[bytes] = set()
         self._broken = False
 
     def refuse_next(self, name: str = "*") -> None:
-        """The next acquire is refused, at once, as if it had waited for its whole timeout."""
+        """Refuse the next acquire. It returns at once, as if its whole timeout had passed."""
         self._planned.append((name, "refused"))
 
     def lose_next(self, name: str = "*") -> None:
-        """The next acquire is granted, and the lease is lost before ``acquire`` returns."""
+        """Grant the next acquire, and lose the lease before ``acquire`` returns."""
         self._planned.append((name, "lost"))
 
     def break_next(self, name: str = "*") -> None:
-        """The next acquire raises ``LockUnavailable``."""
+        """Let the next acquire raise ``LockUnavailable``."""
         self._planned.append((name, "broken"))
 
     @contextmanager
     def broken(self) -> Iterator[None]:
-        """Within this context every request to the store raises ``LockUnavailable``."""
+        """Context manager in which every request to the store raises ``LockUnavailable``."""
         before, self._broken = self._broken, True
         try:
             yield
@@ -58,16 +58,16 @@ class Rehearsal:
             self._broken = before
 
     def advance(self, time: Seconds) -> None:
-        """Let time pass at once: `Clock.advance`."""
+        """Let ``time`` seconds pass at once, as `Clock.advance` does."""
         self.clock.advance(time)
 
     @property
     def planned(self) -> list[tuple[str, Outcome]]:
-        """The plans that have not happened. It is not empty when the code acquired fewer locks than planned."""
+        """The plans that were not used yet. The list is not empty when the code acquired fewer locks than planned."""
         return list(self._planned)
 
     def backend(self, **options: Any) -> LocMemBackend:
-        """A backend with these plans, for code that takes a backend as an argument."""
+        """Returns a backend with these plans, for code that takes a backend as an argument."""
         return FakeLocMem(self.place, rehearsal=self, **options)
 
     def _next(self, name: str) -> Outcome | None:
@@ -79,7 +79,7 @@ class Rehearsal:
 
 
 class FakeAlgorithm(StorageAlgorithm):
-    """The algorithm of a `StorageBackend`, with the plan for the next acquire applied."""
+    """The algorithm of a `StorageBackend` that applies the plan for the next acquire."""
 
     def __init__(self, backend: StorageBackend, rehearsal: Rehearsal) -> None:
         super().__init__(backend)
@@ -108,7 +108,7 @@ class FakeStorage(StorageBackend):
 
     @property
     def hook(self) -> Hook:
-        """Calls the hook that was set, then loses the lease if that was planned."""
+        """The hook for events. It calls the hook that was set, then loses the lease if that was planned."""
         return self._on_event
 
     @hook.setter
@@ -138,14 +138,17 @@ class FakeStorage(StorageBackend):
 
 
 class FakeLocMem(FakeStorage, LocMemBackend):
-    """Locks in memory."""
+    """A backend in memory with the plans of a `Rehearsal`."""
 
 
 class FakeDummy(FakeStorage, DummyBackend):
-    """No locks at all."""
+    """A backend without locks, with the plans of a `Rehearsal`."""
 
 
 def _name(argument: Any) -> str:
-    """The lock's name in an argument of a backend's method: the name itself, a claim or a lease."""
+    """Returns the lock's name in an argument of a backend's method: a name, a claim or a lease.
+
+    Empty: no name in it.
+    """
     name = getattr(getattr(argument, "claim", argument), "name", argument)
     return name if isinstance(name, str) else ""

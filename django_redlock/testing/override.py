@@ -1,4 +1,4 @@
-"""`override_locks`: all locks of a Django project in memory, or none, for one test."""
+"""`override_locks` replaces all locks of a Django project for one test: with locks in memory, or without any."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from ..handler import DEFAULT_ALIAS, build, configuration, locks
 from .fake_locks import FakeDummy, FakeLocMem, Rehearsal
 
 KINDS: Mapping[str, type] = {"locmem": FakeLocMem, "dummy": FakeDummy}
-KEPT_OPTIONS = ("ttl", "max_ttl", "auto_renew", "blocking_timeout")  # code may depend on these
+KEPT_OPTIONS = ("ttl", "max_ttl", "auto_renew", "blocking_timeout")  # projects may depend on these
 
 
 class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override_settings)
     """Replace every alias of ``REDLOCK`` with locks in memory (``"locmem"``) or no locks (``"dummy"``) for one test.
 
-    A context manager, and a decorator of functions, coroutine functions and ``unittest.TestCase`` classes, where each
-    test has locks of its own. ``with`` returns a `Rehearsal`; a decorated function gets it as the keyword argument
-    ``kwarg_name``, a test case as the attribute ``attr_name``. ``ttl``, ``max_ttl``, ``auto_renew`` and
-    ``blocking_timeout`` are taken from the settings. Raises ``ValueError`` for another kind.
+    Works as a context manager, and as a decorator of functions, coroutine functions and ``unittest.TestCase`` classes.
+    Each test of a class gets separate locks. ``with`` returns a `Rehearsal`. A decorated function gets it as the
+    keyword argument ``kwarg_name``, a test case as the attribute ``attr_name``. The options ``ttl``, ``max_ttl``,
+    ``auto_renew`` and ``blocking_timeout`` keep the values of the settings. Raises ``ValueError`` for an unknown
+    ``kind``.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override
         return self.enable()
 
     def enable(self) -> Rehearsal:
-        """Replace the aliases, as ``with`` does."""
+        """Replace the aliases, as entering ``with`` does. Returns a `Rehearsal`."""
         rehearsal = Rehearsal()
         backend = f"{KINDS[self._kind].__module__}.{KINDS[self._kind].__qualname__}"
         entries = {
@@ -59,7 +60,7 @@ class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override
         return rehearsal
 
     def disable(self) -> None:
-        """Restore the aliases, as the end of ``with`` does."""
+        """Restore the aliases, as leaving ``with`` does."""
         for alias in locks:
             if isinstance(backend := locks[alias], LocMemBackend) and not backend.held():
                 backend.clear()
@@ -71,7 +72,7 @@ def _times(alias: str, entry: Any) -> dict[str, Any]:
         return {}
     try:
         backend = build(alias, entry)
-    except ImproperlyConfigured:  # for example an address that only production knows
+    except ImproperlyConfigured:  # for example an address that only resolves in production
         return {}
     backend.close()
     return {name: getattr(backend, name) for name in KEPT_OPTIONS}

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def redlock() -> Iterator[Rehearsal]:
-    """All locks of the project in memory, for this test alone. Refuses, loses and breaks locks; lets time pass."""
+    """All locks of the project in memory for one test. Yields a `Rehearsal`, which can refuse, lose and break locks."""
     if not _has_django():
         from .fake_locks import Rehearsal
 
-        yield Rehearsal()  # for its backend()
+        yield Rehearsal()  # the test calls its backend()
         return
     from .override import override_locks
 
@@ -31,7 +31,7 @@ def redlock() -> Iterator[Rehearsal]:
 
 @pytest.fixture
 def redlock_dummy() -> Iterator[Rehearsal]:
-    """No locks: every acquire is granted."""
+    """No locks for one test: every acquire is granted. Yields a `Rehearsal`."""
     from .override import override_locks
 
     with override_locks("dummy") as rehearsal:
@@ -40,13 +40,13 @@ def redlock_dummy() -> Iterator[Rehearsal]:
 
 @pytest.fixture
 def redlock_clock(redlock: Rehearsal) -> Clock:
-    """The clock of the locks in memory: `redlock_clock.advance(11)`."""
+    """The clock of the locks in memory. To let 11 seconds pass: ``redlock_clock.advance(11)``."""
     return redlock.clock
 
 
 @pytest.fixture
 def redlock_tasks(redlock: Rehearsal) -> Iterator[CapturedTasks]:  # noqa: ARG001  (records are kept in memory)
-    """Calls of Celery tasks are captured instead of sent, with records in memory: duplicates are refused."""
+    """Captures calls of Celery tasks instead of sending them. Records are kept in memory, so duplicates are refused."""
     from .tasks import capture_tasks
 
     with capture_tasks() as captured:

@@ -1,4 +1,4 @@
-"""Tests of code that sends deduplicated Celery tasks: captures calls instead of sending them."""
+"""Captures calls of Celery tasks instead of sending them, for tests of code that sends deduplicated tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _active: list[CapturedTasks] = []
 
 
 class EnqueuedCall(NamedTuple):
-    """A call that would have been sent to the broker. ``options``: those of ``apply_async``."""
+    """A call that would have been sent to the broker. ``options``: the options of ``apply_async``."""
 
     task: Any
     args: tuple[Any, ...]
@@ -27,30 +27,36 @@ class EnqueuedCall(NamedTuple):
 
     @property
     def lock_name(self) -> str:
-        """The name of the call's lock; empty for a task without one."""
+        """The name of the call's lock. Empty: the task has no lock."""
         return _lock_name(self.task, self.args, self.kwargs)
 
     def run(self) -> EagerResult[Any]:
-        """Run the call in this process, as a worker would: with its lock, which it frees at the end."""
+        """Run the call in this process, as a worker would: with its lock, which is released at the end."""
         result: EagerResult[Any] = self.task.apply(self.args, self.kwargs, task_id=self.task_id)
         return result
 
 
 class CapturedTasks:
-    """The calls that `capture_tasks` has captured. ``duplicates`` has a `Conflict` for each call that was refused."""
+    """The calls that `capture_tasks` captured. ``duplicates``: a `Conflict` for each refused call."""
 
     def __init__(self) -> None:
         self.enqueued: list[EnqueuedCall] = []
         self.duplicates: list[Conflict] = []
 
     def calls(self, task: Any, *args: Any, **kwargs: Any) -> list[EnqueuedCall]:
-        """The captured calls of ``task``; with arguments those that have the same lock as a call with these."""
+        """Returns the captured calls of ``task``.
+
+        With arguments: only calls that need the same lock as these arguments.
+        """
         name = _lock_name(task, args, kwargs) if args or kwargs else None
         mine = [call for call in self.enqueued if call.task.name == task.name]
         return [call for call in mine if name is None or call.lock_name == name]
 
     def run_all(self) -> list[EagerResult[Any]]:
-        """Run the captured calls in order, with those that they enqueue meanwhile. None is left."""
+        """Run the captured calls in order, including calls that they enqueue, until none is left.
+
+        Returns the results.
+        """
         results = []
         while self.enqueued:
             results.append(self.enqueued.pop(0).run())
@@ -59,9 +65,9 @@ class CapturedTasks:
 
 @contextmanager
 def capture_tasks() -> Iterator[CapturedTasks]:
-    """Capture the calls of all Celery apps instead of sending them: no broker is needed.
+    """Capture the calls of all Celery apps instead of sending them, so that no broker is needed.
 
-    Records are written as always, so that duplicates are refused: use it inside `override_locks`, or with a lock store.
+    Records are written as usual, so that duplicates are refused. Use it inside `override_locks`, or with a lock store.
     """
     captured = CapturedTasks()
 
@@ -85,15 +91,16 @@ def capture_tasks() -> Iterator[CapturedTasks]:
 
 
 def assert_enqueued_once(task: Any, *args: Any, **kwargs: Any) -> EnqueuedCall:
-    """Fail unless exactly one call of ``task`` was captured; with arguments, one that has the lock of such a call.
+    """Fail unless exactly one call of ``task`` was captured.
 
-    Returns the call. Raises ``RuntimeError`` outside `capture_tasks`.
+    With arguments: one call that needs the same lock as these. Returns the call. Raises ``RuntimeError`` outside
+    `capture_tasks`.
     """
     return _assert_enqueued(1, task, args, kwargs)[0]
 
 
 def assert_not_enqueued(task: Any, *args: Any, **kwargs: Any) -> None:
-    """Fail if a call of ``task`` was captured; with arguments, one that has the lock of such a call.
+    """Fail if a call of ``task`` was captured. With arguments: a call that needs the same lock as these.
 
     Raises ``RuntimeError`` outside `capture_tasks`.
     """

@@ -1,1 +1,1 @@
-"""`make demo`: the shop with everything it needs, and a flash sale over HTTP."""
+"""`make demo` starts the shop with all its servers and holds a flash sale over HTTP."""

@@ -1,6 +1,6 @@
-"""`python -m testproject.demo`: flash sales with the lock, without it, and with the stock in segments; a load test.
+"""`python -m testproject.demo` holds flash sales with the lock, without it, and with segmented stock, then a load test.
 
-Exit code 0 if all was as promised.
+The exit code is 0 if all results are as expected.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ CONFIRMED_WITHIN = 120.0  # seconds
 
 
 def main() -> int:
-    """Start everything, hold the sales, print, stop everything."""
+    """Start the servers, hold the sales, print the results, stop the servers. Returns the exit code."""
     options = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: through every `finally` on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # like Ctrl-C, SIGTERM then runs every `finally` block
     try:
         console.print("Starting Redis, a Celery worker and the shop ...")
         with servers.running(options.nodes) as address:
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Returns the parsed command line."""
     parser = argparse.ArgumentParser(prog="python -m testproject.demo", description=__doc__)
     parser.add_argument("--items", type=at_least(1, int), default=100)
     parser.add_argument("--buyers", type=at_least(1, int), default=400)
@@ -61,7 +61,7 @@ def arguments() -> argparse.Namespace:
 
 
 def present(address: tuple[str, int], options: argparse.Namespace) -> Iterator[str]:
-    """Hold the sales and print what came of them; yields what is not as it was promised."""
+    """Hold the sales and print the results. Yields a message for each unexpected result."""
     results = [flash_sale(title, path, address, options) for title, path in SALES.items()]
     confirmed = wait_for_confirmations()
     asked = sum(len(result.sale.duplicates) for result in results)
@@ -83,7 +83,7 @@ def present(address: tuple[str, int], options: argparse.Namespace) -> Iterator[s
 
 
 def flash_sale(title: str, path: str, address: tuple[str, int], options: argparse.Namespace) -> Result:
-    """One sale of a product of its own, behind a progress bar."""
+    """Hold one sale of a new product, with a progress bar. Returns its result."""
     from testproject.shop.models import Product, Stock
 
     product = Product.objects.create(sku=path.split("/")[-2], title=f"Console, sold {title}")
@@ -102,7 +102,7 @@ def flash_sale(title: str, path: str, address: tuple[str, int], options: argpars
 
 
 def wait_for_confirmations() -> int:
-    """How many confirmation tasks have run once every order has been confirmed."""
+    """Wait until every order has been confirmed. Returns how many confirmation tasks have run."""
     from django.db.models import Sum
 
     from testproject.shop.models import Order

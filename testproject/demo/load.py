@@ -1,8 +1,9 @@
-"""The load test that this project began with: many clients that buy the same product, each order under one lock.
+"""A load test with many clients that buy the same product. Each order holds one lock.
 
-Three ways to lock: ``SET NX PX`` tried again without a pause, the same with a pause, and this package. An order reads
-the stock, works for a moment, and writes the stock. The stock is in memory that the processes share, so Redis is asked
-for the lock only. The release is timed separately: the holder's own DEL waits in the same queue as the tries of others.
+It compares three ways to lock: ``SET NX PX`` retried without a pause, ``SET NX PX`` retried with a pause, and this
+package. An order reads the stock, works for a moment, and writes the stock. The stock is in memory that the processes
+share, so Redis gets requests for the lock only. The release is timed separately, because the holder's DEL waits in the
+same queue as the retries of the other clients.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ Acquire = Callable[[], Callable[[], object]]
 
 
 def by_hand(url: str, pause: float) -> Acquire:
-    """``SET NX PX`` until it succeeds, with `pause` seconds between tries; a script compares the token and deletes."""
+    """Lock with ``SET NX PX`` until it succeeds, with `pause` seconds between tries.
+
+    A script compares the token and deletes.
+    """
     client = redis.Redis.from_url(url)
     release = client.register_script(RELEASE)
 
@@ -49,7 +53,7 @@ def by_hand(url: str, pause: float) -> Acquire:
 
 
 def by_package(url: str) -> Callable[[], Acquire]:
-    """A lock of this package; one backend for each process, as in a project."""
+    """Lock with this package. Returns a factory of clients, which share one backend, as in a project."""
     backend = RedisBackend(url, ttl=TTL, node_timeout=2)
 
     def client() -> Acquire:
@@ -74,13 +78,13 @@ COMMANDS = ("set", "evalsha"), ("eval", "evalsha", "blpop", "ping")  # by hand, 
 
 @dataclass(frozen=True)
 class Load:
-    """What a way to lock came to. Times are seconds."""
+    """The measurements of one way to lock. Times are seconds."""
 
     way: str
     elapsed: float
     releases: list[float]  # sorted
-    commands: int  # that clients sent to Redis
-    left: int  # of the stock: 0 if no two held the lock at once
+    commands: int  # commands that clients sent to Redis
+    left: int  # remaining stock: 0 if no two clients held the lock at once
 
     @property
     def orders_per_second(self) -> float:
@@ -91,12 +95,12 @@ class Load:
         return self.commands / len(self.releases)
 
     def release(self, percent: int) -> float:
-        """The seconds that so many percent of the releases took at most."""
+        """Returns a percentile of the release times in seconds."""
         return self.releases[percent * (len(self.releases) - 1) // 100]
 
 
 def run(way: str, url: str, clients: int, orders: int) -> Load:
-    """Let so many clients, in `PROCESSES` processes or fewer, place so many orders, all at the same time."""
+    """Run `clients` clients in at most `PROCESSES` processes, which place `orders` orders in total."""
     processes = min(PROCESSES, clients)
     context = multiprocessing.get_context("spawn")
     barrier, results, stock = context.Barrier(processes + 1), context.SimpleQueue(), context.RawValue("i", orders)
@@ -118,13 +122,13 @@ def run(way: str, url: str, clients: int, orders: int) -> Load:
 
 
 def sent(way: str, client: Any) -> int:
-    """How many commands clients have sent for their locks; those that scripts call have other names."""
+    """Returns how many commands clients have sent for their locks. Commands inside scripts have other names."""
     stats: dict[str, Any] = client.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in COMMANDS[way == PACKAGE])
 
 
 def place_orders(way: str, url: str, clients: int, orders: int, stock: Any, barrier: Any, results: Any) -> None:
-    """One process: its threads share its orders. Puts the seconds of each release on the queue."""
+    """Place the orders of one process, in several threads. Puts the seconds of each release on the queue."""
     make_client = WAYS[way](url)
     to_place, releases, opened = iter(range(orders)), [], threading.Event()
 
@@ -151,7 +155,7 @@ def place_orders(way: str, url: str, clients: int, orders: int, stock: Any, barr
 
 
 def compare(url: str, orders: int) -> Iterator[str]:
-    """Run all ways, print them as a table and as bars; yields what is not as it was promised."""
+    """Run all ways to lock, and print a table and bars. Yields a message for each unexpected result."""
     alone = run(BY_HAND, url, clients=1, orders=200)
     console.print(f"\nOne client alone: its DEL takes {alone.release(50) * 1000:.2f} ms. With {CLIENTS} clients:")
     with progress() as bar:

@@ -1,4 +1,4 @@
-"""What people see: progress bars, and what the sales came to as tables."""
+"""Output of the demo: progress bars, and tables of the results."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ console = Console()
 
 
 def progress() -> Progress:
-    """A bar with a count and a clock."""
+    """Returns a progress bar with a count and a clock."""
     label = TextColumn("{task.description:<18}")
     return Progress(label, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console)
 
 
 @dataclass(frozen=True)
 class Result:
-    """A sale of `items` under a name; `left` is what the shop believes to have afterwards."""
+    """The result of one sale of `items` items. `left`: the remaining stock according to the shop."""
 
     title: str
     items: int
@@ -58,7 +58,7 @@ THROUGHPUT: Rows = {
 
 
 def table(results: list[Result], rows: Rows = ROWS, note: str = "") -> Table:
-    """The results side by side."""
+    """Returns a table with one column for each result."""
     sight = Table(title=f"{results[0].items} items, {len(results[0].sale.visits)} buyers{note}")
     sight.add_column("")
     for result in results:
@@ -69,7 +69,7 @@ def table(results: list[Result], rows: Rows = ROWS, note: str = "") -> Table:
 
 
 def bars(values: Mapping[str, float], width: int = 50) -> str:
-    """A bar for each value, the longest as wide as `width` characters."""
+    """Returns a bar for each value. The longest bar has `width` characters."""
     longest, name_width = max(values.values()), max(map(len, values))
     return "\n".join(
         f"{name:<{name_width}} {'█' * max(1, round(value / longest * width))} {value:g}"

@@ -1,4 +1,4 @@
-"""Buyers, many at once, over HTTP; and what they saw."""
+"""Simulates many concurrent buyers over HTTP, and records the answers that they get."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 
-PATIENCE = 60.0  # seconds that a buyer goes on trying while others hold the lock
+PATIENCE = 60.0  # seconds for which a buyer retries while the lock is held
 
 
 @dataclass(frozen=True)
 class Visit:
-    """What one buyer was told: seconds of each try to buy, the order if there was one, and of the requests to have it
-    confirmed whether the shop called it a duplicate.
+    """The answers to one buyer: the seconds of each try, the order if any, and whether each confirmation was a
+    duplicate.
     """
 
     tries: list[float]
@@ -28,7 +28,7 @@ class Visit:
 
 @dataclass(frozen=True)
 class Sale:
-    """All visits, and the seconds from the first buyer's coming to the last one's going."""
+    """All visits of a sale, and the seconds from the first visit's start to the last visit's end."""
 
     visits: list[Visit]
     elapsed: float
@@ -58,12 +58,12 @@ class Sale:
         return self.sold / self.elapsed
 
     def percentile(self, percent: int) -> float:
-        """The seconds that so many percent of the tries to buy took at most."""
+        """Returns a percentile of the times of all tries to buy, in seconds."""
         return self.tries[percent * (len(self.tries) - 1) // 100]
 
 
 def post(address: tuple[str, int], path: str, **fields: str) -> tuple[int, dict[str, Any], float]:
-    """Status, JSON and `Retry-After` (seconds; 0 where there is none) of one POST."""
+    """Send one POST. Returns the status, the JSON, and `Retry-After` in seconds (0 if the header is missing)."""
     connection = http.client.HTTPConnection(*address, timeout=30)
     try:
         connection.request("POST", path, urlencode(fields), {"Content-Type": "application/x-www-form-urlencoded"})
@@ -76,7 +76,7 @@ def post(address: tuple[str, int], path: str, **fields: str) -> tuple[int, dict[
 
 
 def insist(address: tuple[str, int], path: str, **fields: str) -> tuple[int, dict[str, Any], list[float]]:
-    """`post` until the answer is another than "try later"; status, JSON, and the seconds of each try."""
+    """Repeat `post` until the answer is not "try later". Returns the status, the JSON, and the seconds of each try."""
     deadline = time.monotonic() + PATIENCE
     tries: list[float] = []
     while time.monotonic() < deadline:
@@ -90,7 +90,7 @@ def insist(address: tuple[str, int], path: str, **fields: str) -> tuple[int, dic
 
 
 def visit(address: tuple[str, int], path: str, buyer: str, *, patient: bool) -> Visit:
-    """Try until there is an order or nothing left, then ask twice for its confirmation, as impatient people do."""
+    """Try until there is an order or the product is sold out. Request the confirmation twice, unless `patient`."""
     status, content, tries = insist(address, path, buyer=buyer)
     if status == http.client.GONE:
         return Visit(tries, None, [])
@@ -103,7 +103,7 @@ def visit(address: tuple[str, int], path: str, buyer: str, *, patient: bool) -> 
 
 
 def confirm(address: tuple[str, int], order: int) -> bool:
-    """Ask for the confirmation of an order; says whether that was a duplicate of one that is under way."""
+    """Request the confirmation of an order. Returns whether the request was a duplicate."""
     status, content, _ = insist(address, f"/orders/{order}/confirm/")
     if status != http.client.ACCEPTED:
         raise RuntimeError(f"the confirmation of order {order} answered {status}")
@@ -119,9 +119,9 @@ def hold_sale(
     advance: Callable[[], object],
     patient: bool = False,
 ) -> Sale:
-    """Let the buyers in, so many at once; `advance` is called after each. The first error among them is raised.
+    """Send the buyers in, `at_once` at a time. Calls `advance` after each buyer. Raises the first error of a buyer.
 
-    Patient buyers don't ask for confirmations.
+    Patient buyers don't request confirmations.
     """
     start = time.monotonic()
     with ThreadPoolExecutor(at_once) as crowd:

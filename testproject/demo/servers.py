@@ -1,4 +1,4 @@
-"""What the shop runs on: Redis, a database, a Celery worker, a web server; all real, all gone when the block ends."""
+"""The servers of the demo: Redis, a database, a Celery worker, a web server. All are stopped when the block ends."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from django.core.management import call_command
 from testproject.processes import Child, wait_until
 from testproject.redis_server import RedisServer, free_port
 
-START = 60.0  # seconds that a server may take to come up
-NODES = 3  # servers for the locks that a majority decides about
-LOGIN = "admin"  # name and password
+START = 60.0  # seconds within which a server must be ready
+NODES = 3  # independent Redis servers for the quorum
+LOGIN = "admin"  # user name and password
 
 
 @contextlib.contextmanager
 def running(nodes: int = 0) -> Iterator[tuple[str, int]]:
-    """Start everything; the address (host, port) of the shop. The environment is changed for us and our children.
+    """Start all servers. Yields the address (host, port) of the shop. Changes the environment of this process.
 
-    With `nodes`, the shop's locks are granted by a majority of so many servers. Redis servers that the environment
-    names are used instead of new ones.
+    With `nodes`, a majority of that number of Redis servers grants the shop's locks. Redis servers that the environment
+    names are used instead of new servers.
     """
     with contextlib.ExitStack() as ends:
         directory = ends.enter_context(tempfile.TemporaryDirectory(prefix="redlock-demo-"))
@@ -47,7 +47,7 @@ def running(nodes: int = 0) -> Iterator[tuple[str, int]]:
 
 
 def prepare() -> None:
-    """Migrate, make somebody who may see everything, and let the new nodes vote: no lock can be held there yet."""
+    """Migrate, create an administrator, and end the quarantine of the new nodes, which can hold no lock yet."""
     django.setup()
     from django.contrib.auth import get_user_model
 
@@ -62,7 +62,7 @@ def prepare() -> None:
 
 @contextlib.contextmanager
 def stopped_at_the_end(child: Child) -> Iterator[Child]:
-    """The child, until the block ends; an error in the block says what the child wrote last."""
+    """Yield the child, and stop it at the end of the block. An error in the block gets the end of the child's log."""
     try:
         yield child
     except Exception as error:
@@ -73,14 +73,14 @@ def stopped_at_the_end(child: Child) -> Iterator[Child]:
 
 
 def worker(directory: Path) -> contextlib.AbstractContextManager[Child]:
-    """A Celery worker with eight processes."""
+    """Returns a context manager that runs a Celery worker with eight processes."""
     options = ["--concurrency", "8", "--loglevel", "INFO", "--without-gossip", "--without-mingle"]
     command = [sys.executable, "-m", "celery", "-A", "testproject.celery", "worker", *options]
     return stopped_at_the_end(Child(command, output=directory / "worker.log"))
 
 
 def web(directory: Path, port: int) -> contextlib.AbstractContextManager[Child]:
-    """Gunicorn with two processes, so that no lock inside a process could help, and a thread for each of the crowd."""
+    """Returns a context manager that runs Gunicorn in two processes, so that a local lock can't help."""
     host = os.environ.get("TESTPROJECT_HOST", "127.0.0.1")
     options = ["--bind", f"{host}:{port}", "--workers", "2", "--threads", "32", "--worker-tmp-dir", str(directory)]
     command = [sys.executable, "-m", "gunicorn", "testproject.wsgi", *options]
@@ -89,14 +89,14 @@ def web(directory: Path, port: int) -> contextlib.AbstractContextManager[Child]:
 
 
 def worker_answers() -> bool:
-    """Whether a worker is there."""
+    """Whether a worker answers."""
     from testproject.celery import app
 
     return bool(app.control.ping(timeout=0.3))
 
 
 def web_answers(port: int) -> bool:
-    """Whether the admin's login page can be seen."""
+    """Whether the admin's login page is served."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", "/admin/login/")

@@ -1,4 +1,4 @@
-"""Something to look at in the admin: sales so slow that their locks can be watched."""
+"""Slow sales for the admin's list, so that their locks can be watched."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from django_redlock import lock
 from django_redlock.errors import LockUnavailable
 from testproject.demo.sale import post
 
-SLOW = {"vase": 2.0, "clock": 3.0}  # seconds that one order takes
-BID = 4.0  # seconds that a bidder thinks
-BUYERS = 3  # for each product: one holds the lock, two wait for it
+SLOW = {"vase": 2.0, "clock": 3.0}  # seconds for one order
+BID = 4.0  # seconds for which a bidder holds the lock
+BUYERS = 3  # for each product: one holder and two waiters
 STOCK = 1_000_000
 
 
@@ -35,7 +35,7 @@ def keep_serving(address: tuple[str, int]) -> None:
 
 
 def buy_again_and_again(address: tuple[str, int], path: str, buyer: str, over: threading.Event) -> None:
-    """Buy, and when told to come back later do so; the shop may be stopped at any time."""
+    """Buy repeatedly, and wait when the shop asks for it. Tolerates a shop that is stopped."""
     while not over.is_set():
         with contextlib.suppress(OSError):
             _, _, retry_after = post(address, path, buyer=buyer)
@@ -43,7 +43,7 @@ def buy_again_and_again(address: tuple[str, int], path: str, buyer: str, over: t
 
 
 def bid_again_and_again(bidder: str, over: threading.Event) -> None:
-    """Hold a lock that a majority of the nodes grants; they may be stopped at any time."""
+    """Acquire a lock on a quorum of nodes repeatedly. Tolerates nodes that are stopped."""
     while not over.is_set():
         with contextlib.suppress(LockUnavailable), lock("auction:painting", using="redlock", owner=bidder):
             over.wait(BID)

@@ -1,4 +1,4 @@
-"""The same sale with the stock in segments, each with a lock of its own: how many orders a second that makes."""
+"""The sale with the stock in segments, each with its own lock. Measures the orders per second."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from testproject.demo.report import THROUGHPUT, Result, console, progress, table
 from testproject.demo.sale import hold_sale
 
 ITEMS, BUYERS = 160, 200
-HANDLING = 0.02  # seconds that one order keeps a segment busy: more than what this machine needs to serve a request
+HANDLING = 0.02  # seconds for which one order holds a segment, longer than a request takes
 
 
 def compare(address: tuple[str, int], at_once: int) -> Iterator[str]:
-    """Sell from 1, 4 and 16 segments and print what came of it; yields what is not as it was promised."""
+    """Sell from 1, 4 and 16 segments, and print the results. Yields a message for each unexpected result."""
     from testproject.shop.urls import STRIPES
 
     results = [striped_sale(stripes, address, at_once) for stripes in STRIPES]
@@ -24,7 +24,7 @@ def compare(address: tuple[str, int], at_once: int) -> Iterator[str]:
 
 
 def striped_sale(stripes: int, address: tuple[str, int], at_once: int) -> Result:
-    """One sale of a product of its own, whose segments run dry one after another."""
+    """Hold one sale of a new product whose segments run out one after another. Returns its result."""
     from testproject.shop.models import Product
 
     title = f"{stripes} stripe{'s' * (stripes > 1)}"
@@ -45,6 +45,6 @@ def striped_sale(stripes: int, address: tuple[str, int], at_once: int) -> Result
 
 
 def unevenly(items: int, parts: int) -> list[int]:
-    """So many items in so many parts, each with about the same, the first with twice as much."""
+    """Returns `items` split into `parts` parts of about equal size, the first twice as large."""
     marks = [0, *(round(items * part / (parts + 1)) for part in range(2, parts + 1)), items]
     return [after - before for before, after in pairwise(marks)]

@@ -1,1 +1,1 @@
-"""A shop that holds a flash sale: few items, many buyers, all at once."""
+"""A shop with a flash sale: few items and many concurrent buyers."""

@@ -1,10 +1,10 @@
-"""What is sold, how much of it is left, and to whom it went."""
+"""Models for products, their stock, and orders."""
 
 from django.db import models
 
 
 class Product(models.Model):
-    """Something to sell. `handling` is the seconds that one order keeps the shop busy between reading and writing."""
+    """A product. `handling`: seconds that one order takes between reading and writing the stock."""
 
     sku = models.SlugField(unique=True)
     title = models.CharField(max_length=100)
@@ -15,7 +15,7 @@ class Product(models.Model):
 
 
 class Stock(models.Model):
-    """How many of a product are left: the row that everybody wants at the same moment."""
+    """The stock of a product. All concurrent orders update this row."""
 
     product = models.OneToOneField(Product, on_delete=models.CASCADE)
     quantity = models.PositiveIntegerField()
@@ -25,7 +25,10 @@ class Stock(models.Model):
 
 
 class StockSegment(models.Model):
-    """A part of what there is of a product. Each has a lock of its own, so that as many can be sold from at once."""
+    """A part of a product's stock.
+
+    Each segment has its own lock, so that orders of different segments run in parallel.
+    """
 
     product = models.ForeignKey(Product, on_delete=models.CASCADE, related_name="segments")
     stripe = models.PositiveSmallIntegerField()
@@ -39,7 +42,7 @@ class StockSegment(models.Model):
 
 
 class Order(models.Model):
-    """One item sold to one buyer. `confirmations` counts how often it was confirmed: once, if all goes well."""
+    """One item sold to one buyer. `confirmations` counts the confirmations, and should be 1."""
 
     product = models.ForeignKey(Product, on_delete=models.PROTECT)
     buyer = models.CharField(max_length=100)

@@ -1,4 +1,4 @@
-"""What the shop does after a sale, in a Celery worker."""
+"""Celery tasks of the shop that run after a sale."""
 
 import time
 
@@ -15,6 +15,6 @@ STORE = "tasks" if "tasks" in settings.REDLOCK else "default"
 @shared_task
 @single_instance_task(mode="until_executed", key="confirm:{order_id}", using=STORE)
 def confirm(order_id: int) -> None:
-    """Write to the buyer: slow, and embarrassing when done twice."""
+    """Send a confirmation to the buyer. The task is slow, and must not run twice."""
     time.sleep(0.1)
     Order.objects.filter(pk=order_id).update(confirmations=F("confirmations") + 1)

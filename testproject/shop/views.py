@@ -1,4 +1,4 @@
-"""The shop's JSON interface. `buy` and `buy_unlocked` differ in one line: the decorator."""
+"""The shop's JSON interface. `buy` and `buy_unlocked` differ only in the decorator."""
 
 import time
 from collections.abc import Callable
@@ -21,25 +21,25 @@ from testproject.shop.tasks import confirm
 @require_POST
 @locked_view("stock:{sku}", ttl=10, blocking_timeout=5)
 def buy(request: HttpRequest, sku: str) -> JsonResponse:
-    """Sell one item, one buyer at a time: 201, 409 (try again later) or 410 (sold out)."""
+    """Sell one item under the lock. Answers 201, 409 (try again later) or 410 (sold out)."""
     return sell(request, stock_of(sku))
 
 
 @csrf_exempt
 @require_POST
 def buy_unlocked(request: HttpRequest, sku: str) -> JsonResponse:
-    """The same without the lock: sells what it does not have."""
+    """Sell one item without the lock. It oversells."""
     return sell(request, stock_of(sku))
 
 
 def buy_from(stripes: int) -> Callable[..., JsonResponse]:
-    """The same for a product whose stock is in so many segments: as many buyers at a time."""
+    """Returns a view for a product with `stripes` stock segments, which serves as many buyers in parallel."""
 
     @csrf_exempt
     @require_POST
     @locked_view("stock:{sku}", stripes=stripes, ttl=10, blocking_timeout=5)
     def buy_striped(request: HttpRequest, sku: str) -> JsonResponse:
-        """Sell one item of the segment whose lock was got; if that has run dry, of another one."""
+        """Sell one item from the segment whose stripe was acquired. If it is sold out, switch to another segment."""
         lock: Striped = request.lock  # type: ignore[attr-defined]
         segments = StockSegment.objects.select_related("product").filter(product__sku=sku)
         while not (segment := get_object_or_404(segments, stripe=lock.stripe)).quantity:
@@ -52,12 +52,12 @@ def buy_from(stripes: int) -> Callable[..., JsonResponse]:
 
 
 def stock_of(sku: str) -> Stock:
-    """The one row that everybody wants."""
+    """Returns the stock row of a product."""
     return get_object_or_404(Stock.objects.select_related("product"), product__sku=sku)
 
 
 def sell(request: HttpRequest, stock: Stock | StockSegment) -> JsonResponse:
-    """Be busy after the stock was read, write the stock: right only when nobody else does the same in between."""
+    """Read the stock, spend the handling time, write the stock. Correct only without a concurrent order."""
     if not stock.quantity:
         return JsonResponse({"error": "sold out"}, status=410)
     time.sleep(stock.product.handling)
@@ -71,7 +71,7 @@ def sell(request: HttpRequest, stock: Stock | StockSegment) -> JsonResponse:
 @csrf_exempt
 @require_POST
 def request_confirmation(request: HttpRequest, order_id: int) -> JsonResponse:
-    """Have the order confirmed, once however often the buyer asks while that is under way."""
+    """Submit the confirmation of the order. Further requests are duplicates while the confirmation is under way."""
     order = get_object_or_404(Order, pk=order_id)
     try:
         result = confirm.delay(order.pk)
@@ -82,6 +82,6 @@ def request_confirmation(request: HttpRequest, order_id: int) -> JsonResponse:
 
 @require_GET
 def stock(request: HttpRequest, sku: str) -> JsonResponse:
-    """How many are left and how many were sold."""
+    """Returns how many items are left and how many were sold."""
     left = get_object_or_404(Stock, product__sku=sku)
     return JsonResponse({"left": left.quantity, "sold": Order.objects.filter(product=left.product_id).count()})

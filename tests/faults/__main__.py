@@ -1,8 +1,8 @@
-"""`python -m tests.faults --runs 200 --jobs 16`: as many randomized fights as you like, and a table of what it saw.
+"""`python -m tests.faults --runs 200 --jobs 16` runs randomized fights for a lock under faults, and prints a table.
 
-Fights consist of waiting, mostly: several go on side by side, each job with servers and clients of its own.
-Exit code: 1 when there was an overlap, or in a control none; a fencing token that did not grow; a majority that was up
-and could not be asked; or a fight that could not be fought to its end.
+Fights mostly wait, so several run in parallel. Each job has its own servers and clients. The exit code is 1 after an
+overlap (in a control: without one), a fencing token that did not grow, an unavailable store although a majority was up,
+or a fight that could not be finished.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from tests.faults.scenarios import CONTROLS, SCENARIOS
 from tests.faults.series import Fight, remarkable, series, summary, table, went_well
 
-AT_A_TIME = 20  # fights on the same servers
+AT_A_TIME = 20  # fights in a row on the same servers
 
 
 def main() -> int:
@@ -39,7 +39,7 @@ def main() -> int:
         print(f"{time.monotonic() - began:6.0f} s  {what}", flush=True)
 
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
-        # All scenarios come forward alike, so that a run that is ended early has seen something of each.
+        # The scenarios take turns, so that a run that is stopped early has results of each scenario.
         under_way: dict[Future[list[Fight]], str] = {
             pool.submit(series, name, options.controls, seeds[first : first + AT_A_TIME], began + options.seconds): name
             for first in range(0, options.runs, AT_A_TIME)

@@ -1,4 +1,4 @@
-"""Where clients fight: the servers of one kind of store, what can be done to them, and the check of a fight."""
+"""The servers and clients of a fight, and the check of its results."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from tests.support.service import poll, revive
 
 CLIENTS = 3  # processes
 SHORT = {"ttl": 0.5, "max_ttl": 0.6, "node_timeout": 0.15}  # seconds
-RECOVERY = 20  # seconds within which there must be grants again
+RECOVERY = 20  # seconds within which the lock must be granted again
 
 
 class Outcome(NamedTuple):
-    """What came out of a fight: who believed at once, what happened how often, and fencing tokens that did not grow.
+    """The results of a fight: overlapping beliefs, counts of events, and the number of fencing tokens that did not
+    grow.
 
-    And what clients were told who could not ask the store.
+    ``failures``: the errors of clients that could not reach the store.
     """
 
     overlaps: list[Any]
@@ -40,20 +41,20 @@ class Outcome(NamedTuple):
 
     @property
     def availability(self) -> float:
-        """The share of attempts that the store could decide."""
+        """The share of attempts that the store granted or refused."""
         told = self.counts["granted"] + self.counts["refused"]
         return told / (told + self.counts["unavailable"] or 1)
 
 
 class Arena:
-    """`servers`, each behind the proxy of the same place in `proxies`; a subclass brings up the kind of store."""
+    """The servers of a store in `servers`, and a proxy for each in `proxies`. A subclass starts the servers."""
 
     backend: type[RedisBaseBackend] = RedisBackend
     options: dict[str, Any] = {**SHORT, "quarantine": True}
 
     def __init__(self, *, proxied: bool = True, **options: Any) -> None:
         self.options = {**self.options, **options}
-        self.proxied = proxied  # else the clients go straight to the servers, which costs less
+        self.proxied = proxied  # without proxies the clients connect to the servers directly, which is faster
         self.clients = Clients()
         self.prefix = ""
         self._ends = contextlib.ExitStack()
@@ -74,24 +75,24 @@ class Arena:
         self._ends.close()
 
     def build(self) -> None:
-        """Start what is needed."""
+        """Start the servers."""
         raise NotImplementedError
 
     def stand_before(self) -> None:
-        """Put a proxy before each server, if so wanted."""
+        """Put a proxy in front of each server, if the arena is proxied."""
         if self.proxied:
             self.proxies = [self._ends.enter_context(Proxy(server.url)) for server in self.servers]
 
     def locations(self, client: int) -> Any:
-        """The LOCATION for that client."""
+        """Returns the LOCATION for a client."""
         return self.urls()[0]
 
     def urls(self) -> list[str]:
-        """Where clients find the servers."""
+        """The URLs of the servers for clients."""
         return [place.url for place in (self.proxies or self.servers)]
 
     def heal(self) -> None:
-        """Everything runs, and is empty."""
+        """Restart or resume all servers, end the faults of the network, and delete all data."""
         for proxy in self.proxies:
             proxy.restore()
         for server in self.servers:
@@ -100,17 +101,17 @@ class Arena:
                 client.flushall()
 
     def store(self, client: int = 0, **options: Any) -> RedisBaseBackend:
-        """A backend of our own, as the client has it."""
+        """Returns a backend with the configuration of a client, for the test itself."""
         return self.backend(self.locations(client), **{**self.options, "key_prefix": self.prefix, **options})
 
     def arm(self) -> None:
-        """Take the servers into service."""
+        """End the quarantine of the servers."""
         store = self.store(node_timeout=1)
         poll(lambda: set(store.arm().values()) == {"armed"}, timeout=RECOVERY, what="servers in service")
         store.close()
 
     def fight(self, fault: Callable[[Self, random.Random], None], seed: int, *, forks: bool = False) -> Outcome:
-        """One fight, with the fault in its midst. There are grants before it, and must be after it."""
+        """Run one fight with the fault in the middle. The lock must be granted before the fault and again after it."""
         rng = random.Random(seed)
         self.heal()
         self.prefix = f"fight-{secrets.token_hex(4)}"
@@ -146,6 +147,6 @@ class Arena:
         return Outcome(overlaps(beliefs), told.counts + Counter(beliefs=len(beliefs)), stale, told.failures)
 
     def wait_for_grants(self, file: Path, more: int) -> None:
-        """Return when so many more were granted."""
+        """Wait until the lock was granted `more` more times."""
         known = file.read_bytes().count(b"start")
         poll(lambda: file.read_bytes().count(b"start") >= known + more, timeout=RECOVERY, what="grants")

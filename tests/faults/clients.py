@@ -1,6 +1,7 @@
-"""The processes that fight: forked from one that has imported everything already, since that takes longer than a fight.
+"""The client processes of a fight.
 
-What they are forked from has no threads and no connections. It ends with this process, and they with it.
+They are forked from a server process that has imported all modules, which saves time. The server process has no threads
+and no connections. It ends with this process, and the clients end with it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _forks.set_forkserver_preload(
 
 
 class Client:
-    """One process, which fights whenever it is told to."""
+    """A client process. It fights on command."""
 
     def __init__(self) -> None:
         ours, theirs = _forks.Pipe()
@@ -41,7 +42,7 @@ class Client:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """SIGSTOP, and SIGCONT at the end."""
+        """Stop the process with SIGSTOP for the duration of the block, then continue it with SIGCONT."""
         os.kill(self.pid, signal.SIGSTOP)
         try:
             yield
@@ -49,7 +50,7 @@ class Client:
             os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """`kill -9`; the operating system has closed its connections when this returns."""
+        """Kill the process with `kill -9`. Its connections are closed when this returns."""
         self._process.kill()
         self._process.join()
         self.channel.connection.close()
@@ -60,27 +61,27 @@ def _live(connection: Connection) -> None:
 
 
 class Told(NamedTuple):
-    """What the clients say of a fight."""
+    """The reports of the clients about a fight."""
 
     counts: Counter[str]
     failures: list[Failure]
 
 
 class Clients:
-    """Used for many fights; those that were killed are replaced."""
+    """The clients of many fights. Killed clients are replaced."""
 
     def __init__(self) -> None:
         self.members: list[Client] = []
 
     def begin(self, jobs: list[Job]) -> None:
-        """Let them fight."""
+        """Start a fight in the clients."""
         while len(self.members) < len(jobs):
             self.members.append(Client())
         for client, job in zip(self.members, jobs, strict=True):
             client.channel.say("fight", **job._asdict())
 
     def end(self) -> Told:
-        """Let them stop, and say what they saw."""
+        """Stop the fight. Returns the reports of the clients."""
         for client in self.members:
             client.channel.say("stop")
         told = [client.channel.hear("stopped", 30) for client in self.members]
@@ -88,7 +89,7 @@ class Clients:
         return Told(counts, [failure for each in told for failure in each["failures"]])
 
     def kill(self, client: Client) -> None:
-        """`kill -9` one of them."""
+        """Kill a client with `kill -9`."""
         self.members.remove(client)
         client.kill()
 

@@ -1,4 +1,4 @@
-"""Clients in processes of their own, which fight for one lock and write down when they believe to hold it."""
+"""Client processes that fight for one lock and record the periods in which they believe to hold it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from django_redlock.errors import LockLost, LockNotHeld, LockUnavailable
 from tests.support.overlap import believing
 from tests.support.processes import Channel
 
-LANES = 3  # in each process: they share its connections, and its waiter
-STEP = 0.01  # seconds between two looks at a lock that is held
+LANES = 3  # contenders in each process, which share its connections and its waiter
+STEP = 0.01  # seconds between two checks of a held lock
 HOLDS = (0.0, 0.0, 0.005, 0.02, 0.2, 0.6)  # seconds
 PATIENCE = (0.0, 0.05, 0.5)  # seconds to wait for the lock
-MOST = 100  # failures of each lane that are told of
-PAUSE = (0.01, 0.05)  # seconds after the store could not be asked; up to four times as long when that goes on
+MOST = 100  # failures of each lane that are reported
+PAUSE = (0.01, 0.05)  # seconds to pause after a failure of the store; up to four times as long after several failures
 
 
 class Job(NamedTuple):
-    """One fight: on which store, by whom, and into which file the beliefs go."""
+    """The parameters of one client in a fight. `file`: the file for its beliefs."""
 
     backend: str
     location: Any
@@ -43,7 +43,7 @@ class Job(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """The store could not be asked: from when to when (monotonic), and what it said."""
+    """A period in which the store could not be reached (monotonic seconds), and the error."""
 
     start: float
     end: float
@@ -51,7 +51,7 @@ class Failure(NamedTuple):
 
 
 class Lane:
-    """One of those who fight in a process: what it draws, what happened to it how often, and its failures."""
+    """One contender in a client process, with its random numbers, counts and failures."""
 
     def __init__(self, job: Job, number: int) -> None:
         self.number = number
@@ -61,17 +61,17 @@ class Lane:
         self._in_a_row = 0
 
     def lock(self, backend: Any) -> Lock:
-        """The one that all want; without a fence it may go on to the next without a request."""
+        """Returns a handle of the contested lock. Without a fencing token the lock may be handed over locally."""
         return backend.lock("stock", fencing=self.rng.random() < 0.5)
 
     def told(self, granted: bool) -> bool:
-        """The store has decided."""
+        """Count an answer of the store. Returns `granted`."""
         self._in_a_row = 0
         self.counts["granted" if granted else "refused"] += 1
         return granted
 
     def failed(self, start: float, error: Exception) -> float:
-        """The store could not be asked: how long to let it be."""
+        """Record a failure of the store. Returns the seconds to pause."""
         self.counts["unavailable"] += 1
         if len(self.failures) < MOST:
             self.failures.append(Failure(start, time.monotonic(), str(error)))
@@ -80,8 +80,8 @@ class Lane:
 
 
 def contend(channel: Channel) -> None:
-    """Fight whenever told to, until told to stop; says then how often what happened."""
-    logging.getLogger("django_redlock").addHandler(logging.NullHandler())  # that locks get lost is no news here
+    """Fight on command until told to stop, then report counts and failures."""
+    logging.getLogger("django_redlock").addHandler(logging.NullHandler())  # lost leases are expected here
     while True:
         job = Job(**channel.hear("fight", timeout=600))
         module, _, name = job.backend.rpartition(".")
@@ -98,7 +98,7 @@ def contend(channel: Channel) -> None:
 
 
 def _note_loss(event: Event) -> None:
-    """The moment from which a lock says that it is lost: it is freed right after that."""
+    """Store the time at which the lease was lost, because the lock is released right afterwards."""
     if event.kind == "lost":
         event.lock.lost_at = time.monotonic()
 
@@ -168,15 +168,15 @@ async def _afight(backend: Any, job: Job, lane: Lane, over: asyncio.Event) -> No
 
 @contextlib.contextmanager
 def _belief(lock: Lock, job: Job, lane: int) -> Iterator[Any]:
-    """The belief of one grant; the function that it yields looks whether it goes on."""
+    """Record the belief of one grant. Yields a function that checks whether the belief continues."""
     lease = lock._lease
-    if lease is None or lock.lost:  # it took so long to come back from acquire() that it is over
+    if lease is None or lock.lost:  # acquire() returned so late that the lease has ended
         yield lambda: False
         return
     with believing(job.file, "stock", f"{job.worker}.{lane}#{lease.fencing_token}", lease.valid_until) as believe:
 
         def look() -> bool:
-            if lock._lost:  # it was told so
+            if lock._lost:  # the loss was reported
                 believe(min(lease.valid_until, getattr(lock, "lost_at", time.monotonic())))
                 return False
             current = lock._lease
@@ -199,7 +199,7 @@ def _counting(counts: Counter[str]) -> Iterator[None]:
 
 
 def _fork(lock: Lock, backend: Any, job: Job, counts: Counter[str]) -> None:
-    """A child that tries to free its parent's lock, and then fights for it with connections of its own."""
+    """Fork a child that tries to release its parent's lock, and then fights for the lock with its own connections."""
     pid = os.fork()
     if pid == 0:
         code = 1

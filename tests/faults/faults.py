@@ -1,4 +1,4 @@
-"""What goes wrong, at random within its bounds."""
+"""The faults. Their times and victims are random within limits."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ def _restart(servers: list[RedisServer], rng: random.Random) -> None:
 
 
 def restart_empty(arena: Arena, rng: random.Random) -> None:
-    """`kill -9`, and back without data: any number of servers at once."""
+    """Kill any number of servers with `kill -9` at once, and restart them without data."""
     _restart(_some(arena, rng), rng)
 
 
 def restart_majority_empty(arena: Arena, rng: random.Random) -> None:
-    """The same with a majority, at once."""
+    """Kill a majority of the servers with `kill -9` at once, and restart them without data."""
     _restart(rng.sample(arena.servers, len(arena.servers) // 2 + 1), rng)
 
 
 def restart_in_turn(arena: Arena, rng: random.Random) -> None:
-    """One after the other, quickly, back without data."""
+    """Restart all servers without data, quickly one after another."""
     for server in rng.sample(arena.servers, len(arena.servers) // 2 + 1):
         _restart([server], rng)
 
 
 def restart_old_data(arena: Arena, rng: random.Random) -> None:
-    """`kill -9`, and back with the data of an earlier moment."""
+    """Kill servers with `kill -9`, and restart them with the data of an earlier moment."""
     servers = _some(arena, rng)
     for server in servers:
         with server.client() as client:
@@ -69,7 +69,7 @@ def restart_old_data(arena: Arena, rng: random.Random) -> None:
 
 
 def restart_with_aof(arena: Arena, rng: random.Random) -> None:
-    """`kill -9`, and back with every write."""
+    """Kill servers with `kill -9`, and restart them with all data."""
     for server in _some(arena, rng):
         server.kill()
         time.sleep(rng.choice((0, 0.1)))
@@ -77,7 +77,7 @@ def restart_with_aof(arena: Arena, rng: random.Random) -> None:
 
 
 def pause_servers(arena: Arena, rng: random.Random) -> None:
-    """SIGSTOP for up to twice the ttl; what lies in their sockets is carried out when they go on."""
+    """Stop servers with SIGSTOP for up to twice the ttl. They execute the requests in their sockets afterwards."""
     servers = _some(arena, rng)
     for server in servers:
         server.pause()
@@ -87,7 +87,7 @@ def pause_servers(arena: Arena, rng: random.Random) -> None:
 
 
 def lose_minority(arena: Arena, rng: random.Random) -> None:
-    """Of five one hangs, and another dies or can't be reached, at the same time: a majority is up all the while."""
+    """Pause one of five servers, and kill or disconnect another. A majority is up all the time."""
     first, second = rng.sample(range(len(arena.servers)), 2)
     arena.servers[first].pause()
     if rng.random() < 0.5:
@@ -101,14 +101,14 @@ def lose_minority(arena: Arena, rng: random.Random) -> None:
 
 
 def flush(arena: Arena, rng: random.Random) -> None:
-    """FLUSHALL: locks and marker are gone."""
+    """Send FLUSHALL, which deletes locks and quarantine markers."""
     for server in _some(arena, rng):
         with server.client() as client:
             client.flushall()
 
 
 def flush_scripts(arena: Arena, rng: random.Random) -> None:
-    """SCRIPT FLUSH, several times."""
+    """Send SCRIPT FLUSH several times."""
     for _ in range(5):
         for server in arena.servers:
             with server.client() as client:
@@ -120,20 +120,20 @@ def flush_scripts(arena: Arena, rng: random.Random) -> None:
 
 
 def pause_clients(arena: Arena, rng: random.Random) -> None:
-    """SIGSTOP beyond the ttl, at any moment of what they do."""
+    """Stop clients with SIGSTOP for longer than the ttl, at any moment."""
     for client in rng.sample(arena.clients.members, rng.randint(1, CLIENTS - 1)):
         with client.paused():
             time.sleep(rng.uniform(0.2, 1.2))
 
 
 def kill_clients(arena: Arena, rng: random.Random) -> None:
-    """`kill -9` of all but one."""
+    """Kill all clients but one with `kill -9`."""
     for client in rng.sample(arena.clients.members, rng.randint(1, CLIENTS - 1)):
         arena.clients.kill(client)
 
 
 def let_fork(arena: Arena, rng: random.Random) -> None:
-    """Nothing but time: holders fork, and their children try to free what is not theirs."""
+    """Let time pass. Holders fork, and their children try to release the parents' locks."""
     time.sleep(rng.uniform(0.3, 0.8))
 
 
@@ -141,7 +141,7 @@ def let_fork(arena: Arena, rng: random.Random) -> None:
 
 
 def lose_replies(arena: Arena, rng: random.Random) -> None:
-    """Replies to acquire, extend and release get lost, here and there; their connections end."""
+    """Lose some replies to acquire, extend and release. Their connections are closed."""
     shas = [script("mutex_release").sha, script("mutex_extend").sha, b"EVALSHA"]
     for _ in range(rng.randint(3, 10)):
         for proxy in rng.sample(arena.proxies, rng.randint(1, len(arena.proxies))):
@@ -149,7 +149,7 @@ def lose_replies(arena: Arena, rng: random.Random) -> None:
 
 
 def cut_connections(arena: Arena, rng: random.Random) -> None:
-    """All connections end, again and again."""
+    """Close all connections several times."""
     for _ in range(rng.randint(3, 10)):
         for proxy in rng.sample(arena.proxies, rng.randint(1, len(arena.proxies))):
             proxy.cut()
@@ -157,7 +157,7 @@ def cut_connections(arena: Arena, rng: random.Random) -> None:
 
 
 def swallow(arena: Arena, rng: random.Random) -> None:
-    """Requests, replies or both vanish for up to twice the ttl; nobody is told."""
+    """Drop requests, replies or both for up to twice the ttl. The connections stay open."""
     proxies = rng.sample(arena.proxies, rng.randint(1, len(arena.proxies)))
     for proxy in proxies:
         proxy.drop(*rng.choice((("requests",), ("replies",), ())))
@@ -167,7 +167,7 @@ def swallow(arena: Arena, rng: random.Random) -> None:
 
 
 def deliver_late(arena: Arena, rng: random.Random) -> None:
-    """Requests or replies are held back for up to twice the ttl, and delivered then."""
+    """Hold requests or replies back for up to twice the ttl, then deliver them."""
     proxies = rng.sample(arena.proxies, rng.randint(1, len(arena.proxies)))
     for proxy in proxies:
         proxy.hold(rng.choice(("requests", "replies")))
@@ -177,7 +177,7 @@ def deliver_late(arena: Arena, rng: random.Random) -> None:
 
 
 def slow_down(arena: Arena, rng: random.Random) -> None:
-    """A network as slow as the node timeout."""
+    """Delay messages by about the node timeout."""
     for proxy in arena.proxies:
         proxy.delay(rng.uniform(0, 0.08))
     time.sleep(rng.uniform(0.2, 0.8))
@@ -186,7 +186,7 @@ def slow_down(arena: Arena, rng: random.Random) -> None:
 
 
 def everything(arena: Arena, rng: random.Random) -> None:
-    """Several of these, one after another."""
+    """Apply three random faults of servers, clients and the network, one after another."""
     for fault in rng.sample(
         (restart_empty, restart_old_data, pause_servers, flush, pause_clients, lose_replies, swallow, deliver_late), 3
     ):
@@ -197,11 +197,11 @@ def everything(arena: Arena, rng: random.Random) -> None:
 
 
 def promote_lagging(arena: WithReplicas, rng: random.Random) -> None:
-    """A replica that was cut off, and has not heard of the lock, is promoted; the primary is dead."""
+    """Promote a replica that was cut off and does not have the lock. The primary is dead."""
     group = arena.group
     lagging, other = rng.sample(group.replicas, 2)
     group.cut_off(lagging)
-    time.sleep(rng.uniform(0, 2 * arena.options["ttl"]))  # what it knows of may have ended
+    time.sleep(rng.uniform(0, 2 * arena.options["ttl"]))  # leases that the replica has may have ended
     group.primary.kill()
     former = group.promote(lagging)
     arena.lead()
@@ -211,7 +211,10 @@ def promote_lagging(arena: WithReplicas, rng: random.Random) -> None:
 
 
 def split_brain(arena: WithReplicas, rng: random.Random) -> None:
-    """A replica that has not heard of the lock is promoted; the old primary goes on, and one client stays with it."""
+    """Promote a replica that does not have the lock.
+
+    The old primary keeps running, and one client stays connected to it.
+    """
     group = arena.group
     lagging, other = rng.sample(group.replicas, 2)
     group.cut_off(lagging)
@@ -226,7 +229,7 @@ def split_brain(arena: WithReplicas, rng: random.Random) -> None:
 
 
 def promote_beside_paused(arena: WithReplicas, rng: random.Random) -> None:
-    """The primary hangs, a replica is promoted, the primary goes on with what lies in its sockets."""
+    """Pause the primary, promote a replica, and resume the primary, which executes the requests in its sockets."""
     group = arena.group
     group.primary.pause()
     time.sleep(rng.uniform(0, 0.3))
@@ -245,7 +248,7 @@ def promote_beside_paused(arena: WithReplicas, rng: random.Random) -> None:
 
 
 def promote_twice(arena: WithReplicas, rng: random.Random) -> None:
-    """A failover there and back, to a primary whose marker names itself."""
+    """Fail over to a replica and back to the first primary, whose marker has its own id."""
     group = arena.group
     first, lagging = group.primary, rng.choice(group.replicas)
     others = [server for server in group.replicas if server is not lagging]
@@ -260,7 +263,7 @@ def promote_twice(arena: WithReplicas, rng: random.Random) -> None:
 
 
 def restart_primary(arena: WithReplicas, rng: random.Random) -> None:
-    """The primary is back at once, empty; its replicas follow it, and forget as well."""
+    """Restart the primary without data. Its replicas follow it and lose their data too."""
     group = arena.group
     group.primary.kill()
     _forget_disk(group.primary)
@@ -270,7 +273,7 @@ def restart_primary(arena: WithReplicas, rng: random.Random) -> None:
 
 
 def cut_off_replicas(arena: WithReplicas, rng: random.Random) -> None:
-    """One or both replicas can't be reached for a while."""
+    """Cut one or both replicas off for a while."""
     replicas = rng.sample(arena.group.replicas, rng.randint(1, 2))
     arena.group.cut_off(*replicas)
     time.sleep(rng.uniform(0.2, 1.5))
@@ -278,7 +281,7 @@ def cut_off_replicas(arena: WithReplicas, rng: random.Random) -> None:
 
 
 def sentinels_fail_over(arena: WithSentinels, rng: random.Random) -> None:
-    """The master dies or hangs, and Sentinels promote a replica; it comes back when they have."""
+    """Kill or pause the master until Sentinel has promoted a replica, then bring it back."""
     group = arena.group
     master = group.master
     hang = rng.random() < 0.5

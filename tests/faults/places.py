@@ -1,4 +1,4 @@
-"""The kinds of store for which clients fight."""
+"""The kinds of store for a fight."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.service import revive
 
 
 class Alone(Arena):
-    """One Redis."""
+    """A single Redis."""
 
     args: tuple[str, ...] = ()
 
@@ -27,7 +27,7 @@ class Alone(Arena):
 
 
 class AloneWithAof(Alone):
-    """One Redis that writes every command to its disk."""
+    """A single Redis that writes every command to disk."""
 
     args = ("--appendonly", "yes", "--appendfsync", "always")
 
@@ -47,13 +47,13 @@ class Five(Arena):
 
 
 class FiveWithAof(Five):
-    """Five that write every command to their disks."""
+    """Five independent nodes that write every command to disk."""
 
     args = AloneWithAof.args
 
 
 class WithReplicas(Arena):
-    """A primary with two replicas; each client has a proxy of its own, so that some can stay with an old primary."""
+    """A primary with two replicas. Each client has its own proxy, so that some clients can stay with an old primary."""
 
     backend = ReplicaBackend
     options = {**SHORT, "lag": 1, "wait_timeout": 0.15}
@@ -67,7 +67,7 @@ class WithReplicas(Arena):
         return self.proxies[client].url
 
     def lead(self, *clients: int) -> None:
-        """Lead these clients (by default all) to the primary of now."""
+        """Connect these clients (by default all) to the current primary."""
         for client in clients or range(CLIENTS):
             self.proxies[client].retarget(self.group.primary.url)
 
@@ -89,14 +89,14 @@ class WithReplicas(Arena):
 
 
 class Asynchronous(WithReplicas):
-    """The same for a backend that knows nothing of replicas."""
+    """A primary with two replicas, and a backend that does not wait for replicas."""
 
     backend = RedisBackend
     options = Arena.options
 
 
 class WithSentinels(Arena):
-    """A master with two replicas and three Sentinels that fail over by themselves."""
+    """A master with two replicas and three Sentinels, which fail over automatically."""
 
     backend = ReplicaBackend
     options = WithReplicas.options

@@ -1,6 +1,6 @@
-"""What is tried: each scenario is a kind of store and a fault, at random within its bounds.
+"""The scenarios: each is a kind of store and a fault.
 
-`CONTROLS` are the same faults where nothing protects against them: there the checker must find overlaps.
+`CONTROLS` are the same faults without protection. In a control the checker must find overlaps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from tests.faults.places import Alone, AloneWithAof, Asynchronous, Five, FiveWit
 
 
 class Scenario(NamedTuple):
-    """A kind of store, what is done to it, and options that differ from the usual. `available`: all the while."""
+    """A kind of store, a fault, and options that differ from the defaults.
+
+    `available`: a majority is up all the time.
+    """
 
     arena: type[Arena]
     fault: Fault
@@ -28,7 +31,7 @@ class Scenario(NamedTuple):
 
     @property
     def proxied(self) -> bool:
-        """Whether something is done to the network."""
+        """Whether the fault affects the network."""
         return self.fault in faults.OF_THE_NETWORK
 
 
@@ -56,7 +59,7 @@ SCENARIOS: dict[str, Scenario] = {
     },
     "redlock-restart_majority_empty": Scenario(Five, faults.restart_majority_empty),
     "redlock-restart_in_turn": Scenario(Five, faults.restart_in_turn),
-    # The clients are patient: a server that has to wait for a processor is not one that fails.
+    # Long timeouts: a server that waits for a processor on a busy machine has not failed.
     "redlock-lose_minority": Scenario(Five, faults.lose_minority, _PATIENT, available=True),
     "redis-promote_lagging": Scenario(Asynchronous, faults.promote_lagging),
     "redis-promote_twice": Scenario(Asynchronous, faults.promote_twice),
@@ -83,11 +86,11 @@ SCENARIOS: dict[str, Scenario] = {
     "sentinel-sentinels_fail_over": Scenario(WithSentinels, faults.sentinels_fail_over),
 }
 
-# A primary with asynchronous replicas is not saved by the quarantine alone where the old one goes on.
-# With a long ttl the first holder doesn't notice soon.
+# With asynchronous replicas and an old primary that keeps running, the quarantine alone does not prevent overlaps. With
+# a long ttl the first holder notices its loss late.
 _OFF = {"quarantine": False, "ttl": 3, "max_ttl": 3}
 _ASYNCHRONOUS = {**_OFF, "min_replicas": 0}
-_LAGGING = {"ttl": 1.5, "max_ttl": 1.5}  # but what the replica still knows is in the way for as long
+_LAGGING = {"ttl": 1.5, "max_ttl": 1.5}  # shorter, because leases that the replica has block the lock for as long
 CONTROLS: dict[str, Scenario] = {
     "redis-restart_empty": Scenario(Alone, faults.restart_empty, _OFF),
     "redis-flush": Scenario(Alone, faults.flush, _OFF),

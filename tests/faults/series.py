@@ -1,4 +1,4 @@
-"""Fights of one scenario, one after another on the same servers, and what is said of them."""
+"""Fights of one scenario, one after another on the same servers, and a report."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from tests.faults.arena import Outcome
 from tests.faults.scenarios import CONTROLS, SCENARIOS, Scenario
 
-ENOUGH = 0.95  # of the attempts must be decided where a majority is up all the while
+ENOUGH = 0.95  # share of attempts that must be granted or refused when a majority is up all the time
 
-Fight = tuple[int, Outcome | str]  # the seed, and what came out or went wrong
+Fight = tuple[int, Outcome | str]  # the seed, and the outcome or the error
 
 
 def series(name: str, controls: bool, seeds: Sequence[int], until: float) -> list[Fight]:
-    """Fights with these seeds, none begun after that time of the monotonic clock; after an error on new servers.
+    """Run fights with these seeds, until the monotonic time `until`. After an error, new servers are started.
 
-    One that was broken off is fought once more: on a machine that is too busy for a while nobody gets a lock in time.
+    A fight that failed is repeated once, because on a busy machine no client may get the lock in time.
     """
     scenario = (CONTROLS if controls else SCENARIOS)[name]
     left, fights, again = list(reversed(seeds)), list[Fight](), set[int]()
@@ -39,7 +39,7 @@ def series(name: str, controls: bool, seeds: Sequence[int], until: float) -> lis
 
 
 def remarkable(scenario: Scenario, outcome: Outcome | str) -> str:
-    """What must not happen, in words."""
+    """Returns the violations of an outcome as a text. Empty: no violation."""
     if isinstance(outcome, str):
         return f"broken off: {outcome}"
     told = []
@@ -53,18 +53,21 @@ def remarkable(scenario: Scenario, outcome: Outcome | str) -> str:
 
 
 def fought(fights: Sequence[Fight]) -> list[Outcome]:
-    """Those that came to their end."""
+    """Returns the outcomes of the fights that finished."""
     return [outcome for _, outcome in fights if isinstance(outcome, Outcome)]
 
 
 def summary(fights: Sequence[Fight]) -> str:
-    """All that was counted."""
+    """Returns the sums of all counts as a text."""
     counts = sum((outcome.counts for outcome in fought(fights)), Counter[str]())
     return ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
 
 
 def table(scenarios: Mapping[str, Scenario], fights: Mapping[str, Sequence[Fight]]) -> str:
-    """A line for each scenario. What was available is held against the bar only where a majority was up all along."""
+    """Returns a table with a row for each scenario.
+
+    Availability is in brackets where no majority was up all the time.
+    """
     titles = "scenario", "runs", "grants", "overlaps", "stale tokens", "broken off", "lowest availability"
     rows = [titles, *(row(name, scenarios[name], some) for name, some in fights.items())]
     wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -72,7 +75,7 @@ def table(scenarios: Mapping[str, Scenario], fights: Mapping[str, Sequence[Fight
 
 
 def row(name: str, scenario: Scenario, fights: Sequence[Fight]) -> tuple[str, ...]:
-    """What there is to say of a scenario's fights."""
+    """Returns the table row of a scenario."""
     outcomes = fought(fights)
     lowest = min((outcome.availability for outcome in outcomes), default=0.0)
     numbers = (
@@ -86,7 +89,7 @@ def row(name: str, scenario: Scenario, fights: Sequence[Fight]) -> tuple[str, ..
 
 
 def went_well(scenario: Scenario, fights: Sequence[Fight], controls: bool) -> bool:
-    """Whether nothing happened that must not; in a control, whether it did."""
+    """Whether no fight had a violation. In a control, whether a fight had an overlap."""
     if controls:
         return any(outcome.overlaps for outcome in fought(fights))
     return bool(fights) and not any(remarkable(scenario, outcome) for _, outcome in fights)

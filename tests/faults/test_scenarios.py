@@ -1,6 +1,6 @@
-"""Randomized fights under each fault. `REDLOCK_FAULT_RUNS=20` makes more of them; `python -m tests.faults` hundreds.
+"""Randomized fights under each fault. `REDLOCK_FAULT_RUNS=20` runs more fights, `python -m tests.faults` hundreds.
 
-The fights on different kinds of store go on side by side, since they consist of waiting; a test is what became of its.
+Fights on different kinds of store run in parallel, because they mostly wait. A test checks the fights of its scenario.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tests.faults.arena import Outcome
 from tests.faults.scenarios import CONTROLS, SCENARIOS, Scenario
 
 RUNS = int(os.environ.get("REDLOCK_FAULT_RUNS", "1"))
-TRIES = 25  # fights in which a control must show an overlap: it needs one that holds at the right moment
-AT_ONCE = 2  # who gets half of what a fight takes of a processor has no answer in time, again and again
+TRIES = 25  # fights within which a control must show an overlap, which depends on the moment of the fault
+AT_ONCE = 2  # with less than half of a processor, a fight misses its timeouts
 PATIENCE = 240 + 60 * RUNS  # seconds
-MOST = 3  # fights that may be fought again, because nothing was granted for so long that there was none
+MOST = 3  # fights that may be repeated because the lock was not granted for too long
 
 Fought = Callable[[str], tuple[int, list[Outcome]]]
 pytestmark = pytest.mark.timeout(PATIENCE + 10)
@@ -30,8 +30,8 @@ fought_again: dict[str, str] = {}
 
 @pytest.fixture(scope="module")
 def fought(request, running) -> Iterator[Fought]:
-    """`fought(name)`: the first seed and what came out of the fights of that scenario."""
-    running(RedisServer)  # skips, or fails, where there is none
+    """`fought(name)` returns the first seed and the outcomes of a scenario."""
+    running(RedisServer)  # skips or fails if there is no server
     wanted = [
         item.callspec.id for item in request.session.items if item.path == request.path and hasattr(item, "callspec")
     ]
@@ -52,7 +52,7 @@ def _kind(name: str, table: dict[str, Scenario]) -> tuple[str, bool, str]:
 
 
 def _fight_all(scenarios: dict[str, Scenario], futures: dict[str, Future[tuple[int, list[Outcome]]]]) -> None:
-    """Scenarios on one kind of store, one after another; after an error a new one is built."""
+    """Run scenarios on one kind of store, one after another. After an error, new servers are started."""
     waiting = dict(scenarios)
     while waiting:
         name, first = next(iter(waiting.items()))
@@ -78,7 +78,7 @@ def _fight_all(scenarios: dict[str, Scenario], futures: dict[str, Future[tuple[i
 
 @pytest.mark.parametrize("name", [pytest.param(name, id=f"guarded-{name}") for name in SCENARIOS])
 def test_no_overlap(name, fought):
-    """Under this fault no two clients ever believe at the same moment that they hold the lock, and its tokens grow."""
+    """Under this fault two clients never believe to hold the lock at the same moment, and fencing tokens grow."""
     seed, outcomes = fought(f"guarded-{name}")
     assert len(outcomes) == RUNS
     for number, outcome in enumerate(outcomes):
@@ -90,15 +90,16 @@ def test_no_overlap(name, fought):
 
 @pytest.mark.parametrize("name", [pytest.param(name, id=f"control-{name}") for name in CONTROLS])
 def test_overlaps_without_protection(name, fought):
-    """With the protection switched off the same fault gives the lock to two, and the checker sees it."""
+    """Without protection the fault gives the lock to two clients at once, and the checker finds it."""
     _, outcomes = fought(f"control-{name}")
     assert outcomes[-1].overlaps, f"no overlap in {len(outcomes)} fights"
 
 
 def test_hardly_any_was_fought_again(record_property):
-    """A fight without grants proves nothing, and is fought again once; where that happens often, something is wrong.
+    """Few fights are repeated.
 
-    Which they were is listed at the end of the test run.
+    A fight without grants proves nothing, so it is repeated once. Many repetitions are an error. The end of the test
+    run lists the repeated fights.
     """
     for name, error in fought_again.items():
         record_property("fought again", f"{name}: {error}")

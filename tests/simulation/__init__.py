@@ -1,1 +1,1 @@
-"""The real flows and the real Lua under random faults, in virtual time."""
+"""Simulates the real flows and the real Lua scripts under random faults in virtual time."""

@@ -1,4 +1,4 @@
-"""``python -m tests.simulation``: play many seeds, on all cores."""
+"""``python -m tests.simulation`` plays many seeds on all cores."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
 
 from .scenario import Setting, Violation, play
 
-# Of so many seeds that many of each algorithm, and of each kind of lock.
+# The share of each algorithm, and of each kind of lock, in the seeds.
 ALGORITHMS = *4 * ("quorum",), *3 * ("single",), "cluster", *3 * ("replicas",)
-HANDLES = MUTEX, STRIPED  # every other one by way of `Lock` itself
-WATCHED = 4  # one of so many with somebody who looks on: they take a third more time
+HANDLES = MUTEX, STRIPED  # every second run uses `Lock` itself
+WATCHED = 4  # every fourth run has an onlooker, which takes a third more time
 KINDS = (
     *4 * (MUTEX,),
     WRITE,
@@ -33,12 +33,15 @@ KINDS = (
 
 
 def runs(algorithm: str, primitive: Primitive) -> bool:
-    """Whether an algorithm has this kind of lock. A cluster differs from a single node in multilocks only."""
+    """Whether an algorithm is simulated with this kind of lock.
+
+    A cluster differs from a single node only for multilocks.
+    """
     return primitive is not FAIR if algorithm == "quorum" else algorithm != "cluster" or primitive is MULTILOCK
 
 
 def attempt(seed: int, algorithm: str, kind: str) -> tuple[int, str]:
-    """How many locks were granted, and the timeline of a violation."""
+    """Play one seed. Returns the number of grants and the timeline of a violation, empty without one."""
     algorithm = algorithm or ALGORITHMS[seed % len(ALGORITHMS)]
     kinds = [each for each in KINDS if kind in ("", each.kind) and runs(algorithm, each)] or [MULTILOCK]
     place = seed // len(ALGORITHMS) % len(kinds)
@@ -52,13 +55,13 @@ def attempt(seed: int, algorithm: str, kind: str) -> tuple[int, str]:
 
 
 def prepare() -> None:
-    """A run makes many small objects, hardly any of them in cycles: look for those more seldom."""
+    """Collect garbage less often, because a run makes many small objects and few reference cycles."""
     gc.freeze()
     gc.set_threshold(50_000)
 
 
 def main() -> int:
-    """Exit code 1 when something happened that must never happen."""
+    """Returns the exit code, which is 1 after a violation."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="from which on; with --seeds 1 it replays just that one")

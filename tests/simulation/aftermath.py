@@ -1,4 +1,4 @@
-"""When the faults have stopped: everything is free again, and soon."""
+"""Checks that all locks become free soon after the faults have stopped."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from .scenario import Scenario
 
 MAX_TTL = 4.0
-TIMEOUT = 0.25  # of a node
-APART = MAX_TTL / 4  # how far a server's clock is off at most, in seconds
-LAG = 2  # seconds that a replica may be behind
-SOON = 0.02  # seconds after which what was sent without faults has arrived
+TIMEOUT = 0.25  # seconds of a node timeout
+APART = MAX_TTL / 4  # largest offset of a server's clock, in seconds
+LAG = 2  # seconds that a replica may lag
+SOON = 0.02  # seconds within which a message without faults arrives
 
 
 def at_rest(scenario: Scenario, names: list[str]) -> None:
-    """Everything is free ``max_ttl`` after the faults stop, whoever held it or waited for it.
+    """Check that all locks are free after the end of the faults.
 
-    That is, where all were killed then. Else they come to an end by themselves, and everything is free at once.
+    If all clients were killed, their leases must expire within ``max_ttl``. Otherwise the clients end their work first.
     """
     primary = [scenario.replicas.primary] if scenario.replicas else []
     length = MAX_TTL / (1 - scenario.setting.rate) + SOON  # by the slowest of the clocks
-    if primary:  # one that was promoted has been told by another's clock when a lease ends, or a quarantine
+    if primary:  # a promoted server got the ends of leases and quarantines from another server's clock
         length += 2 * APART
     if not scenario.killed:
-        # They wait for three ttls and hold for as many; who is paused frees what it has when it goes on.
+        # Clients wait for at most three ttls and hold for as long. A paused client releases its locks after the pause.
         paused = max(client._paused_until for client in scenario.clients) - scenario.world.now
         length = max(length, 6 * scenario.ttl + 8 * TIMEOUT, paused + 8 * TIMEOUT)
     _pass(scenario, length)
@@ -39,13 +39,13 @@ def at_rest(scenario: Scenario, names: list[str]) -> None:
     for server, name in product(primary or scenario.servers, names):
         if server.model.texts(keys_for(b"sim", name.encode()).lock):
             scenario.fail(f"{name} is not free on {server.name}")
-    if primary:  # a quarantine begins when replicas have a copy, and is longer by what they may be behind
+    if primary:  # a quarantine begins after the full copy, and lasts longer by the lag
         _pass(scenario, SYNC + LAG + 1)
     for name, number in product(names, range(scenario.setting.primitive.limit)):
         (fresh,) = scenario._client(f"fresh-{name}-{number}")
         before = scenario.grants
         scenario.clients.append(fresh)
-        # Who can wait is kept up by the dead who are listed as waiters: not for long, since none of them comes.
+        # Dead clients that are still listed as waiters delay a new waiter, but only for a short time.
         fresh.take(name, scenario.world.random.choice((0.0, 1.0)), lambda: None, hold=MAX_TTL)
         scenario.world.run(scenario.world.now + 1)
         if scenario.grants == before:
@@ -53,9 +53,9 @@ def at_rest(scenario: Scenario, names: list[str]) -> None:
 
 
 def _pass(scenario: Scenario, seconds: float) -> None:
-    """Let time go by. Servers are touched, as by new connections, which begins a quarantine that is due.
+    """Let ``seconds`` pass. Servers get requests, as from new connections, which start a quarantine that is due.
 
-    One that stands alone begins it at once; with replicas it begins when they follow, which takes them a while.
+    A standalone server starts its quarantine at once, a primary starts it when its replicas follow.
     """
     guard, pause = standalone_quarantine("sim", MAX_TTL), seconds
     if scenario.replicas:

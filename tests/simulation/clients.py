@@ -1,4 +1,4 @@
-"""Clients that take, hold, renew and release locks as `Lock` does, and that pause and crash."""
+"""Clients that acquire, hold, renew and release locks as `Lock` does, and that pause and crash."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from django_redlock.core.values import Claim, Lease
 from .performer import Performer, Then
 from .world import Clock, World
 
-RENEWALS = 3  # in a ttl
+RENEWALS = 3  # renewals in a ttl
 DETERRED = 1.0  # seconds at most for which one rests beside, whom no server would serve: the next try is like the last
-SEVERAL = "striped", "multilock"  # kinds that are about several names at once
+SEVERAL = "striped", "multilock"  # kinds with several names in one claim
 AND = " + "
 
 
 def held(claim: Claim) -> list[str | None]:
-    """The names of what a granted claim excludes others from."""
+    """Returns the names from which a granted claim excludes other claims."""
     return [lock_name_of(b"sim", place.lock) for place in (claim.all_keys if claim.require_all else (claim.keys,))]
 
 
 class Watcher(Protocol):
-    """What checks the invariants."""
+    """A checker of the invariants."""
 
     def asks(self, claim: Claim) -> None: ...
 
@@ -38,7 +38,7 @@ class Watcher(Protocol):
 
 
 class Client:
-    """One handle of one thread: ``holder`` tells the threads apart."""
+    """One handle of one thread. ``holder`` identifies the thread."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Client:
         self.algorithm: Algorithm
 
     def later(self, event: Then, value: Any) -> None:
-        """Handle an event when this client runs."""
+        """Handle an event as soon as this client runs."""
         if not self.alive:
             return
         if self.world.now < self._paused_until:
@@ -78,22 +78,22 @@ class Client:
             event(value)
 
     def after(self, delay: float, event: Callable[[], None]) -> None:
-        """Do something in a while."""
+        """Run an event after ``delay`` seconds, when this client runs."""
         self.world.after(delay, lambda: self.later(lambda _: event(), None))
 
     def pause(self, seconds: float) -> None:
-        """SIGSTOP, a garbage collection, a virtual machine that is moved."""
+        """Stop the client for ``seconds``, as SIGSTOP, garbage collection or a migrated virtual machine does."""
         self._paused_until = max(self._paused_until, self.world.now + seconds)
         self.world.say(self.name, f"paused for {seconds:.2f} s")
 
     def crash(self) -> None:
-        """Gone, with what it holds."""
+        """End the client without releasing its locks."""
         self.alive = False
         self.lease = None
         self.world.say(self.name, "crashed")
 
     def live(self, names: list[str], until: float) -> None:
-        """Take and release locks until ``until``, and until the faults stop."""
+        """Acquire and release locks until ``until`` and until the faults stop."""
         if self.world.now >= max(until, self.world.troubled):
             self.busy = False
             return
@@ -107,7 +107,7 @@ class Client:
         self.take(name, wait, lambda: self.after(rest, lambda: self.live(names, until)))
 
     def take(self, name: str, wait: float, then: Callable[[], None], hold: float | None = None) -> None:
-        """Acquire, hold for a while, release."""
+        """Acquire a lock, hold it for a while, release it."""
         self._count += 1
         keys, *others = [keys_for(b"sim", each.encode()) for each in name.split(AND)]
         token = f"{self.name}-{self._count}".encode().ljust(24, b".") + b"0" * 8
@@ -183,7 +183,7 @@ class Client:
             if error is None or self.world.now > start + claim.ttl:
                 self._watcher.over(claim)
                 then()
-            else:  # as the renewal thread does with what it could not free
+            else:  # as the renewal thread does with a release that failed
                 self.after(0.5, attempt)
 
         def attempt() -> None:

@@ -1,6 +1,6 @@
-"""Processes with threads that use `Lock` itself: its flows, the local queue, renewal in the background.
+"""Processes with threads that use `Lock` itself, with its flows, the local queue and the renewal.
 
-What `Lock` would do in threads of its own happens as events of the simulated world, in between everything else.
+The background work of `Lock` runs as events of the simulation, interleaved with all other events.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .clients import AND, DETERRED, Watcher
 from .performer import Performer, Then
 from .world import Clock, World
 
-COHORT = 4  # how often in a row a lock may go from hand to hand
-INTERRUPTED = 0.03  # of what threads do
+COHORT = 4  # number of local hand-overs in a row
+INTERRUPTED = 0.03  # share of the threads' operations that are interrupted
 
 
 class Process:
-    """What threads share: the store (`core.contract.Store`), connections, and that they pause and die together."""
+    """The shared state of a process' threads: the store (`core.contract.Store`), connections, pauses and crashes."""
 
     alias, hook = "", None
 
@@ -62,18 +62,18 @@ class Process:
         return float(ttl)
 
     def perform(self, request: Any) -> Any:
-        raise NotImplementedError  # nothing here waits for an answer: flows are driven
+        raise NotImplementedError  # flows are driven, so no call awaits
 
     aperform = perform
 
     def performer(self) -> Performer:
-        """For a thread of this process."""
+        """Returns a performer for a thread of this process."""
         performer = self._connect(self.name, self.later)
         performer._in_flight = self.in_flight
         return performer
 
     def later(self, event: Then, value: Any) -> None:
-        """Handle an event when this process runs."""
+        """Handle an event as soon as this process runs."""
         if not self.alive:
             return
         if self.world.now < self.paused_until:
@@ -82,12 +82,12 @@ class Process:
             event(value)
 
     def after(self, delay: float, event: Callable[[], None]) -> None:
-        """Do something in a while."""
+        """Run an event after ``delay`` seconds, when this process runs."""
         self.world.after(delay, lambda: self.later(lambda _: event(), None))
 
 
 class Handle(lock.Lock):
-    """Tells the watcher what it believes, whenever that changes."""
+    """A lock that reports each change of its belief to the watcher."""
 
     thread: Thread
     claim: Claim
@@ -108,11 +108,11 @@ class Handle(lock.Lock):
 
 
 class AnyOf(Handle, striped.Stripe):
-    """One of several."""
+    """A stripe of a striped lock."""
 
 
 class Thread:
-    """Takes and releases locks, each with a handle of its own; sometimes it is interrupted."""
+    """A thread that acquires and releases locks, each with its own handle. It is interrupted sometimes."""
 
     def __init__(self, process: Process, name: str, watcher: Watcher, ttl: float, primitive: Primitive) -> None:
         self.process = process
@@ -133,7 +133,7 @@ class Thread:
 
     @property
     def lease(self) -> Lease | None:
-        """What it believes to hold."""
+        """The lease that the thread believes to hold. ``None``: no lease."""
         return self._lock._lease if self._lock and not self._lock.lost and self.alive else None
 
     @property
@@ -141,26 +141,26 @@ class Thread:
         return self.process.paused_until
 
     def pause(self, seconds: float) -> None:
-        """The whole process stands still."""
+        """Pause the whole process."""
         self.process.paused_until = max(self.process.paused_until, self._world.now + seconds)
         self._world.say(self.host, f"paused for {seconds:.2f} s")
 
     def crash(self) -> None:
-        """The whole process is gone."""
+        """End the whole process."""
         self.process.alive = False
         self._world.say(self.host, "crashed")
 
     def asks(self, claim: Claim) -> None:
-        """Have it noted."""
+        """Report the claim to the watcher."""
         self._watcher.asks(claim)
 
     def believe(self, handle: Handle) -> None:
-        """Have it checked."""
+        """Report the handle's belief to the watcher."""
         if self._lock is handle and self.lease is not None:
             self._watcher.believes(self, self.lease)  # type: ignore[arg-type]
 
     def live(self, names: list[str], until: float) -> None:
-        """Take and release locks until ``until``, and until the faults stop."""
+        """Acquire and release locks until ``until`` and until the faults stop."""
         chance = self._world.random
         if self._world.now < max(until, self._world.troubled):
             wait = chance.choice((0.0, chance.uniform(0, 3 * self._ttl)))
@@ -175,7 +175,7 @@ class Thread:
             self.take(some, wait, then)
 
     def take(self, names: list[str], wait: float, then: Callable[[], None]) -> None:
-        """Acquire any of them, hold for a while, release."""
+        """Acquire one of the names, hold it for a while, release it."""
         chance, name = self._world.random, AND.join(names)
         terms = LockOptions(self._ttl, fencing=chance.random() < 0.3, auto_renew=chance.random() < 0.8)
         places = tuple(keys_for(b"sim", each.encode()) for each in names)
@@ -232,7 +232,7 @@ class Thread:
 
 
 class Background:
-    """What `core.renewal.renewal` does, as events: each lock and each orphan by itself."""
+    """Replaces `core.renewal.renewal` by events: one for each lock and each orphan."""
 
     def __init__(self) -> None:
         self._owner: dict[bytes, Process] = {}
@@ -248,7 +248,7 @@ class Background:
             if process.watched.get(token) is target:
                 serve(process, token, target)
 
-        early = process.world.random.uniform(0, renewal.SLACK)  # with another's that is due then
+        early = process.world.random.uniform(0, renewal.SLACK)  # renewed together with another lock that is due earlier
         process.after(delay - early if delay > renewal.SLACK else delay, due)
 
     def cancel(self, token: bytes) -> None:
@@ -287,12 +287,12 @@ class Background:
 
 
 class Virtual(WakeEvent):
-    """A wake-up in the simulated world."""
+    """A wake-up in the simulation."""
 
     was_set = False
 
     def wake(self) -> None:
-        """Replaced by the waiter."""
+        """Wake the waiter, which replaces this method."""
 
     def set(self) -> None:
         super().set()
@@ -301,12 +301,12 @@ class Virtual(WakeEvent):
 
 
 class VirtualTicket(Virtual, Waiter):
-    """A waiter that is woken there."""
+    """A waiter that is woken in the simulation."""
 
 
 @contextmanager
 def virtual(world: World) -> Iterator[None]:
-    """Locks live in ``world`` meanwhile: their background, threads, and what is otherwise drawn at random."""
+    """Run locks in ``world``: their renewal, threads and random numbers are simulated within this context."""
     background, numbers = Background(), itertools.count(1)
     begin = lambda target, args=(), **_: SimpleNamespace(start=lambda: target(*args))  # noqa: E731
     with ExitStack() as ends:
@@ -328,7 +328,7 @@ def virtual(world: World) -> Iterator[None]:
         try:
             yield
         finally:
-            for flow in world.flows:  # of those who are not done, or dead
+            for flow in world.flows:  # flows that have not ended, or whose client is dead
                 flow.close()
 
 

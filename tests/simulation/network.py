@@ -1,4 +1,4 @@
-"""Connections between clients and servers: ordered, sometimes slow, sometimes cut; some requests come twice."""
+"""Connections between clients and servers. They keep the order, may be slow or cut, and may deliver a request twice."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ QUICK, VARIES = 0.0002, 0.004 - 0.0002
 
 
 class Network:
-    """How often messages are slow, connections cut and requests carried out twice; never, once the faults have stopped.
+    """The rates of slow messages, cut connections and repeated requests. All rates are 0 after the end of the faults.
 
-    TCP does not do the last. A proxy does that tries again for a client, and so does who says once more what was not
-    answered: what the first try sent may be in a socket still. The second time is at once or, if ``again``, any time.
+    TCP does not repeat requests. A proxy may, and so does a client that retries a request without a reply, while the
+    first request is still in a socket. The repetition comes at once, or with ``again`` at any time.
     """
 
     def __init__(self, world: World, slow: float, cut: float, twice: float, *, again: bool) -> None:
         self.world = world
         self.again = again
-        self.gone: set[str] = set()  # whose connections are closed
-        self._apart: list[tuple[str, str]] = []  # who can't reach which server, though both run
+        self.gone: set[str] = set()  # clients whose connections are closed
+        self._apart: list[tuple[str, str]] = []  # pairs of client and server that can't reach each other
         self.draw = world.draw
         self.set(slow, cut, twice)
 
     def set(self, slow: float, cut: float, twice: float) -> None:
-        """From now on so many of the messages, of the connections with each message, and of the requests."""
+        """Set the share of slow messages, of connections cut with each message, and of repeated requests."""
         self.slow = slow
         self.cut = cut
         self.twice = twice
@@ -39,7 +39,7 @@ class Network:
         self.usual = self.cut + self.slow if not self._apart else 1.0  # a message of a higher number is as most are
 
     def part(self, who: str, server: str, seconds: float) -> None:
-        """Lose all that passes between these two for a while; neither is told."""
+        """Drop all messages between a client and a server for ``seconds``. The connections stay open."""
         self.world.trouble(seconds)
         self._apart.append((who, server))
         self._know()
@@ -51,7 +51,10 @@ class Network:
         self._know()
 
     def delay(self, number: float, who: str, server: str) -> float | None:
-        """How long a message takes whose number this is, between 0 and 1; ``None``: it is lost."""
+        """Returns the delay of a message in seconds.
+
+        ``number``: a random number from 0 to 1. ``None``: the message is lost.
+        """
         if number < self.cut or (who, server) in self._apart:
             return None
         if number >= self.cut + self.slow:
@@ -62,7 +65,7 @@ class Network:
 
 
 class Message:
-    """A request on its way, and the reply on its way back. Nobody waits for it, unless a subclass does."""
+    """A request and its reply. No client waits for the reply, except in subclasses."""
 
     __slots__ = ("connection",)
 
@@ -70,22 +73,22 @@ class Message:
         self.connection = connection
 
     def work(self, reply: Then) -> None:
-        """What the server does, which gives ``reply`` its answer."""
+        """Execute the request on the server, which passes its answer to ``reply``."""
         raise NotImplementedError
 
     def reply(self, answer: Any) -> None:
-        """The server's answer goes back."""
+        """Send the server's answer back to the client."""
         self.connection.back(self, answer)
 
     def answered(self, reply: Any) -> None:
-        """The reply has come."""
+        """Handle the reply on the client."""
 
     def broken(self) -> None:
-        """The connection was cut: none will come."""
+        """Handle a cut connection on the client. No reply will come."""
 
 
 class Connection:
-    """One TCP connection: what is sent arrives in order or, once it is cut, not at all."""
+    """One TCP connection. Messages arrive in order until the connection is cut, and not afterwards."""
 
     __slots__ = "_back", "_born", "_network", "_there", "_who", "open", "server"
 
@@ -95,10 +98,10 @@ class Connection:
         self._who = who
         self.open = True
         self._there = self._back = 0.0
-        self._born = server.life  # a restart closes the connections
+        self._born = server.life  # a restart of the server closes its connections
 
     def send(self, message: Message) -> None:
-        """Have the server do ``message.work(reply)``."""
+        """Send a message. The server executes ``message.work(reply)``."""
         network, world = self._network, self._network.world
         number = network.draw()
         delay = QUICK + VARIES * number if number >= network.usual else self._delay(number)
@@ -112,7 +115,7 @@ class Connection:
         if not network.twice or network.draw() >= network.twice:
             world.at(there, self._arrive, message, message.reply)
             return
-        # The client hears of either; whatever it hears after that is no answer to this.
+        # The client receives one of the two replies, and ignores the second.
         one, other = world.random.sample((message.reply, _unheard), 2)
         late = world.random.uniform(*SLOW) if network.again and world.chance(0.5) else 1e-6
         world.trouble(there + late - world.now)
@@ -128,7 +131,7 @@ class Connection:
             server.handle(message.work, reply)
 
     def back(self, message: Message, answer: Any) -> None:
-        """Have the client hear of the server's answer to what it has sent."""
+        """Deliver the server's answer to the client."""
         network, world = self._network, self._network.world
         number = network.draw()
         delay = QUICK + VARIES * number if number >= network.usual else self._delay(number)
@@ -144,7 +147,10 @@ class Connection:
             message.broken()
 
     def _delay(self, number: float) -> float | None:
-        """Where it is lost, nothing comes of what is sent now, or on this connection later."""
+        """Returns the delay of a message.
+
+        ``None``: the message is lost, and so are all later messages on this connection.
+        """
         delay = self._network.delay(number, self._who, self.server.name)
         self.open = self.open and delay is not None
         return delay

@@ -1,4 +1,4 @@
-"""Somebody who asks now and then who holds a lock, and what the answer must not be."""
+"""An observer that asks repeatedly who holds a lock, and the check of the answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAUSE = 0.1, 0.8  # seconds between two questions
 
 
 class Onlooker:
-    """Asks one question after another."""
+    """An observer that asks one question after another."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -29,7 +29,7 @@ class Onlooker:
         self._silent = 0  # nodes that did not answer the last question
 
     def look(self, names: list[str], until: float) -> None:
-        """Ask who holds one of the names; and so on."""
+        """Ask for the holder of a random name, repeatedly until ``until``."""
         if self._world.now >= until:
             return
         name = self._world.random.choice(names)
@@ -43,7 +43,7 @@ class Onlooker:
         self._eyes.performer.drive(self._asking(name), told)
 
     def _asking(self, name: str) -> Flow[LockInfo | None]:
-        """`Algorithm.describe`, and how many nodes had no answer to it."""
+        """Run `Algorithm.describe`, and count the nodes without an answer."""
         flow, reply = self._eyes.algorithm.describe(name, keys_for(b"sim", name.encode())), None
         while True:
             try:
@@ -55,7 +55,7 @@ class Onlooker:
             self._silent = sum(isinstance(each, Fault) for each in reply) if isinstance(request, SendToAll) else 0
 
     def _holders(self, name: str) -> dict[Client, Lease]:
-        """Who holds it now, and had it confirmed after any server has forgotten something."""
+        """Returns the holders of the name whose lease was confirmed after the last loss of data on a server."""
         return {
             client: lease
             for client in self._scenario.clients
@@ -66,9 +66,9 @@ class Onlooker:
         }
 
     def _judge(self, name: str, before: dict[Client, Lease], said: LockInfo | None) -> None:
-        """What some held from the question to the answer is not free. It is theirs, unless nodes were silent.
+        """Check an answer. A lock that was held during the whole question is not free, and its holder is reported.
 
-        Where nodes are silent, votes that are left over may look like a majority beside them.
+        The holder may differ if nodes were silent, because leftover votes may then look like a majority.
         """
         now = self._world.now
         for client, lease in self._holders(name).items():
@@ -91,12 +91,12 @@ class Onlooker:
 
 
 def _confirmed(lease: Lease) -> float:
-    """When the lease was asked for, or extended, the last time, or earlier."""
+    """Returns the time, or an earlier one, of the last acquire or extend request for the lease."""
     return lease.valid_until + lease.ttl * DRIFT + PRECISION - lease.ttl
 
 
 def _owned(client: Client, name: str, said: LockInfo) -> bool:
-    """What `Lock.owned` would say."""
+    """Returns the answer of `Lock.owned`."""
     if isinstance(client, Thread):
         return client._lock is not None and client._lock.name == name and client._lock._is_ours(said)
     return client.lease is not None and said.matches(client.lease)

@@ -1,4 +1,4 @@
-"""Does what flows ask for, in virtual time, as `django_redlock.backends` does it on real connections."""
+"""Performs the requests of flows in virtual time, as `django_redlock.backends` does on real connections."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEVER = float("inf")
 
 
 class Performer:
-    """A client's side of the network. ``later(event)`` lets the client handle something, when it is not paused."""
+    """A client's side of the network. ``later(event)`` runs an event when the client is not paused."""
 
     def __init__(
         self, network: Network, servers: Sequence[Server], who: str, timeout: float, later: Callable[[Then, Any], None]
@@ -40,12 +40,15 @@ class Performer:
         self.timeout = timeout
         self._later = later
         self._in_flight: dict[tuple[bytes, int], Connection] = {}
-        self.passing = not isinstance(servers, list)  # a cluster, a primary with replicas: another may take over
-        self.unanswered: dict[Request, None] = {}  # in the order in which they were begun
-        self._alarm = NEVER  # when the next of them may have to be given up
+        self.passing = not isinstance(servers, list)  # cluster, replicas: another server may take over
+        self.unanswered: dict[Request, None] = {}  # in order of their start
+        self._alarm = NEVER  # time at which the next request may have to be given up
 
     def drive(self, flow: Flow[Any], then: Callable[[Any, BaseException | None], None]) -> Callable[[], None]:
-        """Carry ``flow``; ``then(result, error)``. The function that is returned interrupts it, as Ctrl-C does."""
+        """Drive ``flow``, then call ``then(result, error)``.
+
+        Returns a function that interrupts the flow as Ctrl-C does.
+        """
         over = interrupted = False
         self.world.flows.append(flow)
         send = flow.send
@@ -81,22 +84,22 @@ class Performer:
         return interrupt
 
     def hang_up(self) -> None:
-        """What a kernel does for a process that is gone."""
+        """Close the connections, as the kernel does for a dead process."""
         self._network.gone.add(self._who)
 
     def there(self) -> bool:
-        """Whether its connections are open."""
+        """Whether the client's connections are open."""
         return self._who not in self._network.gone
 
     def perform(self, request: Any, then: Then) -> None:
-        """Carry out one request."""
+        """Perform one request."""
         _KINDS[type(request)](self, request, then)
 
     def _place(self, key: bytes, node: int) -> int:
         return self._servers.place(key) if isinstance(self._servers, Slots) else node
 
     def _batch(self, batch: Batch, then: Then) -> None:
-        """One pipeline, or in a cluster one for each server that has some of the keys."""
+        """Send one pipeline, or in a cluster one pipeline for each server that has some of the keys."""
         shares: dict[int, list[int]] = {}
         for index, run in enumerate(batch.script_calls):
             shares.setdefault(self._place(run.keys[0], batch.node), []).append(index)
@@ -150,7 +153,7 @@ class Performer:
         self.send(Acknowledged(self, self.connect(0), request, then))
 
     def count(self, count: int) -> int:
-        """How many replicas are said to have acknowledged."""
+        """Returns the number of replicas that are reported to have acknowledged."""
         return count
 
     def _together(self, request: SendToAll, then: Then) -> None:
@@ -185,21 +188,21 @@ class Performer:
         then: Then,
         certain: Callable[[], bool] | None = None,
     ) -> None:
-        """Ask one node, on the connection on which this family has a request in flight, if there is one."""
+        """Send a request to a node, on the connection on which this family has a request in flight, if any."""
         connection = self._in_flight.get((family, node)) if family else None
         if connection is None or not connection.open:
             connection = self.connect(node, family)
         self.send(Runs(self, connection, then, node, runs, family, certain))
 
     def connect(self, node: int, family: bytes = b"") -> Connection:
-        """A fresh connection, which has this family's requests in flight from now on."""
+        """Returns a new connection, which carries this family's requests from now on."""
         connection = Connection(self._network, self._servers[node], self._who)
         if family:
             self._in_flight[family, node] = connection
         return connection
 
     def send(self, sent: Request) -> None:
-        """Send a request, and have an eye on it till it is answered or given up."""
+        """Send a request, and give it up if there is no reply in time."""
         self.unanswered[sent] = None
         sent.connection.send(sent)
         if sent.until < self._alarm:
@@ -210,9 +213,12 @@ class Performer:
         self.world.at(when, self._look)
 
     def _look(self) -> None:
-        """Give up what is due. Nearly all has been answered by then: an event for each would be one for nothing."""
+        """Give up the requests that are due.
+
+        One event serves many requests, because most have been answered by then.
+        """
         now = self.world.now
-        if now < self._alarm:  # an earlier one has been set since
+        if now < self._alarm:  # an earlier alarm has been set since
             return
         self._alarm = upcoming = NEVER
         for sent in list(self.unanswered):

@@ -1,7 +1,7 @@
-"""A Redis in memory that runs the real scripts in a real Lua: just the commands that the scripts use.
+"""A Redis in memory that runs the real scripts in a real Lua, with only the commands that the scripts use.
 
-They are in Lua as well, in ``redis_model.lua``, since going from one language to the other takes more time than most of
-them. `test_redis_model` compares it with a real Redis, and its Lua with that of Redis.
+The commands are implemented in Lua too, in ``redis_model.lua``, because calls between the languages are slow.
+`test_redis_model` compares the model with a real Redis, and its Lua with Redis' Lua.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from redis import ResponseError
 from django_redlock.core.flow.requests import Fault
 from django_redlock.core.flow.scripts import Script
 
-PLAIN, FAST = "lua51", "luajit21"  # what Redis has, and the same language in half the time: not on every machine
+PLAIN, FAST = "lua51", "luajit21"  # Redis' Lua, and a faster one that not every machine has
 
 
-PLAIN_KINDS = {int, bytes}  # of replies: the same for both
+PLAIN_KINDS = {int, bytes}  # types of replies that need no conversion
 
 
 def _nothing(key: bytes) -> None:
@@ -28,16 +28,16 @@ def _nothing(key: bytes) -> None:
 
 
 class Lua:
-    """A Lua that has the commands, and where models live."""
+    """A Lua interpreter with the commands, which contains the models."""
 
     def __init__(self, kind: str) -> None:
         self._runtime = importlib.import_module(f"lupa.{kind}").LuaRuntime(encoding=None)
         self.server: Any = self._runtime.execute(Path(__file__).with_suffix(".lua").read_bytes())
         self.run = self.server.run
-        self.on: Any = None  # the model where something happens now
-        self.functions: dict[bytes, Any] = {}  # sha -> what the script is
-        self.tables: dict[Sequence[bytes], Any] = {}  # KEYS: there are few, and they come again and again
-        # Python and Lua don't see each other's cycles: what Lua kept of a server would stay for ever.
+        self.on: Any = None  # the model on which a script runs now
+        self.functions: dict[bytes, Any] = {}  # sha -> compiled script
+        self.tables: dict[Sequence[bytes], Any] = {}  # KEYS tables, cached because a few keys come often
+        # Neither Python nor Lua collects cycles across both languages, so references from Lua would leak a server.
         hooks: Any = self.server.hooks
         hooks.info = lambda section: self.on.info(section)  # noqa: PLW0108  (another model each time)
         hooks.pushed = lambda key: self.on.pushed(key)  # noqa: PLW0108
@@ -46,13 +46,13 @@ class Lua:
         self._runtime.globals().redis.sha1hex = sha1
 
     def compiled(self, script: Script) -> Any:
-        """The script as a function of KEYS and ARGV."""
+        """Returns the script as a function of KEYS and ARGV."""
         source = b"return function(KEYS, ARGV)\n%b\nend" % script.source
         function = self.functions[script.sha] = self._runtime.execute(source)
         return function
 
     def words(self, keys: Sequence[bytes]) -> Any:
-        """KEYS."""
+        """Returns a Lua table for KEYS."""
         table = self.tables[keys] = self.server.words(*keys)
         return table
 
@@ -64,9 +64,9 @@ except ImportError:
 
 
 class Model:
-    """One server's data. ``clock`` gives its time in µs; ``info`` the sections of INFO.
+    """The data of one server. ``clock`` returns its time in µs, ``info`` the sections of INFO.
 
-    ``pushed(key)`` is told of what was put on a list, ``wrote(changes)`` of all that a script has written.
+    ``pushed(key)`` is called for each push to a list, ``wrote(changes)`` for the writes of each script.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class Model:
         self.flush()
 
     def flush(self) -> None:
-        """FLUSHALL."""
+        """Delete all data (FLUSHALL)."""
         self._state = self._lua.server.new(self.wrote is not None)
 
     def run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
-        """The reply of a script, as a client gets it."""
+        """Run a script. Returns its reply as a client gets it."""
         lua = self._lua
         lua.on = self
         function, table = lua.functions.get(script.sha), lua.tables.get(keys)
@@ -99,28 +99,28 @@ class Model:
         return _reply(lua.run(self._state, self.clock(), function, table, *args))
 
     def texts(self, key: bytes) -> list[bytes]:
-        """A key's string, items or names; nothing, when there is no such key or it has expired."""
+        """Returns a key's string, items or field names. Empty: there is no such key, or it has expired."""
         return list(self._lua.server.texts(self._state, self.clock(), key).values())
 
     def keys(self) -> set[bytes]:
-        """All of them, also those that have expired and that nobody has looked at since."""
+        """Returns all keys, including expired keys that were not accessed since."""
         return set(self._state.data.keys())
 
     def pop(self, key: bytes) -> bytes | None:
-        """LPOP."""
+        """Remove and return the first item of a list (LPOP). ``None``: the list is empty."""
         self._lua.on = self
         return cast("bytes | None", self._lua.server.pop(self._state, self.clock(), key))
 
     def apply(self, changes: Any) -> None:
-        """Do what another model ``wrote``."""
+        """Apply the changes that another model passed to ``wrote``."""
         self._lua.server.apply(self._state, changes)
 
     def copy(self) -> Any:
-        """All its data, for `load`."""
+        """Returns a copy of all data, for `load`."""
         return self._lua.server.copy(self._state)
 
     def load(self, copied: Any) -> None:
-        """Have this data instead."""
+        """Replace all data by a copy."""
         self._lua.server.load(self._state, copied)
 
 

@@ -1,4 +1,4 @@
-"""A primary with replicas: asynchronous replication, acknowledgements, and promotions of which not everybody hears."""
+"""A primary with replicas: asynchronous replication, acknowledgements, and promotions that some clients notice late."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from .redis_model import Model
 from .servers import Server
 from .world import World
 
-SHORTEST, VARIES = 0.0002, 0.01 - 0.0002  # seconds that a write takes to a replica, or its acknowledgement back
-LATE = 3600.0  # seconds since the acknowledgement of one who has sent none
-SYNC = 2.0  # seconds after which a replica has a copy and has said so, when both are up and can reach each other
-PING = 1.0  # a replica acknowledges once a second, asked or not
+SHORTEST, VARIES = 0.0002, 0.01 - 0.0002  # seconds for a write to a replica, or its acknowledgement
+LATE = 3600.0  # assumed age of the acknowledgement of a replica that has sent none
+SYNC = 2.0  # seconds within which a connected replica has a full copy and has acknowledged it
+PING = 1.0  # interval in seconds of a replica's acknowledgements
 
 
 class Member(Server):
-    """A server that is the primary, or replicates another."""
+    """A server that is the primary or replicates the primary."""
 
     def __init__(self, world: World, name: str, rate: float, offset: float) -> None:
         self.master: Member | None = None
-        self.reachable = True  # by the other members
+        self.reachable = True  # for the other members
         super().__init__(world, name, rate, offset)
         self.offset = 0
-        self._seen: dict[Member, tuple[int, float]] = {}  # replica -> what it acknowledged, and when
+        self._seen: dict[Member, tuple[int, float]] = {}  # replica -> acknowledged offset, and its time
         self._waiting: list[tuple[int, int, Callable[[int], None]]] = []
         self._applied = 0.0
 
@@ -43,7 +43,7 @@ class Member(Server):
         return b"\r\n".join(lines)
 
     def run(self, run: EvalScript) -> Any:
-        """The reply of a script; a replica takes no writes."""
+        """Run a script. Returns its reply. A replica refuses writes."""
         if self.master is not None:
             return Fault(ReadOnlyError("You can't write against a read only replica."))
         return super().run(run)
@@ -51,7 +51,7 @@ class Member(Server):
     # ── replication ──────────────────────────────────────────────────────────────────────────
 
     def follow(self, master: Member) -> None:
-        """Replicate ``master``: a full copy first."""
+        """Replicate ``master``, starting with a full copy."""
         self.master, self._seen, self._waiting = master, {}, []
         term, life = master.term, self.life
 
@@ -62,22 +62,22 @@ class Member(Server):
                 self.world.after(0.5, copied)
             else:
                 self.model.load(master.model.copy())
-                master._seen.setdefault(self, (-1, -LATE))  # what is written from now on comes behind the copy
+                master._seen.setdefault(self, (-1, -LATE))  # later writes follow the full copy
                 self._acknowledge(master, term, master.offset)
                 self._ping(master, term, life)
 
         self.world.after(self.world.random.uniform(0.01, 1.0), copied)
 
     def restarted(self) -> None:
-        """Find one's place again, and with it the replicas theirs."""
+        """Rejoin the group after a restart, with the replicas of this server."""
         self.offset, self._seen, self._waiting = 0, {}, []
         self.rejoin(self)
 
     def rejoin(self, member: Member) -> None:
-        """Set by the group."""
+        """Rejoin the group. The group replaces this method."""
 
     def promote(self) -> None:
-        """Become the primary, with what has arrived so far."""
+        """Become the primary, with the data that has arrived so far."""
         self.master, self._seen, self._waiting = None, {}, []
         self.term += 1
         self.identify()
@@ -119,7 +119,7 @@ class Member(Server):
             master._settle()
 
     def wait(self, count: int, seconds: float, then: Callable[[int], None]) -> None:
-        """WAIT: ``then`` gets how many replicas have acknowledged what was written until now."""
+        """Execute WAIT. ``then`` gets the number of replicas that have acknowledged all writes until now."""
         entry = (self.offset, count, then)
         self._waiting.append(entry)
 
@@ -143,7 +143,7 @@ class Member(Server):
 
 
 class ReplicaSet:
-    """A primary, its replicas, and who takes which of them for the primary."""
+    """A primary, its replicas, and each client's view of the primary."""
 
     def __init__(self, world: World, members: list[Member]) -> None:
         self.world = world
@@ -164,7 +164,10 @@ class ReplicaSet:
                 replica.follow(member)
 
     def fail_over(self) -> None:
-        """Promote a replica. The old primary hears of it late, as do the clients, and goes on answering till then."""
+        """Promote a replica.
+
+        The old primary and the clients notice it later, and until then the old primary still answers.
+        """
         old = self.primary
         replicas = [member for member in self.members if member is not old and member.up and member.master is old]
         if not replicas:
@@ -175,7 +178,7 @@ class ReplicaSet:
             if member not in (old, new):
                 member.follow(new)
         old.reachable = False
-        self.world.forget(until=float("inf"))  # some may go on asking the old one
+        self.world.forget(until=float("inf"))  # some clients may still use the old primary
         late = self.world.random.uniform(0.0, 5.0)
         self.world.trouble(late)
 
@@ -189,7 +192,7 @@ class ReplicaSet:
 
 
 class View(Sequence[Server]):
-    """The one node that a client knows: what it takes for the primary, which may be the one of some seconds ago."""
+    """The single node that a client knows: its current view of the primary, which may be some seconds old."""
 
     def __init__(self, world: World, replicas: ReplicaSet) -> None:
         self._world = world

@@ -18,7 +18,7 @@ Work = Callable[[Then], None]
 
 
 class Request(Message):
-    """One request. When it is given up it is undone if it can be."""
+    """One request. If it is given up, it is undone when possible."""
 
     __slots__ = "over", "performer", "then", "until"
 
@@ -30,15 +30,15 @@ class Request(Message):
         self.over = False
 
     def undo(self) -> Work | None:
-        """What a server is to do behind a request that was given up."""
+        """Returns the work that undoes this request on the server. ``None``: there is nothing to undo."""
         return None
 
     def again(self) -> Then:
-        """What is done with the fault of a connection that was not a fresh one."""
+        """Returns the handler for a fault of a reused connection."""
         return self.then
 
     def certain(self) -> bool:
-        """Whether it may be counted on, and what frees it will go the same way."""
+        """Whether the request may stay in flight: the outcome is decided, and a release uses this connection."""
         return False
 
     def answered(self, reply: Any) -> None:
@@ -48,14 +48,14 @@ class Request(Message):
             self.then(reply)
 
     def give_up(self, _: None = None) -> None:
-        """No answer came in time, or nobody waits for it."""
+        """Give the request up: no reply came in time, or no caller waits for the reply."""
         if not self.over and not self.certain():
             if (undo := self.undo()) is not None:
                 self.connection.send(Undoing(self.connection, undo))
             self.answered(self._fault(TimeoutError("no answer in time")))
 
     def broken(self) -> None:
-        """Whether a connection that is found broken was a fresh one is chance here."""
+        """Handle a broken connection. A random number decides whether it was a new connection."""
         stale = self.performer.world.chance(0.5)
         if stale:
             self.then = self.again()
@@ -73,7 +73,7 @@ class Request(Message):
 
 
 class Undoing(Message):
-    """Comes behind a request that was given up."""
+    """A message that undoes a request that was given up."""
 
     __slots__ = ("work",)
 
@@ -83,7 +83,7 @@ class Undoing(Message):
 
 
 class Runs(Request):
-    """Scripts on one node: most requests are of this kind."""
+    """Scripts on one node. Most requests are of this kind."""
 
     __slots__ = "_certain", "_family", "_node", "_runs"
 
@@ -123,7 +123,7 @@ class Runs(Request):
 
 
 class Repeated(Runs):
-    """The second try, on a fresh connection: there is no third."""
+    """A retry on a new connection. There is no second retry."""
 
     __slots__ = ()
 
@@ -132,12 +132,15 @@ class Repeated(Runs):
 
 
 def _doubt(then: Then, repeated: Fault, reply: Any) -> None:
-    """A request that was repeated may have been carried out before: what says that it was not is no answer."""
+    """Pass on the reply to a repeated request.
+
+    A refusal becomes the fault, because the first request may have succeeded.
+    """
     then(reply if type(reply) is Fault else [repeated if each in (0, -1) else each for each in reply])
 
 
 class Blocked(Request):
-    """Waits for what is put on a list."""
+    """Blocks until an item is pushed to a list."""
 
     __slots__ = ("_request",)
 
@@ -151,7 +154,7 @@ class Blocked(Request):
 
 
 class Awaited(Request):
-    """Waits for what is put on a list, and then runs a script at once."""
+    """Blocks until an item is pushed to a list, then runs a script."""
 
     __slots__ = "_ended", "_request"
 
@@ -175,14 +178,14 @@ class Awaited(Request):
         return self._forget
 
     def _forget(self, reply: Then) -> None:
-        # A server forgets what a blocked client has sent when that closes the connection.
+        # A server forgets the pending commands of a blocked client that closes its connection.
         if self._ended:
             self._free(self._request.script_call, reply)
         self._ended = True
 
 
 class Acknowledged(Request):
-    """Scripts on a primary, and how many replicas have what they wrote."""
+    """Scripts on a primary, and the number of replicas that have acknowledged their writes."""
 
     __slots__ = ("_request",)
 
@@ -198,7 +201,7 @@ class Acknowledged(Request):
         if isinstance(first, Fault):
             reply(first)
         elif (isinstance(first, list) and first[0] >= 2) or not isinstance(server, Member):
-            reply((replies, 0))  # nothing was written, or to a server without replicas
+            reply((replies, 0))  # no write, or a server without replicas
         else:
             server.wait(replicas, seconds, lambda count: reply((replies, self.performer.count(count))))
 

@@ -1,4 +1,4 @@
-"""From a seed to a run: who takes part, what goes wrong, and what must hold."""
+"""Plays one run of a seed: its participants, its faults, and the invariants."""
 
 from __future__ import annotations
 
@@ -34,32 +34,32 @@ from .replication import Member, ReplicaSet, View
 from .servers import Server, Slots
 from .world import Clock, World
 
-DURATION = {"quorum": 5.0, "single": 5.0, "cluster": 5.0, "replicas": 12.0}  # a promotion costs some without grants
+DURATION = {"quorum": 5.0, "single": 5.0, "cluster": 5.0, "replicas": 12.0}  # a promotion pauses grants
 FORGETS = "all", "old", "none"
-MEMORY = {"cluster": ("all",)}  # it has no quarantine: what its servers forget is given away again
-ONE = {"single": SingleNode, "cluster": Cluster}  # where one node's word counts
-ALONE = "mutex", *SEVERAL  # kinds of which nobody shares a name
-RATE = 0.004  # how far a clock may be off: two of them differ by less than the drift that is allowed for
+MEMORY = {"cluster": ("all",)}  # a cluster has no quarantine, so a loss of data would grant locks twice
+ONE = {"single": SingleNode, "cluster": Cluster}  # algorithms in which a single node decides
+ALONE = "mutex", *SEVERAL  # kinds with one holder per name
+RATE = 0.004  # deviation of a clock's rate; two clocks differ by less than the allowed drift
 
 
 class Setting(NamedTuple):
-    """What a run is made of. The defaults are right; tests that look for violations make them wrong."""
+    """The parameters of a run. The defaults are correct; tests that look for violations change them."""
 
     algorithm: str = "quorum"
     primitive: Primitive = MUTEX
     quarantine: bool = True
     rate: float = RATE
-    calm: bool = False  # messages may be slow, and nothing else goes wrong: whatever is left over is an orphan
-    slow: float | None = None  # how many messages are slow
-    apart: int = 4  # it happens less often that a client can't reach a server
+    calm: bool = False  # only slow messages, no faults: every leftover is an orphan
+    slow: float | None = None  # share of slow messages
+    apart: int = 4  # reduces how often a client can't reach a server
     make: Callable[..., Algorithm] | None = None
-    handles: bool = False  # mutexes or stripes by way of `Lock` itself, in processes with several threads
-    onlookers: bool = False  # somebody asks who holds what
+    handles: bool = False  # mutexes or stripes through `Lock` itself, in processes with several threads
+    onlookers: bool = False  # an observer asks for the holders
     performer: type[Performer] = Performer
 
 
 class Violation(AssertionError):
-    """Something that must never happen."""
+    """A violated invariant."""
 
 
 class Outcome(NamedTuple):
@@ -102,11 +102,11 @@ class Scenario:
         if setting.primitive.kind == "rlock":  # two handles of one thread
             self.clients[-1].holder = self.clients[0].holder
         self.grants = 0
-        self.killed = False  # everybody was, at the end
+        self.killed = False  # whether all clients were killed at the end
         self._tokens: dict[str | None, int] = {}  # name -> the highest fencing token
-        self._known: dict[bytes, dict[str | None, int]] = {}  # claim -> what those were when it was asked for
+        self._known: dict[bytes, dict[str | None, int]] = {}  # claim -> highest tokens at its request
         self._seen: set[bytes] = set()
-        self._overs: Counter[bytes] = Counter()  # claim -> how often it was said to be over
+        self._overs: Counter[bytes] = Counter()  # claim -> number of times its end was reported
 
     def _rate(self) -> float:
         return 1 + self.world.random.uniform(-self.setting.rate, self.setting.rate)
@@ -132,7 +132,10 @@ class Scenario:
         return self.setting.performer(self.network, servers, name, TIMEOUT, later)
 
     def _side(self, name: str) -> Primitive:
-        """Of a rwlock every other client reads, and who comes fresh writes. Of several names some want just one."""
+        """Returns the primitive for a client.
+
+        Some clients of a rwlock read, some clients of several names acquire one.
+        """
         primitive = self.setting.primitive
         if primitive.kind in SEVERAL and name.startswith("client") and int(name[-1]) % 3 == 2:
             return MUTEX
@@ -167,16 +170,16 @@ class Scenario:
     # ── what must hold ───────────────────────────────────────────────────────────────────────
 
     def fail(self, what: str) -> NoReturn:
-        """Say what happened, and all that led to it."""
+        """Raise a `Violation` with the timeline."""
         where = f"seed {self.world.seed} ({self.setting.algorithm}), at {self.world.now:.4f} s"
         raise Violation(f"{where}: {what}\n{self.world.timeline()}")
 
     def asks(self, claim: Claim) -> None:
-        """What it gets must be above what anybody has got before."""
+        """Store the highest fencing tokens, which the tokens of this claim must exceed."""
         self._known[claim.acquisition_id] = self._tokens.copy()
 
     def believes(self, client: Client, lease: Lease) -> None:
-        """Not more than may hold it believe it now."""
+        """Check that no more clients believe to hold the lock than its limit allows."""
         names, now = set(held(lease.claim)), self.world.now
         others = {
             other.holder: other.name
@@ -196,9 +199,10 @@ class Scenario:
             self._granted(lease.claim, lease.fencing_token)
 
     def _granted(self, claim: Claim, token: int) -> None:
-        """Fencing tokens grow; those of permits that are asked for at the same time may be heard of in any order.
+        """Check that fencing tokens grow.
 
-        One server's clock gives growing numbers without a fence, too.
+        Tokens of permits that are requested at the same time may arrive in any order. Tokens without fencing also grow
+        on a single server, because they come from its clock.
         """
         if not claim.fencing and not (self.setting.handles and self.setting.algorithm == "single"):
             return
@@ -210,9 +214,9 @@ class Scenario:
             self._tokens[name] = max(token, last)
 
     def over(self, claim: Claim) -> None:
-        """Once every message has arrived, nothing of a claim that was refused or freed is left on any server.
+        """Check later that a refused or released claim has left nothing on any server.
 
-        Unless it went from hand to hand: then when the last has freed it, if it lives.
+        After local hand-overs, the check applies to the release by the last holder, if its process is alive.
         """
         self._overs[claim.acquisition_id] += 1
         number = self._overs[claim.acquisition_id]
@@ -233,19 +237,19 @@ class Scenario:
             self.world.after(SLOW[1] + 0.1 + self.setting.handles, look)
 
     def waited(self, client: Client, late: float) -> None:
-        """A wait ends at its deadline, give or take what nodes may take to answer and the client was paused."""
+        """Check that a wait ended at its deadline, within the node timeouts and the client's pauses."""
         if late > 8 * TIMEOUT and client._paused_until < self.world.now - 8 * TIMEOUT:
             self.fail(f"{client.name} waited {late:.2f} s beyond its deadline")
 
     # ── the run ──────────────────────────────────────────────────────────────────────────────
 
     def arm(self) -> None:
-        """Take the new servers into service."""
+        """End the quarantine of the new servers."""
         for server in self.servers:
             server.run(EvalScript(script("arm"), (b"sim:marker",), (millis(MAX_TTL),)))
 
     def faults(self) -> None:
-        """Plan what goes wrong, at random times."""
+        """Plan faults at random times."""
         chance = self.world.random
         if self.setting.calm:
             return
@@ -275,7 +279,10 @@ class Scenario:
                 self.world.at(when, partial(self.kill, client, silently=silently))
 
     def kill(self, client: Client, *, silently: bool) -> None:
-        """Its process, or the whole host: that goes without a word, and is granted what it was blocked for."""
+        """Kill the client's process.
+
+        ``silently``: kill its host, so that its connections stay open and may get a grant.
+        """
         if client.alive:
             client.crash()
         if silently:
@@ -284,7 +291,7 @@ class Scenario:
             client.performer.hang_up()
 
     def play(self) -> Outcome:
-        """Let it happen; raises `Violation`."""
+        """Run the simulation. Returns its outcome. Raises `Violation`."""
         self.arm()
         self.faults()
         several = self.setting.primitive.kind in SEVERAL
@@ -306,8 +313,8 @@ class Scenario:
 
 
 def play(seed: int, setting: Setting) -> Outcome:
-    """One run. Raises `Violation` with the timeline."""
+    """Run one seed. Returns the outcome. Raises `Violation` with the timeline."""
     scenario = Scenario(seed, setting)
-    pauses = mock.patch.object(single_node, "random", random.Random(seed))  # the one algorithm with draws of its own
+    pauses = mock.patch.object(single_node, "random", random.Random(seed))  # it draws random numbers itself
     with pauses, virtual(scenario.world) if setting.handles else nullcontext():
         return scenario.play()

@@ -1,4 +1,4 @@
-"""Servers that crash, forget, pause, and run on clocks of their own."""
+"""Servers that crash, lose data, pause, and have inaccurate clocks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Server:
         return Model(self.clock.micros, self._info, self._wake)
 
     def identify(self) -> None:
-        """Get a new identity, as with each start, and each promotion."""
+        """Get a new replication id, as at each start and each promotion."""
         what = repr((self.world.seed, self.name, self.life, self.term))
         self._replid = hashlib.sha1(what.encode(), usedforsecurity=False).hexdigest().encode()
 
@@ -42,7 +42,7 @@ class Server:
         return b"# %b\r\nmaster_replid:%b\r\n" % (section, self._replid)
 
     def handle(self, work: Callable[..., None], *args: Any) -> None:
-        """Do ``work`` now, or when the server wakes: what lies in a stopped server's socket is not lost."""
+        """Run ``work`` now, or when the server wakes: requests in the socket of a stopped server are not lost."""
         if self.world.now < self._paused_until:
             self.world.at(self._paused_until, self._wakes, self.life, work, *args)
         elif self.up:
@@ -53,15 +53,16 @@ class Server:
             self.handle(work, *args)
 
     def run(self, run: EvalScript) -> Any:
-        """The reply of a script."""
+        """Run a script. Returns its reply."""
         return self.model.run(run.script, run.keys, run.args)
 
     def block(
         self, keys: Sequence[bytes], seconds: float, there: Callable[[], bool], then: Callable[[bytes | None], None]
     ) -> None:
-        """BLPOP: ``then`` gets the element or ``None``; at once after it the connection's next command can run.
+        """Execute BLPOP.
 
-        It is forgotten, and that command with it, once the client is not ``there`` any more.
+        ``then`` gets the element, or ``None`` after the timeout; the connection's next command runs right after. The
+        command and its successor are dropped when the client is no longer ``there``.
         """
         for each in keys:
             value = self.model.pop(each)
@@ -91,7 +92,7 @@ class Server:
         self.world.after(seconds, expire)
 
     def _wake(self, key: bytes) -> None:
-        # Redis serves blocked clients after the script that pushed, in the order of their arrival.
+        # Redis serves blocked clients after the script that pushed, in order of arrival.
         self.world.after(0.0, self._serve, key)
 
     def _serve(self, key: bytes) -> None:
@@ -101,17 +102,17 @@ class Server:
     # ── faults ───────────────────────────────────────────────────────────────────────────────
 
     def pause(self, seconds: float) -> None:
-        """SIGSTOP for a while."""
+        """Stop the server with SIGSTOP for ``seconds``."""
         self.world.trouble(seconds)
         self._paused_until = self.world.now + seconds
         self.world.say(self.name, f"paused for {seconds:.2f} s")
 
     def save(self) -> None:
-        """What an old RDB would hold."""
+        """Save a copy of the data, as an RDB file does."""
         self._saved = self.model.copy()
 
     def crash(self, downtime: float, memory: str) -> None:
-        """kill -9, and a restart with ``memory``: all (AOF), old (RDB) or none."""
+        """Kill the server and restart it with ``memory``: all data (AOF), old data (RDB) or none."""
         if not self.up:
             return
         before, saved = self.model, self._saved
@@ -135,20 +136,20 @@ class Server:
         self.world.after(downtime, restart)
 
     def restarted(self) -> None:
-        """What follows a restart."""
+        """Run after a restart. Does nothing for a single server."""
 
     def flush(self) -> None:
-        """FLUSHALL."""
+        """Delete all data (FLUSHALL)."""
         self.world.forget()
         self.model.flush()
         self.world.say(self.name, "flushed")
 
 
 class Slots(tuple[Server, ...]):
-    """The servers of a cluster, among which the hash tags are shared out."""
+    """The servers of a cluster. Each serves some of the hash tags."""
 
     __slots__ = ()
 
     def place(self, key: bytes) -> int:
-        """Which server has this key."""
+        """Returns the index of the server that has this key."""
         return sum(hash_tag(key)) % len(self)

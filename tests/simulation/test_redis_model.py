@@ -1,4 +1,4 @@
-"""The model answers as a real Redis does."""
+"""The model gives the same answers as a real Redis."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ KINDS = (
     MULTILOCK,
     MULTILOCK,
 )
-SEVERAL = b"mutex1", b"a", b"b", b"semaphore2"  # among them one that mutexes take, and seldom a lock of another kind
+SEVERAL = b"mutex1", b"a", b"b", b"semaphore2"  # includes a name for mutexes, and seldom holds a lock of another kind
 
 
 _ends = re.compile(rb"(?<=@)\d+")  # of a share, in ms of the server's clock
@@ -51,7 +51,7 @@ _where = re.compile(r"^.*(?=WRONGTYPE)|(?<=value) script:.*$")  # in the script 
 
 
 def runs(chance: random.Random) -> EvalScript:
-    """A random request of the kind that flows make."""
+    """Returns a random request of a kind that flows send."""
     token = b"%024d%08d" % (chance.randrange(3), chance.randrange(2))
     kind = chance.choice(KINDS)
     names: Sequence[bytes] = [b"%b%d" % (kind.kind.encode(), kind.limit)]
@@ -80,7 +80,7 @@ def runs(chance: random.Random) -> EvalScript:
 
 
 def answer(client: redis.Redis, run: EvalScript) -> Any:
-    """What a real server says, an error as a text."""
+    """Returns the reply of a real server. An error becomes a text."""
     try:
         return client.eval(run.script.source, len(run.keys), *run.keys, *run.args)
     except redis.ResponseError as error:
@@ -88,7 +88,7 @@ def answer(client: redis.Redis, run: EvalScript) -> Any:
 
 
 def near(one: Any, other: Any) -> bool:
-    """Whether two replies say the same, give or take the time between them."""
+    """Whether two replies are equal, apart from small differences of time."""
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(near, one, other))
     if isinstance(one, int) and isinstance(other, int) and abs(one) > 10:
@@ -100,7 +100,7 @@ def near(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("kind", [PLAIN, FAST])
 def test_replies_and_state_agree(redis_server: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random sequences of the scripts' requests leave the same replies and the same keys behind."""
+    """Random sequences of script requests give the same replies and leave the same keys in the model and in Redis."""
     pytest.importorskip(f"lupa.{kind}")
     monkeypatch.setattr(redis_model, "lua", Lua(kind))
     client: redis.Redis = redis_server.client()
@@ -125,7 +125,7 @@ def test_replies_and_state_agree(redis_server: Any, kind: str, monkeypatch: pyte
 
 @pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS)))
 def test_timelines_are_those_of_the_lua_that_redis_has(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing depends on which Lua runs the scripts."""
+    """Timelines do not depend on the Lua interpreter."""
     pytest.importorskip(f"lupa.{FAST}")
     for seed, primitive in enumerate(each for each in 3 * PLAYED if has(algorithm, each)):
         setting = Setting(algorithm, primitive, onlookers=seed % 2 == 0, handles=primitive is MUTEX and seed % 3 == 0)

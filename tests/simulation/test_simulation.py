@@ -1,4 +1,4 @@
-"""The simulator finds the mistakes that it is there for. `make simulate` plays on the code as it is."""
+"""The simulator finds known mistakes. `make simulate` plays seeds on the unchanged code."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ HANDLES = Setting("single", handles=True)
 
 
 def test_a_seed_replays_exactly() -> None:
-    """The same seed gives the same timeline, to the last line."""
+    """The same seed gives exactly the same timeline."""
     assert play(7, Setting()).log == play(7, Setting()).log
 
 
 def found(setting: Setting, seeds: int) -> str:
-    """What the first seed that goes wrong says; fails when none does."""
+    """Returns the violation of the first seed that has one. Fails if no seed has one."""
     for seed in range(seeds):
         try:
             play(seed, setting)
@@ -46,13 +46,13 @@ def found(setting: Setting, seeds: int) -> str:
 
 @pytest.mark.parametrize("algorithm", ["quorum", "single", "replicas"])
 def test_it_finds_what_quarantine_prevents(algorithm: str) -> None:
-    """Without quarantine a server that forgot a lock grants it again."""
+    """Without quarantine, a server that lost its data grants a held lock again."""
     assert "both hold" in found(Setting(algorithm, quarantine=False), 400)
 
 
 @pytest.mark.parametrize("algorithm", ["quorum", "single"])
 def test_it_finds_clocks_that_run_apart(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the allowance for drift a slow client believes longer than fast servers grant."""
+    """Without an allowance for drift, a lease on a slow client's clock outlasts the lease on fast servers."""
     monkeypatch.setattr(values, "DRIFT", 0.0)
     monkeypatch.setattr(values, "PRECISION", 0.0)
     assert "both hold" in found(Setting(algorithm), 3000)
@@ -60,26 +60,28 @@ def test_it_finds_clocks_that_run_apart(algorithm: str, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("limit", [2, 3])
 def test_it_finds_a_plain_majority_for_permits(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a majority for each there is a permit too many: three majorities of five are nine votes, of ten."""
+    """A majority for each permit grants one permit too many: three majorities of five need nine votes, and there are
+    ten.
+    """
     monkeypatch.setattr(redlock, "votes_needed", lambda nodes, *_: nodes // 2 + 1)
     assert "all hold" in found(Setting(primitive=SEMAPHORE._replace(limit=limit), apart=80), 200)
 
 
 def test_it_finds_half_of_the_votes_for_readers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With less than a majority for each, somebody writes while another reads."""
+    """With less than a majority for each reader, a writer is admitted beside a reader."""
     monkeypatch.setattr(redlock, "votes_needed", lambda nodes, *_: nodes // 2)
     assert "both hold" in found(Setting(primitive=WRITE), 100)
 
 
 def test_it_finds_votes_for_different_stripes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With votes for different stripes counted together there is a holder whom a minority has granted its stripe."""
+    """If votes for different stripes are counted together, a minority can grant a stripe."""
     monkeypatch.setattr(redlock, "split_votes", lambda grants: ([lease for _, lease in grants], []))
     said = found(Setting(primitive=STRIPED), 100)
     assert "both hold" in said or "is not above" in said  # the second to hear of it may hear too late to believe it
 
 
 def rewritten(name: str, line: str, wrong: str) -> Script:
-    """A script with a mistake in it."""
+    """Returns a script with a deliberate mistake."""
     right = script(name)
     assert line.encode() in right.source
     return Script.made(name, right.source.replace(line.encode(), wrong.encode()), right.keys, right.args)
@@ -87,14 +89,14 @@ def rewritten(name: str, line: str, wrong: str) -> Script:
 
 @pytest.mark.parametrize("algorithm", ["quorum", "single", "replicas"])
 def test_it_finds_a_multilock_of_which_some_names_are_taken(algorithm: str) -> None:
-    """Granted when the last of its names is free, it takes the others from whoever holds them."""
+    """If a multilock is granted when only its last name is free, it takes other names from their holders."""
     wrong = rewritten("multi_acquire", "if another or not turn then", "if i == number and (another or not turn) then")
     said = found(Setting(algorithm, MULTILOCK._replace(acquire_script=wrong)), 50)
-    assert "both hold" in said or "is not above" in said  # who lost it may hear of its grant too late to believe it
+    assert "both hold" in said or "is not above" in said  # the loser may get its grant after the lease
 
 
 def test_it_finds_a_request_that_must_not_come_twice() -> None:
-    """Who asks once more, and hears that its own lock is in the way, leaves it behind."""
+    """A repeated request that is refused by its own first grant leaves the lock behind."""
     another = "held and string.sub(held, 1, #ARGV[1]) ~= ARGV[1]"
     wrong = rewritten("mutex_acquire", another, "held")
     assert "left over" in found(Setting("single", MUTEX._replace(acquire_script=wrong), calm=True), 100)
@@ -102,7 +104,7 @@ def test_it_finds_a_request_that_must_not_come_twice() -> None:
 
 @pytest.mark.parametrize("algorithm", ["quorum", "single", "replicas"])
 def test_it_finds_leases_longer_than_they_may_be(algorithm: str) -> None:
-    """What is renewed for too long is not free when everything must be."""
+    """A lease that is renewed for too long is still held when all locks must be free."""
     wrong = rewritten(
         "mutex_extend", "redis.call('PEXPIRE', KEYS[1], ARGV[2])", "redis.call('PEXPIRE', KEYS[1], 2 * ARGV[2])"
     )
@@ -110,7 +112,7 @@ def test_it_finds_leases_longer_than_they_may_be(algorithm: str) -> None:
 
 
 def test_it_finds_a_lock_that_is_said_to_be_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who holds it on a majority holds it also while some of these nodes don't answer."""
+    """A holder with a majority still holds the lock while some of these nodes don't answer."""
     merged = redlock.merge_views
     monkeypatch.setattr(redlock, "merge_views", lambda held, _: merged(held, 3))
     assert "said to be free" in found(Setting(onlookers=True), 100)
@@ -118,20 +120,20 @@ def test_it_finds_a_lock_that_is_said_to_be_free(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("primitive", [MUTEX, WRITE])
 def test_it_finds_a_lock_that_is_said_to_be_anothers(primitive: Primitive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one node knows is a vote, and may be left over."""
+    """A vote of a single node does not make a holder, because it may be a leftover."""
     merged = redlock.merge_views
     monkeypatch.setattr(redlock, "merge_views", lambda held, votes: merged(held[:1], min(1, votes)))
     assert "said to be another's" in found(Setting(primitive=primitive, onlookers=True), 200)
 
 
 def test_it_finds_an_owner_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has lost a lock does not own what another holds."""
+    """A former holder does not own a lock that another handle holds."""
     monkeypatch.setattr(LockInfo, "matches", lambda *_: True)
     assert "is said to own" in found(HANDLES._replace(onlookers=True), 200)
 
 
 class Dropping(Performer):
-    """Says that it has sent one kind of requests to several slots, and has not."""
+    """Skips one kind of requests to several slots, and reports success."""
 
     dropped: str
 
@@ -144,14 +146,14 @@ class Dropping(Performer):
 
 @pytest.mark.parametrize(("dropped", "said"), [("multi_release", "left over"), ("fence_set", "is not above")])
 def test_it_finds_half_a_multilock(dropped: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a cluster what was got in one slot is given back, and the fencing token of one slot told to the others."""
+    """In a cluster, a refusal in one slot releases the grants in other slots, and all slots get the fencing token."""
     monkeypatch.setattr(Dropping, "dropped", dropped, raising=False)
     calm = dropped == "multi_release"
     assert said in found(Setting("cluster", MULTILOCK, calm=calm, performer=Dropping), 100)
 
 
 def test_a_seed_with_handles_replays_exactly() -> None:
-    """The same seed gives the same timeline, though threads, random tokens and a clock are behind `Lock` otherwise."""
+    """The same seed gives exactly the same timeline, although `Lock` uses threads, random tokens and a clock."""
     assert play(3, HANDLES).log == play(3, HANDLES).log
 
 
@@ -165,12 +167,12 @@ class BreaksOff(Performer):
 
 
 def played(seed: int) -> list[tuple[float, str, str]]:
-    """The timeline of a seed with handles."""
+    """Returns the timeline of a seed with handles."""
     return play(seed, HANDLES).log
 
 
 def test_a_play_depends_on_its_seed_only() -> None:
-    """Not on what a play left that was broken off, on random numbers of the process, or on garbage collection."""
+    """A timeline does not depend on an aborted earlier run, on the process' random numbers, or on garbage."""
     before = [played(seed) for seed in range(8)]
     assert found(HANDLES._replace(performer=BreaksOff), 8) == "broken off"
     random.seed(1)
@@ -186,7 +188,7 @@ def test_a_play_depends_on_its_seed_only() -> None:
 
 
 def test_it_finds_a_lock_that_is_handed_on_and_freed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock that goes to the next of a process must not be freed as well."""
+    """A lock that is handed over locally must not also be released."""
     release = LocalQueue.release
 
     def twice(self: LocalQueue, primitive: Any, lease: Any, keep: float) -> Any:
@@ -199,7 +201,7 @@ def test_it_finds_a_lock_that_is_handed_on_and_freed(monkeypatch: pytest.MonkeyP
 
 
 def test_it_finds_a_hand_over_that_is_taken_for_granted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When nobody knows whether a lock was handed over, the next holds nothing."""
+    """After a hand-over with an unknown result, the next waiter holds nothing."""
 
     def give(self: LocalQueue, primitive: Any, ticket: Any, outcome: Any) -> None:
         ticket.grant(outcome or Lease.granted(ticket.claim, self._store.clock(), 0))
@@ -210,13 +212,13 @@ def test_it_finds_a_hand_over_that_is_taken_for_granted(monkeypatch: pytest.Monk
 
 
 def test_it_finds_a_number_that_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who goes on with a lease needs a fencing token of its own."""
+    """A waiter that takes over a lease needs a new fencing token."""
     monkeypatch.setattr(Lease, "handed_over", lambda lease, claim, now: lease._replace(new_claim=claim, since=now))
     assert "is not above" in found(HANDLES, 400)
 
 
 class Deaf(Performer):
-    """Does not hear what became of an extension. What the background asks for does not even arrive."""
+    """Loses the replies to extensions. Extensions from the background do not even reach the servers."""
 
     _background = True
 
@@ -234,7 +236,7 @@ class Deaf(Performer):
 
 
 def test_it_finds_a_shorter_lease_that_counts_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asks for a shorter lease, and is not answered, must not rely on the longer one."""
+    """After an unanswered request for a shorter lease, the holder must not rely on the longer lease."""
     setting = HANDLES._replace(performer=Deaf)
     assert all(play(seed, setting).grants for seed in range(50))
 
@@ -248,13 +250,15 @@ def test_it_finds_a_shorter_lease_that_counts_too_late(monkeypatch: pytest.Monke
 
 
 def test_it_finds_what_nobody_frees_after_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an interrupted caller may have got is freed in the background."""
+    """A grant to an interrupted caller is released in the background."""
     monkeypatch.setattr(Background, "release_later", lambda *_, **__: None)
     assert "left over" in found(HANDLES._replace(algorithm="quorum", calm=True), 200)
 
 
 def test_it_finds_a_number_that_a_majority_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fencing token that counts before it is written back: a majority of slower clocks gives a smaller one."""
+    """A fencing token that counts before it is written back is not final: a majority with slower clocks gives a smaller
+    one.
+    """
 
     def remember(*_: Any) -> Any:
         yield Sleep(0.0)
@@ -265,14 +269,14 @@ def test_it_finds_a_number_that_a_majority_does_not_know(monkeypatch: pytest.Mon
 
 
 class Credulous(Performer):
-    """Takes every write for confirmed."""
+    """Treats every write as acknowledged."""
 
     def count(self, count: int) -> int:
         return count + 99
 
 
 def test_it_finds_writes_that_no_replica_has() -> None:
-    """A grant that counts before replicas have it is given again after a failover, or on both sides of one."""
+    """A grant that counts before replicas have it is repeated after a failover, or on both sides of a split."""
     assert "both hold" in found(Setting("replicas", performer=Credulous), 1000)
 
 
@@ -294,12 +298,12 @@ class ToGrantersOnly(Performer):
 
 
 def test_it_finds_orphans() -> None:
-    """A release that goes to the nodes that granted only leaves behind what was granted late."""
+    """A release that is sent only to the nodes that granted leaves late grants behind."""
     assert "left over" in found(Setting(calm=True, performer=ToGrantersOnly), 300)
 
 
 class Repeating(Performer):
-    """Takes a time-out, after which the request is undone, for a closed connection, after which it may be repeated."""
+    """Treats a timeout, after which a request is undone, as a closed connection, after which it may be repeated."""
 
     def send(self, request: Request) -> None:
         then, again = request.then, request.again()
@@ -315,11 +319,11 @@ class Repeating(Performer):
 
 
 def test_it_finds_a_token_that_is_used_again() -> None:
-    """A request repeated with the token of one that was undone loses what it got to the undoing."""
+    """A request that reuses the token of an undone request loses its grant to the undo."""
     assert "both hold" in found(Setting("single", slow=0.3, performer=Repeating), 600)
 
 
 def test_it_finds_a_lease_reckoned_from_its_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A grant that came while a waiter was blocked may have lain in its socket for long."""
+    """A grant to a blocked waiter may have been in its socket for long, so its arrival must not start the lease."""
     monkeypatch.setattr(single_node, "_granted_after", lambda *times: times[-1])
     assert "seed" in found(Setting("single", slow=0.3), 2000)

@@ -1,4 +1,4 @@
-"""Virtual time, and everything that happens in it in a seeded order."""
+"""Virtual time, and its events in an order that the seed determines."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-END = sys.maxsize  # the number of what comes behind all else at the same time
+END = sys.maxsize  # number of an event that comes after all others at the same time
 
 
 class World:
-    """Time, chance, and the record of what happened."""
+    """The time, the random numbers, and the timeline of a run."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = random.Random(seed)
         self.now = 0.0
-        self.troubled = 0.0  # until when what has gone wrong so far lasts
-        self.forgot = -1.0  # when a server has last forgotten something
+        self.troubled = 0.0  # time until which the effects of past faults last
+        self.forgot = -1.0  # time of the last loss of data on a server
         self.log: list[tuple[float, str, str]] = []
-        self.flows: list[Any] = []  # all that were begun: none may be closed by chance, when somebody forgets it
-        self.running: object = None  # whose flow it is that runs now
+        self.flows: list[Any] = []  # all flows, kept alive so that garbage collection closes none at random
+        self.running: object = None  # owner of the running flow
         self._events: list[tuple[float, int, Callable[..., Any] | None, tuple[Any, ...]]] = []
         self.draw = self.random.random
-        self._numbers = itertools.count()  # what is to happen at the same time happens in the order of its planning
+        self._numbers = itertools.count()  # events at the same time happen in the order of their planning
 
     def at(self, when: float, event: Callable[..., Any], *args: Any) -> None:
-        """Have ``event`` happen at ``when``, which is not over yet."""
+        """Run ``event`` at the time ``when``, which must not be in the past."""
         heappush(self._events, (when, next(self._numbers), event, args))
 
     def after(self, delay: float, event: Callable[..., Any], *args: Any) -> None:
-        """Have ``event`` happen in ``delay`` seconds."""
+        """Run ``event`` after ``delay`` seconds."""
         heappush(self._events, (self.now + delay, next(self._numbers), event, args))
 
     def trouble(self, seconds: float) -> None:
-        """Something is wrong from now on, for so long."""
+        """Mark the next ``seconds`` as affected by a fault."""
         self.troubled = max(self.troubled, self.now + seconds)
 
     def forget(self, until: float = 0.0) -> None:
-        """A server doesn't know, from now on, what was confirmed before; or what will be ``until`` then."""
+        """Mark confirmations up to now, or up to ``until`` if that is later, as lost by a server."""
         self.forgot = max(self.forgot, self.now, until)
 
     def chance(self, probability: float) -> bool:
-        """Whether something of this probability happens."""
+        """Returns true with this probability."""
         return self.draw() < probability
 
     def run(self, until: float, most: int = 200_000) -> None:
-        """Let happen what is to happen until ``until``."""
+        """Run all events until the time ``until``."""
         events = self._events
         heappush(events, (until, END, None, ()))
         for _ in range(most):
@@ -60,16 +60,16 @@ class World:
         raise AssertionError(f"seed {self.seed}: no end after {most} events")
 
     def say(self, who: str, what: str) -> None:
-        """Write a line of the timeline."""
+        """Append a line to the timeline."""
         self.log.append((self.now, who, what))
 
     def timeline(self) -> str:
-        """All that was said."""
+        """Returns the timeline as a text."""
         return "\n".join(f"{when:10.4f}  {who:<10} {what}" for when, who, what in self.log)
 
 
 class Clock:
-    """A clock that runs at a rate of its own."""
+    """A clock with its own rate."""
 
     def __init__(self, world: World, rate: float, offset: float) -> None:
         self._world = world
@@ -80,9 +80,9 @@ class Clock:
         return self._offset + self._world.now * self._rate
 
     def micros(self) -> int:
-        """What a server with this clock gives as its time, in µs."""
+        """Returns the time in µs, as a server with this clock reports it."""
         return int((self._offset + self._world.now * self._rate) * 1e6)
 
     def true(self, reading: float) -> float:
-        """The true time at which this clock shows ``reading``."""
+        """Returns the true time at which this clock shows ``reading``."""
         return (reading - self._offset) / self._rate

@@ -1,1 +1,1 @@
-"""Real servers and real processes for tests: each starts on free loopback ports, and leaves nothing behind."""
+"""Real servers and real processes for tests. Each starts on free loopback ports and leaves nothing behind."""

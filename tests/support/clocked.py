@@ -1,4 +1,4 @@
-"""A real Redis whose wall clock can be set, while it runs or is down, without touching the machine's."""
+"""A real Redis with an adjustable wall clock. The clock of the machine is not changed."""
 
 from __future__ import annotations
 
@@ -10,29 +10,32 @@ from testproject.redis_server import RedisServer
 
 
 def find_libfaketime() -> Path:
-    """The library's path; `FileNotFoundError` says which Debian package has it."""
+    """Returns the path of the library. Raises `FileNotFoundError`, which names the Debian package."""
     if found := sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")):
         return found[0]
     raise FileNotFoundError("libfaketime not found (Debian and Ubuntu: apt install faketime)")
 
 
 class ClockedRedis(RedisServer):
-    """A Redis with a clock of its own: true at first. Its monotonic clock, by which its timers go, is never touched."""
+    """A Redis with a wall clock of its own, which starts at the true time.
+
+    Its monotonic clock, for timers, stays true.
+    """
 
     @property
     def _clock(self) -> Path:
         return self.dir / "clock"
 
     def set_clock(self, ahead: float) -> None:
-        """From now on its clock is so many seconds ahead of the true time, or behind it."""
+        """Set the server's clock ``ahead`` seconds ahead of the true time; a negative number sets it behind."""
         new = self.dir / "clock.new"
         new.write_text(f"{ahead:+f}\n")
-        new.replace(self._clock)  # it is read at any moment
+        new.replace(self._clock)  # atomic, because the server may read the file at any moment
 
     def environment(self) -> Mapping[str, str]:
-        """libfaketime, and what it is to do."""
+        """The environment variables that load and configure libfaketime."""
         return {
-            # libc's malloc in front of jemalloc's, which asks for the time before libfaketime can tell it.
+            # libc's malloc precedes jemalloc's, which asks for the time before libfaketime is ready.
             "LD_PRELOAD": f"{find_libfaketime()} libc.so.6",
             "FAKETIME_TIMESTAMP_FILE": str(self._clock),
             "FAKETIME_NO_CACHE": "1",
@@ -40,10 +43,10 @@ class ClockedRedis(RedisServer):
         }
 
     def start(self) -> Self:
-        """Start it with the clock as it was set."""
+        """Start the server with the clock that was set."""
         if not self._clock.exists():
             self.set_clock(0)
         super().start()
-        for file in ("faketime_shm", "sem.faketime_sem"):  # which would outlive it
+        for file in ("faketime_shm", "sem.faketime_sem"):  # these files would outlive the server
             Path("/", "dev", "shm", f"{file}_{self.pid}").unlink(missing_ok=True)
         return self

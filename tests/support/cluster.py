@@ -1,4 +1,4 @@
-"""A Redis Cluster of three masters, made with commands that 6.2 knows too."""
+"""A Redis Cluster of three masters, created with commands that Redis 6.2 supports."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ OPTIONS = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--clus
 
 
 def ask(node: RedisServer, *command: object) -> Any:
-    """Send one command to one node, wherever the key's slot is."""
+    """Send a command to one node, even if the key's slot is on another node. Returns the reply."""
     with node.client(decode_responses=True) as client:
         return client.execute_command(*command)
 
 
 class Cluster(Group):
-    """Three `nodes`, and `url` for clients.
+    """Three `nodes`, and the `url` for clients.
 
-    A cluster that has just started takes no writes for two seconds (Redis has that fixed): one a session is better.
+    Share one cluster in a test session: a new cluster refuses writes for two seconds, which Redis does not let users
+    change.
     """
 
     def __init__(self) -> None:
@@ -35,22 +36,25 @@ class Cluster(Group):
 
     @property
     def url(self) -> str:
-        """`redis+cluster://h:p,h:p,h:p`."""
+        """The URL for clients: `redis+cluster://h:p,h:p,h:p`."""
         return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
     def client(self, **options: Any) -> redis.RedisCluster:
-        """A new redis-py cluster client."""
+        """Returns a new redis-py cluster client."""
         return redis.RedisCluster.from_url(self.nodes[0].url, **options)
 
     def owner(self, key: str) -> RedisServer:
-        """The node that has the key's slot."""
+        """Returns the node that serves the key's slot."""
         slot, ranges = key_slot(key.encode()), ask(self.nodes[0], "CLUSTER", "SLOTS")
         port = next(master[1] for first, last, master, *_ in ranges if first <= slot <= last)
         return next(node for node in self.nodes if node.port == port)
 
     @contextlib.contextmanager
     def migrating(self, key: str, to: RedisServer) -> Iterator[None]:
-        """The key's slot is on its way: the old node answers for keys that it has, and ASK for all others."""
+        """Context manager in which the key's slot migrates.
+
+        The old node serves keys that it has, and answers ASK for all others.
+        """
         source, slot = self.owner(key), key_slot(key.encode())
         ask(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", _id(source))
         ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", _id(to))
@@ -61,13 +65,13 @@ class Cluster(Group):
                 ask(node, "CLUSTER", "SETSLOT", slot, "STABLE")
 
     def move_keys(self, key: str, to: RedisServer) -> None:
-        """Move all keys of the key's slot, with their ttl; for use while it is `migrating()`."""
+        """Move all keys of the key's slot, with their ttl. Use it inside `migrating()`."""
         source, slot = self.owner(key), key_slot(key.encode())
         while keys := ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 100):
             ask(source, "MIGRATE", "127.0.0.1", to.port, "", 0, 5000, "KEYS", *keys)
 
     def move_slot(self, key: str, to: RedisServer) -> None:
-        """Give the key's slot and all that is in it to another node; from then on the old one answers MOVED."""
+        """Move the key's slot and its keys to another node. The old node then answers MOVED."""
         with self.migrating(key, to):
             self.move_keys(key, to)
             source = self.owner(key)
@@ -75,7 +79,7 @@ class Cluster(Group):
                 ask(node, "CLUSTER", "SETSLOT", key_slot(key.encode()), "NODE", _id(to))
 
     def heal(self, timeout: float = 20) -> None:
-        """Whatever a test did to the nodes: all run, and each finds the cluster complete."""
+        """Restart or resume all nodes, and wait until each node finds the cluster complete."""
         for node in self.nodes:
             revive(node)
         poll(lambda: all(map(_complete, self.nodes)), timeout=timeout, what="a cluster that is complete")

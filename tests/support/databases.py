@@ -1,5 +1,5 @@
-"""Databases of a test's own: SQLite files, which many threads can use at once as they would use any server, and
-databases of a real PostgreSQL.
+"""Databases for single tests: SQLite files, which many threads can use like a database server, and PostgreSQL
+databases.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tests.support.postgres import USER, Postgres
 
 @contextlib.contextmanager
 def sqlite_file(alias: str, path: Path, **options: Any) -> Iterator[str]:
-    """The database alias `alias` in a file, for every thread. Transactions begin when they write.
+    """Context manager with a database alias for a SQLite file, for all threads. Transactions begin with the write lock.
 
-    Threads close their own connections.
+    Each thread must close its own connections.
     """
     with _alias(alias, sqlite_settings(path), **options):
         yield alias
@@ -26,8 +26,11 @@ def sqlite_file(alias: str, path: Path, **options: Any) -> Iterator[str]:
 
 @contextlib.contextmanager
 def postgres_database(alias: str, server: Postgres, name: str, **options: Any) -> Iterator[str]:
-    """The database alias `alias` in a new database `name` of the server, for every thread. It is dropped at the end."""
-    import psycopg  # not for those who use SQLite alone
+    """Context manager with a database alias for a new PostgreSQL database `name`, for all threads.
+
+    Drops it at the end.
+    """
+    import psycopg  # imported here because tests with SQLite alone don't need it
 
     with psycopg.connect(**_server(server), dbname=USER, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
@@ -39,14 +42,14 @@ def postgres_database(alias: str, server: Postgres, name: str, **options: Any) -
 
 
 def sqlite_settings(path: Path) -> dict[str, Any]:
-    """What DATABASES says of a file."""
+    """Returns the entry in DATABASES for a SQLite file."""
     pragmas = "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL"
     options = {"timeout": 20, "transaction_mode": "DEFERRED", "init_command": pragmas}
     return {"ENGINE": "django.db.backends.sqlite3", "NAME": str(path), "OPTIONS": options}
 
 
 def postgres_settings(port: int, name: str) -> dict[str, Any]:
-    """What DATABASES says of a database of a `Postgres`."""
+    """Returns the entry in DATABASES for a database of a `Postgres` server."""
     return {"ENGINE": "django.db.backends.postgresql", "NAME": name, "HOST": "127.0.0.1", "PORT": port, "USER": USER}
 
 

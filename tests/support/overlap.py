@@ -1,6 +1,7 @@
-"""Who believed when to hold what: workers write it to files, a checker looks for two who believed it at once.
+"""Detects overlapping leases.
 
-Times are CLOCK_MONOTONIC in seconds, which all processes of a machine share.
+Workers write the periods in which they believe to hold a lock to files, a checker compares. Times are CLOCK_MONOTONIC
+in seconds, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 
 class Belief(NamedTuple):
-    """From `start` to `end`, `worker` was sure to hold `name`."""
+    """A period, from `start` to `end`, in which `worker` believed to hold `name`."""
 
     start: float
     end: float
@@ -28,10 +29,11 @@ class Belief(NamedTuple):
 def believing(
     file: Path | str, name: str, worker: str, until: float | None = None
 ) -> Iterator[Callable[[float], None]]:
-    """Write down that a lock is held from here to the end of the block, at the longest until `until` (its lease).
+    """Record the belief that a lock is held, from here to the end of the block, at most until `until` (end of the
+    lease).
 
-    The beginning is written at once, so that the belief of a worker who is killed counts: up to `until`, else only its
-    first moment. The function that is yielded takes another `until`: after a renewal, or now, when the lease is lost.
+    The start is written at once, so that the belief of a killed worker counts: up to `until`, or for an instant if
+    `until` is unknown. Yields a function that changes `until`, after a renewal or when the lease is lost.
     """
     ticket = os.urandom(8).hex()
     _append(file, ticket=ticket, start=time.monotonic(), end=until, worker=worker, name=name)
@@ -50,7 +52,7 @@ def believing(
 
 
 def read(*files: Path | str) -> list[Belief]:
-    """All beliefs in the files, in order of their beginning; one whose lease had ended before it began is none."""
+    """Returns all beliefs in the files, ordered by start. Omits beliefs whose lease ended before the start."""
     known: dict[str, dict] = defaultdict(dict)
     for file in files:
         for line in Path(file).read_text().splitlines():
@@ -62,9 +64,9 @@ def read(*files: Path | str) -> list[Belief]:
 
 
 def overlaps(beliefs: Iterable[Belief], limit: int = 1) -> list[tuple[Belief, ...]]:
-    """Each moment at which more than `limit` workers believed to hold one name: the beliefs of that moment.
+    """Returns a group of beliefs for each moment at which more than `limit` workers believed to hold one name.
 
-    One that ends when another begins does not overlap it.
+    A belief that ends when another begins does not overlap it.
     """
     found = []
     current: dict[str, list[Belief]] = defaultdict(list)
@@ -77,7 +79,7 @@ def overlaps(beliefs: Iterable[Belief], limit: int = 1) -> list[tuple[Belief, ..
 
 
 def assert_no_overlap(*files: Path | str, limit: int = 1, at_least: int = 1) -> list[Belief]:
-    """`AssertionError` when there is an overlap, or fewer beliefs than `at_least` (nothing was tested); the beliefs."""
+    """Returns the beliefs. Raises `AssertionError` for an overlap, or for fewer beliefs than `at_least`."""
     beliefs = read(*files)
     assert len(beliefs) >= at_least, f"only {len(beliefs)} grants, {at_least} expected"
     found = overlaps(beliefs, limit)
@@ -87,6 +89,6 @@ def assert_no_overlap(*files: Path | str, limit: int = 1, at_least: int = 1) -> 
 
 
 def _append(file: Path | str, **fact: object) -> None:
-    """One line, in one write: those of other processes may come before or after it, never in it."""
+    """Append one line in a single write, so that lines of several processes are not mixed."""
     with Path(file).open("ab", buffering=0) as log:
         log.write(json.dumps(fact).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""A real PostgreSQL with nothing shared: a cluster of its own in a directory of its own, on a free port."""
+"""A real PostgreSQL server that shares nothing: it has a cluster in its own directory and a free port."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Self
 from testproject.redis_server import free_port
 from tests.support.service import Service
 
-DEBIAN = Path("/usr/lib/postgresql")  # where each version has its programs
-USER = "postgres"  # of the cluster; and of the processes, where we are root: PostgreSQL refuses that
+DEBIAN = Path("/usr/lib/postgresql")  # directory with the programs of each version
+USER = "postgres"  # of the database cluster, and of the processes if root runs the tests: PostgreSQL refuses root
 
 
 def program(name: str) -> str:
-    """The path of a program of the newest PostgreSQL; `FileNotFoundError` says what to install."""
+    """Returns the path of a program of the newest PostgreSQL. Raises `FileNotFoundError`, which names the package."""
     versions = sorted(DEBIAN.glob(f"*/bin/{name}"), key=lambda path: float(path.parts[-3]))
     found = shutil.which(name) or (str(versions[-1]) if versions else None)
     if found is None:
@@ -28,7 +28,7 @@ def program(name: str) -> str:
 
 
 def account() -> Sequence[str]:
-    """What a command begins with so that it does not run as root."""
+    """Returns the prefix of a command that must not run as root."""
     if os.getuid() != 0:
         return ()
     try:
@@ -39,7 +39,10 @@ def account() -> Sequence[str]:
 
 
 class Postgres(Service):
-    """One cluster, user `postgres` without a password; what was committed survives `stop()` and `start()`."""
+    """One database cluster, with the user `postgres` and no password.
+
+    Committed data survives `stop()` and `start()`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +54,7 @@ class Postgres(Service):
             "listen_addresses": "127.0.0.1",
             "port": self.port,
             "unix_socket_directories": self.dir,
-            "fsync": "off",  # nobody reads it after a crash of the machine
+            "fsync": "off",  # the data need not survive a crash of the machine
         }
         return [
             *account(),
@@ -62,12 +65,12 @@ class Postgres(Service):
         ]
 
     def ready(self) -> bool:
-        """Whether it answers, and takes connections."""
+        """Whether the server accepts connections."""
         asked = [program("pg_isready"), "--quiet", "--host=127.0.0.1", f"--port={self.port}"]
         return subprocess.run(asked, check=False, timeout=30).returncode == 0
 
     def start(self) -> Self:
-        """Start it; the first time, make the cluster."""
+        """Start the server. The first start creates the database cluster."""
         if not self.data.exists():
             made = [*account(), program("initdb"), f"--username={USER}", "--auth=trust", "--no-sync", str(self.data)]
             if os.getuid() == 0:
@@ -76,7 +79,7 @@ class Postgres(Service):
         return super().start()
 
     def stop(self) -> None:
-        """End it without waiting for clients to leave, and without leaving shared memory behind."""
+        """Stop the server without waiting for clients, and without leaving shared memory behind."""
         if self._child is not None:
             self.resume()
             self._child.signal(signal.SIGINT)

@@ -29,22 +29,25 @@ from typing import Any, Self
 
 from testproject.processes import Child
 
-RETURNED, RAISED = "returned", "raised"  # the events with which every worker ends, if it is allowed to
+RETURNED, RAISED = "returned", "raised"  # the last event of every worker that is not killed
 MAIN = "import sys; from tests.support.processes import main; main(int(sys.argv[1]))"
 
 
 class Channel:
-    """One end of the pipe. Events are a name and facts by name: anything that pickles."""
+    """One end of a pipe between processes. An event is a name with facts, which can be anything that pickles."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
     def say(self, event: str, **facts: Any) -> None:
-        """Tell the other side."""
+        """Send an event to the other process."""
         self.connection.send((event, facts))
 
     def hear(self, event: str, timeout: float) -> dict[str, Any]:
-        """Wait for that event, past all others; its facts. `TimeoutError`, and `EOFError` when nobody is there."""
+        """Wait for an event, and skip all others.
+
+        Returns its facts. Raises `TimeoutError`, and `EOFError` after a hang-up.
+        """
         deadline = time.monotonic() + timeout
         while self.connection.poll(max(0, deadline - time.monotonic())):
             said, facts = self.connection.recv()
@@ -56,13 +59,13 @@ class Channel:
 
 
 class Worker:
-    """`function(channel, *args)` in a child process, which ends with this context at the latest."""
+    """Runs `function(channel, *args)` in a child process, which ends with this context at the latest."""
 
     def __init__(self, function: Callable[..., Any], *args: Any, **env: str) -> None:
         self.dir = Path(tempfile.mkdtemp(prefix="worker-"))
         ours, theirs = multiprocessing.Pipe()
         with theirs:
-            path = os.pathsep.join(filter(None, sys.path))  # what can be imported here can be imported there
+            path = os.pathsep.join(filter(None, sys.path))  # the child can import the same modules
             command = [sys.executable, "-c", MAIN, str(theirs.fileno())]
             fds = [theirs.fileno()]
             self.child = Child(command, output=self.dir / "log", env={"PYTHONPATH": path, **env}, pass_fds=fds)
@@ -71,7 +74,10 @@ class Worker:
         ours.send((function, args))
 
     def expect(self, event: str, timeout: float = 30) -> dict[str, Any]:
-        """Wait until it says so; the facts. `AssertionError` with its log when it raised, ended or is late."""
+        """Wait for an event of the worker. Returns its facts.
+
+        Raises `AssertionError` with the worker's log when the worker raised, ended or is late.
+        """
         try:
             return self.channel.hear(event, timeout)
         except (TimeoutError, EOFError, ConnectionError) as error:
@@ -79,23 +85,23 @@ class Worker:
             raise AssertionError(f"{reason}; it wrote:\n{self.child.log()}") from error
 
     def result(self, timeout: float = 30) -> Any:
-        """Wait until the function returns, and what."""
+        """Wait for the end of the function. Returns its return value."""
         return self.expect(RETURNED, timeout)["value"]
 
     def tell(self, event: str, **facts: Any) -> None:
-        """Say something to it."""
+        """Send an event to the worker."""
         self.channel.say(event, **facts)
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Stop the process with SIGSTOP."""
         self.child.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Continue the process with SIGCONT."""
         self.child.signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """`kill -9`; the operating system has closed its connections when this returns."""
+        """Kill the process with `kill -9`. Its connections are closed when this returns."""
         self.child.kill()
 
     def __enter__(self) -> Self:
@@ -108,17 +114,17 @@ class Worker:
 
 
 def main(fd: int) -> None:
-    """What the child process runs."""
+    """The entry point of the child process."""
     channel = Channel(Connection(fd))
     work(channel, *channel.connection.recv())
 
 
 def work(channel: Channel, function: Callable[..., Any], args: Sequence[Any] = ()) -> None:
-    """Call it, and say how it ended."""
+    """Call the function, and send its result or error."""
     try:
         value = function(channel, *args)
     except BaseException:
-        with contextlib.suppress(ConnectionError):  # the test may be over
+        with contextlib.suppress(ConnectionError):  # the test may have ended
             channel.say(RAISED, traceback=traceback.format_exc())
         raise
     channel.say(RETURNED, value=value)

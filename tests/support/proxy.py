@@ -1,4 +1,4 @@
-"""A TCP proxy that does to connections, on command, what networks do to them."""
+"""A TCP proxy that imitates network faults on command."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Self
 
 from testproject.redis_server import free_port
 
-TIMEOUT = 5  # seconds for any command: each does next to nothing
+TIMEOUT = 5  # seconds for any command, all of which are short
 
 
 class Way(StrEnum):
-    """The two directions; commands take these or their plain names."""
+    """The directions of the traffic. Commands accept the members or their plain values."""
 
     REQUESTS = "requests"
     REPLIES = "replies"
 
 
 class _Link:
-    """One client's connection, and ours to the server on its behalf."""
+    """A client's connection to the proxy and the proxy's connection to the server."""
 
     def __init__(self, client: socket.socket) -> None:
         self.client = client
         self.server: socket.socket | None = None
-        self.lossy: set[Way] = set()  # bytes are missing there, so no others may follow: in TCP they never would
-        self.doomed: threading.Event | None = None  # its next reply is swallowed, and this set
+        self.lossy: set[Way] = set()  # directions in which bytes are missing: no later bytes may follow, as in TCP
+        self.doomed: threading.Event | None = None  # set when the next reply has been swallowed
         self.over = False
 
     def hang_up(self) -> None:
-        """Wake whoever reads; the sockets themselves are closed by their thread."""
+        """Shut the sockets down, which wakes their threads. The threads close them."""
         self.over = True
         for end in filter(None, (self.client, self.server)):
             with contextlib.suppress(OSError):
@@ -40,17 +40,17 @@ class _Link:
 
 
 class Proxy:
-    """Stands before the server of a URL (anything with `127.0.0.1:<port>` in it); `.url` leads to it through the proxy.
+    """A proxy in front of the server of a URL, which must contain `127.0.0.1:<port>`. `url` leads through the proxy.
 
-    Commands can be given from any thread, and hold from the next bytes on, until `restore()`.
+    Commands can be given from any thread. They apply to the following bytes, until `restore()`.
     """
 
     def __init__(self, url: str) -> None:
         self.port = free_port(self)
         self.url = re.sub(r"(?<=127\.0\.0\.1:)\d+", str(self.port), url)
         self.target = _port(url)
-        self.accepted = 0  # connections so far
-        self.bytes = dict.fromkeys(Way, 0)  # what came in, whatever became of it
+        self.accepted = 0  # number of connections accepted
+        self.bytes = dict.fromkeys(Way, 0)  # bytes received, whether or not they were forwarded
         self._dropped: set[Way] = set()
         self._held: set[Way] = set()
         self._delay = 0.0
@@ -58,51 +58,51 @@ class Proxy:
         self._to_lose: list[tuple[bytes, threading.Event]] = []
         self._listener: socket.socket | None = None
         self._links: set[_Link] = set()
-        self._changed = threading.Condition()  # guards all of the above
+        self._changed = threading.Condition()  # guards all attributes above
 
     @property
     def connections(self) -> int:
-        """How many are open now."""
+        """The number of open connections."""
         return len(self._links)
 
     def drop(self, *ways: str) -> None:
-        """Swallow `"requests"`, `"replies"` or (by default) both, and all of new connections; nobody is told."""
+        """Swallow `"requests"`, `"replies"` or (by default) both, also on new connections. Connections stay open."""
         with self._changed:
             self._dropped = set(map(Way, ways or Way))
 
     def hold(self, *ways: str) -> None:
-        """Keep requests, replies or both back, until `restore()` delivers them, however late."""
+        """Hold `"requests"`, `"replies"` or (by default) both back until `restore()` delivers them."""
         with self._changed:
             self._held = set(map(Way, ways or Way))
 
     def delay(self, seconds: float) -> None:
-        """Let everything come that much later, in each direction."""
+        """Delay all bytes by `seconds` in each direction."""
         with self._changed:
             self._delay = seconds
 
     def drip(self, seconds: float) -> None:
-        """Let replies come byte by byte, each that much later than the one before."""
+        """Forward replies byte by byte, with a pause of `seconds` before each byte."""
         with self._changed:
             self._drip = seconds
 
     def refuse(self) -> None:
-        """Refuse new connections (ECONNREFUSED); those that are open stay."""
+        """Refuse new connections (ECONNREFUSED). Open connections stay open."""
         with self._changed:
             listener, self._listener = self._listener, None
         if listener:
-            listener.shutdown(socket.SHUT_RDWR)  # wakes accept(), which close() alone does not
+            listener.shutdown(socket.SHUT_RDWR)  # wakes accept(), unlike close()
             listener.close()
 
     def cut(self) -> None:
-        """Close all connections, on both sides."""
+        """Close all connections on both sides."""
         with self._changed:
             self._hang_up(set(self._links))
 
     def lose_next_reply(self, matching: bytes = b"") -> threading.Event:
-        """Forward the next request that contains these bytes, swallow its reply, close that connection.
+        """Forward the next request that contains `matching`, swallow its reply, and close the connection.
 
-        A second call is about the one after that. The event is set once the server has replied and nobody heard.
-        Requests that share a connection with others under way would lose theirs as well.
+        Each further call affects one further request. Returns an event that is set when the server's reply was
+        swallowed. Other requests in flight on the same connection lose their replies too.
         """
         lost = threading.Event()
         with self._changed:
@@ -110,12 +110,12 @@ class Proxy:
         return lost
 
     def retarget(self, url: str) -> None:
-        """Lead to another server from now on; open connections are closed."""
+        """Forward to another server from now on. Open connections are closed."""
         self.target = _port(url)
         self.cut()
 
     def restore(self) -> None:
-        """Back to normal: what was held is delivered, connections that lost bytes are closed, new ones are welcome."""
+        """End all faults: deliver held bytes, close connections that lost bytes, accept new connections."""
         with self._changed:
             self._dropped, self._held, self._to_lose = set(), set(), []
             self._delay = self._drip = 0.0
@@ -125,7 +125,7 @@ class Proxy:
             self._hang_up({link for link in self._links if link.lossy})
 
     def close(self) -> None:
-        """Refuse and cut: no socket and no thread is left."""
+        """Close all connections and the listener. No socket and no thread is left."""
         self.refuse()
         self.cut()
 
@@ -144,20 +144,20 @@ class Proxy:
             raise TimeoutError("connections of the proxy do not end")
 
     def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # refuse() ends it
+        with contextlib.suppress(OSError):  # refuse() ends the loop
             while True:
                 link = _Link(listener.accept()[0])
                 with self._changed:
                     self.accepted += 1
                     self._links.add(link)
-                    if self._dropped:  # the server must not hear of it, now or later
+                    if self._dropped:  # the server must never receive these bytes, even later
                         link.lossy = set(Way)
                     if self._listener is not listener:
                         link.hang_up()
                 threading.Thread(target=self._serve, args=[link], daemon=True).start()
 
     def _serve(self, link: _Link) -> None:
-        """One connection, from its beginning to its end."""
+        """Serve one connection from start to end."""
         with link.client, contextlib.suppress(OSError):
             if link.lossy:
                 self._carry(link, Way.REQUESTS, link.client, link.client)
@@ -182,7 +182,7 @@ class Proxy:
         replies.join()
 
     def _carry(self, link: _Link, way: Way, source: socket.socket, sink: socket.socket) -> None:
-        """Everything that comes from one side; its end is passed on as well, when it is not dropped."""
+        """Forward the bytes of one direction. The end of the stream is forwarded too, unless it is dropped."""
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 pieces = [data[place : place + 1] for place in range(len(data))] if self._drips(way) else [data]
@@ -199,7 +199,7 @@ class Proxy:
         return bool(self._drip) and way is Way.REPLIES
 
     def _may_pass(self, link: _Link, way: Way, data: bytes) -> bool:
-        """Waits as long as it must; then whether these bytes (none: the end) go on."""
+        """Wait for the delays. Returns whether the bytes may be forwarded; no bytes stand for the end of the stream."""
         with self._changed:
             self.bytes[way] += len(data)
             if pause := self._delay + (self._drip if self._drips(way) else 0):

@@ -1,4 +1,4 @@
-"""A real RabbitMQ with nothing shared: node name, ports, data, cookie and port mapper (epmd) are its own."""
+"""A real RabbitMQ that shares nothing: it has its own node name, ports, data, cookie and port mapper (epmd)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Self
 from testproject.redis_server import free_port
 from tests.support.service import Service, find
 
-# Debian's /usr/sbin/rabbitmq-server changes to another user and the system's directories, and then runs this.
+# Debian's /usr/sbin/rabbitmq-server changes to another user and the system's directories, then runs this script.
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
-NAMES_REQUEST = b"\x00\x01n"  # epmd's protocol: length, then the request
+NAMES_REQUEST = b"\x00\x01n"  # epmd's protocol: length, then request code
 HANDSHAKE = b"AMQP\x00\x00\x09\x01"
 
 
@@ -24,7 +24,7 @@ def _answers(port: int, question: bytes) -> bool:
 
 
 class Epmd(Service):
-    """Erlang's port mapper. The broker would start a daemon that outlives it; it takes this one where it answers."""
+    """Erlang's port mapper. RabbitMQ uses a running mapper instead of starting a daemon that would outlive the test."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Epmd(Service):
 
 
 class RabbitMQ(Service):
-    """One broker, user and password `guest`, which keeps durable queues over `stop()`, `kill()` and `start()`."""
+    """One broker with user and password `guest`. Durable queues survive `stop()`, `kill()` and `start()`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class RabbitMQ(Service):
 
     @property
     def url(self) -> str:
-        """`amqp://guest:guest@127.0.0.1:<port>//`."""
+        """The URL for clients: `amqp://guest:guest@127.0.0.1:<port>//`."""
         return f"amqp://guest:guest@127.0.0.1:{self.port}//"
 
     def command(self) -> Sequence[str]:
@@ -56,13 +56,13 @@ class RabbitMQ(Service):
     def environment(self) -> Mapping[str, str]:
         nothing = str(self.dir / "none")
         return {
-            "HOME": str(self.dir),  # where the cookie is
+            "HOME": str(self.dir),  # directory of the cookie
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(self.epmd.port),
             "RABBITMQ_NODENAME": f"rabbit-{self.port}@localhost",
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
-            "RABBITMQ_DIST_PORT": str(self.port + 10_000),  # free_port() found both free
+            "RABBITMQ_DIST_PORT": str(self.port + 10_000),  # free_port() has checked that both are free
             "RABBITMQ_MNESIA_BASE": str(self.dir / "mnesia"),
             "RABBITMQ_LOG_BASE": str(self.dir),
             "RABBITMQ_LOGS": "-",
@@ -74,11 +74,11 @@ class RabbitMQ(Service):
         }
 
     def ready(self) -> bool:
-        """Whether it answers a handshake."""
+        """Whether the broker answers a handshake."""
         return _answers(self.port, HANDSHAKE)
 
     def start(self) -> Self:
-        """Start the broker, and its port mapper before it."""
+        """Start the port mapper, then the broker."""
         self.epmd.__enter__()
         return super().start()
 

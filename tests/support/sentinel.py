@@ -1,4 +1,4 @@
-"""A master, two replicas and three Sentinels: a group that fails over in about a second and a half."""
+"""A master, two replicas and three Sentinels. The group fails over in about a second and a half."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ sentinel parallel-syncs {service} 2
 
 
 class SentinelProcess(Service):
-    """One Sentinel, which is told of the others before it starts: finding them would take seconds."""
+    """One Sentinel. Its configuration lists the other servers, because discovery would take seconds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class SentinelProcess(Service):
         return False
 
     def start(self) -> Self:
-        """Start it, and on Redis 7 make it quicker to notice."""
+        """Start the Sentinel. On Redis 7, also shorten its ping period and its timeout."""
         super().start()
         with contextlib.suppress(redis.ResponseError):
             self.client.execute_command("SENTINEL", "DEBUG", "ping-period", 100)
@@ -69,16 +69,16 @@ class SentinelProcess(Service):
         super().__exit__()
 
     def named(self) -> int | None:
-        """The port of what it takes for the master; None when it does not answer.
+        """Returns the port of the master according to this Sentinel. ``None``: the Sentinel does not answer.
 
-        Asked as redis-py asks (SENTINEL MASTERS): GET-MASTER-ADDR-BY-NAME changes up to a second earlier.
+        Uses SENTINEL MASTERS, as redis-py does. GET-MASTER-ADDR-BY-NAME changes up to a second earlier.
         """
         with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
             return int(self.client.sentinel_master(SERVICE)["port"])
         return None
 
     def content(self) -> bool:
-        """Whether it sees a quorum, a master with two replicas, and nothing to do."""
+        """Whether this Sentinel sees a quorum, a healthy master and two replicas."""
         with contextlib.suppress(redis.RedisError):
             self.client.sentinel_ckquorum(SERVICE)
             state = self.client.sentinel_master(SERVICE)
@@ -87,7 +87,7 @@ class SentinelProcess(Service):
 
 
 class Sentinel(Group):
-    """`servers` (the master changes among them), `sentinels`, and `url` for clients."""
+    """The `servers` (any of them may be the master), the `sentinels`, and the `url` for clients."""
 
     def __init__(self) -> None:
         super().__init__(RedisServer(*REPLICATION) for _ in range(3))
@@ -95,29 +95,29 @@ class Sentinel(Group):
 
     @property
     def url(self) -> str:
-        """`redis+sentinel://h:p,h:p,h:p/SERVICE/0`."""
+        """The URL for clients: `redis+sentinel://h:p,h:p,h:p/SERVICE/0`."""
         hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
         return f"redis+sentinel://{hosts}/{SERVICE}/0"
 
     @property
     def master(self) -> RedisServer:
-        """Whom the Sentinels (those that answer; the most of them) name."""
+        """The master according to most of the Sentinels that answer."""
         names = Counter(filter(None, (sentinel.named() for sentinel in self.sentinels)))
         port, _ = names.most_common(1)[0]
         return next(server for server in self.servers if server.port == port)
 
     @property
     def replicas(self) -> list[RedisServer]:
-        """The others."""
+        """The servers except the master."""
         master = self.master
         return [server for server in self.servers if server is not master]
 
     def failover(self, timeout: float = 20) -> RedisServer:
-        """Order the Sentinels to promote a replica while the master is well; the new master."""
+        """Order the Sentinels to promote a replica while the master is healthy. Returns the new master."""
         former = self.master
 
         def ordered() -> bool:
-            with contextlib.suppress(redis.ResponseError):  # one is under way, or no replica is ready
+            with contextlib.suppress(redis.ResponseError):  # a failover is under way, or no replica is ready
                 return bool(self.sentinels[0].client.execute_command("SENTINEL", "FAILOVER", SERVICE))
             return False
 
@@ -125,7 +125,10 @@ class Sentinel(Group):
         return self.wait_for_new_master(former, timeout)
 
     def wait_for_new_master(self, former: RedisServer, timeout: float = 20) -> RedisServer:
-        """Wait until all Sentinels (that answer) name another master, and it knows; use it after `former.kill()`."""
+        """Wait until all Sentinels that answer name a new master, and the new master has the role.
+
+        Use it after `former.kill()`.
+        """
 
         def agreed() -> bool:
             names = {sentinel.named() for sentinel in self.sentinels} - {None}
@@ -135,7 +138,7 @@ class Sentinel(Group):
         return self.master
 
     def heal(self, timeout: float = 20) -> None:
-        """Whatever a test did: all six run, and the replicas follow the one master that all Sentinels name."""
+        """Restart or resume all processes, and wait until the replicas follow the master that all Sentinels name."""
         for process in (*self.servers, *self.sentinels):
             revive(process)
         poll(

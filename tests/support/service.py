@@ -1,4 +1,4 @@
-"""What every server here has in common that is not a redis-server (that one is `testproject.redis_server`)."""
+"""The base class of all servers except redis-server, which is in `testproject.redis_server`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ START_TIMEOUT = 30
 
 
 def poll(ready: Callable[[], bool], *, timeout: float, what: str) -> None:
-    """Ask `ready` every 10 ms until it says yes; `TimeoutError` naming `what` after `timeout` seconds."""
+    """Poll `ready` every 10 ms until it returns true.
+
+    Raises `TimeoutError`, which names `what`, after `timeout` seconds.
+    """
     deadline = time.monotonic() + timeout
     while not ready():
         if time.monotonic() > deadline:
@@ -27,42 +30,42 @@ def poll(ready: Callable[[], bool], *, timeout: float, what: str) -> None:
 
 
 def find(binary: str, *, package: str) -> str:
-    """The program's path; `FileNotFoundError` says which Debian package has it."""
+    """Returns the path of the program. Raises `FileNotFoundError`, which names the Debian package."""
     if path := shutil.which(binary):
         return path
     raise FileNotFoundError(f"{binary} not found (Debian and Ubuntu: apt install {package})")
 
 
 def revive(server: RedisServer | Service) -> None:
-    """Let it run, whether it was paused, stopped or killed."""
+    """Make sure that the server runs, whether it was paused, stopped or killed."""
     try:
         server.resume()
-    except RuntimeError:  # it is not running
+    except RuntimeError:  # the server is not running
         server.start()
 
 
 class Service:
-    """One server process with a directory of its own. A subclass gives `command()` and `ready()`."""
+    """One server process with its own directory. A subclass defines `command()` and `ready()`."""
 
     def __init__(self) -> None:
         self.dir = Path(tempfile.mkdtemp(prefix=f"{type(self).__name__.lower()}-"))
         self._child: Child | None = None
 
     def command(self) -> Sequence[str]:
-        """The command line; `FileNotFoundError` when the program is not installed."""
+        """Returns the command line. Raises `FileNotFoundError` if the program is not installed."""
         raise NotImplementedError
 
     def ready(self) -> bool:
-        """Whether it serves."""
+        """Whether the server can serve requests."""
         raise NotImplementedError
 
     def environment(self) -> Mapping[str, str]:
-        """What is added to the environment."""
+        """Returns additional environment variables."""
         return {}
 
     @property
     def pid(self) -> int:
-        """The process id of the running server, which is also its process group."""
+        """The process id of the running server, which is also the id of its process group."""
         return self._running.pid
 
     @property
@@ -72,7 +75,7 @@ class Service:
         return self._child
 
     def start(self) -> Self:
-        """Start it, on the same ports and data as before, and wait until it serves."""
+        """Start the server with the same ports and data as before, and wait until it is ready."""
         if self._child is not None:
             raise RuntimeError(f"{type(self).__name__} is running already")
         child = Child(self.command(), output=self.dir / "log", env=self.environment())
@@ -81,23 +84,23 @@ class Service:
         return self
 
     def stop(self) -> None:
-        """End it in order; nothing happens when it is not running."""
+        """Stop the server in order. Does nothing if the server is not running."""
         if self._child is not None:
             self.resume()
             self._child.stop()
             self._child = None
 
     def kill(self) -> None:
-        """`kill -9`, the whole process group. `start()` brings it back with what was on disk."""
+        """Kill the process group with `kill -9`. `start()` restarts the server with the data on disk."""
         self._running.kill()
         self._child = None
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, nobody answers."""
+        """Stop the process with SIGSTOP. Connections stay open, and requests get no answer."""
         os.killpg(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Continue the process with SIGCONT."""
         os.killpg(self.pid, signal.SIGCONT)
 
     def __enter__(self) -> Self:
@@ -109,5 +112,5 @@ class Service:
 
     def __exit__(self, *exc: object) -> None:
         if self._child is not None:
-            self.kill()  # nobody reads its data again: no reason to wait for an orderly end
+            self.kill()  # an orderly shutdown is not needed, because the data is not read again
         shutil.rmtree(self.dir, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A Redis that speaks TLS only, with a certificate made for the occasion."""
+"""A Redis with TLS, and a new self-signed certificate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.service import find
 
 
 class TlsRedis(RedisServer):
-    """`url` is a `rediss://` one that names the certificate to trust; the unix socket stays without TLS."""
+    """A Redis whose TCP port accepts TLS only. `url` is a `rediss://` URL with the certificate to trust."""
 
     def __init__(self, *extra_args: str) -> None:
         super().__init__(*extra_args, port=0)
@@ -20,11 +20,11 @@ class TlsRedis(RedisServer):
 
     @property
     def url(self) -> str:
-        """`rediss://127.0.0.1:<port>/0?ssl_ca_certs=<file>`."""
+        """The URL for clients: `rediss://127.0.0.1:<port>/0?ssl_ca_certs=<file>`."""
         return f"rediss://127.0.0.1:{self.tls_port}/0?ssl_ca_certs={self.certificate}"
 
     def start(self) -> Self:
-        """Start it; `FileNotFoundError` where redis-server was built without TLS, or openssl is missing."""
+        """Start the server. Raises `FileNotFoundError` if redis-server has no TLS or openssl is not installed."""
         key = self.dir / "key.pem"
         if not key.exists():
             make_certificate(self.certificate, key)
@@ -40,7 +40,7 @@ class TlsRedis(RedisServer):
 
 
 def make_certificate(certificate: Path, key: Path) -> None:
-    """A self-signed certificate for localhost and 127.0.0.1, and its key."""
+    """Write a self-signed certificate for localhost and 127.0.0.1, and its key."""
     command = [find("openssl", package="openssl"), "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-keyout", str(key)]
     command += ["-out", str(certificate)]

@@ -1,4 +1,4 @@
-"""A real ZooKeeper, run straight from Debian's jars: one server, or an ensemble of three."""
+"""A real ZooKeeper from Debian's jars, as a single server or as an ensemble of three."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from django_redlock.backends.zookeeper import ZooKeeperBackend
 
 JAR = Path("/usr/share/java/zookeeper.jar")  # its manifest names the other jars
-TICK = 200  # ms; sessions last between 2 and 300 ticks here
+TICK = 200  # ms; a session timeout is 2 to 300 ticks here
 CONFIG = """\
 tickTime={tick}
 maxSessionTimeout={longest}
@@ -38,7 +38,7 @@ cnxTimeout=1
 
 
 class ZooKeeper(Service):
-    """A single server with data of its own. Sessions of 0.4 to 60 s are granted."""
+    """A single server with its own data. It grants session timeouts of 0.4 to 60 s."""
 
     main = "ZooKeeperServerMain"
     modes = ("standalone",)
@@ -52,7 +52,7 @@ class ZooKeeper(Service):
 
     @property
     def hosts(self) -> str:
-        """The address as clients want it, `host:port`."""
+        """The address for clients, `host:port`."""
         return f"127.0.0.1:{self.port}"
 
     def command(self) -> Sequence[str]:
@@ -63,7 +63,7 @@ class ZooKeeper(Service):
         return [java, *quick, "-cp", str(JAR), f"org.apache.zookeeper.server.{self.main}", str(self.config)]
 
     def mode(self) -> str:
-        """What it says it is: `standalone`, `leader`, `follower`; empty when it does not serve."""
+        """Returns `standalone`, `leader` or `follower`, or an empty text if the server does not serve requests."""
         address = "127.0.0.1", self.port
         with contextlib.suppress(OSError), socket.create_connection(address, timeout=0.25) as connection:
             connection.sendall(b"srvr")
@@ -71,16 +71,19 @@ class ZooKeeper(Service):
         return ""
 
     def ready(self) -> bool:
-        """Whether it serves: it opens its port, and answers `ruok`, before that."""
+        """Whether the server serves requests. It opens its port and answers `ruok` earlier."""
         return self.mode() in self.modes
 
     def expire(self, client: KazooClient, timeout: float = 10) -> None:
-        """End the session of a connected client behind its back."""
+        """End the session of a connected client without its knowledge."""
         expire(self.hosts, client, timeout)
 
 
 class Member(ZooKeeper):
-    """One server of an ensemble; ready when the ensemble has a leader and this one follows it, or is it."""
+    """One server of an ensemble.
+
+    It is ready when the ensemble has a leader, and this server is or follows the leader.
+    """
 
     main = "quorum.QuorumPeerMain"
     modes = ("leader", "follower")
@@ -90,7 +93,7 @@ class Member(ZooKeeper):
         self.peers = free_port(self), free_port(self)
 
     def join(self, number: int, members: Sequence[Member]) -> None:
-        """Learn of the others, before the start."""
+        """Write the addresses of the members to the configuration, before the start."""
         lines = [f"server.{index}=127.0.0.1:{each.peers[0]}:{each.peers[1]}\n" for index, each in enumerate(members, 1)]
         self.config.write_text(self.config.read_text() + QUORUM + "".join(lines))
         (self.dir / "data").mkdir()
@@ -98,7 +101,7 @@ class Member(ZooKeeper):
 
 
 class Ensemble:
-    """Three servers, which elect a leader; `hosts` is where clients find them."""
+    """Three servers that elect a leader. `hosts` has their addresses for clients."""
 
     def __init__(self) -> None:
         self.members = [Member() for _ in range(3)]
@@ -108,18 +111,18 @@ class Ensemble:
 
     @property
     def leader(self) -> Member:
-        """The member that leads now; `TimeoutError` when there is none for long."""
+        """The current leader. Raises `TimeoutError` if there is no leader for long."""
         poll(lambda: any(member.mode() == "leader" for member in self.members), timeout=20, what="a leader")
         return next(member for member in self.members if member.mode() == "leader")
 
     def resume(self) -> None:
-        """Whatever a test did: all of them run."""
-        with ThreadPoolExecutor() as pool:  # none is ready before another is
+        """Make sure that all members run, whether they were paused, stopped or killed."""
+        with ThreadPoolExecutor() as pool:  # in parallel, because a member is ready only when a majority runs
             list(pool.map(revive, self.members))
         poll(lambda: all(member.ready() for member in self.members), timeout=20, what="three that serve")
 
     def expire(self, client: KazooClient, timeout: float = 10) -> None:
-        """End the session of a connected client behind its back."""
+        """End the session of a connected client without its knowledge."""
         expire(self.hosts, client, timeout)
 
     def __enter__(self) -> Self:
@@ -136,9 +139,9 @@ class Ensemble:
 
 
 def expire(hosts: str, client: KazooClient, timeout: float) -> None:
-    """End a session as the server does after a silence.
+    """End a session as the server does after a period of silence.
 
-    A second connection takes the session over and closes it; when this returns its ephemeral nodes are gone.
+    A second connection takes the session over and closes it. Its ephemeral nodes are gone when this returns.
     """
     from kazoo.client import KazooClient
 
@@ -149,11 +152,14 @@ def expire(hosts: str, client: KazooClient, timeout: float) -> None:
 
 
 def end_sessions(backends: Iterable[ZooKeeperBackend]) -> None:
-    """Also of backends that hold locks, which `close()` spares: they would look for their server for ever."""
+    """End all sessions of the backends.
+
+    `close()` spares backends that hold locks, and these would reconnect forever.
+    """
     for backend in backends:
         if backend._session is not None:
             backend._session.stop(5)
 
 
-# What the tests share: one server, which is quick; with REDLOCK_ENSEMBLE=1 three.
+# The server for most tests: a single server, or with REDLOCK_ENSEMBLE=1 an ensemble of three.
 SHARED: type[ZooKeeper | Ensemble] = Ensemble if os.environ.get("REDLOCK_ENSEMBLE") == "1" else ZooKeeper

@@ -1,1 +1,1 @@
-"""The record of a task's lock: which calls are queued and which runs, kept in Redis or in memory."""
+"""The record of a task's lock, in Redis or in memory. It lists the queued and the running calls."""

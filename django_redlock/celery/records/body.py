@@ -1,4 +1,4 @@
-"""The lease of a running body, as a primitive: the core holds and renews it like any other lock."""
+"""The lease of a running body and the queued record as primitives, so that the core can renew and release them."""
 
 from __future__ import annotations
 
@@ -22,27 +22,37 @@ _DONE = script("task_done")
 
 
 def call_of(claim: Claim) -> TaskCall:
-    """The call that a claim of `BODY` or `QUEUED` carries."""
+    """Returns the call in the payload of a claim for `BODY` or `QUEUED`."""
     return cast("TaskCall", claim.payload)
 
 
 def cancel_request(keys: Keys, task_id: str, delivery_id: str = "") -> EvalScript:
-    """Remove a queued record; with ``delivery_id`` only if it is queued for this delivery."""
+    """Returns the request that removes a queued record.
+
+    ``delivery_id``: only if the record belongs to this delivery.
+    """
     return EvalScript(_CANCEL, (keys.lock,), (task_id.encode(), delivery_id.encode()))
 
 
 def by_key(request: EvalScript, done_ttl: bytes | None) -> list[EvalScript]:
-    """``request`` without the done key, after the request that changes that key; see ``core/lua/task_done.lua``."""
+    """Split ``request`` into one request per key: first the done key, then the record.
+
+    A Cluster refuses a request with two keys while it moves their slot, see ``core/lua/task_done.lua``. ``done_ttl``:
+    ms for which the delivery is remembered as ended. ``0`` forgets it, ``None`` leaves the done key unchanged.
+    """
     lock, done = request.keys
     alone = request._replace(script=request.script._replace(keys=1), keys=(lock,))
     return [alone] if done_ttl is None else [EvalScript(_DONE, (done,), (done_ttl,)), alone]
 
 
 class BodyPrimitive(Primitive):
-    """The lease of a running body. The claim's payload is the `TaskCall`."""
+    """The primitive for the lease of a running body. The claim's payload is the `TaskCall`."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Start the body. With ``queue_order`` 0, for a server that has forgotten the lease, no call is in the way."""
+        """Start the body.
+
+        With ``queue_order`` 0 no other call can refuse it: the lease is restored after a loss of data.
+        """
         call, keys = call_of(claim), claim.keys
         args = (
             claim.token,
@@ -59,11 +69,11 @@ class BodyPrimitive(Primitive):
         return EvalScript(_START, (keys.lock, keys.waiters, call.done_key), args, node, undo)
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
-        """Replace the lease by ``ttl`` seconds."""
+        """Set the lease to ``ttl`` seconds from now."""
         return EvalScript(_EXTEND, (claim.keys.lock,), (claim.token, millis(ttl)), node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """End the body as ``ending`` of the call says."""
+        """End the body. The ``ending`` of the call decides the fate of the record."""
         call = call_of(claim)
         args = (
             claim.token,
@@ -74,16 +84,19 @@ class BodyPrimitive(Primitive):
         return EvalScript(_END, (claim.keys.lock, call.done_key), args, node)
 
     def release_by_key(self, claim: Claim, keep: float = 0.0) -> Sequence[EvalScript]:
-        """`release_request` with the done key written first."""
+        """Returns `release_request` split into one request per key.
+
+        The first sets the done key, the last releases the lease.
+        """
         call = call_of(claim)
         return by_key(self.release_request(claim, keep), millis(call.done_ttl) if call.ending == "ended" else None)
 
 
 class QueuedPrimitive(Primitive):
-    """The record of a queued call. To release it is to cancel the call."""
+    """The primitive for the record of a queued call. A release cancels the call."""
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Remove the queued record."""
+        """Remove the queued record of this delivery."""
         call = call_of(claim)
         return cancel_request(call.keys, call.task_id, call.delivery_id)
 
@@ -93,7 +106,7 @@ QUEUED = QueuedPrimitive("task", _START, _EXTEND, _CANCEL)
 
 
 class BodyLock(Lock):
-    """The handle of a running body. ``ending``: what `release_flow` will do with the record."""
+    """The handle of a running body. ``ending``: the effect of `release_flow` on the record."""
 
     def __init__(self, store: Store, call: TaskCall, options: LockOptions) -> None:
         super().__init__(store, BODY, call.name, call.keys, options)

@@ -1,4 +1,4 @@
-"""One call of a task, as the records keep it."""
+"""One call of a task and the data in its record."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Literal, NamedTuple
 from ...core.keys import Keys
 from ..modes import Mode
 
-# What the end of a body does with its record: remember the delivery as ended, queue it again because the broker will
-# deliver the message once more, or only remove it.
+# The effect of a body's end on its record. "ended": remember the delivery as ended. "requeued": queue the call again,
+# because the broker will deliver the message again. "removed": only remove the record.
 Ending = Literal["ended", "requeued", "removed"]
 
 
 class TaskCall(NamedTuple):
     """One call of a task, with its lock. Times are seconds.
 
-    ``delivery_id``: the identity of the message; a redelivered message has the same, a retry has a new one.
-    ``queued_ttl``: how long a queued record lasts from now. ``done_ttl``: how long an ended delivery is remembered.
-    ``ending``: what a release of the body's lease does with the record.
+    ``delivery_id``: the identity of the message. A redelivered message keeps it, a retry gets a new one.
+    ``queued_ttl``: time to live of a queued record from now. ``done_ttl``: time for which an ended delivery is
+    remembered. ``ending``: the effect of releasing the body's lease on the record.
     """
 
     name: str
@@ -33,15 +33,15 @@ class TaskCall(NamedTuple):
 
     @property
     def owner(self) -> dict[str, str]:
-        """The fields that the owner in the record has beside host, pid and thread."""
+        """The fields that a call adds to the owner in its record."""
         return {"label": self.task, "task_id": self.task_id}
 
     @property
     def requeue_ttl(self) -> float:
-        """How long the record lasts when the message is delivered again; 0 in modes without queued records."""
+        """The time to live of the record when the message is delivered again. 0 in modes without queued records."""
         return self.queued_ttl if self.mode.at_submit else 0.0
 
     @property
     def done_key(self) -> bytes:
-        """The key that exists when this delivery has ended or was replaced."""
+        """The key that marks this delivery as ended or replaced."""
         return self.keys.lock + b":done:" + self.delivery_id.encode()

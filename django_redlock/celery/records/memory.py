@@ -1,4 +1,4 @@
-"""The records of one process: the state machine of ``core/lua/task_*.lua`` on a dict."""
+"""Keeps records in the memory of one process. A port of ``core/lua/task_*.lua`` to a dict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Words = Sequence[bytes]
 
 
 class TaskRecord(NamedTuple):
-    """The entry of one task in a record, as in ``task_record.lua``. Times are milliseconds of the store's clock."""
+    """The entry of one task in a record, with the fields of ``task_record.lua``. Times are ms of the store's clock."""
 
     state: bytes
     token: bytes
@@ -25,37 +25,40 @@ class TaskRecord(NamedTuple):
 
     @property
     def encoded(self) -> bytes:
-        """The value of the hash field."""
+        """The entry as the value of its hash field."""
         return b" ".join(b"%d" % part if isinstance(part, int) else part for part in self)
 
     def counts(self, states: bytes, now: int) -> bool:
-        """Whether it is in one of these states. A running task with a next delivery counts as queued too."""
+        """Whether the entry has one of these states. A running task with a next delivery also counts as queued."""
         return self.state in states or (self.next_due > now and b"queued" in states)
 
     def at(self, now: int) -> TaskRecord | None:
-        """The entry as it is by now; ``None`` when its time is over."""
+        """Returns the entry at time ``now``. ``None``: the entry has expired."""
         if self.due > now:
             return self
         return queued(self.next_delivery_id, self.next_due, self.owner) if self.next_due > now else None
 
     def stopped(self, now: int, keep: int) -> TaskRecord | None:
-        """The entry when the task runs no more: queued with its next delivery, or for ``keep`` ms, or ``None``."""
+        """Returns the entry after the end of the body: queued for the next delivery, or queued for ``keep`` ms.
+
+        ``None``: there is no next delivery and ``keep`` is 0, so the entry is removed.
+        """
         if self.next_due > now:
             return queued(self.next_delivery_id, self.next_due, self.owner)
         return queued(self.delivery_id, now + keep, self.owner) if keep else None
 
     def refusal(self, now: int) -> list[Any]:
-        """The reply to a call that this task is in the way of."""
+        """Returns the reply to a call that this entry refuses."""
         return [0, self.due - now, now * 1000, b'{"state":"%b",%b' % (self.state, self.owner[1:])]
 
 
 def queued(delivery_id: bytes, due: int, owner: bytes) -> TaskRecord:
-    """The entry of a queued task."""
+    """Returns the entry of a queued task."""
     return TaskRecord(b"queued", b"-", delivery_id, due, b"-", 0, owner)
 
 
 class TaskTable:
-    """The records of one location, by lock key and task id, and the deliveries that have ended or were replaced."""
+    """The records of one location by lock key and task id, and the deliveries that have ended or were replaced."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -63,7 +66,7 @@ class TaskTable:
         self.done: dict[bytes, tuple[bytes, int]] = {}
 
     def run(self, script: str, now: int, keys: Words, args: Words) -> Any:
-        """The reply of the script with these keys and arguments."""
+        """Run a script with these keys and arguments. Returns its reply."""
         with self.changed:
             entries = self._live(keys[0], now)
             reply = _SCRIPTS[script](entries, self.done, now, keys, args)
@@ -82,12 +85,12 @@ class TaskTable:
             self.locks.pop(key, None)
 
     def lock_keys(self) -> list[bytes]:
-        """The keys of the locks that have a record."""
+        """Returns the keys of the locks that have a record."""
         with self.changed:
             return list(self.locks)
 
     def describe(self, key: bytes, name: str, now: float) -> LockInfo | None:
-        """The record as ``describe.lua`` shows it."""
+        """Returns the record in the form of ``describe.lua``. ``None``: there is no record."""
         millis = round(now * 1000)
         with self.changed:
             entries = self._live(key, millis)
@@ -98,7 +101,10 @@ class TaskTable:
         return read_lock_info(name, [b"hash", value, left, 0, _digest(entries).encode()])
 
     def force_release(self, key: bytes, now: float, digest: str) -> bool:
-        """Remove a record, with ``digest`` only if it still is of these tasks; whether there was one."""
+        """Remove a record. Returns whether a record was removed.
+
+        ``digest``: only if the record still has the tasks of this digest. An empty digest matches every record.
+        """
         with self.changed:
             entries = self._live(key, round(now * 1000))
             if not entries or digest not in ("", _digest(entries)):

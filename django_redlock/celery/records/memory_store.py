@@ -1,4 +1,4 @@
-"""Stores that keep records in memory, for ``LocMemBackend``, and not at all, for ``DummyBackend``."""
+"""Stores for the records of tasks: in memory for ``LocMemBackend``, without any records for ``DummyBackend``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from .memory import TaskTable
 
 
 class MemoryStore:
-    """Runs the scripts of the records on the `TaskTable` beside a backend's locks, which lists and releases it too."""
+    """Runs the scripts of the records on a `TaskTable`.
+
+    The table is the backend's side table, so the backend lists and releases the records with its locks.
+    """
 
     def __init__(self, backend: LocMemBackend | DummyBackend) -> None:
         self.alias = backend.alias
@@ -29,18 +32,18 @@ class MemoryStore:
         self._backend: Any = backend
 
     def local_queue_for(self, primitive: Primitive) -> None:
-        """None: all waiters look again when a record has changed."""
+        """Returns ``None``: there is no local queue, because every change of a record wakes all waiters."""
 
     def server_of(self, keys: Keys) -> str:
-        """The same for all keys."""
+        """Returns an empty text: all records are on one server."""
         return ""
 
     def check_ttl(self, ttl: Seconds) -> float:
-        """`Backend.check_ttl`."""
+        """Returns ``ttl`` in seconds, checked by the backend. Raises ``TypeError`` or ``ValueError``."""
         return float(self._backend.check_ttl(ttl))
 
     def perform(self, request: Any) -> Any:
-        """Perform ``request``, blocking."""
+        """Perform ``request`` in the calling thread, which blocks."""
         match request:
             case EvalScript():
                 return self._backend.perform(CallFunction(self._run, (request,)))
@@ -57,7 +60,7 @@ class MemoryStore:
                 return time.sleep(request.seconds)
 
     async def aperform(self, request: Any) -> Any:
-        """`perform` for asyncio."""
+        """Perform ``request`` without blocking the event loop."""
         if isinstance(request, AwaitTurn):
             return await request.event.wait_async(request.seconds)
         return await asyncio.to_thread(self.perform, request)
@@ -73,7 +76,7 @@ class MemoryStore:
 
 
 class DummyStore(MemoryStore):
-    """Keeps no records: every call is queued, started and ended."""
+    """Keeps no records. Every call can be queued, started and ended."""
 
     def _run(self, request: EvalScript) -> Any:
         granted = request.script.name in ("task_submit", "task_start")

@@ -1,6 +1,6 @@
-"""Moves of a record that need no lease: submit, cancel, and what a dead process leaves.
+"""Transitions of a record that need no lease: submit, cancel, and cleanup after a dead process.
 
-Each move is one atomic script, idempotent because the delivery id or the run token identifies it.
+Each transition is one atomic script. The delivery id or the run token makes it idempotent.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _SUBMIT, _REQUEUE_DEAD = script("task_submit"), script("task_requeue_dead")
 
 
 def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> Flow[Lease | Refusal]:
-    """Queue the call. ``own``: a retry by the owner of the record; ``replace``: replace a queued call.
+    """Queue the call. ``own``: a retry by the record's owner, always granted. ``replace``: replace a queued call.
 
-    Raises ``LockUnavailable``.
+    Returns a `Lease`, or a `Refusal` if other calls are in the way. Raises ``LockUnavailable``.
     """
     owner = describe_owner(call.owner)
     claim = Claim(call.name, call.keys, call.delivery_id.encode(), owner, call.queued_ttl)
@@ -55,14 +55,17 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> F
 
 
 def cancel(call: TaskCall, same_delivery: bool = True) -> Flow[bool]:
-    """Remove the record of a call that will not run; whether it was queued. Raises ``LockUnavailable``."""
+    """Remove the record of a call that will not run. Returns whether it was queued. Raises ``LockUnavailable``.
+
+    ``same_delivery``: only if the record belongs to this delivery.
+    """
     return (yield from _run(call, cancel_request(call.keys, call.task_id, call.delivery_id if same_delivery else "")))
 
 
 def requeue_dead(call: TaskCall, pid: int) -> Flow[bool]:
-    """Queue the call again that was running in the dead process ``pid`` of this host; whether it was running there.
+    """Queue a call again that was running in the dead process ``pid`` of this host.
 
-    Raises ``LockUnavailable``.
+    Returns whether the call was running there. Raises ``LockUnavailable``.
     """
     args = (call.task_id.encode(), owner_part(pid), millis(call.requeue_ttl) if call.requeue_ttl else b"0")
     request = EvalScript(_REQUEUE_DEAD, (call.keys.lock, call.done_key), args)
@@ -70,13 +73,16 @@ def requeue_dead(call: TaskCall, pid: int) -> Flow[bool]:
 
 
 def owner_part(pid: int) -> bytes:
-    """The part of an owner's JSON that names a process of this host."""
+    """Returns the part of an owner's JSON that identifies process ``pid`` of this host."""
     own = describe_owner()
     return own[1 : own.index(b',"thread"')].replace(b'"pid":%d' % os.getpid(), b'"pid":%d' % pid) + b","
 
 
 def _run(call: TaskCall, request: EvalScript, parts: Sequence[EvalScript] = ()) -> Flow[bool]:
-    """Whether ``request`` changed the record. ``parts``: the same in requests of one key, for a slot that moves."""
+    """Whether ``request`` changed the record.
+
+    ``parts``: the request split by key, used while a Cluster moves the slot.
+    """
     reply = yield from run_idempotent(request)
     if isinstance(reply, Fault) and reply.migrating and parts:
         reply = yield from run_in_order(parts)

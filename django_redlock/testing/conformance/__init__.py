@@ -7,11 +7,12 @@
         def new_backend(self, my_server):
             return functools.partial(MyBackend, my_server.address)
 
-A store that can't say who holds a lock takes `LockConformance`, one that grants everything `HandleConformance`.
-Another way to a store that has passed all of it takes `TransportConformance`: the cases that a connection can break.
-Leases in here are as short as 0.06 s: a slower store sets `short`. A store whose locks end at the border of the process
-sets `one_process`. With `BackendConformance`, a store that refuses kinds of locks names them in `lacks`: their cases
-are not collected.
+Use `LockConformance` for a store that can't report holders, and `HandleConformance` for a backend that grants every
+acquire. Use `TransportConformance` for another connection to a store that has passed the whole suite: it has the cases
+that a connection can break.
+Leases in the suite are as short as 0.06 s. For a slower store, set `short`. If the locks of a store exclude only within
+one process, set `one_process`. If a store does not support all kinds of locks, list the missing kinds in `lacks`, and
+`BackendConformance` does not collect their cases.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ __all__ = ["BackendConformance", "HandleConformance", "LockConformance", "Transp
 
 
 class HandleConformance(HandleCases, ArgumentCases):
-    """What one user sees of one handle."""
+    """Cases with one user and one handle."""
 
 
 class LockConformance(HandleConformance, ExclusionCases, LeaseCases, InterruptionCases, ForkCases):
-    """What makes a lock: it excludes, waits, ends, and survives what happens to its users."""
+    """Cases for exclusion, waiting, leases, interruptions and forks."""
 
 
 class BackendConformance(
@@ -54,8 +55,8 @@ class BackendConformance(
     SharedHandleCases,
     KindCases,
 ):
-    """All that, what the store says of its locks, and the other kinds of locks, where it has them."""
+    """All cases: locks, inspection, and the other kinds of locks that the store supports."""
 
 
 class TransportConformance(ExclusionCases, LeaseCases, InspectionCases, InterruptionCases, ForkCases, KindCases):
-    """What another connection to the same kind of server can break."""
+    """Cases that another connection to the same kind of server can break."""

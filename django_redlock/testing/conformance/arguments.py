@@ -1,4 +1,7 @@
-"""What a lock and its backend take, and what they refuse: true of every backend, of one that always grants too."""
+"""Cases for valid and invalid arguments of locks and backends.
+
+Every backend must pass them, even if it always grants.
+"""
 
 from __future__ import annotations
 
@@ -46,17 +49,17 @@ def _what_happens(acquire: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 class ArgumentCases(Fixtures):
-    """Names, times and options."""
+    """Cases for names, times and options."""
 
     @pytest.mark.parametrize("arguments", ARGUMENTS, ids=repr)
     def test_arguments_of_acquire(self, client: Client, name: str, arguments: tuple[Any, ...]) -> None:
-        """acquire() takes and refuses what threading.Lock.acquire() takes and refuses, with the same errors."""
+        """acquire() accepts and refuses the same arguments as threading.Lock.acquire(), with the same errors."""
         expected = _what_happens(threading.Lock().acquire, arguments)
         assert _what_happens(client.lock(name).acquire, arguments) == expected
 
     @pytest.mark.parametrize("ttl", [*NOT_POSITIVE, 300.1, timedelta(hours=1)], ids=repr)
     def test_senseless_ttl(self, client: Client, name: str, ttl: Any) -> None:
-        """A ttl that is not positive, or above max_ttl, is a ValueError; a lock that is held stays held."""
+        """A ttl that is not positive or is above max_ttl raises ValueError. A held lock stays held."""
         with pytest.raises(ValueError, match="ttl"):
             client.lock(name, ttl=ttl)
         with client.lock(name) as lock:
@@ -65,7 +68,7 @@ class ArgumentCases(Fixtures):
             lock.check()
 
     def test_no_time_to_hold(self, client: Client, name: str) -> None:
-        """A ttl or a max_hold that leaves no time to hold the lock is a ValueError that says the least."""
+        """A ttl or max_hold that leaves no time to hold the lock raises ValueError. The error names the minimum."""
         for option in ("ttl", "max_hold"):
             with pytest.raises(ValueError, match=rf"{option} must be at least 0.003"):
                 client.lock(name, **{option: 0.002})
@@ -74,7 +77,7 @@ class ArgumentCases(Fixtures):
 
     @pytest.mark.parametrize("ttl", NOT_A_TIME, ids=repr)
     def test_ttl_that_is_no_time(self, client: Client, name: str, ttl: Any) -> None:
-        """A ttl that is no number and no timedelta is a TypeError."""
+        """A ttl that is neither a number nor a timedelta raises TypeError."""
         with pytest.raises(TypeError, match="ttl"):
             client.lock(name, ttl=ttl)
         with client.lock(name) as lock, pytest.raises(TypeError, match="ttl"):
@@ -82,7 +85,7 @@ class ArgumentCases(Fixtures):
 
     @pytest.mark.parametrize("option", ["max_hold", "min_hold", "blocking_timeout"])
     def test_senseless_times(self, client: Client, name: str, option: str) -> None:
-        """The other times are checked as the ttl is."""
+        """The other times of a lock are validated like the ttl."""
         for value in (-1, float("nan")):
             with pytest.raises(ValueError, match=option):
                 client.lock(name, **{option: value})
@@ -101,13 +104,13 @@ class ArgumentCases(Fixtures):
     def test_senseless_options(
         self, client: Client, name: str, options: dict[str, Any], error: type[Exception]
     ) -> None:
-        """Options that are unknown or contradict each other are refused when the lock is made."""
+        """Options that are unknown or contradict each other are refused when the lock is created."""
         with pytest.raises(error, match=next(reversed(options))):
             client.lock(name, **options)
 
     @pytest.mark.parametrize("option", ["tll", "timeout", "node_timout"])
     def test_unknown_option_of_the_backend(self, new_backend: NewBackend, option: str) -> None:
-        """A typo in the backend's options is a TypeError that names it."""
+        """An unknown option of the backend raises TypeError, and the error names the option."""
         with pytest.raises(TypeError, match=option):
             new_backend(**{option: 10})
 
@@ -115,13 +118,13 @@ class ArgumentCases(Fixtures):
         "options", [{"ttl": 0}, {"ttl": 301}, {"ttl": 20, "max_ttl": 10}, {"key_prefix": "a{b"}], ids=repr
     )
     def test_senseless_options_of_the_backend(self, new_backend: NewBackend, options: dict[str, Any]) -> None:
-        """A ttl that is not positive or above max_ttl, or a prefix with braces, is a ValueError when it is made."""
+        """The constructor raises ValueError for a ttl that is not positive or is above max_ttl, or for a bad prefix."""
         with pytest.raises(ValueError, match=r"ttl|key_prefix"):
             new_backend(**options)
 
     @pytest.mark.parametrize("odd", GOOD_NAMES, ids=lambda odd: ascii(odd[:12]))
     def test_odd_names(self, client: Client, name: str, odd: str) -> None:
-        """Spaces, newlines, glob characters, braces and any Unicode are fine in a name."""
+        """A name may have spaces, newlines, glob characters, braces and any Unicode."""
         full = odd if len(odd) == 512 else odd + name
         with client.lock(full) as lock:
             assert lock.extend(20) > 10
@@ -129,7 +132,7 @@ class ArgumentCases(Fixtures):
 
     @pytest.mark.parametrize("kind", sorted(MAKE))
     def test_kinds(self, new_backend: NewBackend, name: str, kind: str) -> None:
-        """A kind of lock that the store has not is refused when it is asked for, with its name."""
+        """The method for a kind of lock that the store does not support raises an error that names the kind."""
         with contextlib.closing(new_backend()) as backend:
             if kind in backend.kinds or (kind == "fair" and backend.fair):
                 assert kind not in self.lacks
@@ -140,12 +143,12 @@ class ArgumentCases(Fixtures):
 
     @pytest.mark.parametrize("bad", BAD_NAMES, ids=lambda bad: ascii(bad[:4]))
     def test_bad_names(self, client: Client, bad: str) -> None:
-        """An empty or over-long name, one that begins with '}' and one that is no text is a ValueError."""
+        """A name that is empty, too long, not valid text or begins with '}' raises ValueError."""
         with pytest.raises(ValueError, match="lock's name"):
             client.lock(bad)
 
     @pytest.mark.parametrize("bad", [None, 17, b"bytes"], ids=repr)
     def test_names_of_another_type(self, client: Client, bad: Any) -> None:
-        """A name that is no str is a TypeError."""
+        """A name that is not a str raises TypeError."""
         with pytest.raises(TypeError, match="lock's name"):
             client.lock(bad)

@@ -1,4 +1,4 @@
-"""What two users of one lock see of each other, as long as leases last."""
+"""Cases with two users of one lock, while their leases last."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ...errors import LockError, LockNotAcquired, LockNotHeld
 from .harness.clients import TEST_TIMEOUT, AsyncClient, Client
 from .harness.fixtures import Fixtures, NewBackend, NewClient, Spawn, eventually, until_someone_waits
 
-WAKE = 3  # seconds in which a waiter that is woken has it: less than after which one that was not looks again by itself
+WAKE = 3  # seconds in which a wake-up must arrive, less than the time until a waiter polls without a wake-up
 
 
 class Counter:
-    """Counts visits in two steps, so that visitors who overlap are noticed."""
+    """Counts visits in two steps, so that overlapping visits are noticed."""
 
     def __init__(self) -> None:
         self.visits = self.inside = self.most = 0
@@ -33,7 +33,7 @@ class Counter:
 
 
 def check_nested(client: Client, held: Any, again: Callable[..., Any], short: float) -> None:
-    """While ``held`` is held, ``again()`` can't be waited for without an end, by the same thread or task."""
+    """Check that the holder of ``held`` can't wait for ``again()``, a handle of the same lock, without a timeout."""
 
     def blocking() -> None:
         with held:
@@ -57,10 +57,10 @@ def check_nested(client: Client, held: Any, again: Callable[..., Any], short: fl
 
 
 class ExclusionCases(Fixtures):
-    """Several users, one lock."""
+    """Cases with several users of one lock."""
 
     def test_excludes(self, client: Client, other: Client, name: str) -> None:
-        """Only one of two handles has the lock; the other gets it once it is released."""
+        """Only one of two handles holds the lock. The second handle acquires it after the release."""
         first, second = client.lock(name), other.lock(name)
         assert first.acquire(False)
         assert not second.acquire(False)
@@ -72,7 +72,7 @@ class ExclusionCases(Fixtures):
         second.release()
 
     def test_names_are_apart(self, client: Client, other: Client, name: str) -> None:
-        """Locks of different names don't touch each other, however alike the names are."""
+        """Locks with different names are independent, even if the names are similar."""
         names = [name, name.upper(), name + " ", name + "*", name + ":waiters", name + "}", "{" + name, name + "\0"]
         held = [client.lock(each) for each in names]
         assert all(lock.acquire(False) for lock in held)
@@ -81,12 +81,12 @@ class ExclusionCases(Fixtures):
             lock.release()
 
     def test_prefixes_are_apart(self, new_client: NewClient, name: str) -> None:
-        """Backends with different key prefixes have different locks."""
+        """Backends with different key prefixes have separate locks."""
         with new_client().lock(name):
             assert new_client(key_prefix="another").lock(name).acquire(False)
 
     def test_not_reentrant(self, client: Client, name: str) -> None:
-        """Acquiring again through the handle that holds the lock fails, and leaves what is held alone."""
+        """A second acquire through the handle that holds the lock fails. The held lock is unaffected."""
         with client.lock(name) as lock:
             token = lock.token
             assert not lock.acquire(False)
@@ -95,7 +95,7 @@ class ExclusionCases(Fixtures):
             lock.check()
 
     def test_release_by_another_handle(self, client: Client, other: Client, name: str) -> None:
-        """A handle that holds nothing can't release what another holds."""
+        """A handle that doesn't hold the lock can't release another handle's lock."""
         with client.lock(name) as lock:
             with pytest.raises(LockNotHeld):
                 other.lock(name).release()
@@ -103,14 +103,14 @@ class ExclusionCases(Fixtures):
             lock.check()
 
     def test_release_by_another_thread(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
-        """What one thread acquires another may release, as with threading.Lock."""
+        """A thread may release a lock that another thread has acquired, as with threading.Lock."""
         lock = client.lock(name)
         lock.acquire()
         spawn(lock.release).result(TEST_TIMEOUT)
         assert other.lock(name).acquire(False)
 
     def test_not_acquired(self, client: Client, other: Client, name: str) -> None:
-        """`with` on a lock that is held raises LockNotAcquired: who holds it, and when to come back."""
+        """`with` on a held lock raises LockNotAcquired, which has the holder and the time until a retry makes sense."""
         with client.lock(name, ttl=10, owner="the first"):
             with pytest.raises(LockNotAcquired) as caught, other.lock(name, blocking=False):
                 raise AssertionError("the block was entered")
@@ -126,7 +126,7 @@ class ExclusionCases(Fixtures):
 
     @pytest.mark.parametrize("where", ["lock", "backend"])
     def test_blocking_timeout(self, client: Client, new_client: NewClient, name: str, where: str) -> None:
-        """`with` waits for blocking_timeout, of the lock or else of the backend, and not less."""
+        """`with` waits at least for blocking_timeout, which is an option of the lock or else of the backend."""
         option = {"blocking_timeout": self.short}
         lock = new_client().lock(name, **option) if where == "lock" else new_client(**option).lock(name)
         with client.lock(name):
@@ -137,20 +137,20 @@ class ExclusionCases(Fixtures):
         assert lock.acquire(timeout=TEST_TIMEOUT)
 
     def test_timeout(self, client: Client, other: Client, name: str) -> None:
-        """acquire(timeout) comes back without the lock, never early, however long it is held."""
+        """acquire(timeout) returns without the lock, never before the timeout, however long the lock is held."""
         with client.lock(name):
             start = time.monotonic()
             assert other.lock(name).acquire(timeout=self.short) is False
             assert time.monotonic() - start >= self.short
 
     def test_given_up(self, client: Client, other: Client, name: str) -> None:
-        """One who has waited in vain leaves nothing behind: the lock is free once it is released."""
+        """A waiter whose wait times out leaves nothing behind. The lock is free after its release."""
         with client.lock(name):
             assert not other.lock(name).acquire(timeout=0.01)
         assert client.lock(name).acquire(False)
 
     def test_waiter_is_woken(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
-        """One who waits gets the lock soon after its release."""
+        """A waiter acquires the lock soon after its release."""
         lock, second = client.lock(name), other.lock(name)
         lock.acquire()
         waiting = spawn(second.acquire, True, TEST_TIMEOUT)
@@ -162,7 +162,7 @@ class ExclusionCases(Fixtures):
         second.release()
 
     def test_one_who_left_is_not_woken(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
-        """One who has given up waiting doesn't swallow the wake-up of the next."""
+        """A waiter that has stopped waiting does not use up the wake-up of the next waiter."""
         lock = client.lock(name)
         lock.acquire()
         assert not other.lock(name).acquire(timeout=self.short)
@@ -172,7 +172,7 @@ class ExclusionCases(Fixtures):
         assert waiting.result(WAKE)
 
     def test_waiters_one_after_another(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
-        """All who wait get the lock, one at a time."""
+        """All waiters acquire the lock, one at a time."""
         counter = Counter()
 
         def wait(user: Client) -> None:
@@ -182,7 +182,7 @@ class ExclusionCases(Fixtures):
         lock = client.lock(name)
         lock.acquire()
         waiting = [spawn(wait, user) for user in (client, other) * 4]
-        until_someone_waits(client, name, 2)  # the threads of one user may wait as one
+        until_someone_waits(client, name, 2)  # the threads of one user may share one waiter
         lock.release()
         for each in waiting:
             each.result(WAKE)
@@ -190,7 +190,7 @@ class ExclusionCases(Fixtures):
 
     @pytest.mark.parametrize("shared", [True, False], ids=["one-handle", "a-handle-each"])
     def test_many_threads(self, client: Client, name: str, spawn: Spawn, shared: bool) -> None:
-        """Many threads with one handle, or each with its own, are never in there together."""
+        """Many threads never hold the lock at the same time, with one shared handle or with a handle each."""
         counter, handle = Counter(), client.lock(name)
 
         def work() -> None:
@@ -203,7 +203,7 @@ class ExclusionCases(Fixtures):
         assert (counter.visits, counter.most) == (40, 1)
 
     def test_fencing_tokens_of_many(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
-        """In whatever order many get the lock, their fencing tokens grow in that order."""
+        """Fencing tokens grow in the order in which many users acquire the lock."""
         tokens: list[Any] = []
 
         def work(user: Client) -> None:
@@ -217,7 +217,7 @@ class ExclusionCases(Fixtures):
         assert tokens == sorted(set(tokens))
 
     def test_min_hold(self, client: Client, other: Client, name: str) -> None:
-        """With min_hold the lock stays taken that long, however early it is released; the handle holds nothing."""
+        """With min_hold the lock stays taken for that time after an early release. The handle no longer holds it."""
         start = time.monotonic()
         with client.lock(name, min_hold=self.short) as lock:
             pass
@@ -227,12 +227,12 @@ class ExclusionCases(Fixtures):
         assert time.monotonic() - start > self.short - 0.01
 
     def test_nested(self, client: Client, name: str) -> None:
-        """A thread or task that holds a lock and asks for it through another handle, without an end, gets an error."""
+        """A thread or task that already holds the lock gets an error from a second handle, unless it sets a timeout."""
         check_nested(client, client.backend.lock(name), partial(client.backend.lock, name), self.short)
-        assert client.lock(name).acquire(timeout=TEST_TIMEOUT)  # nothing waits in its place
+        assert client.lock(name).acquire(timeout=TEST_TIMEOUT)  # the lock is free, so acquire doesn't wait
 
     def test_not_nested(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
-        """What another thread or user holds, or what ends by itself, is waited for."""
+        """A lock that another thread or user holds, or whose lease ends by itself, can be waited for."""
         with client.lock(name):
             waiting = spawn(client.lock(name).acquire)
             until_someone_waits(client, name)
@@ -244,13 +244,13 @@ class ExclusionCases(Fixtures):
     def test_one_handle_twice(
         self, new_backend: NewBackend, name: str, spawn: Spawn, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Who acquires one handle twice waits until another thread releases it; the log says so once."""
+        """A second acquire of one handle waits until another thread releases it. The log mentions this once."""
         backend = new_backend()
         lock = backend.lock(name)
 
         def release_when_waited_for() -> None:
             until_someone_waits(backend, name)
-            eventually(lambda: "through the same handle" in caplog.text)  # on several nodes it is listed earlier
+            eventually(lambda: "through the same handle" in caplog.text)  # the store may list it earlier
             lock.release()
 
         for _ in range(2):

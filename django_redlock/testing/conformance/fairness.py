@@ -1,4 +1,4 @@
-"""Locks that are had in order of arrival."""
+"""Cases for locks that are granted in order of arrival."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from .harness.fixtures import Fixtures, Spawn, until_someone_waits
 
 
 class FairCases(Fixtures):
-    """lock(fair=True)"""
+    """Cases for lock(fair=True)."""
 
     features = ("fair",)
 
     def test_fair_nested(self, client: Client, name: str) -> None:
-        """A thread or task that holds it and asks for it again, without an end, gets an error."""
+        """Waiting without a timeout for a fair lock that the same thread or task holds raises an error."""
         again = partial(client.backend.lock, name, fair=True)
         check_nested(client, again(), again, self.short)
 
     def test_fair_order(self, client: Client, name: str, spawn: Spawn) -> None:
-        """Those who wait get it in the order in which they came."""
+        """Waiters acquire the lock in order of arrival."""
         first, order = client.lock(name, fair=True), []
 
         def wait(number: int) -> None:
@@ -43,7 +43,7 @@ class FairCases(Fixtures):
         assert order == [0, 1, 2, 3, 4, 5]
 
     def test_fair_given_up(self, client: Client, name: str, spawn: Spawn) -> None:
-        """One who leaves the line holds up nobody behind."""
+        """A waiter that leaves the queue does not delay the waiters behind it."""
         lock = client.lock(name, fair=True)
         lock.acquire()
         leaves = spawn(client.lock(name, fair=True).acquire, True, 5 * self.short)
@@ -55,7 +55,7 @@ class FairCases(Fixtures):
         assert stays.result(WAKE)
 
     def test_fair_of_many(self, client: Client, name: str, spawn: Spawn) -> None:
-        """Many who come back again and again are never in there together, and all get on."""
+        """Many threads that acquire the lock repeatedly never hold it at the same time, and all make progress."""
         counter = Counter()
 
         def work() -> None:
@@ -69,7 +69,7 @@ class FairCases(Fixtures):
 
     @pytest.mark.parametrize("holder", [True, False], ids=["held-fair", "held-unfair"])
     def test_fair_and_unfair(self, client: Client, name: str, spawn: Spawn, holder: bool) -> None:
-        """Handles of both kinds are one lock: they exclude each other, and wake each other."""
+        """Fair and unfair handles of one name are one lock: they exclude each other, and wake each other."""
         lock = client.lock(name, fair=holder)
         lock.acquire()
         assert not client.lock(name, fair=not holder).acquire(False)
@@ -82,7 +82,7 @@ class FairCases(Fixtures):
         other.release()
 
     def test_fair_goes_first(self, client: Client, name: str, spawn: Spawn) -> None:
-        """A newcomer that asks for no order doesn't pass those who stand in line, if it can wait."""
+        """An unfair newcomer that can wait does not overtake the waiters in the queue."""
         lock, order = client.lock(name, fair=True), []
 
         def wait(fair: bool) -> None:
@@ -101,7 +101,7 @@ class FairCases(Fixtures):
 
     @pytest.mark.parametrize(("kind", "terms"), [("rlock", {}), ("semaphore", {"limit": 2})])
     def test_fair_relatives(self, client: Client, name: str, kind: str, terms: Any) -> None:
-        """Kinds that keep no order say so."""
+        """Kinds that keep no order refuse fair=True."""
         if kind in client.backend.kinds:
             with pytest.raises(LockNotSupported, match="fair"):
                 getattr(client.backend, kind)(name, fair=True, **terms)

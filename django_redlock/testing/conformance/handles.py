@@ -1,4 +1,4 @@
-"""What a handle does for its user when nobody else is there: true of every backend, of one that always grants too."""
+"""Cases with one handle and no other user. Every backend must pass them, even if it always grants."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .harness.fixtures import Fixtures, NewBackend, Spawn
 
 
 class HandleCases(Fixtures):
-    """One user, one handle."""
+    """Cases with one user and one handle."""
 
     def test_acquire_and_release(self, client: Client, name: str) -> None:
-        """Between acquire and release a handle says that it holds, before and after that it doesn't."""
+        """A handle reports that it holds the lock between acquire and release, and at no other time."""
         lock = client.lock(name, ttl=10)
         assert (lock.token, lock.owner, lock.fencing_token, lock.remaining, lock.lost) == (None, None, None, 0, False)
         assert lock.acquire() is True
@@ -45,7 +45,7 @@ class HandleCases(Fixtures):
         assert len(tokens) == 3
 
     def test_with(self, client: Client, name: str) -> None:
-        """`with` hands out the lock, held, and gives it back."""
+        """`with` yields the held lock and releases it at the end."""
         with client.lock(name) as held:
             assert held.token
             assert held.name == name
@@ -53,7 +53,7 @@ class HandleCases(Fixtures):
         assert held.token is None
 
     def test_error_of_the_body(self, client: Client, name: str) -> None:
-        """An exception leaves `with` as it is, and the lock is given back."""
+        """`with` releases the lock when its block raises, and does not change the exception."""
         lock = client.lock(name)
         with pytest.raises(ZeroDivisionError) as caught, lock:
             1 / 0  # noqa: B018
@@ -61,7 +61,10 @@ class HandleCases(Fixtures):
         assert caught.value.__cause__ is None
 
     def test_released_in_the_body(self, client: Client, name: str) -> None:
-        """Who releases within `with` is told at its end, as by threading.Lock; the body's own error comes first."""
+        """A release inside `with` raises an error at the end of the block, as with threading.Lock.
+
+        An error of the block wins.
+        """
         lock = client.lock(name)
         with pytest.raises(LockNotHeld), lock:
             lock.release()
@@ -71,7 +74,7 @@ class HandleCases(Fixtures):
 
     @pytest.mark.parametrize("method", ["release", "extend", "check"])
     def test_nothing_held(self, client: Client, name: str, method: str) -> None:
-        """To release, extend or check what is not held is LockNotHeld, a RuntimeError, before and after holding."""
+        """Releasing, extending or checking a lock that is not held raises LockNotHeld, a RuntimeError."""
         lock = client.lock(name)
         for _ in range(2):
             with pytest.raises(LockNotHeld) as caught:
@@ -83,7 +86,7 @@ class HandleCases(Fixtures):
             lock.release()
 
     def test_extend_replaces(self, client: Client, name: str) -> None:
-        """extend() sets what is left of the lease, never adds to it, and returns it."""
+        """extend() replaces the remaining time of the lease, never adds to it, and returns the new remaining time."""
         lock = client.lock(name, ttl=10, auto_renew=False)
         lock.acquire()
         assert 10 < lock.extend(20) < 20
@@ -94,13 +97,13 @@ class HandleCases(Fixtures):
         lock.release()
 
     def test_max_hold_bounds_extend(self, client: Client, name: str) -> None:
-        """max_hold bounds ttl and extend() alike."""
+        """max_hold limits both ttl and extend()."""
         with client.lock(name, ttl=10, max_hold=5) as lock:
             assert lock.remaining < 5
             assert lock.extend(20) < 5
 
     def test_owner(self, client: Client, name: str) -> None:
-        """The owner tells host, process, thread or task, since when, and what the caller adds."""
+        """The owner has the host, process, thread or task, the time of the acquire, and the caller's own fields."""
         with client.lock(name, owner="nightly run") as lock:
             assert lock.owner.pid == os.getpid()
             assert lock.owner.host
@@ -113,7 +116,7 @@ class HandleCases(Fixtures):
 
     @pytest.mark.parametrize("fencing", [False, True])
     def test_fencing_tokens_grow(self, client: Client, other: Client, name: str, fencing: bool) -> None:
-        """Each grant of a name has a larger fencing token than the one before, whoever gets it."""
+        """Each grant of a name has a larger fencing token than the grant before, for any holder."""
         tokens = []
         for user in (client, other) * 5:
             with user.lock(name, fencing=fencing) as lock:
@@ -121,7 +124,7 @@ class HandleCases(Fixtures):
         assert tokens == sorted(set(tokens))
 
     def test_repr(self, client: Client, name: str) -> None:
-        """The repr says locked or unlocked as threading.Lock's does, and never the token."""
+        """The repr says locked or unlocked, as threading.Lock's does, and never contains the token."""
         lock = client.lock(name)
         assert repr(lock).startswith("<unlocked ")
         with lock:
@@ -132,14 +135,14 @@ class HandleCases(Fixtures):
 
     @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
     def test_copying(self, new_backend: NewBackend, name: str, duplicate: Callable[[Any], Any]) -> None:
-        """A handle can't be copied or pickled, as threading.Lock: two would release what one has taken."""
+        """A handle can't be copied or pickled, like threading.Lock, because both copies would release the same lock."""
         with contextlib.closing(new_backend()) as backend, pytest.raises(TypeError, match="cannot"):
             duplicate(backend.lock(name))
 
     def test_no_reference_is_kept(self, client: Client, name: str) -> None:
-        """Nothing keeps a handle alive: not even what renews it."""
+        """The package keeps no reference to a handle, not even for renewal."""
         lock = client.lock(name)
-        lock.acquire()  # what a client library does when it connects may leave a cycle behind
+        lock.acquire()  # a client library may create a reference cycle when it connects
         lock.release()
         lock = client.lock(name)
         lock.acquire()
@@ -148,7 +151,7 @@ class HandleCases(Fixtures):
         assert ref() is None
 
     def test_acquire_in_a_coroutine(self, new_backend: NewBackend, name: str) -> None:
-        """acquire() and `with` in a coroutine are refused, with what to write instead; nothing is taken by that."""
+        """acquire() and `with` in a coroutine raise an error that names the alternative. No lock is acquired."""
         backend = new_backend()
 
         async def mistake() -> None:
@@ -165,7 +168,7 @@ class HandleCases(Fixtures):
         backend.close()
 
     def test_taken_again_in_the_body(self, new_backend: NewBackend, name: str) -> None:
-        """Who releases within `with` and takes the lock again gives it back at the end, as with threading.Lock."""
+        """A lock that is released and acquired again inside `with` is released at the end, as with threading.Lock."""
         backend = new_backend()
         lock = backend.lock(name)
 
@@ -184,7 +187,7 @@ class HandleCases(Fixtures):
         backend.close()
 
     def test_both_colours(self, new_backend: NewBackend, name: str) -> None:
-        """One handle can be acquired by a coroutine and released by blocking code, and the other way round."""
+        """A coroutine can acquire a handle that blocking code releases, and the other way round."""
         backend = new_backend()
         lock = backend.lock(name)
         assert asyncio.run(lock.aacquire())
@@ -195,7 +198,7 @@ class HandleCases(Fixtures):
         SyncClient(backend).close()
 
     def test_left_in_another_thread(self, new_backend: NewBackend, name: str, spawn: Spawn) -> None:
-        """Who leaves a block leaves what that block took, whichever thread has entered it, and again the other way."""
+        """Leaving a block releases the lock that the block acquired, even if another thread entered the block."""
         backend = new_backend()
         lock = backend.lock(name)
         for _ in range(2):
@@ -207,7 +210,7 @@ class HandleCases(Fixtures):
         backend.close()
 
     def test_left_in_another_task(self, new_backend: NewBackend, name: str) -> None:
-        """The same for tasks."""
+        """Leaving a block releases the lock that the block acquired, even if another task entered the block."""
         backend = new_backend()
         lock = backend.lock(name)
 

@@ -1,4 +1,4 @@
-"""What a store tells of its locks to whoever asks, and freeing them by force."""
+"""Cases for the listing and description of locks, and for force release."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ NO_MATCH = [
 
 
 class InspectionCases(Fixtures):
-    """locked, owned, held, describe, force_release."""
+    """Cases for locked, owned, held, describe and force_release."""
 
-    kind = "mutex"  # what the store calls a lock of lock()
+    kind = "mutex"  # the kind that the store reports for lock()
 
     def test_locked_and_owned(self, client: Client, other: Client, name: str) -> None:
-        """locked(): somebody holds it; owned(): this handle does."""
+        """locked() means that any handle holds the lock, owned() that this handle holds it."""
         first, second = client.lock(name), other.lock(name)
         assert (first.locked(), first.owned(), second.locked(), second.owned()) == (False, False, False, False)
         with first:
@@ -56,7 +56,7 @@ class InspectionCases(Fixtures):
         assert (first.locked(), first.owned(), second.locked(), second.owned()) == (False, False, False, False)
 
     def test_owned_after_the_end(self, client: Client, other: Client, name: str) -> None:
-        """A handle whose lease has run out doesn't own the lock, whoever has it now."""
+        """A handle whose lease has expired does not own the lock, whether or not there is a new holder."""
         first, second = client.lock(name, ttl=self.short, auto_renew=False), other.lock(name)
         first.acquire()
         assert eventually(lambda: not second.locked())
@@ -65,7 +65,7 @@ class InspectionCases(Fixtures):
         assert (first.owned(), second.owned()) == (False, True)
 
     def test_held(self, client: Client, other: Client, name: str) -> None:
-        """held() lists a live lock with its kind, its owner and what is left of its lease, as long as it lives."""
+        """held() lists a live lock with its kind, its owner and the remaining time, until the lock is released."""
         pattern = glob_escape(name)
         assert other.held(pattern) == []
         with client.lock(name, ttl=20, owner="nightly run") as lock:
@@ -78,7 +78,7 @@ class InspectionCases(Fixtures):
         assert other.held(pattern) == []
 
     def test_describe(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
-        """describe() says who holds one lock, who waits for it, and None when nobody does."""
+        """describe() returns the holder and the waiters of a lock. ``None``: the lock is not held."""
         assert other.describe(name) is None
         with client.lock(name, owner="holder"):
             waiting = spawn(other.lock(name, owner="waiter").acquire, True, TEST_TIMEOUT)
@@ -91,7 +91,7 @@ class InspectionCases(Fixtures):
         assert eventually(lambda: (row := client.describe(name)) and row.owner.label == "waiter" and row.waiters == 0)
 
     def test_lease(self, client: Client, other: Client, name: str) -> None:
-        """Onlookers see the lease, what remains of it, and since when it is held. A renewal changes only the rest."""
+        """Other users see the lease, its remaining time and its start. A renewal changes only the remaining time."""
         ttl, before = 10 * self.short, time.time()
         with client.lock(name, ttl=ttl, auto_renew=False) as lock:
             (first,) = other.held(glob_escape(name))
@@ -100,18 +100,18 @@ class InspectionCases(Fixtures):
             (renewed,) = other.held(glob_escape(name))
         assert first.ttl == renewed.ttl == pytest.approx(ttl)
         assert (renewed.remaining or 0) > 0.8 * ttl
-        assert renewed.since == pytest.approx(first.since, abs=0.25)  # of ZooKeeper by two clocks
+        assert renewed.since == pytest.approx(first.since, abs=0.25)  # ZooKeeper computes it from two clocks
         assert before - 0.001 <= (first.since or 0) <= time.time()
 
     @pytest.mark.parametrize(("pattern", "found"), PATTERNS)
     def test_patterns(self, client: Client, name: str, pattern: str, found: str) -> None:
-        """A pattern is a glob as Redis understands it; a backslash takes a character for itself."""
+        """A pattern is a glob as in Redis. A backslash escapes the next character."""
         with client.lock(f"{name}:{found}"), client.lock(f"{name} unlike"):
             assert [row.name for row in client.held(f"{name}:{pattern}")] == [f"{name}:{found}"]
 
     @pytest.mark.parametrize(("pattern", "unlike"), NO_MATCH)
     def test_patterns_that_do_not_match(self, client: Client, name: str, pattern: str, unlike: str) -> None:
-        """What a glob doesn't match is not listed."""
+        """Locks whose name does not match the glob are not listed."""
         with client.lock(f"{name}:{unlike}"):
             assert client.held(f"{name}:{pattern}") == []
 
@@ -119,7 +119,7 @@ class InspectionCases(Fixtures):
         "odd", ["*", "?", "[ab]", "[", "]", "\\", "{x}", "a}b", "\n", "é", "🔒", " ", "^", "-", "[^a]"], ids=ascii
     )
     def test_odd_names(self, client: Client, name: str, odd: str) -> None:
-        """A name of whatever characters is listed as it is, alone when it is escaped, and its waiters' keys are not."""
+        """held() lists any name unchanged, finds only this name when it is escaped, and omits the waiters' keys."""
         names = {name + odd, name + "x", name + "a"}
         locks = [client.lock(each) for each in names]
         for lock in locks:
@@ -131,7 +131,7 @@ class InspectionCases(Fixtures):
         assert {row.name for row in client.held(name + "*")} == names - {name + odd}
 
     def test_limit(self, client: Client, name: str) -> None:
-        """held(limit=n) lists n locks at most."""
+        """held(limit=n) lists at most n locks."""
         locks = [client.lock(f"{name}:{number}") for number in range(5)]
         for lock in locks:
             lock.acquire()
@@ -140,7 +140,10 @@ class InspectionCases(Fixtures):
             assert len(client.held(f"{name}:*", limit)) == min(limit, 5)
 
     def test_force_release(self, client: Client, other: Client, name: str) -> None:
-        """force_release() frees the lock, and says whether it was held; the former holder frees nobody else's."""
+        """force_release() releases the lock and returns whether it was held.
+
+        The former holder can't release the next lease.
+        """
         assert other.force_release(name) is False
         lock, following = client.lock(name), other.lock(name)
         lock.acquire()
@@ -154,7 +157,7 @@ class InspectionCases(Fixtures):
         assert following.owned()
 
     def test_force_release_of_one_holding(self, client: Client, other: Client, name: str) -> None:
-        """With the digest of a holding, only that one is freed."""
+        """With a digest, force_release() releases only the lease with this digest."""
         lock = client.lock(name)
         with lock:
             (former,) = other.held(glob_escape(name))
@@ -166,7 +169,7 @@ class InspectionCases(Fixtures):
         assert not lock.owned()
 
     def test_force_release_wakes(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
-        """One who waits gets a lock that is freed by force."""
+        """A force release wakes a waiter."""
         lock = client.lock(name)
         lock.acquire()
         waiting = spawn(other.lock(name).acquire, True, TEST_TIMEOUT)
@@ -175,7 +178,7 @@ class InspectionCases(Fixtures):
         assert waiting.result(WAKE)
 
     def test_former_holder_learns(self, client: Client, other: Client, name: str) -> None:
-        """The holder of a lock that was freed by force learns it with the next renewal, and its on_lost is called."""
+        """The next renewal tells the holder of a lock about its force release, and calls on_lost."""
         told: list[Any] = []
         lock = client.lock(name, ttl=10 * self.short, on_lost=told.append)
         lock.acquire()
@@ -189,7 +192,7 @@ class InspectionCases(Fixtures):
         following.check()
 
     def test_extend_after_force_release(self, client: Client, other: Client, name: str) -> None:
-        """extend() of a lock that was freed by force is LockLost, and the lock stays free."""
+        """After a force release extend() raises LockLost, and the lock stays free."""
         lock = client.lock(name)
         lock.acquire()
         other.force_release(name)
@@ -199,7 +202,7 @@ class InspectionCases(Fixtures):
         assert not lock.locked()
 
     def test_health(self, client: Client) -> None:
-        """health() has a row for each node, which says that it is well."""
+        """health() returns a row for each node, and each row is ok."""
         rows = client.health()
         assert rows
         for row in rows:

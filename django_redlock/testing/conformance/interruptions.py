@@ -1,4 +1,4 @@
-"""What leaves a lock that nobody owns, elsewhere: forks, Ctrl-C, cancelled tasks."""
+"""Cases for forks, Ctrl-C and cancelled tasks, which must not leave a lock without an owner."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def _refused(method: Any) -> bool:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork() here")
 class ForkCases(Fixtures):
-    """A child of fork() starts with nothing, and has the use of everything."""
+    """Cases for a forked child, which holds no locks but can use every handle and backend."""
 
     def test_holds_nothing(self, client: Client, other: Client, name: str) -> None:
-        """In the child a handle holds nothing, and can't release, extend or check what its parent holds."""
+        """In the child a handle holds nothing. It can't release, extend or check the parent's lock."""
         lock = client.lock(name)
         lock.acquire()
 
@@ -51,7 +51,7 @@ class ForkCases(Fixtures):
         assert other.lock(name).acquire(False)
 
     def test_leaves_with(self, client: Client, other: Client, name: str) -> None:
-        """A child that leaves a `with` block which its parent entered doesn't release the lock."""
+        """A child that leaves the parent's `with` block does not release the lock."""
         with client.lock(name) as lock:
 
             def child() -> Any:
@@ -62,7 +62,7 @@ class ForkCases(Fixtures):
             assert not other.lock(name).acquire(False)
 
     def test_uses_everything(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
-        """Parent and child use the same handle and backend at the same time, forked from whatever thread."""
+        """Parent and child can use the same handle and backend at the same time, whichever thread forked."""
         lock = client.lock(name)
         lock.acquire()
         lock.release()
@@ -86,8 +86,8 @@ class ForkCases(Fixtures):
         assert other.lock(name).acquire(False)
 
     def test_renews_its_own(self, client: Client, name: str) -> None:
-        """What the child acquires is renewed there."""
-        with client.lock(name):  # the parent has its renewal at work
+        """The child renews the locks that the child acquires."""
+        with client.lock(name):  # the parent's renewal thread is running
             ttl = 10 * self.short
             assert in_child(
                 lambda: (lock := client.again().lock(name + "child", ttl=ttl)).acquire() and is_renewed(lock)
@@ -95,7 +95,7 @@ class ForkCases(Fixtures):
 
     @needs(PROCESSES)
     def test_waits_for_its_parent(self, client: Client, name: str, spawn: Spawn) -> None:
-        """A child that waits for its parent's lock gets it when that is released."""
+        """A child that waits for its parent's lock acquires it after the release."""
         lock = client.lock(name)
         lock.acquire()
         waiting = spawn(in_child, lambda: client.again().adopt(lock).acquire(timeout=TEST_TIMEOUT))
@@ -104,28 +104,28 @@ class ForkCases(Fixtures):
         assert waiting.result(WAKE) is True
 
 
-# SIGINT may strike within the store's client library, in between two steps that open or close a socket.
+# SIGINT may interrupt the store's client library between two steps that open or close a socket.
 LEFT_OPEN = pytest.mark.filterwarnings("ignore:.*<socket:pytest.PytestUnraisableExceptionWarning")
 
 
 class InterruptionCases(Fixtures):
-    """Whoever is interrupted while acquiring leaves no lock behind."""
+    """Cases for interrupted acquires, which must not leave a lock behind."""
 
     @pytest.fixture
     def interruptible(self) -> Iterator[None]:
-        """SIGINT is KeyboardInterrupt, also where a shell has started us in the background, with SIGINT ignored."""
+        """Let SIGINT raise KeyboardInterrupt, even if the shell has set it to be ignored for a background job."""
         if threading.current_thread() is not threading.main_thread():
             pytest.skip("Python delivers signals to the main thread only")
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         yield
         signal.signal(signal.SIGINT, before)
-        gc.collect()  # what was left behind is not to be found in somebody else's test
+        gc.collect()  # otherwise the leftovers would be reported in another test
 
     @pytest.mark.usefixtures("interruptible")
     @LEFT_OPEN
     @pytest.mark.parametrize("moment", ["waiting", "granted"])
     def test_ctrl_c(self, new_backend: NewBackend, name: str, spawn: Spawn, moment: str) -> None:
-        """KeyboardInterrupt ends a waiting acquire(), and what may have been granted at that moment is freed."""
+        """KeyboardInterrupt ends a waiting acquire(). A grant that arrives at that moment is released."""
         main = threading.main_thread()
         backend, there = new_backend(), new_backend()
         holder, waiter, following = there.lock(name), backend.lock(name), there.lock(name)
@@ -141,7 +141,7 @@ class InterruptionCases(Fixtures):
             with pytest.raises(KeyboardInterrupt):
                 struck = spawn(strike)
                 waiter.acquire(timeout=TEST_TIMEOUT)
-                struck.result(TEST_TIMEOUT)  # it was granted first
+                struck.result(TEST_TIMEOUT)  # the grant came before the signal
             if moment == "waiting":
                 holder.release()
             if waiter.token is not None:
@@ -152,7 +152,7 @@ class InterruptionCases(Fixtures):
         there.close()
 
     def test_interrupted_when_granted(self, new_backend: NewBackend, name: str) -> None:
-        """One who is interrupted before acquire() has returned, but after the grant, holds nothing."""
+        """An interrupt after the grant and before acquire() returns releases the lock."""
         with contextlib.closing(new_backend()) as backend:
 
             def strike(_: Any) -> None:
@@ -200,7 +200,7 @@ class InterruptionCases(Fixtures):
         backend.close()
 
     def test_cancelled_in_the_block(self, new_backend: NewBackend, name: str) -> None:
-        """A task that is cancelled within `async with` releases the lock on its way out."""
+        """A task that is cancelled inside `async with` releases the lock."""
         backend = new_backend()
 
         async def scenario() -> None:

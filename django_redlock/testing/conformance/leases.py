@@ -1,4 +1,4 @@
-"""How leases go on, and how they end: renewed, run out, lost."""
+"""Cases for the life of a lease: renewal, expiry, loss."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from .harness.fixtures import Fixtures, NewClient, eventually
 
 
 def is_renewed(lock: Any, see: Callable[[str], Any] | None = None) -> bool:
-    """Wait until what is left of the lease grows. ``see(attribute)`` reads the lock in the thread that holds it."""
+    """Wait until the remaining time of the lease grows.
+
+    ``see(attribute)`` reads the lock in the thread that holds it.
+    """
     see = see or functools.partial(getattr, lock)
     least = see("remaining")
 
@@ -32,17 +35,17 @@ def is_renewed(lock: Any, see: Callable[[str], Any] | None = None) -> bool:
 
 
 class LeaseCases(Fixtures):
-    """Leases as short as `short` seconds, so that one can see them end."""
+    """Cases with leases of `short` seconds, so that a test can wait for their end."""
 
     def lapse(self, client: Client, other: Client, name: str, **options: Any) -> tuple[Any, Any]:
-        """A handle whose lease has run out, and the one that has the lock now."""
+        """Returns a handle whose lease has expired, and the handle that holds the lock now."""
         first, second = client.lock(name, ttl=self.short, auto_renew=False, **options), other.lock(name)
-        assert first.acquire(timeout=TEST_TIMEOUT)  # a grant that comes too late, over a slow connection, is given back
+        assert first.acquire(timeout=TEST_TIMEOUT)  # over a slow connection a late grant is released again
         assert second.acquire(timeout=TEST_TIMEOUT), "the lease doesn't end"
         return first, second
 
     def test_ends_by_itself(self, client: Client, other: Client, name: str) -> None:
-        """A lease that nobody renews ends, by its holder's clock not after another can get the lock."""
+        """A lease without renewal ends, on its holder's clock no later than another user can acquire the lock."""
         lock, _ = self.lapse(client, other, name)
         assert lock.lost is True
         assert lock.remaining == 0
@@ -53,7 +56,7 @@ class LeaseCases(Fixtures):
 
     @pytest.mark.parametrize("method", ["release", "extend"])
     def test_too_late(self, client: Client, other: Client, name: str, method: str) -> None:
-        """Who releases or extends after that is told LockLost, and the next holder is left alone."""
+        """release() and extend() after the lease has expired raise LockLost. The next holder is unaffected."""
         lock, following = self.lapse(client, other, name)
         with pytest.raises(LockLost):
             getattr(lock, method)()
@@ -64,7 +67,7 @@ class LeaseCases(Fixtures):
 
     @pytest.mark.parametrize("method", ["release", "extend"])
     def test_too_late_though_nobody_took_it(self, client: Client, name: str, method: str) -> None:
-        """The same when the lock is still free."""
+        """release() and extend() after the lease has expired raise LockLost, even if the lock is still free."""
         lock = client.lock(name, ttl=self.short, auto_renew=False)
         lock.acquire()
         assert eventually(lambda: lock.lost)
@@ -73,7 +76,7 @@ class LeaseCases(Fixtures):
         assert client.lock(name).acquire(timeout=TEST_TIMEOUT)
 
     def test_a_new_beginning(self, client: Client, other: Client, name: str) -> None:
-        """A handle that has lost its lock can be acquired anew, released before or not."""
+        """A handle that has lost its lock can be acquired again, with or without a release before."""
         lock, following = self.lapse(client, other, name)
         following.release()
         assert lock.acquire(timeout=TEST_TIMEOUT)
@@ -83,20 +86,20 @@ class LeaseCases(Fixtures):
         assert lock.lost is False
 
     def test_lost_in_with(self, client: Client, other: Client, name: str) -> None:
-        """When the lease was lost in a block that succeeded, LockLost says so at its end, and frees nobody's lock."""
+        """If the lease was lost and the block succeeded, its end raises LockLost. The next holder is unaffected."""
         following = other.lock(name)
         with pytest.raises(LockLost), client.lock(name, ttl=self.short, auto_renew=False):
             assert following.acquire(timeout=TEST_TIMEOUT)
         following.release()
 
     def test_lost_and_failed(self, client: Client, other: Client, name: str) -> None:
-        """When the block failed as well, its own error is what one sees."""
+        """If the lease was lost and the block raised an error, that error is raised."""
         with pytest.raises(ZeroDivisionError), client.lock(name, ttl=self.short, auto_renew=False):
             assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
             1 / 0  # noqa: B018
 
     def test_warn(self, client: Client, other: Client, name: str, caplog: pytest.LogCaptureFixture) -> None:
-        """With on_lost="warn" the end of the block raises nothing, and the log says it, once."""
+        """With on_lost="warn" the end of the block raises nothing, and the loss is logged once."""
 
         def warnings() -> list[str]:
             said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -108,7 +111,7 @@ class LeaseCases(Fixtures):
         assert len(warnings()) == 1
 
     def test_callable(self, client: Client, other: Client, name: str) -> None:
-        """With a callable it is that which is told, once, and the end of the block raises nothing."""
+        """With a callable as on_lost, the callable is called once, and the end of the block raises nothing."""
         told: list[Any] = []
         with client.lock(name, ttl=self.short, auto_renew=False, on_lost=told.append) as lock:
             assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
@@ -117,7 +120,7 @@ class LeaseCases(Fixtures):
         assert told[0].name == name
 
     def test_callable_at_once(self, client: Client, name: str) -> None:
-        """The callable is called when the lease is lost, while the holder is at work and asks nothing."""
+        """on_lost is called as soon as the lease is lost, without any call by the holder."""
         told = threading.Event()
         lock = client.lock(name, ttl=self.short, auto_renew=False, on_lost=lambda _: told.set())
         lock.acquire()
@@ -127,7 +130,7 @@ class LeaseCases(Fixtures):
     def test_callable_that_fails(
         self, client: Client, other: Client, name: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """What the callable raises is logged and harms nobody."""
+        """An error of the on_lost callable is logged and has no other effect."""
 
         def fail(lock: Any) -> None:
             raise ZeroDivisionError(lock.name)
@@ -139,7 +142,7 @@ class LeaseCases(Fixtures):
 
     @pytest.mark.parametrize("where", ["lock", "backend"])
     def test_renewed(self, client: Client, new_client: NewClient, name: str, where: str) -> None:
-        """With auto_renew, of the lock or else of the backend, a lease is prolonged for as long as the lock is held."""
+        """With auto_renew, of the lock or else of the backend, a lease is renewed for as long as the lock is held."""
         ttl = 10 * self.short
         if where == "lock":
             lock = new_client(auto_renew=False).lock(name, ttl=ttl, auto_renew=True)
@@ -152,20 +155,20 @@ class LeaseCases(Fixtures):
         assert client.lock(name).acquire(False)
 
     def test_not_renewed(self, client: Client, new_client: NewClient, name: str) -> None:
-        """auto_renew=False on the backend is the default of its locks."""
+        """auto_renew=False of the backend is the default of its locks."""
         lock = new_client(auto_renew=False, ttl=self.short).lock(name)
         lock.acquire()
         assert client.lock(name).acquire(timeout=TEST_TIMEOUT)
         assert lock.lost
 
     def test_extended(self, client: Client, other: Client, name: str) -> None:
-        """A lease that was extended outlives its first end, one that was cut short doesn't."""
+        """An extended lease outlives its first end. A shortened lease ends earlier."""
         lock, ends = client.lock(name, ttl=10 * self.short, auto_renew=False), []
 
         def in_time() -> bool:
             assert lock.acquire(timeout=TEST_TIMEOUT)
             ends.append(time.monotonic() + 10 * self.short)
-            with contextlib.suppress(LockLost):  # on a busy machine it may come too late
+            with contextlib.suppress(LockLost):  # on a busy machine the call may come too late
                 return bool(lock.extend(60))
             return False
 
@@ -177,17 +180,17 @@ class LeaseCases(Fixtures):
         assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
 
     def test_max_hold(self, client: Client, other: Client, name: str) -> None:
-        """max_hold ends even a lease that is renewed."""
+        """max_hold ends a lease even if it is renewed."""
         lock = client.lock(name, ttl=2 * self.short, max_hold=3 * self.short)
         lock.acquire()
         assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
         assert lock.lost is True
 
     def test_garbage(self, client: Client, other: Client, name: str) -> None:
-        """A lock whose handle nobody has any more is not renewed, even if it was before."""
+        """A lock is not renewed after its handle has been garbage-collected."""
         lock = client.lock(name, ttl=10 * self.short)
         lock.acquire()
         assert is_renewed(lock)
         del lock
-        gc.collect()  # what a client library does when it connects may leave a cycle behind
+        gc.collect()  # a client library may create a reference cycle when it connects
         assert other.lock(name).acquire(timeout=TEST_TIMEOUT)

@@ -1,4 +1,4 @@
-"""Several locks, all of them or none."""
+"""Cases for several locks that are acquired together or not at all."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from .leases import is_renewed
 
 
 class MultilockCases(Fixtures):
-    """multilock()"""
+    """Cases for multilock()."""
 
     features = ("multilock",)
 
     @pytest.fixture
     def names(self, name: str) -> list[str]:
-        """Three names that nobody else uses; on a Cluster they are in different slots."""
+        """Three names that no other test uses. On a Cluster they are in different slots."""
         return [f"{letter}:{name}" for letter in "abc"]
 
     def test_multilock_nested(self, client: Client, name: str) -> None:
-        """A thread or task that holds one of the locks and asks for all, without an end, gets an error."""
+        """Waiting without a timeout for a multilock with a lock that the same thread or task holds raises an error."""
         again = partial(client.backend.multilock, [name + ":2", name])
         check_nested(client, client.backend.lock(name), again, self.short)
 
     def test_all_or_none(self, client: Client, names: list[str]) -> None:
-        """It holds each of the locks, or none when one of them is in the way."""
+        """A multilock holds all of its locks, or none if one of them is taken."""
         both = client.multilock(names)
         with client.lock(names[1]):
             assert not both.acquire(False)
@@ -48,7 +48,7 @@ class MultilockCases(Fixtures):
         assert not both.locked()
 
     def test_order_and_duplicates(self, client: Client, names: list[str]) -> None:
-        """The order of the names makes no difference, and a name that is given twice is one."""
+        """The order of the names makes no difference, and a repeated name counts once."""
         first, second, _ = names
         with client.multilock([first, second, first]) as lock:
             assert lock.names == (first, second)
@@ -57,7 +57,7 @@ class MultilockCases(Fixtures):
             assert not client.lock(second).acquire(False)
 
     def test_multilock_held(self, client: Client, names: list[str]) -> None:
-        """Each name is listed with this owner, and as what it is."""
+        """Each name is listed with the same owner, and as a multilock."""
         with client.multilock(names, owner="transfer"):
             rows = [row for each in names for row in client.held(glob_escape(each))]
             assert [(row.name, row.kind, row.owner.label) for row in rows] == [
@@ -66,7 +66,7 @@ class MultilockCases(Fixtures):
             assert {row.owner.extra["multilock"] for row in rows} == {3}
 
     def test_multilock_wakes(self, client: Client, names: list[str], spawn: Spawn) -> None:
-        """Who waits gets all as soon as what is in the way has gone, one after another."""
+        """A waiting multilock acquires all of its locks as soon as the last lock in its way is released."""
         obstacles = [client.lock(names[0]), client.multilock(names[1:])]
         for each in obstacles:
             each.acquire()
@@ -84,7 +84,7 @@ class MultilockCases(Fixtures):
         assert lock.owned()
 
     def test_multilock_passes_on(self, client: Client, names: list[str], spawn: Spawn) -> None:
-        """What a multilock that is still in want of another lock can't use goes to the next one who waits for it."""
+        """A waiting multilock passes a wake-up that it can't use on to the next waiter of that lock."""
         first, second = client.lock(names[0]), client.lock(names[1])
         first.acquire()
         second.acquire()
@@ -100,7 +100,7 @@ class MultilockCases(Fixtures):
         assert multi.result(TEST_TIMEOUT)
 
     def test_multilock_gives_up(self, client: Client, names: list[str]) -> None:
-        """Who waited in vain holds nothing, and nobody sees it waiting any more."""
+        """A multilock whose wait times out holds nothing, and is no longer listed as a waiter."""
         with client.lock(names[2]):
             assert not client.multilock(names).acquire(timeout=self.short)
             with pytest.raises(LockNotAcquired, match="is held"), client.multilock(names, blocking=False):
@@ -109,13 +109,13 @@ class MultilockCases(Fixtures):
             assert eventually(lambda: (row := client.describe(names[2])) is not None and not row.waiters)
 
     def test_multilock_extends(self, client: Client, names: list[str]) -> None:
-        """One call extends the leases of all."""
+        """One call extends the leases of all names."""
         with client.multilock(names, ttl=20) as lock:
             assert lock.extend(10) > 9
             assert all(9 < (client.describe(each).remaining or 0) <= 10 for each in names)  # type: ignore[union-attr]
 
     def test_multilock_is_renewed(self, client: Client, names: list[str]) -> None:
-        """All of them are renewed by themselves; what nobody renews ends, all of it."""
+        """All names are renewed together. Without renewal all of them end."""
         ttl = 10 * self.short
         with client.multilock(names[:2], ttl=ttl) as lasting:
             assert is_renewed(lasting)
@@ -127,7 +127,7 @@ class MultilockCases(Fixtures):
             dying.release()
 
     def test_multilock_lost(self, client: Client, names: list[str]) -> None:
-        """When one of them is lost, all are: the holder is told, and the others are freed."""
+        """If one name is lost, all are: the holder is notified, and the other names are released."""
         lock = client.multilock(names, ttl=30)
         lock.acquire()
         assert client.force_release(names[1])
@@ -142,7 +142,7 @@ class MultilockCases(Fixtures):
         assert eventually(lambda: not any(client.lock(each).locked() for each in names))
 
     def test_multilock_fencing(self, client: Client, names: list[str]) -> None:
-        """One fencing token is larger than any that one of the names had, and smaller than those to come."""
+        """The fencing token is larger than all earlier tokens of each name, and smaller than all later tokens."""
         tokens = []
         for each in (names[:1], names[1:2], names, names[:1], names[2:]):
             with client.multilock(each, fencing=True) as lock:
@@ -151,7 +151,7 @@ class MultilockCases(Fixtures):
         assert min(tokens[3:]) > tokens[2]
 
     def test_multilock_of_many(self, client: Client, names: list[str], spawn: Spawn) -> None:
-        """Many who name some of the locks in any order never share one, and never wait for each other in a circle."""
+        """Many multilocks with overlapping names in any order never share a name, and never deadlock."""
         counters = {each: Counter() for each in names}
 
         def work() -> None:
@@ -169,6 +169,6 @@ class MultilockCases(Fixtures):
         ("names", "error"), [([], ValueError), ("ab", TypeError), ([1], TypeError), ([""], ValueError)]
     )
     def test_senseless_names(self, client: Client, names: Any, error: type[Exception]) -> None:
-        """A multilock has a list of names that locks can have."""
+        """multilock() refuses an argument that is not a list of valid names."""
         with pytest.raises(error, match="name"):
             client.multilock(names)

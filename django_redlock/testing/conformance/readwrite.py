@@ -1,4 +1,4 @@
-"""A lock that many may hold to read, or one to write: who excludes whom, and who may go on."""
+"""Cases for read-write locks: exclusion between readers and writers, and reentrance."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from .readwrite_turns import ReadWriteTurnCases
 
 
 class ReadWriteCases(ReadWriteTurnCases):
-    """rwlock()"""
+    """Cases for rwlock() with two users."""
 
     features = ("rwlock",)
 
     def test_rwlock_readers(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """Many read at once, also through one object, and each has a lease of its own; nobody writes meanwhile."""
+        """Many users read at once, each with a lease of its own, even through one object.
+
+        Readers exclude writers.
+        """
         lock = people.backend.rwlock(name)
         assert me.do(lock.read, "acquire", False)
         assert you.do(lock.read, "acquire", False)
@@ -40,7 +43,7 @@ class ReadWriteCases(ReadWriteTurnCases):
         assert eventually(lambda: me.do(lock.write, "acquire", False))
 
     def test_rwlock_writer(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """Who writes is alone; the names of its members are those of a lock."""
+        """A writer excludes all other users. Its handle has the members of a lock."""
         lock = people.backend.rwlock(name, ttl=20)
         assert me.do(lock.write, "acquire", False)
         assert not you.do(lock.read, "acquire", False)
@@ -57,7 +60,7 @@ class ReadWriteCases(ReadWriteTurnCases):
         assert eventually(lambda: you.do(lock.read, "acquire", False))
 
     def test_rwlock_no_upgrade(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """Who reads and asks to write is told at once, through whatever handle; it goes on reading."""
+        """A reader that asks to write gets an error at once, through any handle, and stays a reader."""
         lock = people.backend.rwlock(name)
         me.do(lock.read, "acquire")
         for other in (lock, people.backend.rwlock(name)):
@@ -71,7 +74,10 @@ class ReadWriteCases(ReadWriteTurnCases):
         assert eventually(lambda: me.do(lock.write, "acquire", False))
 
     def test_rwlock_downgrade(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """Who writes may read too, and goes on reading when it has released the writing: others come in then."""
+        """A writer may also read, and stays a reader after it has released the write side.
+
+        Then other readers are admitted.
+        """
         lock = people.backend.rwlock(name)
         me.do(lock.write, "acquire")
         assert me.do(lock.read, "acquire", False)
@@ -84,7 +90,7 @@ class ReadWriteCases(ReadWriteTurnCases):
         assert not people().do(lock.write, "acquire", False)
 
     def test_rwlock_again(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """Either side may be taken again by who has it, and is released as often; another can't release it."""
+        """A holder may acquire its side again, and must release it as often. Another user can't release it."""
         lock = people.backend.rwlock(name)
         for side in (lock.read, lock.write):
             assert me.do(side, "acquire", False)
@@ -101,7 +107,7 @@ class ReadWriteCases(ReadWriteTurnCases):
             you.do(lock.write, "release")
 
     def test_rwlock_reader_ends(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """A reader that doesn't renew its lease is in nobody's way for longer, and the others stay."""
+        """A reader whose lease expires no longer blocks writers. Other readers are unaffected."""
         short = people.backend.rwlock(name, ttl=self.short, auto_renew=False)
         long = people.backend.rwlock(name)
         me.do(long.read, "acquire")
@@ -115,7 +121,7 @@ class ReadWriteCases(ReadWriteTurnCases):
         assert people().do(long.write, "acquire", True, TEST_TIMEOUT)
 
     def test_rwlock_is_renewed(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """Both sides are renewed by themselves for as long as they are held."""
+        """Both sides are renewed automatically while they are held."""
         ttl = 10 * self.short
         lock = people.backend.rwlock(name, ttl=ttl)
         for side in (lock.read, lock.write):
@@ -125,7 +131,7 @@ class ReadWriteCases(ReadWriteTurnCases):
             me.do(side, "release")
 
     def test_rwlock_forced(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """By force all who read lose it, and whoever waits gets it."""
+        """A force release ends the leases of all readers and wakes the waiters."""
         lost: list[Any] = []
         lock = people.backend.rwlock(name, on_lost=lost.append)
         for person in (me, you):
@@ -140,7 +146,7 @@ class ReadWriteCases(ReadWriteTurnCases):
         assert eventually(lambda: [each.name for each in lost] == [name, name])
 
     def test_rwlock_held(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """held() lists it once, with all who read, and says that they do."""
+        """held() lists the lock once, with all of its readers and the mode "read"."""
         for person, label in ((me, "one"), (you, "two")):
             person.do(people.backend.rwlock(name, owner=label).read, "acquire")
 
@@ -155,7 +161,7 @@ class ReadWriteCases(ReadWriteTurnCases):
         assert seen() == ("rwlock", [("three", "write")])
 
     def test_rwlock_and_mutex(self, people: Actors, me: Actor, name: str) -> None:
-        """A name that is held as a rwlock is no mutex, and the other way round."""
+        """A name that is held as a rwlock can't be acquired as a mutex, and the other way round."""
         lock, mutex = people.backend.rwlock(name), people.backend.lock(name)
         me.do(lock.read, "acquire")
         with pytest.raises(LockError):
@@ -167,7 +173,7 @@ class ReadWriteCases(ReadWriteTurnCases):
             me.do(lock.write, "acquire", False)
 
     def test_rwlock_min_hold(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """With min_hold what is released early stays taken that long, as nobody's: not even its holder may write."""
+        """With min_hold a released lock stays taken, without an owner. Even the former holder can't write."""
         lock = people.backend.rwlock(name, min_hold=10 * self.short)
         me.do(lock.read, "acquire")
         me.do(lock.read, "release")
@@ -177,7 +183,7 @@ class ReadWriteCases(ReadWriteTurnCases):
         assert me.do(lock.write, "acquire", True, TEST_TIMEOUT)
 
     def test_rwlock_blocks(self, new_backend: NewBackend, people: Actors, name: str) -> None:
-        """`with` and `async with` hold either side, or say who is in the way."""
+        """`with` and `async with` hold either side, or raise an error that names the holder."""
         backend = people.backend
         lock = backend.rwlock(name, blocking=False)
         with lock.write as held, lock.read:
@@ -206,7 +212,7 @@ class ReadWriteCases(ReadWriteTurnCases):
 
     @needs(PROCESSES)
     def test_rwlock_in_a_child(self, people: Actors, name: str) -> None:
-        """A forked child is another reader, and holds nothing of its parent's."""
+        """A forked child is a separate reader and does not hold its parent's locks."""
         lock = people.backend.rwlock(name)
         with lock.read:
 

@@ -1,4 +1,4 @@
-"""A lock to read or to write that many want: whose turn it is, and who is woken."""
+"""Cases for read-write locks under contention: order of readers and writers, and wake-ups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .harness.fixtures import Fixtures, NewBackend, Spawn, eventually, until_som
 
 
 def _is_refused(actor: Actor, lock: Any) -> bool:
-    """Whether the lock can't be acquired now. One that is acquired is released."""
+    """Whether the lock can't be acquired now. A lock that is acquired is released again."""
     if not actor.do(lock, "acquire", False):
         return True
     actor.do(lock, "release")
@@ -23,7 +23,7 @@ def _is_refused(actor: Actor, lock: Any) -> bool:
 
 
 class Room:
-    """Counts who is in there."""
+    """Counts the readers and writers inside the lock."""
 
     def __init__(self) -> None:
         self.mutex = threading.Lock()
@@ -43,33 +43,33 @@ class Room:
 
 
 class ReadWriters(Fixtures):
-    """Who reads and writes."""
+    """The users of a read-write lock."""
 
     @pytest.fixture(params=[InThread, InTask], ids=["sync", "async"])
     def people(self, request: pytest.FixtureRequest, new_backend: NewBackend) -> Iterator[Actors]:
-        """`people()`: another user of one backend."""
+        """`people()` returns a new user of one backend."""
         everybody = Actors(request.param, new_backend())
         yield everybody
         everybody.close()
 
     @pytest.fixture
     def me(self, people: Actors) -> Actor:
-        """One of them."""
+        """The first user."""
         return people()
 
     @pytest.fixture
     def you(self, people: Actors) -> Actor:
-        """Another one."""
+        """The second user."""
         return people()
 
 
 class ReadWriteTurnCases(ReadWriters):
-    """Readers and writers who wait for each other."""
+    """Cases with readers and writers that wait for each other."""
 
     features = ("rwlock",)
 
     def test_rwlock_of_many(self, people: Actors, name: str, spawn: Spawn) -> None:
-        """Whoever comes and goes, a writer is alone in there; everybody has a turn."""
+        """With many readers and writers, a writer is always alone inside the lock, and each user has a turn."""
         lock, room = people.backend.rwlock(name), Room()
 
         def work(person: Actor, *, writes: bool) -> None:
@@ -85,13 +85,13 @@ class ReadWriteTurnCases(ReadWriters):
         assert (room.visits, room.wrong) == (24, [])
 
     def test_rwlock_writer_goes_first(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """A writer that waits lets no new readers in; who reads already may do so again."""
+        """A waiting writer keeps new readers out. A reader that already holds the lock may acquire it again."""
         lock = people.backend.rwlock(name)
         me.do(lock.read, "acquire")
         writing = you.begin(lock.write, "acquire", True, TEST_TIMEOUT)
         until_someone_waits(people.backend, name)
         late = people()
-        assert eventually(lambda: _is_refused(late, lock.read))  # on a quorum: once enough nodes list the writer
+        assert eventually(lambda: _is_refused(late, lock.read))  # on a quorum: as soon as enough nodes list the writer
         reading = late.begin(lock.read, "acquire", True, TEST_TIMEOUT)
         until_someone_waits(people.backend, name, 2)
         assert me.do(people.backend.rwlock(name).read, "acquire", False)
@@ -106,7 +106,7 @@ class ReadWriteTurnCases(ReadWriters):
         assert reading.result(WAKE)
 
     def test_rwlock_wakes_readers(self, people: Actors, me: Actor, name: str) -> None:
-        """With the release of a writer all readers who wait get it, none waits for another."""
+        """The release of a writer admits all waiting readers. No reader waits for another reader."""
         lock = people.backend.rwlock(name)
         me.do(lock.write, "acquire")
         waiting = [people().begin(lock.read, "acquire", True, TEST_TIMEOUT) for _ in range(4)]
@@ -115,7 +115,7 @@ class ReadWriteTurnCases(ReadWriters):
         assert all(each.result(WAKE) for each in waiting)
 
     def test_rwlock_wakes_writers(self, people: Actors, me: Actor, name: str) -> None:
-        """With the release of the last reader a writer gets it, and after it the next, and the readers in the end."""
+        """The release of the last reader admits a writer, then the next writer, and at last the waiting readers."""
         lock, got = people.backend.rwlock(name), []
         me.do(lock.read, "acquire")
         writers = [people() for _ in range(3)]
@@ -131,7 +131,7 @@ class ReadWriteTurnCases(ReadWriters):
         assert me.do(lock.read, "acquire", True, WAKE)
 
     def test_rwlock_writer_gives_up(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """A writer that has waited in vain holds no readers up any more."""
+        """A writer whose wait has timed out no longer keeps readers out."""
         lock = people.backend.rwlock(name)
         me.do(lock.read, "acquire")
         writing = you.begin(lock.write, "acquire", True, 5 * self.short)

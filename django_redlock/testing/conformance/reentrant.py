@@ -1,4 +1,4 @@
-"""A lock that its holder may take again: which threads, tasks and processes are the same holder, and which are not."""
+"""Cases for reentrant locks: the threads, tasks and processes that count as one holder."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ from .harness.fixtures import PROCESSES, Fixtures, NewBackend, Spawn, eventually
 
 
 class ReentrantCases(Fixtures):
-    """rlock()"""
+    """Cases for rlock()."""
 
     features = ("rlock",)
 
     @pytest.fixture
     def store(self, new_backend: NewBackend) -> Iterator[Backend]:
-        """A backend."""
+        """The backend."""
         backend = new_backend()
         yield backend
         backend.close()
 
     @pytest.mark.parametrize("handles", [1, 2])
     def test_rlock_again(self, store: Backend, name: str, spawn: Spawn, handles: int) -> None:
-        """Its holder takes it again, through the same handle or another; it is free after as many releases."""
+        """The holder can acquire the lock again, through the same or another handle.
+
+        It is free after as many releases.
+        """
         first = store.rlock(name)
         second = first if handles == 1 else store.rlock(name)
 
@@ -53,7 +56,7 @@ class ReentrantCases(Fixtures):
             second.release()
 
     def test_rlock_released_by_another(self, store: Backend, name: str, spawn: Spawn) -> None:
-        """A thread that doesn't hold it can't release it, as with threading.RLock."""
+        """A thread that doesn't hold the lock can't release it, as with threading.RLock."""
         lock = store.rlock(name)
         with lock:
             with pytest.raises(LockNotHeld):
@@ -61,7 +64,7 @@ class ReentrantCases(Fixtures):
             assert lock.owned()
 
     def test_rlock_by_task(self, store: Backend, name: str) -> None:
-        """The same task takes it again; another task of the same thread is another holder."""
+        """A task can acquire its lock again. Another task of the same thread is another holder."""
 
         async def main() -> None:
             async with store.rlock(name) as lock, lock, store.rlock(name):
@@ -78,7 +81,7 @@ class ReentrantCases(Fixtures):
 
     @needs(PROCESSES)
     def test_rlock_in_a_child(self, store: Backend, name: str) -> None:
-        """A forked child is another holder, though its thread has the same number."""
+        """A forked child is another holder, although its thread has the same id."""
         with store.rlock(name) as lock:
 
             def child() -> tuple[bool, bool]:
@@ -88,7 +91,7 @@ class ReentrantCases(Fixtures):
             lock.check()
 
     def test_rlock_of_many(self, store: Backend, name: str, spawn: Spawn) -> None:
-        """Many threads that share one handle and nest it are never in there together."""
+        """Many threads that nest one shared handle never hold the lock at the same time."""
         counter, shared = Counter(), store.rlock(name)
 
         def work() -> None:
@@ -101,7 +104,7 @@ class ReentrantCases(Fixtures):
         assert (counter.visits, counter.most) == (30, 1)
 
     def test_rlock_wakes(self, store: Backend, name: str, spawn: Spawn) -> None:
-        """One who waits gets it with the last release, not before."""
+        """A waiter acquires the lock with the last release, not before."""
         outer, inner = store.rlock(name), store.rlock(name)
         outer.acquire()
         inner.acquire()
@@ -113,7 +116,7 @@ class ReentrantCases(Fixtures):
         assert waiting.result(TEST_TIMEOUT)
 
     def test_rlock_lost(self, store: Backend, name: str) -> None:
-        """Who has lost it can't take it again through that handle; each block that is left says so."""
+        """A handle that has lost the lock can't acquire it again. The end of each of its blocks raises the loss."""
         lock = store.rlock(name)
         with pytest.raises(LockLost), lock:
             store.force_release(name)
@@ -124,7 +127,7 @@ class ReentrantCases(Fixtures):
             lock.check()
 
     def test_rlock_ends(self, store: Backend, name: str, spawn: Spawn) -> None:
-        """A share that nobody renews ends by itself, and doesn't end the others."""
+        """A handle's lease that is not renewed ends by itself, and does not end the leases of the other handles."""
         long, short = store.rlock(name), store.rlock(name, ttl=self.short, auto_renew=False)
         long.acquire()
         short.acquire()
@@ -135,7 +138,7 @@ class ReentrantCases(Fixtures):
         assert spawn(store.rlock(name).acquire, False).result(TEST_TIMEOUT)
 
     def test_rlock_held(self, store: Backend, name: str) -> None:
-        """held() says that it is an rlock, and who holds it."""
+        """held() lists the lock as an rlock, with its holder."""
         with store.rlock(name, owner="outer") as lock:
             (row,) = store.held(glob_escape(name))
             assert (row.kind, row.owner.label, row.owner.pid) == ("rlock", "outer", os.getpid())
@@ -144,4 +147,4 @@ class ReentrantCases(Fixtures):
                 (row,) = store.held(glob_escape(name))
                 assert sorted(owner.label for owner in row.holders) == ["inner", "outer"]
                 assert lock.owned()
-        assert eventually(lambda: store.held(glob_escape(name)) == [])  # the last of several nodes answers later
+        assert eventually(lambda: store.held(glob_escape(name)) == [])  # the last of several nodes replies later

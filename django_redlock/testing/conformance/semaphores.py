@@ -1,4 +1,4 @@
-"""A lock that several may hold at once, but not more."""
+"""Cases for locks that a limited number of users may hold at once."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .leases import is_renewed
 
 
 class SemaphoreCases(Fixtures):
-    """semaphore()"""
+    """Cases for semaphore()."""
 
     features = ("semaphore",)
 
     @pytest.mark.parametrize("limit", [1, 2, 4])
     def test_permits(self, client: Client, name: str, limit: int) -> None:
-        """As many as the limit have a permit; the next gets one when one is given back."""
+        """As many users as the limit hold a permit. The next user gets a permit after a release."""
         permits = [client.semaphore(name, limit=limit) for _ in range(limit)]
         late = client.semaphore(name, limit=limit)
         assert all(permit.acquire(False) for permit in permits)
@@ -35,7 +35,7 @@ class SemaphoreCases(Fixtures):
         assert not permits[0].acquire(False)
 
     def test_permits_of_many(self, client: Client, name: str, spawn: Spawn) -> None:
-        """Of many threads never more than two are in there, and each has its turn."""
+        """At most two of many threads hold a permit at once, and each thread has its turn."""
         counter = Counter()
 
         def work() -> None:
@@ -49,7 +49,7 @@ class SemaphoreCases(Fixtures):
         assert counter.most <= 2
 
     def test_permits_wake(self, client: Client, name: str, spawn: Spawn) -> None:
-        """All who wait get a permit when there are some again, however many are given back at once."""
+        """All waiters get a permit when permits are released, even if several are released at once."""
         held = [client.semaphore(name, limit=3) for _ in range(3)]
         for permit in held:
             permit.acquire()
@@ -60,7 +60,7 @@ class SemaphoreCases(Fixtures):
         assert all(each.result(TEST_TIMEOUT) for each in waiting)
 
     def test_permit_ends(self, client: Client, name: str) -> None:
-        """A permit whose holder doesn't renew it comes back, and the others stay where they are."""
+        """A permit whose lease expires becomes free. The other permits are unaffected."""
         dying, living = (
             client.semaphore(name, limit=2, ttl=self.short, auto_renew=False),
             client.semaphore(name, limit=2),
@@ -74,16 +74,16 @@ class SemaphoreCases(Fixtures):
             dying.release()
 
     def test_permits_are_renewed(self, client: Client, name: str) -> None:
-        """A permit that is held is renewed by itself."""
+        """A held permit is renewed automatically."""
         ttl = 10 * self.short
         with client.semaphore(name, limit=1, ttl=ttl) as lasting:
             assert is_renewed(lasting)
             assert not client.semaphore(name, limit=1).acquire(False)
-            assert eventually(lambda: lasting.extend(20) > 10)  # a renewal may cross it: the earlier end counts then
+            assert eventually(lambda: lasting.extend(20) > 10)  # with a renewal in flight, the earlier end counts
             lasting.check()
 
     def test_permits_held(self, client: Client, name: str) -> None:
-        """held() lists a semaphore once, with all who have a permit; by force all of them are taken away."""
+        """held() lists a semaphore once, with all holders. A force release ends all of their permits."""
         permits = [client.semaphore(name, limit=3, owner=label) for label in ("one", "two")]
         for permit in permits:
             permit.acquire()
@@ -99,7 +99,7 @@ class SemaphoreCases(Fixtures):
         assert client.held(glob_escape(name)) == []
 
     def test_permits_and_mutex(self, client: Client, name: str) -> None:
-        """A name that is held as a semaphore is no mutex, and the other way round."""
+        """A name that is held as a semaphore can't be acquired as a mutex, and the other way round."""
         with client.semaphore(name, limit=2), pytest.raises(LockError):
             client.lock(name).acquire(False)
 
@@ -107,6 +107,6 @@ class SemaphoreCases(Fixtures):
         ("limit", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)]
     )
     def test_senseless_limit(self, client: Client, name: str, limit: Any, error: type[Exception]) -> None:
-        """A limit is a positive int."""
+        """A limit that is not a positive int is refused."""
         with pytest.raises(error, match="limit"):
             client.semaphore(name, limit=limit)

@@ -1,4 +1,4 @@
-"""One handle that threads and tasks share: it is one lock. With a semaphore's, or stripes', several may hold."""
+"""Cases for one handle that threads and tasks share. A shared handle is one lock, or several permits or stripes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAKE: Mapping[str, Callable[..., Any]] = {
     "multilock": lambda backend, name, **options: backend.multilock([name, name + ":2"], **options),
 }
 
-PERMITS = "semaphore", "striped"  # kinds of which a shared handle may hold several
+PERMITS = "semaphore", "striped"  # kinds in which a shared handle may hold several permits or stripes
 KIND_ARGUMENTS: Mapping[str, Collection[str]] = {
     "kind_of_lock": MAKE,
     "kind_of_mutex": MAKE.keys() - PERMITS,
@@ -36,33 +36,33 @@ KIND_ARGUMENTS: Mapping[str, Collection[str]] = {
 
 
 class EachKind(Fixtures):
-    """Cases that run once for each kind of lock that the store has: those with one of the `KIND_ARGUMENTS`."""
+    """Runs a case once for each kind of lock that the store supports, if the case has one of the `KIND_ARGUMENTS`."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrize it."""
+        """Parametrize the case by kind."""
         for argument, kinds in KIND_ARGUMENTS.items():
             if argument in metafunc.fixturenames:
                 metafunc.parametrize(argument, [kind for kind in sorted(kinds) if kind not in self.lacks])
 
 
 class SharedHandleCases(EachKind):
-    """One handle, several users."""
+    """Cases with one handle and several users."""
 
     @pytest.fixture
     def shared_store(self, new_backend: NewBackend) -> Iterator[Backend]:
-        """The backend that threads and tasks use together."""
+        """The backend that threads and tasks share."""
         backend = new_backend()
         yield backend
         backend.close()
 
     @pytest.fixture
     def make(self, kind_of_mutex: str, shared_store: Backend, name: str) -> Callable[..., Any]:
-        """`make(**options)`: a handle that is one lock, of each such kind."""
+        """`make(**options)` returns a handle that is one lock. Runs for each kind of such locks."""
         return partial(MAKE[kind_of_mutex], shared_store, name)
 
     @pytest.fixture(params=[(InThread,), (InTask,), (InThread, InTask)], ids=["threads", "tasks", "both"])
     def sharers(self, request: pytest.FixtureRequest, shared_store: Backend) -> Iterator[list[Actor]]:
-        """Six of those who share it."""
+        """Six threads or tasks that share the handle."""
         loop = EventLoop()
         everybody: list[Actor] = [kind(loop) for kind in request.param * 6][:6]
         yield everybody
@@ -72,7 +72,7 @@ class SharedHandleCases(EachKind):
         loop.close()
 
     def test_shared_by_many(self, make: Callable[..., Any], sharers: list[Actor], spawn: Spawn) -> None:
-        """They are in there one at a time, all get on, and nothing is left behind."""
+        """The users hold the lock one at a time, each of them makes progress, and nothing is left behind."""
         shared, counter = make(), Counter()
 
         def work(person: Actor) -> None:
@@ -87,7 +87,7 @@ class SharedHandleCases(EachKind):
         assert eventually(lambda: not sharers[0].do(make(), "locked"))
 
     def test_shared_is_taken(self, make: Callable[..., Any], sharers: list[Actor]) -> None:
-        """Who can't wait is refused, who waits in vain too; what the first has stays as it is, until it is released."""
+        """A user that can't wait, or waits in vain, is refused. The holder's lock is unaffected until its release."""
         shared, (me, you, late, *_) = make(), sharers
         assert me.do(shared, "acquire", False)
         token = me.see(shared, "token")
@@ -102,7 +102,7 @@ class SharedHandleCases(EachKind):
         late.do(shared, "release")
 
     def test_shared_and_lost(self, make: Callable[..., Any], sharers: list[Actor]) -> None:
-        """When the one who has it loses it, the next of those who wait has it."""
+        """When the holder loses the lock, the next waiter acquires it."""
         shared, (me, you, *_) = make(ttl=10 * self.short, auto_renew=False), sharers
         assert me.do(shared, "acquire", True, TEST_TIMEOUT)
         token = me.see(shared, "token")
@@ -112,12 +112,18 @@ class SharedHandleCases(EachKind):
 
     @pytest.fixture
     def several(self, kind_of_permit: str, shared_store: Backend, name: str) -> Callable[..., Any]:
-        """`several(**options)`: a handle with which three may hold at once, of each such kind."""
+        """`several(**options)` returns a handle with which three users may hold at once.
+
+        Runs for each kind of such locks.
+        """
         return partial(MAKE[kind_of_permit], shared_store, name)
 
     @needs(*PERMITS)
     def test_each_acquire_takes_one(self, several: Callable[..., Any], sharers: list[Actor]) -> None:
-        """Each acquire() takes one, whoever calls it; each release() gives one back, and no more than were taken."""
+        """Each acquire() takes one permit and each release() returns one, from any thread.
+
+        No more are returned than taken.
+        """
         shared, (me, you, late, *_) = several(), sharers
         assert me.do(shared, "acquire", False)
         assert me.do(shared, "acquire", False)
@@ -128,7 +134,7 @@ class SharedHandleCases(EachKind):
         waiting = late.begin(shared, "acquire", True, TEST_TIMEOUT)
         you.do(shared, "release")
         assert waiting.result(WAKE)
-        for _ in range(3):  # those of the others, too, since they have no block around them
+        for _ in range(3):  # includes the permits of the other users, because no block surrounds them
             you.do(shared, "release")
         with pytest.raises(ValueError, match="more often than acquired") as caught:
             you.do(shared, "release")
@@ -137,7 +143,10 @@ class SharedHandleCases(EachKind):
 
     @needs(*PERMITS)
     def test_each_block_has_one(self, several: Callable[..., Any], spawn: Spawn) -> None:
-        """`with` in each thread, and within one another, has one of its own: what one releases is not another's."""
+        """`with` in each thread, and nested `with`, has a permit of its own.
+
+        A release never affects another block's permit.
+        """
         shared, inside, most = several(blocking_timeout=TEST_TIMEOUT), threading.Barrier(3), []
 
         def work() -> str:
@@ -149,7 +158,7 @@ class SharedHandleCases(EachKind):
             return token
 
         assert len({each.result(2 * TEST_TIMEOUT) for each in [spawn(work) for _ in range(6)]}) == 6
-        assert max(most) <= 3  # and the barrier has let three pass at once
+        assert max(most) <= 3  # the barrier has let three pass at once
         with shared, shared:
             outer = shared.token
             with shared, pytest.raises(LockNotAcquired):
@@ -162,7 +171,7 @@ class SharedHandleCases(EachKind):
 
     @needs(*PERMITS)
     def test_one_lost_of_several(self, several: Callable[..., Any], spawn: Spawn) -> None:
-        """What one thread has lost the others still hold."""
+        """A permit that one thread has lost does not affect the permits of the other threads."""
         shared, lasting, lost = several(ttl=5 * self.short, auto_renew=False), threading.Event(), threading.Event()
 
         def keep() -> bool:
@@ -182,7 +191,7 @@ class SharedHandleCases(EachKind):
 
     @needs(*PERMITS)
     def test_released_and_taken_again_in_a_block(self, several: Callable[..., Any]) -> None:
-        """What was taken again within a block that has released its own is given back at its end."""
+        """If a block releases its permit and acquires another, the end of the block releases the second permit."""
         shared = several()
         with shared:
             shared.release()
@@ -193,7 +202,7 @@ class SharedHandleCases(EachKind):
 
     @needs(*PERMITS)
     def test_shared_with_a_child(self, several: Callable[..., Any]) -> None:
-        """A forked child's copy of a handle can't release what its parent has, and takes one of its own."""
+        """A forked child's copy of a handle can't release the parent's permit, and acquires a permit of its own."""
         shared = several()
         assert shared.acquire()
 

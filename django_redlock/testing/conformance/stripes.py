@@ -1,4 +1,4 @@
-"""Any one of several locks."""
+"""Cases for striped locks, which acquire any one of several locks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .harness.fixtures import Fixtures, Spawn, eventually, until_someone_waits
 
 
 class StripedCases(Fixtures):
-    """striped()"""
+    """Cases for striped()."""
 
     features = ("striped",)
 
     @pytest.mark.parametrize("stripes", [1, 4])
     def test_stripes(self, client: Client, name: str, stripes: int) -> None:
-        """As many as there are stripes hold one each; the next gets the one that is given back."""
+        """As many users as there are stripes hold one stripe each. The next user acquires the first released stripe."""
         locks = [client.striped(name, stripes) for _ in range(stripes)]
         late = client.striped(name, stripes)
         assert late.stripe is None
@@ -40,7 +40,7 @@ class StripedCases(Fixtures):
         assert late.stripe == given
 
     def test_stripes_begin_differently(self, client: Client, name: str) -> None:
-        """One caller after another begins with another stripe, though all are free."""
+        """Successive callers begin with different stripes, even when all are free."""
         had = []
         for _ in range(4):
             with client.striped(name, 4) as lock:
@@ -48,7 +48,10 @@ class StripedCases(Fixtures):
         assert sorted(had) == [0, 1, 2, 3]
 
     def test_stripes_are_locks(self, client: Client, name: str) -> None:
-        """A stripe is listed, described and released by force under a name of its own; a lock of that name is it."""
+        """A stripe is listed, described and force released under its own name.
+
+        A lock with that name is the same lock.
+        """
         with pytest.raises(LockLost), client.striped(name, 2, owner="buyer", fencing=True) as lock:
             stripe = stripe_name(name, lock.stripe)
             rows = [*client.held(f"{{{glob_escape(name)}}}#*"), *filter(None, [client.describe(stripe)])]
@@ -61,7 +64,7 @@ class StripedCases(Fixtures):
             client.striped(name, 2, without={1 - int(stripe[-1])}, blocking=False).__enter__()
 
     def test_stripes_wake(self, client: Client, name: str, spawn: Spawn) -> None:
-        """All who wait for any stripe get one, each as soon as one is given back."""
+        """All waiters for any stripe acquire one, each as soon as a stripe is released."""
         locks = [client.striped(name, 3) for _ in range(3)]
         for lock in locks:
             lock.acquire()
@@ -75,7 +78,7 @@ class StripedCases(Fixtures):
         assert {lock.stripe for lock in late} == {0, 1, 2}
 
     def test_stripes_wake_who_can_use_it(self, client: Client, name: str, spawn: Spawn) -> None:
-        """Who waits for one stripe only is not in the way of those who can use the one that is given back."""
+        """A waiter for one particular stripe does not block waiters that can use the released stripe."""
         first, second = client.striped(name, 2, without={1}), client.striped(name, 2, without={0})
         first.acquire()
         second.acquire()
@@ -90,7 +93,7 @@ class StripedCases(Fixtures):
         assert picky.result(TEST_TIMEOUT)
 
     def test_stripes_of_many(self, client: Client, name: str, spawn: Spawn) -> None:
-        """Of many threads never two are in the same stripe; each has its turn."""
+        """Two of many threads never hold the same stripe, and each thread has its turn."""
         counters = [Counter() for _ in range(3)]
 
         def work() -> None:
@@ -104,7 +107,7 @@ class StripedCases(Fixtures):
         assert [counter.most for counter in counters] == [1, 1, 1]
 
     def test_stripes_run_dry(self, client: Client, name: str, spawn: Spawn) -> None:
-        """switch() goes on to another stripe, so that what several have is used up to the last, and no more."""
+        """With switch() several users use up the items of all stripes, and no more."""
         stock = [5, 0, 1, 9]
 
         def buy() -> int | None:
@@ -120,7 +123,7 @@ class StripedCases(Fixtures):
         assert sold == {0: 5, 2: 1, 3: 9, None: 9}
 
     def test_switch(self, client: Client, name: str) -> None:
-        """switch() has each stripe once; when there is no other, the last one stays held."""
+        """switch() visits each stripe once. When no stripe is left, the last one stays held."""
         with client.striped(name, 3, blocking=False) as lock:
             had, token = [lock.stripe], lock.token
             while lock.switch():
@@ -134,7 +137,7 @@ class StripedCases(Fixtures):
             assert lock.switch() is True
 
     def test_switch_in_vain(self, client: Client, name: str) -> None:
-        """Where all others are taken, nothing is held afterwards, and there is nothing to release."""
+        """If all other stripes are taken, switch() raises LockNotAcquired, and the handle holds no stripe."""
         with client.striped(name, 2, blocking=False) as lock, client.striped(name, 2) as other:
             stripe = lock.stripe
             with pytest.raises(LockNotAcquired) as caught:
@@ -147,7 +150,7 @@ class StripedCases(Fixtures):
             assert eventually(lambda: client.describe(stripe_name(name, stripe)) is None)
 
     def test_switch_after_a_loss(self, client: Client, name: str) -> None:
-        """Who has lost the stripe is told so, and gets no other."""
+        """A handle that has lost its stripe gets an error from switch(), and no other stripe."""
         lock = client.striped(name, 2, ttl=self.short, auto_renew=False)
         lock.acquire()
         assert eventually(lambda: lock.lost)
@@ -155,7 +158,7 @@ class StripedCases(Fixtures):
             lock.switch()
 
     def test_stripe_is_renewed(self, client: Client, name: str) -> None:
-        """A stripe that is held is renewed by itself; one that nobody renews ends."""
+        """A held stripe is renewed automatically. A stripe without renewal ends."""
         ttl = 10 * self.short
         lasting, dying = client.striped(name, 2, ttl=ttl), client.striped(name, 2, ttl=ttl, auto_renew=False)
         lasting.acquire()
@@ -163,15 +166,15 @@ class StripedCases(Fixtures):
         late = client.striped(name, 2)
         assert late.acquire(timeout=TEST_TIMEOUT)
         assert lasting.owned()
-        assert eventually(lambda: lasting.remaining > 0.8 * ttl)  # just renewed: no renewal crosses what comes now
+        assert eventually(lambda: lasting.remaining > 0.8 * ttl)  # no renewal is in flight during the next steps
         assert lasting.extend(20) > 10
         with pytest.raises(LockLost):
             dying.release()
 
     def test_stripes_of_a_shared_handle(self, client: Client, name: str, spawn: Spawn) -> None:
-        """Threads that share a handle have a stripe each, never the same, and leave none behind."""
+        """Threads that share a handle hold different stripes, and leave none behind."""
         shared, counters = client.striped(name, 3, blocking_timeout=TEST_TIMEOUT), [Counter() for _ in range(3)]
-        mine = shared if isinstance(client, SyncClient) else None  # what a task has it says in that task only
+        mine = shared if isinstance(client, SyncClient) else None  # a task's stripe is only visible in that task
 
         def work() -> None:
             for _ in range(5):
@@ -196,7 +199,7 @@ class StripedCases(Fixtures):
     def test_senseless_stripes(
         self, client: Client, name: str, arguments: tuple[Any, ...], error: type[Exception]
     ) -> None:
-        """Stripes are a number from 1 to 256, of which one at least is left."""
+        """The number of stripes must be 1 to 256, and ``without`` must leave at least one stripe."""
         stripes, without = (*arguments, ())[:2]
         with pytest.raises(error, match="stripes"):
             client.striped(name, stripes, without=without)

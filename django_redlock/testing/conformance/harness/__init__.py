@@ -1,1 +1,1 @@
-"""What the cases of the suite stand on: sync and async clients, actors, fixtures."""
+"""The harness of the suite: sync and async clients, actors, fixtures."""

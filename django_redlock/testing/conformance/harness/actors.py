@@ -1,4 +1,4 @@
-"""Threads and asyncio tasks that do what they are told, one thing after another: for locks that tell them apart."""
+"""Threads and asyncio tasks that execute commands one after another, for locks that distinguish their callers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .clients import TEST_TIMEOUT, EventLoop
 
 
 class InThread:
-    """A thread. ``do``: have it call a method of a lock; ``begin``: without waiting for what that returns."""
+    """A thread that executes commands. ``do``: call a method of a lock and wait; ``begin``: call it without waiting."""
 
     def __init__(self, _loop: EventLoop) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="person")
@@ -25,7 +25,7 @@ class InThread:
         return self.begin(lock, method, *args).result(TEST_TIMEOUT)
 
     def see(self, lock: Any, attribute: str) -> Any:
-        """What it finds there; what does no I/O is called."""
+        """Returns an attribute of a lock as this thread sees it. A method that does no I/O is called."""
         return self._pool.submit(_look, lock, attribute).result(TEST_TIMEOUT)
 
     def close(self) -> None:
@@ -33,7 +33,7 @@ class InThread:
 
 
 class InTask:
-    """The same as a task: of each method it calls the asyncio twin."""
+    """A task that executes commands. It calls the asyncio variant of each method."""
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
@@ -45,7 +45,7 @@ class InTask:
             future, work = job
             try:
                 future.set_result(await work())
-            except Exception as error:  # noqa: BLE001  (told to who asked)
+            except Exception as error:  # noqa: BLE001  (raised by result())
                 future.set_exception(error)
             except BaseException:
                 future.cancel()
@@ -82,7 +82,7 @@ Actor = InThread | InTask
 
 
 class Actors:
-    """All of one colour, who share one backend."""
+    """A factory of threads or of tasks that share one backend."""
 
     def __init__(self, kind: type[InThread | InTask], backend: Backend) -> None:
         self.backend = backend
@@ -91,7 +91,7 @@ class Actors:
         self._all: list[Actor] = []
 
     def __call__(self) -> Actor:
-        """Another one."""
+        """Returns a new actor."""
         person = self._make()
         self._all.append(person)
         return person

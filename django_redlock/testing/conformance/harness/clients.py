@@ -1,4 +1,4 @@
-"""One face for both colours: blocking calls, behind which the lock's own methods run or its asyncio twins."""
+"""One blocking interface for sync and async locks. It runs the lock's own methods or their asyncio variants."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ....core.locks.striped import Striped
 
 T = TypeVar("T")
 
-TEST_TIMEOUT = 20  # seconds after which whatever a case waits for is not going to happen
+TEST_TIMEOUT = 20  # seconds after which a case gives up on an expected event
 
 
 class SyncClient:
-    """One user of a store: the backend as it is."""
+    """A user of a store that calls the backend's blocking methods."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
 
     def again(self) -> SyncClient:
-        """Another user of the same backend object; in a forked child, one that works there."""
+        """Returns another user of the same backend object. In a forked child the new user works in the child."""
         return type(self)(self.backend)
 
     def adopt(self, handle: Any) -> Any:
-        """The same handle, as this user uses it."""
+        """Returns the handle in the form in which this user uses it."""
         return handle
 
     def lock(self, name: str, **options: Any) -> Any:
@@ -62,7 +62,7 @@ class SyncClient:
 
 
 class AsyncClient:
-    """The same through asyncio, on an event loop that runs in a thread of its own."""
+    """A user of a store that calls the backend's asyncio methods, on an event loop in a thread of its own."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -108,7 +108,7 @@ Client = SyncClient | AsyncClient
 
 
 class EventLoop:
-    """An event loop that runs until it is closed."""
+    """An event loop in a thread of its own, which runs until `close`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -116,19 +116,19 @@ class EventLoop:
         self._thread.start()
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Have it run there as a task."""
+        """Start the coroutine as a task on the loop. Returns a future of its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Have it run there, and wait for what it returns."""
+        """Run the coroutine on the loop. Returns its result."""
         return self.begin(coroutine).result(TEST_TIMEOUT)
 
     def call(self, function: Any, *args: Any) -> None:
-        """Call a plain function there, soon."""
+        """Schedule a plain function on the loop."""
         self._loop.call_soon_threadsafe(function, *args)
 
     def close(self) -> None:
-        """End it as `asyncio.run()` does: what still runs is cancelled."""
+        """Stop the loop as `asyncio.run()` does. Running tasks are cancelled."""
         self.run(_cancel_all())
         self.run(self._loop.shutdown_asyncgens())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -144,12 +144,12 @@ async def _cancel_all() -> None:
 
 
 class AsyncHandle:
-    """An asyncio lock with the methods of a blocking one; what does no I/O is the lock's own."""
+    """An asyncio lock with the methods of a blocking lock. Methods that do no I/O are the lock's own."""
 
     def __init__(self, lock: Lock, loop: EventLoop) -> None:
         self._lock = lock
         self._loop = loop
-        self._blocks: dict[int, _Block] = {}  # by thread
+        self._blocks: dict[int, _Block] = {}  # by thread id
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         return self._loop.run(self._lock.aacquire(blocking, timeout))
@@ -186,7 +186,7 @@ class AsyncHandle:
 
 
 class _Block:
-    """An `async with` that is one task from its beginning to its end, as it is in a coroutine."""
+    """An `async with` block that runs in a single task from start to end, as in a coroutine."""
 
     def __init__(self, lock: Lock, loop: EventLoop) -> None:
         self._loop = loop
@@ -211,7 +211,7 @@ class _Block:
         try:
             self._task.result(TEST_TIMEOUT)
         except BaseException as raised:
-            if raised is not error:  # the body's own error goes on by itself
+            if raised is not error:  # the block's own error is raised by the caller
                 raise
         else:
             assert error is None, "the lock swallowed the body's error"

@@ -1,4 +1,4 @@
-"""What the cases of the suite stand on: two users of one store, threads, and forked children."""
+"""Fixtures for the cases of the suite: two users of one store, threads, and forked children."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ NewClient = Callable[..., Client]
 Spawn = Callable[..., "Future[Any]"]
 Case = TypeVar("Case", bound=Callable[..., Any])
 
-PROCESSES = "processes"  # the feature of a store that several processes can reach
+PROCESSES = "processes"  # the feature of a store that several processes can share
 
 
 def needs(*features: str) -> Callable[[Case], Case]:
-    """Mark a case that is not collected for a store which lacks all of these features."""
+    """Mark a case that is not collected for a store without any of these features."""
 
     def mark(case: Case) -> Case:
         case.features = features  # type: ignore[attr-defined]
@@ -39,12 +39,12 @@ def needs(*features: str) -> Callable[[Case], Case]:
 
 
 class Fixtures:
-    """The one thing that a subclass has to give is `new_backend`."""
+    """The fixtures. A subclass must define `new_backend`."""
 
-    short = 0.06  # seconds: waits and leases that end by themselves
-    one_process = False  # the store's locks end at the border of the process
-    lacks: Collection[str] = ()  # "fair" and the kinds of locks that the store refuses: their cases are not collected
-    features: Collection[str] = ()  # of a class of cases: they are not collected for a store which lacks all of these
+    short = 0.06  # seconds: the shortest waits and leases that end by themselves
+    one_process = False  # the store's locks exclude only within one process
+    lacks: Collection[str] = ()  # "fair" and the unsupported kinds of locks: their cases are not collected
+    features: Collection[str] = ()  # of a class of cases: not collected for a store that lacks all of these features
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -57,12 +57,12 @@ class Fixtures:
 
     @pytest.fixture
     def new_backend(self) -> NewBackend:
-        """`new_backend(**options)`: the backend that is tested, a new one on the same store with each call."""
+        """`new_backend(**options)` returns a new instance of the tested backend. All instances use the same store."""
         raise NotImplementedError("give a fixture `new_backend` that returns a function: (**options) -> Backend")
 
     @pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
     def new_client(self, request: pytest.FixtureRequest, new_backend: NewBackend) -> Iterator[NewClient]:
-        """`new_client(**options)`: another user of the store, as another process would be."""
+        """`new_client(**options)` returns a new user of the store, which acts like another process."""
         with contextlib.ExitStack() as ends:
 
             def make(**options: Any) -> Client:
@@ -74,29 +74,35 @@ class Fixtures:
 
     @pytest.fixture
     def client(self, new_client: NewClient) -> Client:
-        """A user of the store."""
+        """The first user of the store."""
         return new_client()
 
     @pytest.fixture
     def other(self, new_client: NewClient) -> Client:
-        """Another one."""
+        """The second user of the store."""
         return new_client()
 
     @pytest.fixture
     def name(self) -> str:
-        """A lock's name that nobody else uses."""
+        """A lock name that no other test uses."""
         return f"conformance:{secrets.token_hex(6)}"
 
     @pytest.fixture
     def spawn(self) -> Iterator[Spawn]:
-        """`spawn(function, *args)`: run it in a thread; its `result(TEST_TIMEOUT)` is what it returns."""
+        """`spawn(function, *args)` runs the function in a thread.
+
+        Its `result(TEST_TIMEOUT)` returns the return value.
+        """
         pool = ThreadPoolExecutor(16, thread_name_prefix="conformance")
         yield pool.submit
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def eventually(condition: Callable[[], Any], timeout: float = TEST_TIMEOUT) -> Any:
-    """What `condition` returns as soon as that is true; the last, false, answer after `timeout` seconds."""
+    """Poll `condition` until it returns a true value.
+
+    Returns that value, or the last false value after `timeout` seconds.
+    """
     deadline = time.monotonic() + timeout
     while not (answer := condition()) and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -104,7 +110,7 @@ def eventually(condition: Callable[[], Any], timeout: float = TEST_TIMEOUT) -> A
 
 
 def until_someone_waits(client: Client | Backend, name: str, waiters: int = 1) -> None:
-    """Return when somebody waits for the lock, or, on a store that can't tell, soon. Either way the case goes on."""
+    """Wait until the lock has `waiters` waiters. On a store that doesn't list waiters, wait for a moment."""
     try:
         eventually(lambda: (held := client.describe(name)) is None or held.waiters >= waiters, 1)
     except LockNotSupported:
@@ -112,10 +118,10 @@ def until_someone_waits(client: Client | Backend, name: str, waiters: int = 1) -
 
 
 def in_child(function: Callable[[], Any]) -> Any:
-    """What `function` returns in a forked child, or the error that it raised there."""
+    """Run `function` in a forked child. Returns its return value, or raises the error that it raised."""
     ours, theirs = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads: just what is tested
+        warnings.simplefilter("ignore", DeprecationWarning)  # the tests fork with threads on purpose
         pid = os.fork()
     if pid == 0:
         with os.fdopen(theirs, "wb") as pipe:

@@ -1,4 +1,4 @@
-"""Each kind of lock once, from its acquire to its release: what a connection, or an older server, may garble."""
+"""Each kind of lock from acquire to release, for connections and older servers that may garble a command or reply."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .actors import Actors, InTask, InThread
 from .clients import TEST_TIMEOUT
 from .fixtures import NewBackend, eventually, until_someone_waits
 
-# Of each kind one that a single user may hold.
+# Constructors of locks with a single holder, by kind.
 SINGLE: Mapping[str, Callable[..., Any]] = {
     **MAKE,
     "semaphore": partial(MAKE["semaphore"], limit=1),
@@ -24,17 +24,20 @@ SINGLE: Mapping[str, Callable[..., Any]] = {
 
 
 class KindCases(EachKind):
-    """Two users of each kind that the store has."""
+    """Cases with two users, for each kind of lock that the store supports."""
 
     @pytest.fixture(params=[InThread, InTask], ids=["sync", "async"])
     def users(self, request: pytest.FixtureRequest, new_backend: NewBackend) -> Iterator[Actors]:
-        """`users()`: another user of one backend."""
+        """`users()` returns a new user of one backend."""
         everybody = Actors(request.param, new_backend())
         yield everybody
         everybody.close()
 
     def test_from_acquire_to_release(self, users: Actors, kind_of_lock: str, name: str) -> None:
-        """One user holds the lock and extends it, the store says so; the other waits, and is woken by the release."""
+        """One user acquires and extends the lock, and the store lists it.
+
+        The other user waits until the release wakes it.
+        """
         me, you = users(), users()
         first, second = (SINGLE[kind_of_lock](users.backend, name, owner=each) for each in ("the first", "the second"))
         pattern = f"*{glob_escape(name)}*"
