@@ -1,4 +1,4 @@
-"""Locks that are shared with legacy code, which keeps a lock as a timestamp in a Redis key, set with SETNX."""
+"""Locks that are shared with older code, which keeps a lock as a timestamp in a Redis key, set with SETNX."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .redis import RedisBackend
 OLD_CODE_POLL_SECONDS = (
     0.05,
     0.2,
-)  # pause between two tries while legacy code holds the lock: legacy code sends no wake-ups
+)  # pause between two tries while older code holds the lock: older code sends no wake-ups
 UNITS = {"s": b"1000", "ms": b"1"}
 RETRIES = 3  # tries of a force release if the holder changes meanwhile
 
@@ -76,7 +76,7 @@ def timestamp(unit: str, skew: float) -> TimestampPrimitive:
 
 
 class TimestampAlgorithm(SingleNode):
-    """The algorithm for one node that legacy clients use too. Waiters poll, because legacy clients send no wake-ups."""
+    """The algorithm for one node that older clients use too. Waiters poll, because older clients send no wake-ups."""
 
     primitive: TimestampPrimitive
 
@@ -95,18 +95,18 @@ def _held(name: str, reply: Any) -> LockInfo | None:
 
 
 class TimestampBackend(RedisBackend):
-    """Locks shared with legacy code that uses ``SETNX key <end of the lease>``, GET and GETSET, without changes to it.
+    """Locks shared with older code that uses ``SETNX key <end of the lease>``, GET and GETSET, without changes to it.
 
-    ``unit``: ``"s"`` or ``"ms"``, the unit of the values that the legacy code writes. ``key_format``: the legacy code's
+    ``unit``: ``"s"`` or ``"ms"``, the unit of the values that the older code writes. ``key_format``: the older code's
     name of the key, with ``{name}`` and optionally ``{prefix}``. ``clock_skew``: seconds by which the clocks of the
-    legacy code's machines may differ from the server's clock. Other options: `RedisBackend`.
+    older code's machines may differ from the server's clock. Other options: `RedisBackend`.
 
-    Legacy code has no fencing tokens and no quarantine: ``fencing=True`` raises ``LockNotSupported`` and
+    Older code has no fencing tokens and no quarantine: ``fencing=True`` raises ``LockNotSupported`` and
     ``quarantine=True`` raises ``ValueError``. Source: Redis documentation, SETNX, "Design pattern: Locking with SETNX".
     This backend decides in one script by the server's clock, which avoids the races of that pattern on its side.
     """
 
-    kinds = ("mutex",)  # legacy code has no other kinds
+    kinds = ("mutex",)  # older code has no other kinds
     fair = None
     unfair = "the old code does not stand in line"
 

@@ -111,7 +111,7 @@ class Redlock(NamedTuple):
         return refused_attempt(outcomes, need, any_one=any_one, several=primitive.limit > 1 or primitive.access != "")
 
     def _count_quarantined(self, outcomes: Sequence[Any]) -> None:
-        """Record a fault event for each node in quarantine: an attempt that succeeds on other nodes reports no error."""
+        """Record a fault event for each node in quarantine, because the attempt may succeed without the node."""
         for node, each in enumerate(outcomes):
             if type(each) is Fault and isinstance(each.error, Quarantined):
                 event_queue.record(EventRecord(time.time(), "fault", self._label(node), reason="quarantine"))
