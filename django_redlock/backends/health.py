@@ -1,4 +1,4 @@
-"""How a Redis is doing, and what there would endanger locks."""
+"""The health of Redis servers, and the settings that endanger locks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..core.flow.requests import Command, Fault, Flow
 from ..core.flow.scripts import all_scripts
 
 OLDEST = (6, 2)
-CLOCKS_APART = 1.0  # seconds from which people who read "held for" would be misled
+CLOCKS_APART = 1.0  # seconds of clock difference from which "held for" in a listing is misleading
 ServerInfo = Mapping[str, str]
 
 
 class HealthRule(NamedTuple):
-    """A sentence about a server's INFO, said when ``applies``. ``{}`` stands for the value of ``key``."""
+    """A problem in a server's INFO. ``sentence`` is reported if ``applies``; its ``{}`` is the value of ``key``."""
 
     key: str
     applies: Callable[[str, ServerInfo], bool]
@@ -41,9 +41,9 @@ PROBLEMS = (
 
 
 def health(label: str, node: int, more: Callable[..., Flow[dict[str, Any]]]) -> Flow[list[dict[str, Any]]]:
-    """One row for each server of a node: ``node``, ``ok``, ``problems``, ``warnings`` and facts. Times are seconds.
+    """Returns one row for each server of a node: ``node``, ``ok``, ``problems``, ``warnings`` and facts.
 
-    ``more`` adds to a row what else there is to say of a server.
+    Times are seconds. ``more``: a function whose flow returns the row of a server with the results of further checks.
     """
     routes = yield ListPools(node)
     if type(routes) is Fault:
@@ -101,7 +101,7 @@ def _server(node: int, route: ServerPool) -> Flow[dict[str, Any]]:
 
 
 def _version(info: ServerInfo) -> str:
-    """``7.2.4``, or ``Valkey 9.1.2``, whose ``redis_version`` is that of a compatible Redis."""
+    """Returns ``7.2.4``, or ``Valkey 9.1.2``: the ``redis_version`` of Valkey is the version of a compatible Redis."""
     return f"Valkey {info['valkey_version']}" if "valkey_version" in info else info.get("redis_version", "")
 
 
@@ -110,17 +110,20 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _lag(info: ServerInfo) -> int | None:
-    """Seconds since the replica that is furthest behind was heard of; ``None`` without replicas."""
+    """Returns the seconds since the last acknowledgement of the slowest replica; ``None`` without replicas."""
     slaves = [value for key, value in info.items() if key.startswith("slave")]
     lags = [int(found[1]) for value in slaves if (found := re.search(r"\blag=(-?\d+)", value))]
     return max(lags, default=None)
 
 
 def _persistence(info: ServerInfo, save: Any) -> str:
-    """What of the data survives a restart; ``save`` is the server's setting, where it tells."""
+    """Returns the persistence of the server: ``"aof"``, ``"rdb"``, ``"off"``, or ``""`` if unknown.
+
+    ``save``: the server's reply to CONFIG GET save.
+    """
     if info.get("aof_enabled") == "1":
         return "aof"
     told = (
         next(iter(save.items()), ()) if isinstance(save, dict) else save
-    )  # a map in RESP 3, which pools of others may speak
+    )  # the reply is a map in RESP 3, which a pool of a Django cache may use
     return "" if type(save) is Fault or not told else "rdb" if told[1] else "off"

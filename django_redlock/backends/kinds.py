@@ -1,4 +1,4 @@
-"""The relatives of a backend's ``lock()``: the same members and options, another idea of who may hold it."""
+"""The kinds of locks besides ``lock()``: reentrant, semaphore, read-write, striped and multilock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ L = TypeVar("L")
 
 
 class LockKinds:
-    """What makes them. ``kinds``: those that this backend can keep. ``order``: in which waiters stand in line."""
+    """The methods of a backend that make locks other than mutexes.
+
+    ``kinds``: the kinds of locks that the backend supports. ``queue_order``: the order of the fair queue of an rwlock.
+    """
 
     kinds: Collection[str] = ("mutex",)
     queue_order = ARRIVAL_ORDER
@@ -32,17 +35,18 @@ class LockKinds:
     encoded_prefix: bytes
 
     def rlock(self, name: str, **options: Any) -> RLock:
-        """A reentrant lock: the thread or asyncio task that holds it may take it again, through any handle.
+        """Returns a reentrant lock: the thread or asyncio task that holds the lock may acquire it again.
 
-        It is free when it has been released as often. Options and errors: `Backend.lock`.
+        The lock is free after as many releases as acquires, through any handle. Options and errors: `Backend.lock`.
         """
         return self._make_kind(RLock, RLOCK, name, options)
 
     def semaphore(self, name: str, *, limit: int, **options: Any) -> Semaphore:
-        """A lock that up to ``limit`` may hold at once, each with a lease of its own, as `threading.BoundedSemaphore`.
+        """Returns a lock with up to ``limit`` holders, each with its own lease, like `threading.BoundedSemaphore`.
 
-        All who use the name give the same ``limit``. On N nodes a permit needs ``limit * N // (limit + 1) + 1`` votes.
-        Options and errors: `Backend.lock`; ``TypeError`` and ``ValueError`` for a limit that is no positive ``int``.
+        All callers must use the same ``limit`` for a name. On N nodes a permit needs ``limit * N // (limit + 1) + 1``
+        votes. Options and errors: `Backend.lock`. Also raises ``TypeError`` or ``ValueError`` if ``limit`` is not a
+        positive ``int``.
         """
         if isinstance(limit, bool) or not isinstance(limit, int):
             raise TypeError(f"limit is an int, not {limit!r}")
@@ -51,10 +55,10 @@ class LockKinds:
         return self._make_kind(Semaphore, SEMAPHORE._replace(limit=limit), name, options)
 
     def rwlock(self, name: str, **options: Any) -> RWLock:
-        """A pair of locks: many may hold ``.read`` at once, each with a lease of its own, or one holds ``.write``.
+        """Returns a pair of locks: ``.read`` with any number of holders, or ``.write`` with one holder.
 
-        A writer that waits lets no new readers in. Options and errors: `Backend.lock`; ``LockError`` for a reader that
-        asks to write.
+        Each holder has its own lease. New readers queue behind a waiting writer. Options and errors: `Backend.lock`.
+        ``.write`` raises ``LockError`` if the caller holds ``.read``.
         """
         read, write = (
             self._make_kind(RLock, side._replace(queue_order=self.queue_order), name, options, fair=True)
@@ -63,13 +67,13 @@ class LockKinds:
         return RWLock(read, write)
 
     def striped(self, name: str, stripes: int, *, without: Collection[int] = (), **options: Any) -> Striped:
-        """Any free one of ``stripes`` locks, taken in one request: ``.stripe`` says which, from 0.
+        """Returns a lock that acquires any free stripe of ``stripes`` in one request. ``.stripe`` is its index, from 0.
 
-        For work that is split into as many parts, such as a stock into segments. Each caller begins to look at another
-        stripe. ``without``: indexes of stripes that are of no use, such as those where nothing is left; ``switch()`` of
-        the lock goes on to another one. All who use the name may give different numbers. Options and errors:
-        `Backend.lock`; ``TypeError`` and ``ValueError`` for ``stripes`` that is no ``int`` from 1 to 256, and when none
-        of them is left.
+        Use it for work that is split into parts, such as a stock into segments. Each handle tries the stripes from a
+        different start. ``without``: indexes of stripes to exclude, for example segments that are sold out. The
+        method ``switch()`` of the lock goes on to another stripe. Callers may use different numbers of stripes for a
+        name. Options and errors: `Backend.lock`. Also raises ``TypeError`` or ``ValueError`` if ``stripes`` is not an
+        ``int`` from 1 to 256, and ``ValueError`` if ``without`` excludes all stripes.
         """
         check_stripes(stripes)
         if (left_out := frozenset(without)) and left_out.issuperset(range(stripes)):
@@ -79,10 +83,10 @@ class LockKinds:
         return self._make_kind(kind, STRIPED, name, options)
 
     def multilock(self, names: Iterable[str], **options: Any) -> MultiLock:
-        """All of the locks ``names`` or none: the order makes no difference, and a name that is given twice is one.
+        """Returns a lock that acquires all of the locks ``names`` or none. Order and duplicates make no difference.
 
-        Each of them excludes ``lock(name)``. Options and errors: `Backend.lock`; ``TypeError`` for a single ``str``,
-        ``ValueError`` unless there are 1 to 256 names.
+        A multilock and ``lock(name)`` exclude each other for each of the names. Options and errors: `Backend.lock`.
+        Also raises ``TypeError`` for a single ``str``, and ``ValueError`` unless there are 1 to 256 names.
         """
         if isinstance(names, str | bytes):
             raise TypeError(f"names is a list of names, not {names!r}")

@@ -1,6 +1,6 @@
-"""Whether a server takes locks: that is seen by taking one, of a name that nobody else asks for.
+"""A probe that acquires and releases a lock with a random name, to check that a server grants locks.
 
-INFO doesn't tell of a user who may not run scripts or touch the keys, nor of memory that has run out.
+INFO does not show missing permissions for scripts and keys, and does not show that memory has run out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..errors import LockError
 
 
 class ProbedBackend(Protocol):
-    """A Redis backend as the probe uses it."""
+    """The part of a Redis backend that the probe uses."""
 
     max_ttl: float
     clock: Callable[[], float]
@@ -34,14 +34,14 @@ class ProbedBackend(Protocol):
     def keys_of(self, name: str) -> Keys: ...
 
 
-TTL = 5.0  # seconds: what is left if nobody comes to release it
-NAMES = 10_000  # tries for one in a slot that a cluster's server serves
+TTL = 5.0  # seconds, after which a probe lock that was not released expires
+NAMES = 10_000  # random names tried to find a name in a slot of the server
 
 
 def probe(backend: ProbedBackend, row: dict[str, Any], node: int, route: ServerPool | None) -> Flow[dict[str, Any]]:
-    """The row, with what the server said if it takes no locks. A server that has problems already is not asked.
+    """Returns the health ``row``, with the server's error among its problems if the server does not grant a lock.
 
-    Past the guard: a quarantine is told of elsewhere.
+    A server with known problems is not probed. The probe ignores a quarantine, which `quarantine_status` reports.
     """
     name = _name(backend, node, route) if row["ok"] else None
     said = None if name is None else (yield from _refusal(backend, name, node))
@@ -68,7 +68,7 @@ def _refusal(backend: ProbedBackend, name: str, node: int) -> Flow[Exception | N
 
 
 def _name(backend: ProbedBackend, node: int, route: ServerPool | None) -> str | None:
-    """One that this server serves, if there is any."""
+    """Returns a random lock name in a slot that this server serves; ``None`` if none was found."""
     names = (f"redlock_check:{secrets.token_hex(8)}" for _ in range(NAMES))
     asked = backend.nodes[node]
     of_a_cluster = isinstance(asked, ClusterNode)

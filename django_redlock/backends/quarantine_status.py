@@ -1,4 +1,4 @@
-"""What health() tells of a server's quarantine."""
+"""The quarantine of a server, for health()."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from ..core.flow.scripts import script
 
 
 def quarantine_status(row: dict[str, Any], marker: bytes, max_ttl: float, node: int = 0) -> Flow[dict[str, Any]]:
-    """The row with ``armed`` (in service) and ``quarantine``: seconds left, ``None`` until enough replicas follow."""
+    """Returns the health ``row`` with ``armed`` and ``quarantine``. The row of a replica is returned unchanged.
+
+    ``armed``: whether the server makes new grants. ``quarantine``: seconds until it does; ``None`` if the quarantine
+    lasts until enough replicas follow. ``max_ttl``: seconds, as configured here; a problem is added if clients of the
+    server use another value.
+    """
     if row.get("role") != "master":
-        return row  # not reached, or a replica: whatever its marker says
+        return row  # the server is unreachable or a replica, which grants no locks
     reply = yield from run_idempotent(EvalScript(script("quarantine_status"), (marker,), (), node))
     if isinstance(reply, Fault):
         return {**row, "ok": False, "problems": [*row["problems"], f"its marker can't be read: {reply.error}"]}

@@ -1,4 +1,4 @@
-"""One Redis: alone, behind Sentinels, or as a Cluster."""
+"""The backend for one Redis: a single server, a master behind Sentinels, or a Redis Cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .base import Listing
 from .inspection import force_release, listing
 from .redis_base import RedisBaseBackend
 
-UNKNOWN = "~"  # in place of a server's address, and behind all of them
+UNKNOWN = "~"  # stands for an unknown server address, and sorts behind all addresses
 
 
 class RedisBackend(RedisBaseBackend):
@@ -25,9 +25,9 @@ class RedisBackend(RedisBaseBackend):
     ``location``: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://h:p,h:p/SERVICE/DB``,
     ``redis+cluster://h:p,h:p`` or ``cache:ALIAS``.
 
-    ``quarantine`` (off): with it, a restart costs ``max_ttl`` without new locks, and none gives a lock away twice.
-    Options: `RedisBaseBackend`. Source of the algorithm: Redis documentation, "Distributed Locks with Redis", on one
-    instance.
+    ``quarantine`` (off by default): a server that has restarted grants nothing for ``max_ttl`` seconds, so it can't
+    grant a lock that is still held. Other options: `RedisBaseBackend`. Source of the algorithm: Redis documentation,
+    "Distributed Locks with Redis", "Correct Implementation with a Single Instance".
     """
 
     fair: Primitive | None = FAIR

@@ -1,4 +1,4 @@
-"""What all backends have in common that keep their locks in Redis servers."""
+"""The base of all backends that keep their locks in Redis servers."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from .quarantine_status import quarantine_status
 
 
 def default_node_timeout(ttl: float) -> float:
-    """Far below the ttl, so that a node that hangs can't eat up the lease: 5 %, between 50 and 250 ms."""
+    """Returns 5 % of ``ttl``, but 0.05 to 0.25 seconds: waiting for a node that hangs must not use up the lease."""
     return min(0.25, max(0.05, 0.05 * ttl))
 
 
 class RedisBaseBackend(Backend):
     """Locks in Redis servers.
 
-    ``node_timeout``: seconds after which a server that doesn't answer counts as unreachable (default: 5 % of the ttl,
+    ``node_timeout``: seconds after which a server that doesn't reply counts as unreachable (default: 5 % of the ttl,
     between 0.05 and 0.25). ``quarantine``: a server that may have forgotten a lock grants none for ``max_ttl`` seconds.
-    ``cohort``: threads of a process, or tasks of an event loop, that wait for one lock queue there, and one of them
-    waits in Redis; on one Redis it may go from hand to hand among them so many times in a row (0: each waits alone).
-    Other options: `Backend`.
+    ``cohort``: waiters of one process or event loop queue locally, and only the first waits in Redis. On one Redis, the
+    lock is handed over locally at most ``cohort`` times in a row. 0: no local queue, each waiter waits in Redis. Other
+    options: `Backend`.
     """
 
     kinds = KINDS
@@ -78,10 +78,10 @@ class RedisBaseBackend(Backend):
         return self._local_queue if primitive.acquire_script.name in QUEUED_SCRIPTS else None
 
     def arm(self) -> dict[str, str]:
-        """Take new servers into service at once. By calling it you assert: no lock is held here.
+        """Take new servers into service at once. The caller asserts that no lock is held on these servers.
 
-        What became of each node: ``"armed"``, or why not. It is refused where the marker names another server, since
-        that one's locks may have been forgotten. Raises ``LockUnavailable`` when no node could be asked.
+        Returns ``"armed"`` or the reason of the failure for each node. A node refuses if its marker names another
+        server, because locks of that server may still be held. Raises ``LockUnavailable`` if no node replies.
         """
         return self.drive(self._arm())
 
@@ -131,14 +131,14 @@ class RedisBaseBackend(Backend):
         return standalone_quarantine(self.key_prefix, self.max_ttl) if self.quarantine else None
 
     def _touch(self, node: int) -> Flow[bool]:
-        """Start the clock of a node's quarantine, if that is due. Whether the node makes new grants."""
+        """Start the quarantine of a node if it is due. Returns whether the node makes new grants."""
         guard = self.algorithm.quarantine
         return guard is None or in_service((yield guard.noop_request(node)))
 
     def prepare(self) -> bool:
-        """Load the scripts into every server that answers in time, and start the clock of a quarantine that is due.
+        """Load the scripts into every server that replies in time, and start a quarantine that is due.
 
-        Whether all of them answered. Never raises.
+        Returns whether all nodes replied and make new grants. Never raises.
         """
         whole, guard = True, self.algorithm.quarantine
         for index in range(len(self.nodes)):

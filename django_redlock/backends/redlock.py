@@ -1,4 +1,4 @@
-"""Redlock: locks that a majority of independent Redis nodes has granted."""
+"""The Redlock backend: a majority of independent Redis nodes grants a lock."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from .redis_base import RedisBaseBackend
 
 
 class RedlockBackend(RedisBaseBackend):
-    """Locks on N independent nodes (no replication between them), each given as `RedisBackend`'s ``location``.
+    """Locks on N independent nodes without replication between them. Each node is given as a URL, as to `RedisBackend`.
 
-    ``quarantine`` (on): a node that may have forgotten a grant makes none until every lease has ended; new nodes are
-    taken into service by ``arm()``. Other options: `RedisBaseBackend`. Warns on an even number of nodes: one node more
-    than an odd number tolerates no more failures. Source: Redis documentation, "The Redlock Algorithm".
+    ``quarantine`` (on by default): a node that may have forgotten a lock grants none until every lease must have ended.
+    ``arm()`` takes new nodes into service without that delay. Other options: `RedisBaseBackend`. Warns if the number of
+    nodes is even: it tolerates no more failures than one node fewer. Source: Redis documentation, "The Redlock
+    Algorithm".
     """
 
     default_max_ttl = 60.0
@@ -40,7 +41,7 @@ class RedlockBackend(RedisBaseBackend):
         if isinstance(location, str) or not location:
             shown = redact(location)
             raise ValueError(f"LOCATION of {type(self).__name__} is a list of URLs, one for each node, not {shown!r}")
-        if not hasattr(select, "poll"):  # with which all nodes are asked at once
+        if not hasattr(select, "poll"):  # poll() waits for the replies of all nodes at once
             raise RuntimeError(
                 f"{type(self).__name__} needs select.poll, which Windows doesn't have and eventlet removes"
             )
@@ -55,7 +56,7 @@ class RedlockBackend(RedisBaseBackend):
 
     async def aclose(self) -> None:
         await super().aclose()
-        self.close()  # the connections of requests to several nodes are of no event loop
+        self.close()  # the connections for requests to several nodes belong to no event loop
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         found: dict[str, list[LockInfo]] = {}

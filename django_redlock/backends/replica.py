@@ -1,4 +1,4 @@
-"""ReplicaLock: locks that enough replicas have confirmed before they count."""
+"""The ReplicaLock backend: a primary grants a lock, and enough replicas confirm the grant."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .redis import RedisBackend
 
 
 class ReplicaBackend(RedisBackend):
-    """Locks on a primary with replicas: a grant and a renewal count when WAIT says that enough replicas have them.
+    """Locks on a primary with replicas: a grant or renewal counts once WAIT reports that enough replicas have it.
 
-    ``min_replicas``: ``"majority"`` (with the primary a majority of the data nodes), ``"all"``, or a number; 0 is plain
-    asynchronous replication, made knowingly. ``wait_timeout``: seconds for the replicas to confirm (default: the node
-    timeout). ``lag``: seconds after which a replica that has acknowledged nothing counts as gone. ``quarantine`` (on):
-    a promoted replica or a restarted primary grants nothing until every lease has ended. Other options: `RedisBackend`.
-    Source: the ReplicaLock proposal (ncghost1/Redis-ReplicaLock); Redis documentation, WAIT.
+    ``min_replicas``: ``"majority"`` (together with the primary, a majority of the data nodes), ``"all"`` or a number; 0
+    is plain asynchronous replication. ``wait_timeout``: seconds for the replicas to confirm (default: the node
+    timeout). ``lag``: seconds after which a replica that has acknowledged nothing counts as gone. ``quarantine`` (on by
+    default): a promoted replica or a restarted primary grants nothing until every lease must have ended. Other options:
+    `RedisBackend`. Source: the ReplicaLock proposal (ncghost1/Redis-ReplicaLock); Redis documentation, WAIT.
     """
 
     default_max_ttl = 60.0

@@ -1,4 +1,4 @@
-"""Locks that are exchanged with old code, which keeps them with SETNX and a timestamp."""
+"""Locks that are shared with older code, which keeps a lock as a timestamp in a Redis key, set with SETNX."""
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ from .redis import RedisBackend
 OLD_CODE_POLL_SECONDS = (
     0.05,
     0.2,
-)  # seconds between two looks at a lock of old code, which wakes nobody when it frees it
+)  # pause between two tries while older code holds the lock: older code sends no wake-ups
 UNITS = {"s": b"1000", "ms": b"1"}
-RETRIES = 3  # of a force release whose lock changes hands meanwhile
+RETRIES = 3  # tries of a force release if the holder changes meanwhile
 
 
 class TimestampPrimitive(Primitive):
-    """A lock whose value is the time at which it ends. ``form``: milliseconds in a unit of it, and clock skew in ms."""
+    """A lock whose value is the time at which its lease ends.
+
+    ``form``: the unit of the value in milliseconds, and the clock skew in milliseconds, both as script arguments.
+    """
 
     form: tuple[bytes, bytes]
 
@@ -59,21 +62,21 @@ class TimestampPrimitive(Primitive):
         return EvalScript(self.release_script, (lock, waiters, wake, holder), (claim.token, kept, *self.form), node)
 
     def describe(self, keys: Keys, queue: bool = False) -> EvalScript:
-        """Ask who holds the lock."""
+        """Request the holder of the lock, with ``queue`` also its waiters."""
         return EvalScript(
             script("timestamp_describe"), (keys.lock, keys.waiters, keys.fence), (b"%d" % queue, *self.form)
         )
 
 
 def timestamp(unit: str, skew: float) -> TimestampPrimitive:
-    """The primitive for values in ``unit``, honoured ``skew`` seconds longer than they say."""
+    """Returns the primitive for values in ``unit``. A lease ends ``skew`` seconds after the time in its value."""
     made = TimestampPrimitive("timestamp", *script_family("timestamp"))
     made.form = UNITS[unit], b"%d" % round(skew * 1000)
     return made
 
 
 class TimestampAlgorithm(SingleNode):
-    """One node's word, beside clients who wake nobody."""
+    """The algorithm for one node that older clients use too. Waiters poll, because older clients send no wake-ups."""
 
     primitive: TimestampPrimitive
 
@@ -92,18 +95,18 @@ def _held(name: str, reply: Any) -> LockInfo | None:
 
 
 class TimestampBackend(RedisBackend):
-    """Locks shared with code that does ``SETNX key <when it ends>``, GET and GETSET; that code stays as it is.
+    """Locks shared with older code that uses ``SETNX key <end of the lease>``, GET and GETSET, without changes to it.
 
-    ``unit``: ``"s"`` or ``"ms"``, of the values that the old code writes. ``key_format``: what it calls the key, with
-    ``{name}`` and, if you like, ``{prefix}``; ``"{name}"`` is the bare name. ``clock_skew``: seconds by which clocks of
-    the old code's machines may differ from the server's. Other options: `RedisBackend`.
+    ``unit``: ``"s"`` or ``"ms"``, the unit of the values that the older code writes. ``key_format``: the older code's
+    name of the key, with ``{name}`` and optionally ``{prefix}``. ``clock_skew``: seconds by which the clocks of the
+    older code's machines may differ from the server's clock. Other options: `RedisBackend`.
 
-    Old code knows neither fencing tokens nor a quarantine: ``LockNotSupported`` and ``ValueError``. Source: Redis
-    documentation, SETNX, "Design pattern: Locking with SETNX"; made safe on our side by one script that decides by the
-    server's clock.
+    Older code has no fencing tokens and no quarantine: ``fencing=True`` raises ``LockNotSupported`` and
+    ``quarantine=True`` raises ``ValueError``. Source: Redis documentation, SETNX, "Design pattern: Locking with SETNX".
+    This backend decides in one script by the server's clock, which avoids the races of that pattern on its side.
     """
 
-    kinds = ("mutex",)  # the old code knows no others
+    kinds = ("mutex",)  # older code has no other kinds
     fair = None
     unfair = "the old code does not stand in line"
 
@@ -165,7 +168,7 @@ class TimestampBackend(RedisBackend):
 
 
 def _key_format(text: str, prefix: str) -> tuple[Callable[..., str], Callable[[bytes], str | None]]:
-    """How to make a key of a name (literal parts passed through ``escape``), and a name of a key."""
+    """Returns two functions: the key for a name (literal parts passed through ``escape``), and the name for a key."""
     parts = list(Formatter().parse(text))
     fields = [field for _, field, _, _ in parts if field is not None]
     plain = not any(spec or conversion for _, _, spec, conversion in parts)

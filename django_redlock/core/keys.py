@@ -1,7 +1,7 @@
-"""The names of keys: made and parsed here only.
+"""The names of Redis keys. Only this module makes and parses them.
 
-All keys of one lock share a hash tag, so that Redis Cluster keeps them in one slot. A lock's own key ends with ``}``,
-its companions never do, which lets one SCAN pattern find the locks alone.
+All keys of a lock share a hash tag, so Redis Cluster keeps them in one slot. Only the key that holds the lock ends with
+``}``, so one SCAN pattern finds the locks without their auxiliary keys.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _GLOB_MEMBER = re.compile(rb"\\(.)|(.)-(.)|(.)", re.DOTALL)
 class Keys(NamedTuple):
     """The Redis keys of one lock."""
 
-    lock: bytes  # what is held; its type is the kind of lock
-    waiters: bytes  # zset: who waits -> server time (ms) at which the entry lapses
-    wake: bytes  # list: one element is one wake-up, taken with BLPOP
-    fence: bytes  # string: the last fencing token
+    lock: bytes  # the lock itself: a string for a mutex, a hash for a lock with several holders
+    waiters: bytes  # zset: waiter -> server time (ms) at which the entry lapses
+    wake: bytes  # list: each element is one wake-up, received with BLPOP
+    fence: bytes  # string: the last fencing token; a timestamp lock keeps its holder here
 
     def wake_key_of(self, acquisition_id: bytes) -> bytes:
-        """The wake-up list of one waiter alone, as `fair_queue.lua` has it."""
+        """Returns the key of the wake-up list of one waiter in a fair queue, see ``lua/fair_queue.lua``."""
         return self.wake + b":" + acquisition_id
 
 
 def check_name(name: str) -> bytes:
-    """The UTF-8 form of a lock's name.
+    """Returns the name of a lock in UTF-8.
 
-    Raises ``TypeError`` for what is not a ``str`` and ``ValueError`` for a name that is empty, longer than 512 bytes,
-    not encodable, or begins with ``}`` (its keys would land in different slots of a Redis Cluster).
+    Raises ``TypeError`` if the name is not a ``str``, and ``ValueError`` if the name is empty, longer than 512 bytes,
+    not encodable, or begins with ``}`` (its keys would be in different slots of a Redis Cluster).
     """
     if not isinstance(name, str):
         raise TypeError(f"a lock's name is a str, not {type(name).__name__}: {name!r}")
@@ -51,41 +51,44 @@ def check_name(name: str) -> bytes:
 
 
 def check_prefix(prefix: str) -> str:
-    """A key prefix that keeps the hash tag readable. Raises ``ValueError`` for an empty one or one with braces."""
+    """Returns ``prefix`` if it is a valid key prefix.
+
+    Raises ``ValueError`` if the prefix is not a ``str``, is empty, or has braces, which would change the hash tag.
+    """
     if not isinstance(prefix, str) or not prefix or "{" in prefix or "}" in prefix:
         raise ValueError(f"key_prefix is a text without braces, not {prefix!r}")
     return prefix
 
 
 def keys_for(prefix: bytes, name: bytes) -> Keys:
-    """The keys of the lock ``name`` under ``prefix``."""
+    """Returns the keys of the lock ``name`` under ``prefix``."""
     lock = prefix + b":{" + name + b"}"
     return Keys(lock, lock + b":waiters", lock + b":wake", lock + b":fence")
 
 
 def hash_tag(key: bytes) -> bytes:
-    """What decides in which slot of a Redis Cluster our ``key`` is."""
+    """Returns the hash tag of ``key``, which determines its slot in a Redis Cluster."""
     return key.partition(b"{")[2].partition(b"}")[0]
 
 
 def stripe_name(name: str, index: int) -> str:
-    """The name of one stripe of ``name``: all of them have the same hash tag."""
+    """Returns the lock name of stripe ``index`` of ``name``. The stripes of a name share a hash tag."""
     return f"{{{name}}}#{index}"
 
 
-@lru_cache(maxsize=64)  # of names that are hot
+@lru_cache(maxsize=64)  # for names that are used often
 def stripe_keys(prefix: bytes, name: str, stripes: int) -> tuple[Keys, ...]:
-    """The keys of each stripe of ``name``. Raises what `check_name` does."""
+    """Returns the keys of each stripe of ``name``. Raises the same errors as `check_name`."""
     return tuple(keys_for(prefix, check_name(stripe_name(name, index))) for index in range(stripes))
 
 
 def is_stripe(name: str) -> bool:
-    """Whether this is the name of a stripe."""
+    """Whether ``name`` is the lock name of a stripe."""
     return _STRIPE.fullmatch(name) is not None
 
 
 def lock_name_of(prefix: bytes, key: bytes) -> str | None:
-    """The lock's name that ``key`` belongs to, or ``None`` when it is no lock's own key."""
+    """Returns the name of the lock with this key; ``None`` for an auxiliary key or a key outside ``prefix``."""
     head = prefix + b":{"
     if not (key.startswith(head) and key.endswith(b"}")) or len(key) - len(head) > MAX_NAME_BYTES + 1:
         return None
@@ -93,17 +96,20 @@ def lock_name_of(prefix: bytes, key: bytes) -> str | None:
 
 
 def glob_escape(text: str) -> str:
-    """``text`` as a glob pattern that matches just itself."""
+    """Returns a glob pattern that matches only ``text``."""
     return _GLOB.sub(r"\\\1", text)
 
 
 def scan_pattern(prefix: str, pattern: str = "*") -> str:
-    """The SCAN pattern for the locks whose names match the glob ``pattern``."""
+    """Returns the SCAN pattern for the keys of locks whose names match the glob ``pattern``."""
     return f"{glob_escape(prefix)}:{{{pattern}}}"
 
 
 def glob_matcher(pattern: str) -> Callable[[str], bool]:
-    """A function that matches names with a glob as Redis does: by bytes, ``[^…]`` negates, a backslash escapes."""
+    """Returns a function that tells whether a name matches the glob ``pattern``.
+
+    The match works as in Redis: by bytes, ``[^…]`` negates, and a backslash escapes.
+    """
     parts = []
     for many, one, negated, members, literal in _GLOB_PART.findall(pattern.encode()):
         if literal:

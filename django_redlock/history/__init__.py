@@ -1,4 +1,4 @@
-"""The last hour of each lock: counters by the minute, and where they are kept."""
+"""The history of locks: counts by minute for the last hour, and the stores that keep the counts."""
 
 from .store import alast_hour, last_hour
 

@@ -1,7 +1,7 @@
-"""Counts by minute: how many locks were acquired, refused and lost, and how long they were waited for and held.
+"""Counts of lock events by minute, and histograms of the times for which locks were waited for and held.
 
-The counts of a name in a minute are one text: ``a=12 r=1 w3=12 h9=11``, and below it the last events, each a line of
-JSON. ``history_add.lua`` merges the texts of several processes.
+The counts of a name in a minute are one text: ``a=12 r=1 w3=12 h9=11``, and below that line the last events, each a
+line of JSON. ``history_add.lua`` merges the texts of several processes.
 """
 
 from __future__ import annotations
@@ -19,20 +19,23 @@ from ..core.owner import Owner, clean
 T = TypeVar("T")
 
 MINUTES = 60
-MAX_NAMES = 200  # names of one store that are counted one by one in a minute
-MAX_EVENTS = 5  # events that are kept of one name in a minute
+MAX_NAMES = 200  # names in a minute with their own counts, by default
+MAX_EVENTS = 5  # events kept for a name in a minute
 ALL_LOCKS = ""  # the counts of all names of a store; no lock has this name
 OTHER_LOCKS = "}"  # the counts of names beyond `MAX_NAMES`; no lock has this name
-_TEXT = 160  # characters of an event's texts
+_TEXT = 160  # longest text in an event, in characters
 _UNIT = 0.0001  # seconds: upper bound of a histogram's first bucket
 _LAST = 56  # the last bucket: more than 5 hours
 
 _COUNTED = {"acquired": "a", "refused": "r", "lost": "l", "forced": "f"}
-_ENDS = {"released", "lost"}  # of a hold
+_ENDS = {"released", "lost"}  # events that end a hold
 
 
 def check_history_option(option: int | bool) -> int:
-    """The option ``history`` as a number of names. Raises ``TypeError`` and ``ValueError``."""
+    """Returns the option ``history`` as a number of names: `MAX_NAMES` for ``True``, 0 for ``False``.
+
+    Raises ``TypeError`` for other types and ``ValueError`` for negative numbers.
+    """
     if not isinstance(option, int):
         raise TypeError(f"history is a number of names, True or False, not {option!r}")
     if option < 0:
@@ -44,7 +47,7 @@ def check_history_option(option: int | bool) -> int:
 
 
 def upper_bound(bucket: int) -> float:
-    """The longest duration in a bucket, in seconds."""
+    """Returns the longest duration in a bucket, in seconds."""
     return _UNIT * float(2 ** (bucket / 2))
 
 
@@ -52,12 +55,12 @@ _BOUNDS = [upper_bound(bucket) for bucket in range(_LAST)]
 
 
 def bucket_of(seconds: float) -> int:
-    """The bucket for a duration."""
+    """Returns the bucket for a duration in seconds."""
     return bisect_left(_BOUNDS, seconds)
 
 
 def quantile(histogram: Mapping[int, int], share: float) -> float | None:
-    """The quantile ``share`` in seconds, with an error of at most a fifth; ``None`` for an empty histogram."""
+    """Returns the quantile ``share`` (0 to 1) in seconds, within 20 %; ``None`` for an empty histogram."""
     left = share * sum(histogram.values())
     for bucket in sorted(histogram):
         if left <= histogram[bucket]:
@@ -67,11 +70,15 @@ def quantile(histogram: Mapping[int, int], share: float) -> float | None:
     return None
 
 
-# ── what is read ─────────────────────────────────────────────────────────────────────────────
+# ── reading ──────────────────────────────────────────────────────────────────────────────────
 
 
 class HistoryEvent(NamedTuple):
-    """An event. ``at``: Unix time. ``seconds``: waited for, or held. ``holder``: as text."""
+    """An event of a lock.
+
+    ``at``: Unix time. ``seconds``: the time held for a release or a loss, otherwise the time waited. ``holder``: the
+    holder's description as text.
+    """
 
     at: float
     kind: str
@@ -81,9 +88,10 @@ class HistoryEvent(NamedTuple):
 
 
 class MinuteStats(NamedTuple):
-    """One minute of a lock, or of a whole store. ``start`` is Unix time, ``waited`` and ``held`` are histograms.
+    """The counts of one lock, or of all locks of a store, in one minute.
 
-    Unless ``complete``, there were more names in this minute than are counted one by one, and this name may be missing.
+    ``start``: Unix time. ``waited`` and ``held``: histograms. ``complete``: ``False`` if the minute had more names than
+    the store counts separately, so that counts of this lock may be missing.
     """
 
     start: float
@@ -98,7 +106,7 @@ class MinuteStats(NamedTuple):
 
 
 def read_minute(start: float, texts: Iterable[str], complete: bool = True) -> MinuteStats:
-    """Merge the texts of one minute."""
+    """Returns the merged counts of ``texts``, which belong to the minute that begins at ``start`` (Unix time)."""
     counts, lines = _parsed(texts)
     return MinuteStats(
         start,
@@ -111,7 +119,7 @@ def read_minute(start: float, texts: Iterable[str], complete: bool = True) -> Mi
 
 
 def _read_event(line: str) -> HistoryEvent:
-    """Raises ``ValueError`` and ``TypeError`` for a line that `_event_line` did not write."""
+    """Returns the event in a line. Raises ``ValueError`` and ``TypeError`` for a line not written by `_event_line`."""
     at, kind, seconds, reason, holder = clean(json.loads(line))
     return HistoryEvent(at / 1e6, kind, float(seconds), reason, holder)
 
@@ -125,7 +133,7 @@ def _parsed(texts: Iterable[str]) -> tuple[Counter[str], list[str]]:
         for part in head.split():
             name, _, number = part.partition("=")
             counts[name] += int(number)
-    return counts, sorted(events)  # each begins with its time
+    return counts, sorted(events)  # each line begins with the time of the event
 
 
 def _histogram(letter: str, counts: Mapping[str, int]) -> dict[int, int]:
@@ -133,12 +141,12 @@ def _histogram(letter: str, counts: Mapping[str, int]) -> dict[int, int]:
 
 
 def minutes_until(now: float) -> range:
-    """The numbers of the minutes of the last hour, the oldest first: each times 60 is its start as Unix time."""
+    """Returns the minutes of the last hour, the oldest first, as numbers: Unix time divided by 60."""
     last = int(now // 60)
     return range(last - MINUTES + 1, last + 1)
 
 
-# ── what is written ──────────────────────────────────────────────────────────────────────────
+# ── writing ──────────────────────────────────────────────────────────────────────────────────
 
 
 class MinuteCounter:
@@ -170,12 +178,12 @@ class MinuteCounter:
             self._add(name, number)
 
     def text(self) -> str:
-        """The counts as they are stored."""
+        """Returns the counts and the last events as a text for the store."""
         return _encoded(self.counts, map(_event_line, self.events))
 
 
 def merge_texts(texts: Iterable[str]) -> str:
-    """Merge texts as ``history_add.lua`` does, for stores without scripts."""
+    """Returns the merged text of ``texts``. Does the same as ``history_add.lua``, for stores without scripts."""
     counts, lines = _parsed(texts)
     return _encoded(counts, lines[-MAX_EVENTS:])
 
@@ -199,14 +207,14 @@ def _event_line(record: EventRecord) -> str:
     )
 
 
-Minutes = dict[tuple[Any, int], T]  # of each backend
+Minutes = dict[tuple[Any, int], T]  # by backend and minute
 
 
 def count_by_minute(records: Sequence[EventRecord], named: Minutes[set[str]]) -> Minutes[dict[str, MinuteCounter]]:
-    """Count events by backend and minute, and there by name. Names beyond the backend's limit count as `OTHER_LOCKS`.
+    """Returns the counters for ``records`` by backend and minute, and then by name.
 
-    ``named``: the names that are counted one by one so far; new names are added. Beyond the limit no text is made and
-    sent for a name that the store would not keep.
+    ``named``: the names with their own counts so far, to which new names are added. Names beyond the backend's limit
+    count as `OTHER_LOCKS`, because the store would not keep their counts.
     """
     found: Minutes[dict[str, MinuteCounter]] = {}
     for record in records:
@@ -231,5 +239,5 @@ def count_by_minute(records: Sequence[EventRecord], named: Minutes[set[str]]) ->
         for each in parts:
             whole.merge(each)
         if OTHER_LOCKS in counters:
-            counters[OTHER_LOCKS].events.clear()  # events do not have the name
+            counters[OTHER_LOCKS].events.clear()  # an event does not contain the name of its lock
     return found

@@ -1,4 +1,4 @@
-"""Writes what happened to locks into the history of their stores: a listener of the `EventQueue`."""
+"""The listener of the `EventQueue` that writes counts of lock events into the history of each store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .store import add
 class Recorder:
     """Counts events by minute and adds the counts to the store of each backend.
 
-    ``dropped``: number of names whose counts a store could not take.
+    ``dropped``: the number of counts, one for each name and minute, that a store failed to take.
     """
 
     def __init__(self) -> None:
@@ -22,9 +22,12 @@ class Recorder:
         self._named: Minutes[set[str]] = {}
 
     def observe(self, records: Sequence[EventRecord]) -> Callable[[], None] | None:
-        """Count ``records``, and return the function that writes the counts: see `EventQueue.subscribe`."""
+        """Count ``records``. Returns the function that writes the counts; ``None`` if there is nothing to write.
+
+        See `EventQueue.subscribe`.
+        """
         found = count_by_minute(records, self._named)
-        self._named = {key: self._named[key] for key in found}  # of minutes that may not be over yet
+        self._named = {key: self._named[key] for key in found}  # keep minutes that may not be over
         return partial(self._write, found) if found else None
 
     def _write(self, found: Minutes[dict[str, MinuteCounter]]) -> None:
@@ -32,7 +35,7 @@ class Recorder:
             texts = {name: counter.text() for name, counter in counters.items()}
             try:
                 add(backend, minute, texts)
-            except Exception as error:  # noqa: BLE001  (a store that fails must not keep the others from their counts)
+            except Exception as error:  # noqa: BLE001  (the failure of a store must not affect other stores)
                 self.dropped += len(texts)
                 logger.debug("the history of %r was not written: %s", backend.alias, error)
 

@@ -1,7 +1,7 @@
-"""Where the last hour of locks is kept: in Redis one key for each minute, with a ttl.
+"""The stores of the history. In Redis each minute is a key with a ttl.
 
-With several nodes a minute is written to the first node that answers, and read from all. Counts on a node that is down
-are missing.
+With several nodes, counts are written to the first node that replies, and read from all nodes. Counts on a node that is
+down are missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAMES_PER_SCRIPT = 50  # about 0.5 ms of the server's time
 
 
 class HistoryStore(Protocol):
-    """A place for the minutes of one backend. Its methods are flows."""
+    """A store for the history of one backend by minute. Its methods are flows."""
 
     def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]: ...
 
@@ -31,9 +31,9 @@ class HistoryStore(Protocol):
 
 
 def last_hour(backend: Any, name: str = "") -> list[MinuteStats]:
-    """The last sixty minutes of the lock ``name``, or of all locks of ``backend``; the current minute comes last.
+    """Returns the last sixty minutes of the lock ``name``, the current minute last. ``""``: all locks of ``backend``.
 
-    Empty where the backend keeps no history. Raises ``LockUnavailable``.
+    Returns an empty list if the backend has no store for a history. Raises ``LockUnavailable``.
     """
     stats: list[MinuteStats] = backend.drive(_read(backend, name))
     return stats
@@ -46,7 +46,10 @@ async def alast_hour(backend: Any, name: str = "") -> list[MinuteStats]:
 
 
 def add(backend: Any, minute: int, texts: Mapping[str, str]) -> None:
-    """Add counts (name to text, see `counters`) to a minute of ``backend``. Raises ``LockUnavailable``."""
+    """Add counts to a minute of ``backend``. Raises ``LockUnavailable``.
+
+    ``texts``: the counts as text by lock name, see `counters`.
+    """
     if (store := backend.history_store) is not None:
         backend.drive(store.add(minute, texts, backend.history))
 
@@ -59,7 +62,7 @@ def _read(backend: Any, name: str) -> Flow[list[MinuteStats]]:
 
 
 class RedisHistory:
-    """Minutes in Redis, under ``prefix``, on one or several nodes."""
+    """The history of a backend in Redis, under the key prefix ``prefix``, on one or several nodes."""
 
     def __init__(self, prefix: str, nodes: int) -> None:
         self._prefix = prefix
@@ -69,7 +72,10 @@ class RedisHistory:
         return f"{self._prefix}:history:{minute}".encode()
 
     def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]:
-        """Add ``texts`` to a minute. Raises ``LockUnavailable`` when no node takes them."""
+        """Add ``texts`` (by lock name) to a minute. Raises ``LockUnavailable`` if no node replies.
+
+        Names beyond ``max_names`` are counted together.
+        """
         names = iter(texts.items())
         while page := list(islice(names, NAMES_PER_SCRIPT)):
             words = json.dumps([word for pair in page for word in pair], ensure_ascii=False).encode()
@@ -85,7 +91,7 @@ class RedisHistory:
         raise fault_error("", reply)
 
     def read(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
-        """The counts of ``name`` in each of ``minutes``. Raises ``LockUnavailable`` when no node answers."""
+        """Returns the counts of ``name`` in each of ``minutes``. Raises ``LockUnavailable`` if no node replies."""
         answers: list[list[Any]] = []
         fault: Fault | None = None
         for node in range(self._nodes):

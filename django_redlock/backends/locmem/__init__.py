@@ -1,4 +1,4 @@
-"""Locks in the memory of one process."""
+"""The backend that keeps locks in the memory of one process."""
 
 from .backend import LocMemBackend
 

@@ -1,4 +1,4 @@
-"""Locks in the memory of one process, with the semantics of the real ones: for tests and development."""
+"""Locks in the memory of one process, for tests and development. They behave like locks in Redis."""
 
 from __future__ import annotations
 
@@ -38,15 +38,18 @@ class LocMemBackend(StorageBackend):
 
     @property
     def table(self) -> LockTable:
-        # setdefault() is one step: two threads must not get different tables.
+        # setdefault() is atomic: two threads must not get different tables.
         return _tables.get(self._where) or _tables.setdefault(self._where, LockTable())
 
     def clear(self) -> None:
-        """Forget every lock of this location, as a Redis that was flushed."""
+        """Forget every lock of this location, like FLUSHDB on a Redis server."""
         _tables.pop(self._where, None)
 
     def beside(self, make: Callable[[], Other]) -> Other:
-        """The side table of this location, made if there is none. It is listed, released and cleared with the locks."""
+        """Returns the side table of this location, made by ``make`` if there is none.
+
+        The records of the side table are listed, force-released and cleared together with the locks.
+        """
         table = self.table
         with table.mutex:
             table.side_table = kept = table.side_table or make()
@@ -70,7 +73,7 @@ class LocMemBackend(StorageBackend):
         return outcome
 
     def _split(self, claim: Claim) -> list[Claim]:
-        """The claim split by lock."""
+        """Returns one claim for each lock of ``claim``."""
         one = claim._replace(more_keys=(), require_all=False)
         return [
             one._replace(name=lock_name_of(self.encoded_prefix, keys.lock) or "", keys=keys) for keys in claim.all_keys
@@ -95,7 +98,7 @@ class LocMemBackend(StorageBackend):
         return len(freed) == len(parts)
 
     def _change(self, mine: Claim, now: float, **change: Any) -> bool:
-        """Change the entry that ``mine`` holds, and return whether it holds one."""
+        """Change the holder entry of the claim ``mine``. Returns whether the claim holds the lock."""
         table = self.table
         with table.mutex:
             entries = table.live_holders(mine.name, now)
@@ -164,7 +167,10 @@ class LocMemBackend(StorageBackend):
         wake()
 
     def _listen(self, entry: QueueEntry, wake: Callable[[], Any]) -> Callable[[], None]:
-        """Wake a waiter in the fair queue when its turn comes, at once if it has come."""
+        """Call ``wake`` when ``entry`` is first in the fair queue and the lock is free, immediately if that is so now.
+
+        Returns a function that cancels this.
+        """
 
         def cancel() -> None:
             entry.wake = None
@@ -188,7 +194,7 @@ class LocMemBackend(StorageBackend):
                     name = waiter[0].name
                     if waiter in (queue := table.queues.get(name, ())):
                         queue.remove(waiter)  # type: ignore[union-attr]
-                    else:  # woken, and no longer waiting: wake the next one if the lock is free
+                    else:  # this waiter was woken and has given up: wake the next waiter if the lock is free
                         following.append(table.next_wake(name, self.clock()))
             for passed_on in following:
                 passed_on()

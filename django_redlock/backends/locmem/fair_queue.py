@@ -1,4 +1,4 @@
-"""The fair queues of one location in memory: as ``core/lua/fair_queue.lua``, but entries do not lapse."""
+"""The fair queues of one location in memory, like those of ``core/lua/fair_queue.lua`` but without a time limit."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from typing import Any
 from ...core.primitives.base import Primitive
 from ...core.values import Claim
 
-ABANDONED_SECONDS = 1.0  # after which a woken waiter that does not try again counts as gone
+ABANDONED_SECONDS = 1.0  # a woken waiter that does not try again within this time counts as gone
 
 
 class QueueEntry:
-    """A waiter. ``wake`` wakes it while it waits. ``woken``: when it was woken, until it tries again."""
+    """A waiter in a fair queue.
+
+    ``wake``: the function that wakes the waiter; ``None`` while it does not wait. ``woken``: when the waiter was woken;
+    infinite until then, and again after its next try.
+    """
 
     def __init__(self, primitive: Primitive, claim: Claim) -> None:
         self.primitive = primitive
@@ -23,13 +27,13 @@ class QueueEntry:
 
 
 class FairQueues:
-    """The waiters by name, in order of arrival. Used under the mutex of the `LockTable`."""
+    """The waiters by lock name, in order of arrival. Callers hold the mutex of the `LockTable`."""
 
     def __init__(self) -> None:
         self._entries: dict[str, list[QueueEntry]] = {}
 
     def join(self, primitive: Primitive, claim: Claim) -> None:
-        """Add ``claim``, or keep it in its place."""
+        """Add ``claim`` at the end of the queue. A claim that is queued keeps its place."""
         entry = self.entry(claim)
         if entry is None:
             self._entries.setdefault(claim.name, []).append(QueueEntry(primitive, claim))
@@ -37,7 +41,7 @@ class FairQueues:
             entry.woken = math.inf
 
     def leave(self, claim: Claim) -> bool:
-        """Remove ``claim``, and return whether it was queued."""
+        """Remove ``claim`` from the queue. Returns whether it was queued."""
         entry = self.entry(claim)
         if entry is None:
             return False
@@ -47,19 +51,19 @@ class FairQueues:
         return True
 
     def entry(self, claim: Claim) -> QueueEntry | None:
-        """The entry of ``claim``."""
+        """Returns the entry of ``claim``; ``None`` if it is not queued."""
         return next((each for each in self._entries.get(claim.name, ()) if each.claim.token == claim.token), None)
 
     def claims(self, name: str) -> list[Claim]:
-        """The claims of all waiters."""
+        """Returns the claims of all waiters for the lock ``name``."""
         return [each.claim for each in self._entries.get(name, ())]
 
     def live_entries(self, name: str, now: float) -> list[QueueEntry]:
-        """The entries that do not count as gone."""
+        """Returns the entries of waiters that wait, or were woken at most `ABANDONED_SECONDS` ago."""
         return [each for each in self._entries.get(name, ()) if now - each.woken <= ABANDONED_SECONDS]
 
     def is_first(self, primitive: Primitive, claim: Claim, now: float) -> bool:
-        """Whether no waiter is before ``claim``, but readers before a reader."""
+        """Whether no live waiter in front of ``claim`` blocks it. Readers do not block a reader."""
         for each in self.live_entries(claim.name, now):
             if each.claim.token == claim.token:
                 break
@@ -70,7 +74,11 @@ class FairQueues:
     def to_wake(
         self, name: str, now: float, blocked: Callable[[Primitive, Claim], Sequence[Any]]
     ) -> list[Callable[[], Any]]:
-        """The functions that wake the first waiters that are not ``blocked``: readers up to a writer, or a writer."""
+        """Mark the waiters whose turn it is as woken, and return the functions that wake them.
+
+        The turn is that of all readers in front of the first writer, or of a writer that is first. ``blocked`` returns
+        the holders in the way of a claim; a blocked waiter ends the turn.
+        """
         turn: list[QueueEntry] = []
         for each in self.live_entries(name, now):
             if blocked(each.primitive, each.claim) or (turn and each.primitive.access == "w"):

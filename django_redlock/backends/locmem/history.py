@@ -1,4 +1,4 @@
-"""The last hour of the locks of one location in memory."""
+"""The history of the locks of one location in memory, for the last hour."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ from .table import LockTable
 
 
 class MemoryHistory:
-    """Minutes in the `LockTable` of a location, which ``find`` returns; ``None``: the location has been cleared."""
+    """The history of a location by minute, kept in its `LockTable`.
+
+    ``find`` returns the `LockTable`, or ``None`` if the location has been cleared or was not used.
+    """
 
     def __init__(self, find: Callable[[], LockTable | None]) -> None:
         self._find = find
 
     def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]:
-        """Add ``texts`` to a minute, and drop minutes that are older than an hour."""
+        """Add ``texts`` (by lock name) to a minute, and drop minutes that are more than an hour older.
+
+        Names beyond ``max_names`` are counted together.
+        """
         yield from ()
         if (table := self._find()) is None:
             return
@@ -28,7 +34,7 @@ class MemoryHistory:
                 kept[key] = merge_texts([kept.get(key, ""), text])
 
     def read(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
-        """The counts of ``name`` in each of ``minutes``."""
+        """Returns the counts of the lock ``name`` in each of ``minutes``."""
         yield from ()
         found: list[tuple[int, Mapping[str, str]]] = [(minute, {}) for minute in minutes]
         if (table := self._find()) is not None:

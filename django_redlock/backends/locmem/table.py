@@ -1,4 +1,4 @@
-"""The locks of a `LocMemBackend`: holders and waiters by name."""
+"""The table of a `LocMemBackend`: holders and waiters by lock name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .fair_queue import ABANDONED_SECONDS, FairQueues
 
 
 class Holder(NamedTuple):
-    """One holder of a name. ``expires`` is on the backend's clock, ``since`` is Unix time."""
+    """A holder of a lock. ``expires``: end of the lease by the backend's clock. ``since``: start in Unix time."""
 
     claim: Claim
     expires: float
@@ -40,7 +40,7 @@ class Holder(NamedTuple):
 
 
 class SideTable(Protocol):
-    """Other records under the keys of locks: the records of tasks."""
+    """A second table under the keys of locks, for the records of Celery tasks."""
 
     def lock_keys(self) -> list[bytes]: ...
 
@@ -50,7 +50,7 @@ class SideTable(Protocol):
 
 
 class LockTable:
-    """The locks of one LOCATION."""
+    """The locks of one location and key prefix."""
 
     def __init__(self) -> None:
         self._mutex = threading.RLock()
@@ -58,21 +58,22 @@ class LockTable:
         self.queues: defaultdict[str, deque[tuple[Claim, Callable[[], Any]]]] = defaultdict(deque)
         self.fair_queues = FairQueues()
         self.fence = 0
-        self.side_table: Any = None  # an `SideTable`
+        self.side_table: Any = None  # a `SideTable`
         self.minutes: dict[int, dict[str, str]] = {}  # see `history.counters`
 
     @property
     def mutex(self) -> AbstractContextManager[bool]:
-        """The mutex. Raises ``LockUnavailable`` in a signal handler or ``__del__`` that has interrupted its holder.
+        """The mutex of this table.
 
-        It would see a change half done.
+        Raises ``LockUnavailable`` if this thread already holds the mutex: a signal handler or ``__del__`` that has
+        interrupted a change would see the change half done.
         """
         if self._mutex._is_owned():  # type: ignore[attr-defined]
             raise LockUnavailable("", "the store can't be asked by a signal's handler that struck in there: ask again")
         return self._mutex
 
     def live_holders(self, name: str, now: float) -> list[Holder]:
-        """The holders of ``name``. Expired entries are removed."""
+        """Returns the holders of the lock ``name``, and removes expired entries."""
         entries = [entry for entry in self.held.get(name, ()) if entry.expires > now]
         if entries:
             self.held[name] = entries
@@ -81,7 +82,10 @@ class LockTable:
         return entries
 
     def refusal(self, primitive: Primitive, claim: Claim, now: float) -> Refusal | None:
-        """The refusal of ``claim``; ``None`` if it can be granted. Raises ``LockError`` for a lock of another kind."""
+        """Returns the refusal of ``claim``; ``None`` if it can be granted.
+
+        Raises ``LockError`` if the name is held as a lock of another kind, and if a reader asks to write.
+        """
         entries = self.live_holders(claim.name, now)
         if entries and entries[0].primitive.kind != primitive.kind:
             raise LockError(claim.name, f"it is held as a {entries[0].primitive.kind}, not as a {primitive.kind}")
@@ -97,7 +101,7 @@ class LockTable:
         return Refusal(ends - now, others[0].claim.owner.decode(errors="replace"))
 
     def grant(self, primitive: Primitive, claim: Claim, now: float) -> Lease:
-        """Grant ``claim``, for which `refusal` returned ``None``."""
+        """Grant ``claim`` and return the lease. `refusal` must have returned ``None`` for the claim."""
         kept = [entry for entry in self.live_holders(claim.name, now) if entry.claim.token != claim.token]
         self.held[claim.name] = [*kept, Holder(claim, now + claim.ttl, primitive, time.time())]
         self.fair_queues.leave(claim)
@@ -105,7 +109,7 @@ class LockTable:
         return Lease.granted(claim, now, self.fence)
 
     def grant_any(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
-        """Grant the first free mutex, or return the refusal of the lease that ends first."""
+        """Grant the first free mutex of ``parts``. If all are held, return the refusal of the one that ends first."""
         refusals = []
         for which, part in enumerate(parts, 1):
             if (refusal := self.refusal(MUTEX, part, now)) is None:
@@ -114,14 +118,14 @@ class LockTable:
         return min(refusals)
 
     def grant_all(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
-        """Grant all of these mutexes, or return the refusal of the first that is held."""
+        """Grant all mutexes of ``parts``, or return the refusal of the first mutex that is held."""
         for which, part in enumerate(parts, 1):
             if (refusal := self.refusal(MUTEX, part, now)) is not None:
                 return refusal._replace(blocking_index=which)
         return [self.grant(MUTEX, part, now) for part in parts][-1]._replace(claim=claim)
 
     def next_wake(self, name: str, now: float) -> Callable[[], Any]:
-        """The function that wakes the first waiter if it would be granted. Call it without the mutex."""
+        """Returns the function that wakes the first waiters if the lock is free for them. Call it without the mutex."""
         entries = self.live_holders(name, now)
         if self.fair_queues.live_entries(name, now):
             wakes = self.fair_queues.to_wake(name, now, partial(blockers, entries))
@@ -135,7 +139,7 @@ class LockTable:
         return wake
 
 
-# Whether the holder of a lock of this kind is another than the claim's.
+# By kind of lock: whether two claims have different holders.
 _ANOTHER: dict[str, Callable[[Claim, Claim], bool]] = {
     "mutex": lambda holder, claim: holder.token != claim.token,
     "semaphore": lambda holder, claim: holder.token != claim.token,
@@ -148,7 +152,7 @@ def _is_mine(entry: Holder, claim: Claim) -> bool:
 
 
 def blockers(entries: list[Holder], wanted: Primitive | None, claim: Claim) -> list[Holder]:
-    """The holders because of which ``claim`` can't be granted. ``wanted``: needed for rwlocks only."""
+    """Returns the holders that block ``claim``. ``wanted``: the claim's primitive, needed for rwlocks only."""
     if not entries:
         return entries
     primitive = entries[0].primitive
@@ -164,5 +168,5 @@ def wake_nobody() -> None:
 
 
 def digest_of(entries: list[Holder]) -> str:
-    """One digest for all holders."""
+    """Returns one digest for all holders in ``entries``."""
     return " ".join(sorted(entry.digest for entry in entries))

@@ -1,4 +1,4 @@
-"""Locks in ZooKeeper: whoever is first in a line of ephemeral sequential znodes holds the lock."""
+"""The ZooKeeper backend: the claim with the first of a lock's ephemeral sequential znodes holds the lock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .session import NoZnode, Session, Unanswered, ZooKeeperError, kazoo_client
 
 
 class ZooKeeperAlgorithm(StorageAlgorithm):
-    """One line for each name. A contender keeps its place while it waits."""
+    """The algorithm for ZooKeeper. Each lock has one queue, and a claim keeps its place in the queue while it waits."""
 
     _backend: ZooKeeperBackend
 
@@ -41,7 +41,7 @@ class ZooKeeperAlgorithm(StorageAlgorithm):
             yield AwaitWakeUp(claim, max(0.0, deadline - backend.clock()))
 
     def cancel(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """What an interrupted caller may have is given back in the background."""
+        """Remove the znode of an interrupted acquire in the background. Returns whether the claim was queued."""
         left: bool = yield from call_storage(self._backend.leave, claim)
         return left
 
@@ -53,18 +53,19 @@ class ZooKeeperAlgorithm(StorageAlgorithm):
 
 
 class ZooKeeperBackend(StorageBackend):
-    """Locks in a ZooKeeper ensemble, given as ``host:port,host:port`` and optionally ``/chroot``.
+    """Locks in a ZooKeeper ensemble. ``location``: ``host:port,host:port``, optionally followed by ``/chroot``.
 
-    ``session_timeout``: seconds after which the ensemble frees the locks of a process that it hears nothing of
-    (default: the ttl; the servers may grant another one). A lease lasts for the ttl, but for half of the session
-    timeout at most. ``connect_timeout``: seconds that a request may wait for a connection. ``node_timeout``: seconds
-    for an answer. Other options: `Backend`. Raises ``ModuleNotFoundError`` without kazoo.
+    ``session_timeout``: seconds after which the ensemble frees the locks of a process that has stopped responding
+    (default: the ttl; the servers may grant a different timeout). A lease lasts for the ttl, but at most for half of
+    the session timeout. ``connect_timeout``: seconds for which a request waits for a connection. ``node_timeout``:
+    seconds for which a request waits for a reply. Other options: `Backend`. Raises ``ModuleNotFoundError`` if kazoo is
+    not installed.
 
     Waiters get the lock in order of arrival. Source of the algorithm: ZooKeeper documentation, "Recipes and Solutions",
     "Locks" and "Recoverable Errors and the GUID".
     """
 
-    fair = MUTEX  # it is, whether asked for or not
+    fair = MUTEX  # the queue is always in order of arrival, so fair=True needs no special primitive
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class ZooKeeperBackend(StorageBackend):
     def _reset(self) -> None:
         self._opening = threading.RLock()
         self._session: Session | None = None
-        # The threads of line and session don't keep the backend: they end with it.
+        # The threads of contenders and session have no strong reference to the backend, so it can be garbage-collected.
         self._contenders = Contenders(partial(_remove, weakref.ref(self)), self.clock)
         self._recipe = Recipe(self._root, self._connect, self._contenders, self.clock)
 
@@ -118,7 +119,7 @@ class ZooKeeperBackend(StorageBackend):
             return self._session
 
     def close(self) -> None:
-        """End the session, unless locks are held or waited for: they would end with it."""
+        """End the session, unless this process holds or waits for a lock: the session's end would free the lock."""
         super().close()
         with self._opening:
             session = self._session
@@ -129,7 +130,7 @@ class ZooKeeperBackend(StorageBackend):
 
     @contextlib.contextmanager
     def _asking(self, name: str) -> Iterator[float]:
-        """Until when one may wait for the connection and answers; what goes wrong is ``LockUnavailable``."""
+        """Context manager for requests: yields the deadline, and turns `ZooKeeperError` into ``LockUnavailable``."""
         try:
             yield self.clock() + self.connect_timeout
         except ZooKeeperError as error:
@@ -140,18 +141,18 @@ class ZooKeeperBackend(StorageBackend):
         result.__cause__ = error
         return result
 
-    # ── taking and keeping ───────────────────────────────────────────────────────────────────
+    # ── acquire, extend and release ──────────────────────────────────────────────────────────
 
     def acquire_once(self, claim: Claim) -> Lease | Refusal:
-        """One look at the line."""
+        """Check once whether ``claim`` is first in the queue, without waiting."""
         now = self.clock()
         return self.attempt_until(claim, now, now)
 
     def attempt_until(self, claim: Claim, deadline: float, asked: float) -> Lease | Refusal:
-        """One look at the line. The claim stands in it until ``deadline``, and leaves it when refused after that.
+        """Queue ``claim`` and check whether it is first. A claim refused after ``deadline`` leaves the queue.
 
-        Under asyncio it was ``asked`` for some time ago if no thread was free. Where the ensemble is silent, the time
-        in the queue counts as time without an answer.
+        ``asked``: when the caller made the request. Under asyncio the request may have waited for a free thread. While
+        there is no connection, the time spent waiting for a thread counts towards ``connect_timeout``.
         """
         now = self.clock()
         until = (now if self._connect().connected else asked) + self.connect_timeout
@@ -169,7 +170,10 @@ class ZooKeeperBackend(StorageBackend):
         return outcome
 
     def leave(self, claim: Claim) -> bool:
-        """Out of line, and the znode removed in the background; whether it was in line. Doesn't block."""
+        """Remove ``claim`` from the queue without blocking: the znode is removed in the background.
+
+        Returns whether the claim was queued.
+        """
         contender = self._contenders.leave(claim.token)
         if contender is not None:
             self._contenders.discard(contender)
@@ -177,7 +181,7 @@ class ZooKeeperBackend(StorageBackend):
 
     def subscribe(self, claim: Claim, wake: Any) -> Any:
         contender = self._contenders.get(claim.token)
-        if contender is None:  # the session has ended: join the line again
+        if contender is None:  # the session has ended: queue again
             wake()
             return lambda: None
         contender.subscribe(wake)
@@ -191,11 +195,11 @@ class ZooKeeperBackend(StorageBackend):
             if not isinstance(outcome, Fault):
                 return outcome
             silent = isinstance(outcome.error.__cause__, Unanswered)
-            if not silent or self.clock() >= until:  # else a connection has just broken: there may be a new one
+            if not silent or self.clock() >= until:  # otherwise the connection was lost: retry on a new connection
                 raise outcome.error
 
     def extend_many(self, leases: Sequence[tuple[Lease, float]]) -> list[Lease | Fault | None]:
-        """Write all of them at once: what the ensemble confirms is held, by a session that lives."""
+        """Extend many leases at once by writing their znodes: a confirmed write proves that the session is alive."""
         session, start = self._connect(), self.clock()
         until = start + self.node_timeout
         sent = [self._sent(session, lease, ttl, start) for lease, ttl in leases]
@@ -253,7 +257,7 @@ class ZooKeeperBackend(StorageBackend):
             if not gone and keep <= 0:
                 self._contenders.discard(contender)
 
-    # ── what onlookers see ───────────────────────────────────────────────────────────────────
+    # ── inspection ───────────────────────────────────────────────────────────────────────────
 
     def describe_once(self, name: str) -> LockInfo | None:
         with self._asking(name) as until:
@@ -277,12 +281,12 @@ class ZooKeeperBackend(StorageBackend):
 
 def _remove(backend: weakref.ref[ZooKeeperBackend], contender: Contender) -> None:
     here = backend()
-    if here is not None:  # else the session ends, and the znode with it
+    if here is not None:  # otherwise the backend was garbage-collected: the session ends and removes the znode
         here._recipe.remove(contender, here.clock() + here.node_timeout)
 
 
 def _session_ended(line: Contenders) -> None:
-    """All that this process held and waited for is gone: say so at once."""
+    """Mark the leases of the ended session as lost, and wake its waiters: the ensemble has removed all its znodes."""
     for contender in line.clear():
         renewal.mark_lost(contender.claim.token, "the ZooKeeper session has ended")
         contender.change()

@@ -1,4 +1,4 @@
-"""Who of this process stands in line for which lock, and the thread that takes away what nobody stands for any more."""
+"""The queued claims of this process, and the thread that removes the znodes of abandoned claims."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from ...core import fork
 from ...core.events import logger
 from ...core.values import Claim
 
-REMOVE_RETRY_SECONDS = 0.2  # seconds until the next try to take away a znode while the ensemble doesn't answer
-IDLE_SECONDS = 5.0  # seconds for which the thread stays when there is nothing to do
+REMOVE_RETRY_SECONDS = 0.2  # pause between two tries to remove a znode while the ensemble doesn't answer
+IDLE_SECONDS = 5.0  # the thread ends after this time without work
 
 
 class Contender:
-    """One claim in line. ``prefix`` begins its znode's name, ``path`` is that znode once it is known to exist.
+    """A claim in the queue of a lock, as its holder or as a waiter.
 
-    ``written`` is the time before the last write that the ensemble has confirmed: the session lived after it.
-    ``ends`` is when this process gives the lock back if it isn't renewed. ``watches`` is the znode in front of it.
+    ``prefix``: the beginning of the name of its znode. ``path``: its znode; ``None`` until the ensemble has confirmed
+    the znode. ``written``: when the last confirmed write was sent; the session was alive after that. ``ends``: when the
+    lease ends unless it is extended; the znode is removed then. ``watches``: the znode in front of it that is watched.
     """
 
     def __init__(self, claim: Claim, prefix: str) -> None:
@@ -30,25 +31,25 @@ class Contender:
         self.written: float | None = None
         self.ends: float | None = None
         self.watches: str | None = None
-        self._mutex = threading.RLock()  # reentrant: a signal's handler may use a lock too
+        self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock too
         self._changed = False
         self._wake: Callable[[], Any] | None = None
 
     def watch(self, path: str) -> Callable[..., None]:
-        """What to call when ``path``, in front of it, has gone. What was seen before is void."""
+        """Note that ``path`` is watched and forget earlier changes. Returns the watch function for kazoo."""
         with self._mutex:
             self.watches, self._changed = path, False
         return self.change
 
     def change(self, _event: Any = None) -> None:
-        """Something may have changed: look again."""
+        """Record a change of the queue, and wake the waiter."""
         with self._mutex:
             self._changed, wake = True, self._wake
         if wake is not None:
             wake()
 
     def subscribe(self, wake: Callable[[], Any] | None) -> None:
-        """Call ``wake`` with the next change, at once if there was one."""
+        """Call ``wake`` at every change, and immediately if there was one since `watch`. ``None`` unsubscribes."""
         with self._mutex:
             self._wake, changed = wake, self._changed
         if changed and wake is not None:
@@ -56,7 +57,7 @@ class Contender:
 
 
 class Contenders:
-    """The contenders of this process by token. What leaves is discarded: in the background, until it is surely gone."""
+    """The contenders of this process by token. A thread removes the znodes of discarded contenders and retries."""
 
     def __init__(self, remove: Callable[[Contender], None], clock: Callable[[], float]) -> None:
         self._remove = remove
@@ -75,7 +76,7 @@ class Contenders:
         return self._here.get(token)
 
     def join(self, contender: Contender) -> bool:
-        """Whether it stands in line now: not if it has been freed already, while its thread was on its way here."""
+        """Add ``contender``. Returns ``False`` if its claim was already released, before its thread came here."""
         with self._mutex:
             if contender.claim.token in self._freed:
                 return False
@@ -83,13 +84,16 @@ class Contenders:
             return True
 
     def discard_at(self, contender: Contender, ends: float) -> None:
-        """Discard it at ``ends``."""
+        """Discard ``contender`` when the clock reaches ``ends``."""
         with self._mutex:
             contender.ends = ends
             self._wake_thread()
 
     def leave(self, token: bytes) -> Contender | None:
-        """Out of line; whoever asks for this sees to the znode. ``None`` when it isn't here."""
+        """Take out and return the contender with ``token``; the caller removes the znode.
+
+        Returns ``None`` if there is no such contender. A later `join` with this token fails then.
+        """
         with self._mutex:
             contender = self._here.pop(token, None)
             if contender is None:
@@ -97,14 +101,14 @@ class Contenders:
             return contender
 
     def discard(self, contender: Contender) -> None:
-        """Out of line; its znode, if there is one or one comes yet, is removed in the background."""
+        """Take out ``contender``. The thread removes its znode, even one that an unanswered request creates later."""
         with self._mutex:
             self._here.pop(contender.claim.token, None)
             self._leaving[contender.claim.token] = contender
             self._wake_thread()
 
     def clear(self) -> list[Contender]:
-        """The session has ended, and took all znodes with it. Those who were in line."""
+        """Forget all contenders, whose znodes the end of the session has removed. Returns the queued contenders."""
         with self._mutex:
             gone = list(self._here.values())
             self._here.clear()
@@ -137,9 +141,9 @@ class Contenders:
                 for token, each in leaving:
                     try:
                         self._remove(each)
-                    except Exception as error:  # noqa: BLE001  (whatever it is: again, until the session ends)
+                    except Exception as error:  # noqa: BLE001  (retry after any error, until the session ends)
                         logger.debug("the znode of lock %r can't be removed yet: %s", each.claim.name, error)
-                        break  # the others are in the same ensemble
+                        break  # other znodes are in the same ensemble, which would fail again
                     self._leaving.pop(token, None)
             with self._mutex:
                 due = [each.ends - self._clock() for each in self._here.values() if each.ends is not None]

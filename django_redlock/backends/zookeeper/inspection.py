@@ -1,6 +1,6 @@
-"""Looking at the locks in ZooKeeper from outside: who holds them, how to free one, and how its servers are.
+"""Lists, describes and force-releases locks in ZooKeeper, and reports the health of its servers.
 
-Where a function takes ``until`` it raises `ZooKeeperError` then at last.
+Functions with a parameter ``until`` raise `ZooKeeperError` if they have no reply at that time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .session import NoZnode
 
 
 def describe(recipe: Recipe, name: str, until: float) -> LockInfo | None:
-    """Who holds the lock, and who stands in line for it."""
+    """Returns the holder and the waiters of the lock ``name``; ``None`` if nothing is queued for it."""
     standing = []
     line, session = recipe.children(name, until), recipe.connect()
     pending = [session.send("get", f"{recipe.path(name)}/{child}") for child in line]
@@ -45,7 +45,7 @@ def describe(recipe: Recipe, name: str, until: float) -> LockInfo | None:
 
 
 def lock_names(recipe: Recipe, until: float) -> Iterable[str]:
-    """Of what is, or was a moment ago, held or waited for."""
+    """Returns the names of locks that have a znode: held, waited for, or released a moment ago."""
     try:
         return map(unquote, recipe.ask("get_children", recipe.root, until=until))
     except NoZnode:
@@ -53,7 +53,10 @@ def lock_names(recipe: Recipe, until: float) -> Iterable[str]:
 
 
 def force_release(recipe: Recipe, name: str, digest: str, until: float) -> bool:
-    """Take the holder out of line; with a ``digest`` only if that is still the holding. Whether it was done."""
+    """Remove the holder's znode, with a ``digest`` only if the digest is still that of the holder.
+
+    Returns whether the znode was removed.
+    """
     line = recipe.children(name, until)
     if not line or digest not in ("", _digest(line[0])):
         return False
@@ -69,7 +72,10 @@ def _digest(child: str) -> str:
 
 
 def server_health(server: str, timeout: float) -> dict[str, Any]:
-    """What one server says of itself; that it may not be asked (4lw.commands.whitelist) is no problem."""
+    """Returns the health of one server, from its reply to ``srvr``.
+
+    A server that does not allow ``srvr`` (4lw.commands.whitelist) counts as healthy.
+    """
     row: dict[str, Any] = {"node": server, "ok": True, "problems": [], "warnings": []}
     host, _, port = server.rpartition(":") if ":" in server else (server, "", "2181")
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""ZooKeeper's lock recipe: a line of ephemeral sequential znodes, in which everybody watches the one in front only."""
+"""ZooKeeper's lock recipe: a queue of ephemeral sequential znodes, each waiter watching only the znode in front."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .contenders import Contender, Contenders
 from .session import NoZnode, Session, Unanswered, ZooKeeperError
 
 TRUSTED_SHARE = (
-    0.5  # of the session timeout: how long a confirmed write proves that the session lives, see docs/backends
+    0.5  # share of the session timeout for which a confirmed write proves that the session lives, see docs/backends
 )
-FINAL_REQUEST_SECONDS = 0.25  # seconds for the last look of one whose time is up
+FINAL_REQUEST_SECONDS = 0.25  # time for the last requests of a claim after its deadline
 
 # The name that ZooKeeper gives to a sequential znode, and its data as `encode_data` writes it.
 _CHILD = re.compile(r".*-\d{1,19}", re.DOTALL)
@@ -28,8 +28,9 @@ _DATA = re.compile(rb"(\d{1,12}\.\d{3})/(-?\d{1,12}\.\d{3}) (.*)", re.DOTALL)
 
 
 class Recipe:
-    """Works on the locks under the znode ``root``. Where a method takes ``until`` it raises `ZooKeeperError` then at
-    last.
+    """Acquires and releases the locks under the znode ``root``.
+
+    Methods with a parameter ``until`` raise `ZooKeeperError` if they have no reply at that time.
     """
 
     def __init__(
@@ -41,14 +42,14 @@ class Recipe:
         self._clock = clock
 
     def path(self, name: str) -> str:
-        """The znode whose children stand in line for ``name``."""
+        """Returns the path of the znode whose children are the queue of the lock ``name``."""
         return f"{self.root}/{escaped(name)}"
 
     def ask(self, method: str, *args: Any, until: float, **options: Any) -> Any:
         return self.connect().ask(method, *args, until=until, **options)
 
     def children(self, name: str, until: float) -> list[str]:
-        """The znodes in line, the holder's first."""
+        """Returns the znodes in the queue of the lock ``name``, the holder's first."""
         try:
             children = self.ask("get_children", self.path(name), until=until)
         except NoZnode:
@@ -56,7 +57,10 @@ class Recipe:
         return sorted(filter(_CHILD.fullmatch, children), key=_number)
 
     def try_acquire(self, claim: Claim, wait: float, until: float) -> Lease | Refusal:
-        """Join the line if need be, and see who is first. Who doesn't want to ``wait`` joins an empty line only."""
+        """Queue ``claim`` unless it is queued, and grant it if it is first in the queue.
+
+        A claim that can't ``wait`` (0 seconds or less) joins an empty queue only.
+        """
         contender = self._contenders.get(claim.token)
         if contender is None:
             if wait <= 0 and (line := self.children(claim.name, until)):
@@ -66,7 +70,7 @@ class Recipe:
             try:
                 line = self.children(claim.name, until)
                 mine = (contender.path or "").rpartition("/")[2]
-                if mine not in line:  # the session has ended, or somebody has removed it
+                if mine not in line:  # the session has ended, or a force release has removed the znode
                     self._contenders.discard(contender)
                     contender = self._join(claim, until)
                 elif mine == line[0]:
@@ -78,7 +82,7 @@ class Recipe:
                     raise
 
     def _join(self, claim: Claim, until: float) -> Contender:
-        """Make a znode. If the answer is lost it is found by its name, which is the claim's own, or made again."""
+        """Create the znode of ``claim``. After a lost reply, find the znode by its unique prefix or create it again."""
         contender = Contender(claim, claim_digest(claim) + "-")
         if not self._contenders.join(contender):
             raise ZooKeeperError("was given up")
@@ -93,7 +97,7 @@ class Recipe:
                     "create", path, data, ephemeral=True, sequence=True, include_data=True, until=until
                 )
                 contender.fencing_token, contender.written = stat.czxid, start
-                if self._contenders.get(claim.token) is not contender:  # freed meanwhile, or the session has ended
+                if self._contenders.get(claim.token) is not contender:  # released meanwhile, or the session has ended
                     self._contenders.discard(contender)
                 return contender
             except NoZnode:
@@ -103,7 +107,10 @@ class Recipe:
                     raise
 
     def find(self, contender: Contender, until: float) -> bool:
-        """Whether its znode exists, asked of the leader: what was sent before has been done by then, or never will."""
+        """Whether the znode of ``contender`` exists; if so, set its path and fencing token.
+
+        ``sync`` comes first: after it, an earlier request of this session has been carried out or never will be.
+        """
         parent = self.path(contender.claim.name)
         with suppress(NoZnode):
             self.ask("sync", parent, until=until)
@@ -114,7 +121,7 @@ class Recipe:
         return False
 
     def _is_in_front(self, contender: Contender, child: str, until: float) -> bool:
-        """Whether ``child`` is still there, watched from now on. ``exists`` would watch also what is gone, for ever."""
+        """Watch ``child``, and return whether it still exists. ``exists`` would leave a watch on an absent znode."""
         path = f"{self.path(contender.claim.name)}/{child}"
         try:
             self.ask("get", path, watch=contender.watch(path), until=until)
@@ -123,7 +130,10 @@ class Recipe:
         return True
 
     def _granted(self, contender: Contender, until: float) -> Lease:
-        """First in line. Unless its znode has just been made, write it: that proves that the session lives."""
+        """Returns the lease of the first contender. Writes its znode first unless a recent write was confirmed.
+
+        A confirmed write proves that the session lives.
+        """
         claim = contender.claim
         if contender.written is None or self._clock() - contender.written > FINAL_REQUEST_SECONDS:
             start = self._clock()
@@ -136,7 +146,10 @@ class Recipe:
         return self.lease(contender, contender.written, claim.ttl, contender.written)
 
     def lease(self, contender: Contender, start: float, ttl: float, since: float) -> Lease:
-        """What a write that was sent at ``start`` and confirmed is good for."""
+        """Returns the lease that follows from a confirmed write that was sent at ``start``.
+
+        The lease lasts for ``ttl`` seconds, but at most for `TRUSTED_SHARE` of the session timeout.
+        """
         ttl = min(ttl, self.connect().timeout * TRUSTED_SHARE)
         end = valid_until(start, ttl)
         return Lease(contender.claim, ttl, end, contender.fencing_token, since, fork.generation)
@@ -150,7 +163,7 @@ class Recipe:
         return Refusal(math.inf if left is None else left, owner[:LONGEST].decode(errors="replace"))
 
     def withdraw(self, claim: Claim) -> None:
-        """Out of line, now or soon."""
+        """Remove ``claim`` from the queue: at once if the ensemble answers, otherwise in the background."""
         contender = self._contenders.leave(claim.token)
         if contender is None:
             return
@@ -163,12 +176,12 @@ class Recipe:
             self._contenders.discard(contender)
 
     def unwatch(self, contender: Contender) -> None:
-        """Forget its watch, if it still has one."""
+        """Remove the watch of ``contender``, if it has one."""
         if contender.watches is not None:
             self.connect().unwatch(contender.watches, contender.change)
 
     def remove(self, contender: Contender, until: float) -> None:
-        """Remove its znode, whether we know of it or not."""
+        """Remove the znode of ``contender``, even one whose creation was not confirmed."""
         self.unwatch(contender)
         if contender.path is not None or self.find(contender, until):
             with suppress(NoZnode):
@@ -176,7 +189,7 @@ class Recipe:
 
 
 def escaped(text: str) -> str:
-    """``text`` as the name of a znode, which may hold no slashes, no control characters, and not just dots."""
+    """Returns ``text`` as the name of a znode: without slashes, control characters and dots."""
     return quote(text, safe="").replace(".", "%2E")
 
 
@@ -185,13 +198,15 @@ def _number(child: str) -> int:
 
 
 def encode_data(claim: Claim, ttl: float, held: float = 0.0) -> bytes:
-    """The data of a znode: seconds of lease and seconds held, both at its last modification, and the owner as JSON."""
+    """Returns the data of a znode: seconds of lease and seconds held, as of the write, and the owner (JSON)."""
     return b"%.3f/%.3f %b" % (ttl, held, claim.owner)
 
 
 def read_data(data: bytes, stat: Any) -> tuple[float | None, bytes, float]:
-    """Seconds of lease left, as far as the clocks of this machine and the server agree, the owner, and since when it
-    is held (Unix time by the server's clock; 0: unknown).
+    """Returns the seconds of lease left, the owner (JSON) and since when the lock is held, from a znode's data.
+
+    The seconds left are as accurate as the clocks of this machine and of the server agree; ``None`` means unknown. The
+    last value is Unix time by the server's clock; 0 means unknown.
     """
     found = _DATA.fullmatch(data)
     if not found:

@@ -1,6 +1,6 @@
-"""One ZooKeeper session: connected when it is first needed, every request limited in time, its end told at once.
+"""A ZooKeeper session: every request has a timeout, and the end of the session is reported at once.
 
-The only module that imports kazoo, and not before a session is made.
+Only this module imports kazoo, and only when a backend is made.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import Any
 
 from ...core.fork import on_fork
 
-READS = {"get", "get_children", "exists"}  # what may be asked twice
+READS = {"get", "get_children", "exists"}  # requests that may be repeated
 CONTAINER = 4  # the flag of a znode that the servers remove when its last child has gone (ZooKeeper 3.5.1)
 
 
 class ZooKeeperError(Exception):
-    """ZooKeeper did not do what it was asked."""
+    """A request to ZooKeeper failed."""
 
 
 class Unanswered(ZooKeeperError):
-    """No answer, or the session or connection ended first: what was asked may have been done, or be done yet."""
+    """A request got no reply. ZooKeeper may have carried it out, or may still do so."""
 
 
 class Declined(ZooKeeperError):
-    """The server says that it won't: no permission, say."""
+    """The server refused the request, for example for lack of permission."""
 
 
 class NoZnode(Exception):
-    """There is no such znode."""
+    """The znode does not exist."""
 
 
 def kazoo_client() -> Any:
-    """kazoo's client class. Raises ``ModuleNotFoundError`` that says what to install."""
+    """Returns kazoo's client class. Raises ``ModuleNotFoundError`` with an install hint if kazoo is missing."""
     try:
         from kazoo.client import KazooClient
     except ModuleNotFoundError as error:
@@ -48,7 +48,7 @@ def kazoo_client() -> Any:
 
 
 def _errors() -> dict[type[Exception], type[Exception]]:
-    """What kazoo's errors mean, the first that fits."""
+    """Returns the error to raise for each class of kazoo's errors. The first class that matches counts."""
     from kazoo import exceptions as theirs
 
     return {
@@ -63,10 +63,11 @@ def _errors() -> dict[type[Exception], type[Exception]]:
 
 
 class Session:
-    """Asks of an ensemble. ``timeout`` is the session's, as granted by the server; ``ended`` is called when it ends.
+    """A session with an ensemble. All times are seconds.
 
-    Losing the connection doesn't end the session: kazoo reconnects in the background. Session, threads and socket end
-    when ``owner``, to which they have no reference, has been garbage-collected. Seconds throughout.
+    ``timeout``: the session timeout, replaced by the timeout that the server grants. ``ended`` is called when the
+    session ends. A lost connection doesn't end the session: kazoo reconnects in the background. The session, its
+    threads and its socket end when ``owner`` is garbage-collected; they have no reference to ``owner``.
     """
 
     def __init__(
@@ -93,11 +94,12 @@ class Session:
         self._finalizer = _stopped_with(owner, self)
 
     def _adjust(self, client: Any) -> None:
-        """What kazoo has no option for.
+        """Patch kazoo's client where kazoo has no option.
 
-        It keeps the session timeout that the server grants, which may be shorter than ours, to itself. It would wait
-        for a server that takes a connection and says nothing, as one that is just starting, until the session is over.
-        And while it wakes its thread it takes whatever is raised, a ``KeyboardInterrupt`` too, for a closed connection.
+        kazoo does not report the session timeout that the server grants, which may be shorter than the requested
+        timeout. kazoo waits until the session times out for a server that accepts a connection and does not reply, for
+        example while it starts. And kazoo takes any exception, even ``KeyboardInterrupt``, for a closed connection if
+        it is raised while kazoo wakes its thread.
         """
         from kazoo.handlers.threading import AsyncResult
         from kazoo.protocol.serialization import Connect
@@ -132,18 +134,19 @@ class Session:
 
     @property
     def broken(self) -> bool:
-        """Whether it has given up for good, as after a failed authentication."""
+        """Whether kazoo no longer tries to connect, for example after a failed authentication."""
         routine = self.client._connection._connection_routine
         return routine is None or not routine.is_alive()
 
     def wait(self, until: float) -> bool:
-        """Wait for the connection; whether it is there."""
+        """Wait for the connection until ``until``. Returns whether the session is connected."""
         return self.connected or self._live.wait(max(0.0, until - self._clock()))
 
     def ask(self, method: str, *args: Any, until: float, **options: Any) -> Any:
-        """The answer to ``<method>_async``; waits for the connection. Raises `ZooKeeperError`, and `NoZnode`.
+        """Wait for the connection, call kazoo's ``<method>_async`` and return the reply.
 
-        What only reads is asked again where the connection was lost, as when the leader dies.
+        Repeats a read if the connection was lost, for example when the leader dies. Raises `ZooKeeperError` and
+        `NoZnode`.
         """
         while self.wait(until):
             try:
@@ -154,26 +157,29 @@ class Session:
         raise Unanswered("not connected")
 
     def send(self, method: str, *args: Any, **options: Any) -> Any:
-        """Send a request; `answer` waits for what comes back."""
+        """Send a request, and return kazoo's pending result for `answer`."""
         return getattr(self.client, f"{method}_async")(*args, **options)
 
     def answer(self, pending: Any, until: float) -> Any:
-        """What came back, within the time for one answer and before ``until``."""
+        """Returns the reply, which must arrive within the answer timeout and before ``until``.
+
+        Raises `ZooKeeperError` and `NoZnode`.
+        """
         if not pending.wait(max(0.0, min(self._answer_timeout, until - self._clock()))):
             raise Unanswered("no answer in time")
         error = pending.exception
         if error is None:
             return pending.value
-        # Not the error itself: kazoo keeps that, and with its traceback all that our callers hold, in a cycle.
+        # Don't raise kazoo's own error: kazoo keeps a reference to it, and its traceback would keep callers' objects.
         meaning = next(ours for theirs, ours in self._errors.items() if isinstance(error, theirs))
         raise meaning(f"{type(error).__name__} {error}".strip())
 
     def unwatch(self, path: str, watcher: Any) -> None:
-        """Forget a watch that nobody waits for any more: kazoo would keep it until something happens to ``path``."""
+        """Remove a watch that is no longer needed: kazoo would keep it until ``path`` changes."""
         self.client._data_watchers.get(path, set()).discard(watcher)
 
     def make_parents(self, path: str, until: float) -> None:
-        """Make ``path``: its last znode a container, which the servers remove when it is no longer used."""
+        """Create ``path`` and its parents. The last znode is a container: the servers remove it when it is empty."""
         from kazoo.protocol.serialization import Create2
         from kazoo.security import OPEN_ACL_UNSAFE
 
@@ -189,7 +195,7 @@ class Session:
             self.ask("ensure_path", path, until=until)
 
     def stop(self, timeout: float) -> None:
-        """End the session, within ``timeout``: kazoo itself may wait for long on a server that hangs."""
+        """End the session in a thread, and wait at most ``timeout`` seconds: kazoo may block on a server that hangs."""
         self._finalizer.detach()
 
         def stop() -> None:
@@ -202,14 +208,14 @@ class Session:
         ending.join(timeout)
 
     def abandon(self) -> None:
-        """In the child of a fork: the session is the parent's, and its threads are not here."""
+        """Forget the session in the child of a fork: the session and its threads belong to the parent."""
         self._finalizer.detach()
         atexit.unregister(self.client.handler.stop)
 
 
 # ── sessions whose owner was garbage-collected ───────────────────────────────────────────────
 
-_collected: SimpleQueue[Session] = SimpleQueue()  # unlike other queues and thread starts, it may be used in a finalizer
+_collected: SimpleQueue[Session] = SimpleQueue()  # a finalizer may use a SimpleQueue, unlike a Queue or a thread start
 _stopper: threading.Thread | None = None
 
 

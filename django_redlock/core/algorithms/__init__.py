@@ -1,1 +1,1 @@
-"""The algorithms: one node, a Redis Cluster, a majority of nodes (Redlock), a primary with replicas."""
+"""The lock algorithms: one node, a Redis Cluster, a majority of nodes (Redlock), and a primary with replicas."""

@@ -1,8 +1,8 @@
 """The algorithm for a Redis Cluster: as on one node, but the locks of a multilock may be in different slots.
 
-No script can acquire locks of several slots. They are acquired slot by slot, in the same order by every client. A
-client that is refused one slot releases the others, and waits holding nothing, so there is no deadlock. Of several
-clients that try at the same time, the furthest one can be refused by a holder only, so one of them always succeeds.
+A script can't acquire locks in several slots. Every client acquires the locks slot by slot in the same order. A client
+that is refused in one slot releases its locks in the other slots before it waits, so there is no deadlock. Of several
+clients that try at the same time, only a holder can refuse the client that got furthest, so one client succeeds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .single_node import (
 
 
 def by_slot(claim: Claim) -> list[Claim]:
-    """The claim split by hash tag, in the order in which all clients acquire the parts."""
+    """Returns ``claim`` split by hash tag, in the order in which all clients acquire the parts."""
     if not claim.require_all:
         return [claim]
     tags: dict[bytes, list[Keys]] = {}
@@ -39,7 +39,7 @@ def by_slot(claim: Claim) -> list[Claim]:
 
 
 def by_lock(claim: Claim) -> list[Claim]:
-    """The claim split by lock: a request with one key is served even while the slot moves to another server."""
+    """Returns ``claim`` split by lock: a Cluster serves a request with one key even while it moves the slot."""
     return [claim._replace(keys=keys, more_keys=()) for keys in claim.all_keys] if claim.require_all else [claim]
 
 
@@ -47,7 +47,10 @@ class Cluster(SingleNode):
     """The algorithm for a Redis Cluster."""
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """`SingleNode.acquire`; locks of several slots are acquired all or none."""
+        """Acquire as `SingleNode.acquire` does. Locks in several slots are acquired all or none.
+
+        ``deadline``: monotonic seconds. Raises ``LockUnavailable``.
+        """
         if len(by_slot(claim)) == 1:
             return (yield from super().acquire(primitive, claim, deadline))
         wait, listed, waited = primitive.waiter_ttl_ms if deadline > self.clock() else 0, -1, False
@@ -55,7 +58,7 @@ class Cluster(SingleNode):
 
         def attempt() -> Flow[Lease | tuple[int, Refusal] | Fault]:
             nonlocal claim
-            claim = claim.next_attempt(self.clock())  # a cancelled attempt must not be repeated
+            claim = claim.next_attempt(self.clock())  # a new token: a late release of the last attempt must not free it
             return (yield from self._try_all_slots(primitive, claim, wait, loose))
 
         while True:
@@ -86,10 +89,10 @@ class Cluster(SingleNode):
     def _try_all_slots(
         self, primitive: Primitive, claim: Claim, wait: int, loose: list[Claim]
     ) -> Flow[Lease | tuple[int, Refusal] | Fault]:
-        """Acquire slot by slot. When a slot refuses or can't be asked, the slots acquired so far are released.
+        """Acquire slot by slot. If a slot refuses or has no reply, the slots acquired so far are released.
 
-        Returns the lease, or the index of the slot that refused with its refusal, or the fault. ``loose`` collects the
-        parts that may be held without an answer: acquired, or not released.
+        Returns the lease, or the index of the slot that refused with its refusal, or the fault. ``loose`` collects
+        parts whose acquire or release got no reply, so that the client may still hold them.
         """
         leases: list[Lease] = []
         parts = by_slot(claim)
@@ -104,7 +107,7 @@ class Cluster(SingleNode):
             if isinstance(outcome, Fault):
                 loose.append(part)
             elif outcome.holder.encode() == claim.owner:
-                undone = [*undone, *loose]  # each by its own token: a late release must not end a later attempt
+                undone = [*undone, *loose]  # each part with its own token: a late release must not end a later attempt
             if undone:
                 replies = yield Batch([primitive.release_request(each) for each in undone])
                 silent = [each for each, reply in zip(undone, replies, strict=True) if isinstance(reply, Fault)]
@@ -117,7 +120,10 @@ class Cluster(SingleNode):
     def _one_lease(
         self, primitive: Primitive, claim: Claim, parts: Sequence[Claim], leases: Sequence[Lease]
     ) -> Flow[Lease | Fault]:
-        """One lease for all slots: it ends with the first of them, and has the largest of the fencing tokens."""
+        """Returns one lease for all slots, with the earliest end and the largest fencing token of the parts.
+
+        With fencing, the token is first stored in every slot. Returns the fault if a slot has no reply.
+        """
         token = max(lease.fencing_token for lease in leases)
         if claim.fencing:
             replies = yield Batch([primitive.fencing_request(part, token) for part in parts])
@@ -129,7 +135,11 @@ class Cluster(SingleNode):
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases at once: lost if lost in one slot, a `Fault` if one slot can't be asked."""
+        """Extend many leases in one batch.
+
+        Returns for each lease: the extended lease, ``None`` if the lease is lost in any slot, or a `Fault` if a slot
+        has no reply.
+        """
         start = self.clock()
         parts = [by_lock(lease.claim) if start < lease.valid_until else [] for lease, _ in leases]
         runs = [
@@ -147,12 +157,15 @@ class Cluster(SingleNode):
         return outcomes
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """`release` for a claim that may still be listed as a waiter."""
+        """Remove ``claim`` from the waiters and release all its attempts. Raises ``LockUnavailable``.
+
+        Returns whether the claim held all its locks.
+        """
         yield Batch([primitive.dequeue_request(part) for part in by_slot(claim)])
         return (yield from self.release(primitive, claim.all_attempts()))
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release all locks of the claim, and return whether each was still held. Raises ``LockUnavailable``."""
+        """Release all locks of ``claim``. Raises ``LockUnavailable``. Returns whether the claim held all its locks."""
         parts = by_lock(claim)
         if len(parts) == 1:
             return (yield from super().release(primitive, claim, keep))

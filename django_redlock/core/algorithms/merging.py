@@ -1,4 +1,4 @@
-"""Merges what several nodes report of one lock."""
+"""Merges the descriptions of one lock by several nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..lock_info import LockInfo
 
 
 def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
-    """The holding that most nodes report; ``None`` if fewer than ``votes`` nodes report it."""
+    """Returns the description that most nodes agree on; ``None`` if fewer than ``votes`` nodes agree."""
     if len(found) < votes:
         return None
     if any(each.digests for each in found):
@@ -24,7 +24,10 @@ def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
 
 
 def _merge_shares(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
-    """The holders of a shared lock that half of the nodes report: each holder was granted by other nodes."""
+    """Returns a shared lock with the holders that half of the nodes report; ``None`` if no holder has ``votes`` nodes.
+
+    Each holder may have been granted by a different set of nodes, so holders are counted one by one.
+    """
     known = Counter(digest for each in found for digest in each.digests)
     if max(known.values()) < votes:
         return None

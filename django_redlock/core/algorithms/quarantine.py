@@ -1,6 +1,7 @@
-"""Quarantine: a server that may have forgotten a grant makes no new one until every lease it may have given has ended.
+"""Quarantine: a server that may have forgotten a lock grants none until every lease it may have granted has ended.
 
-The acquire script enforces it: the source of a quarantine script is put before it. See `docs/concepts/quarantine`.
+The source of a quarantine script is put before each acquire script, so the server itself enforces the quarantine. See
+`docs/concepts/quarantine`.
 """
 
 from __future__ import annotations
@@ -17,25 +18,29 @@ ENDLESS_MS = 1e12  # a quarantine that lasts until enough replicas follow
 
 
 class Quarantine(NamedTuple):
-    """The script put before acquire scripts. ``marker``: its key on each server; ``args``: its last arguments."""
+    """The quarantine script that is put before acquire scripts.
+
+    ``prefix``: the name of the quarantine script. ``marker``: its key on each server. ``args``: its arguments, which
+    follow the arguments of the acquire script.
+    """
 
     prefix: str
     marker: bytes
     args: tuple[bytes, ...]
 
     def wrap(self, run: EvalScript, prefix: str = "") -> EvalScript:
-        """``run`` behind the quarantine script, or behind the script ``prefix``."""
+        """Returns ``run`` with the quarantine script before it, or with the script ``prefix`` before it."""
         args = self.args[:1] if prefix else self.args
         combined = _combined(prefix or self.prefix, run.script, len(args))
         return EvalScript(combined, (*run.keys, self.marker), (*run.args, *args), run.node, run.compensation)
 
     def scripts(self) -> list[Script]:
-        """Every acquire script behind the quarantine script."""
+        """Returns every acquire script with the quarantine script before it."""
         bodies = [each for each in all_scripts() if each.name.endswith("_acquire")]
         return [_combined(self.prefix, body, len(self.args)) for body in bodies]
 
     def noop_request(self, node: int = 0) -> EvalScript:
-        """Acquire nothing, but start a quarantine that is due."""
+        """Returns a request that acquires nothing, but starts a quarantine that is due."""
         return self.wrap(EvalScript(script("noop"), (), (), node))
 
 
@@ -45,19 +50,23 @@ def _combined(prefix: str, body: Script, extra: int) -> Script:
 
 
 def standalone_quarantine(key_prefix: str, max_ttl: float) -> Quarantine:
-    """The quarantine of a server without replicas that count."""
+    """Returns the quarantine of a server whose replicas don't count. ``max_ttl``: seconds."""
     return Quarantine("quarantine", f"{key_prefix}:marker".encode(), (millis(max_ttl),))
 
 
 @cache
 def replica_quarantine(key_prefix: str, max_ttl: float, lag: int, waits: int, required: str) -> Quarantine:
-    """The quarantine of a primary. ``required``: replicas that must follow; ``waits``: those that WAIT waits for."""
+    """Returns the quarantine of a primary with replicas. ``max_ttl`` and ``lag``: seconds.
+
+    ``required``: replicas that must keep up (``majority``, ``all`` or a number). ``waits``: the number of
+    acknowledgements that the client waits for.
+    """
     args = (millis(max_ttl), b"%d" % lag, b"%d" % waits, required.encode())
     return Quarantine("quarantine_replicas", f"{key_prefix}:marker".encode(), args)
 
 
 def unwrap_reply(reply: Any) -> Any:
-    """The reply of a script behind a quarantine script; a `Fault` if the quarantine script refused."""
+    """Returns the reply of the acquire script, or a `Fault` if the quarantine script before it refused."""
     if not isinstance(reply, list) or reply[:1] in ([0], [1]):
         return reply
     try:
@@ -69,9 +78,9 @@ def unwrap_reply(reply: Any) -> Any:
 
 
 def in_service(reply: Any) -> bool:
-    """Whether a server that answers this to a `Quarantine.noop_request` makes new grants.
+    """Whether a server with this reply to a `Quarantine.noop_request` makes new grants.
 
-    A primary that wants another number of replicas to confirm (5) does: acquires learn the number from it.
+    A primary that replies with another number of replicas (5) does: an acquire adopts that number and tries again.
     """
     return isinstance(reply, list) and reply[:1] in ([1], [5])
 

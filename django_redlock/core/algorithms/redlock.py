@@ -45,7 +45,11 @@ def _all_answered(replies: Sequence[Any]) -> bool:
 
 
 class Redlock(NamedTuple):
-    """The algorithm for N nodes. ``shuffle`` draws the pause after a split vote, ``labels`` name the nodes."""
+    """The Redlock algorithm for N nodes.
+
+    ``quarantine``: the script put before acquire scripts; ``None`` for no quarantine. ``shuffle`` draws the pause after
+    a split vote. ``labels``: the names of the nodes in errors.
+    """
 
     nodes: int
     clock: Callable[[], float]
@@ -56,9 +60,9 @@ class Redlock(NamedTuple):
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """Acquire on a majority of nodes, retrying until ``deadline`` (monotonic seconds).
 
-        Sends the script to all nodes at once, and goes on as soon as a majority has granted or no longer can. A
-        minority's votes are released. Between attempts it waits for a wake-up, or for a random time after a split vote.
-        Raises ``LockUnavailable`` with the error of each node when no majority can be asked.
+        Sends the script to all nodes at once, and stops reading as soon as a majority has granted or no longer can. The
+        votes of a minority are released. Between attempts it waits for a wake-up, or for a random time after a split
+        vote. Raises ``LockUnavailable`` with the error of each node if too few nodes reply.
         """
         wait = primitive.waiter_ttl_ms if deadline > self.clock() else 0
         for tries in itertools.count():
@@ -90,7 +94,7 @@ class Redlock(NamedTuple):
             token = max(each.fencing_token for each in grants)
             answered = tuple(node for node, each in enumerate(outcomes) if isinstance(each, Lease | Refusal))
             lease = grants[0]._replace(fencing_token=token, nodes=answered)
-            if strays:  # votes for other stripes
+            if strays:  # votes for stripes other than the granted stripe
                 yield SendToAll(
                     [primitive.release_request(each.claim, node=node) for node, each in strays],
                     _no_replies_needed,
@@ -98,7 +102,7 @@ class Redlock(NamedTuple):
                 )
             if not claim.fencing or (yield from self._store_fencing_token(primitive, lease.claim, token, need)):
                 return lease._replace(claim=lease.claim.with_rest_of(claim))
-        # On all nodes, even those that refused or did not answer: a late vote would block the lock for a ttl.
+        # Release on all nodes, also on nodes that refused or did not reply: a late vote would block the lock for a ttl.
         yield SendToAll(self._everywhere(primitive.release_request(claim)), _no_replies_needed, claim.acquisition_id)
         faults = {node: each for node, each in enumerate(outcomes) if isinstance(each, Fault)}
         if len(faults) > self.nodes - need or (len(grants) >= need and claim.fencing):
@@ -107,7 +111,7 @@ class Redlock(NamedTuple):
         return refused_attempt(outcomes, need, any_one=any_one, several=primitive.limit > 1 or primitive.access != "")
 
     def _count_quarantined(self, outcomes: Sequence[Any]) -> None:
-        """Emit a fault for each node in quarantine: the attempt goes on without it, but operators should know."""
+        """Record a fault event for each node in quarantine, because the attempt may succeed without the node."""
         for node, each in enumerate(outcomes):
             if type(each) is Fault and isinstance(each.error, Quarantined):
                 event_queue.record(EventRecord(time.time(), "fault", self._label(node), reason="quarantine"))
@@ -117,22 +121,25 @@ class Redlock(NamedTuple):
         return self.quarantine.wrap(run) if self.quarantine else run
 
     def _noop_requests(self, node: int) -> list[EvalScript]:
-        """Start a quarantine that is due: a node without the lock may have forgotten other locks, too."""
+        """Returns the requests that start a due quarantine: a node that forgot one lock may have forgotten others."""
         return [self.quarantine.noop_request(node)] if self.quarantine else []
 
     def _everywhere(self, run: EvalScript) -> list[EvalScript]:
         return [run.at(node) for node in range(self.nodes)]
 
     def _store_fencing_token(self, primitive: Primitive, claim: Claim, token: int, need: int) -> Flow[bool]:
-        """Write the fencing token to a majority, which has a node in common with the majority of the next grant."""
+        """Store the fencing token on the nodes. Returns whether ``need`` nodes have stored it.
+
+        These nodes have at least one node in common with the majority of the next grant.
+        """
         asks = self._everywhere(primitive.fencing_request(claim, token))
         replies = yield SendToAll(asks, lambda got: got.count(1) >= need or None not in got, claim.acquisition_id)
         return bool(replies.count(1) >= need)
 
     def _pause(self, primitive: Primitive, claim: Claim, refused: RefusedAttempt, left: float, tries: int) -> Flow[int]:
-        """Wait for a wake-up, or after a split vote for a random time. Returns ``wait`` of the next attempt.
+        """Wait for a wake-up, or for a random time after a split vote. Returns ``wait`` for the next attempt.
 
-        If the vote may have been split, the wait for a wake-up is limited, with a limit that doubles each time.
+        If the vote may have been split, the time limit of the wait is short at first and doubles with each try.
         """
         backoff = min(left, self.shuffle(*BACKOFF_SECONDS))
         if refused.wake_node is None:
@@ -148,7 +155,7 @@ class Redlock(NamedTuple):
         return LAST_TRY if pause == left else -primitive.waiter_ttl_ms
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """The lease with ``ttl`` seconds from now, or ``None`` if it is lost. Raises ``LockUnavailable``."""
+        """Returns the lease with ``ttl`` seconds from now; ``None`` if it is lost. Raises ``LockUnavailable``."""
         (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
         if isinstance(outcome, Fault):
             raise outcome.error if isinstance(outcome.error, LockError) else fault_error(lease.claim.name, outcome)
@@ -157,7 +164,11 @@ class Redlock(NamedTuple):
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases, in one pipeline for each node. A `Fault`: too few nodes could be asked."""
+        """Extend many leases in one pipeline for each node.
+
+        Returns for each lease: the extended lease, ``None`` if the lease is lost, or a `Fault` if too few nodes
+        replied.
+        """
         start, everyone = self.clock(), range(self.nodes)
         due = [(lease, ttl) for lease, ttl in leases if start < lease.valid_until]
         runs = [primitive.extend_request(lease.claim, ttl) for lease, ttl in due]
@@ -175,7 +186,7 @@ class Redlock(NamedTuple):
         need = votes_needed(self.nodes, primitive.limit)
         absent = [node for node in lease.nodes if replies[node] == 0]
         kept = sum(is_confirmed(reply) for reply in replies)
-        if absent and kept >= need:  # a node was down at the acquire, or has restarted: get its vote
+        if absent and kept >= need:  # a node refused the acquire, or has restarted since: get its vote
             votes = [
                 [*self._noop_requests(node), restore_request(primitive, lease.claim, ttl, node)] for node in absent
             ]
@@ -192,7 +203,7 @@ class Redlock(NamedTuple):
     def _restore(
         self, primitive: Primitive, lease: Lease, ttl: float, guard: Quarantine, absent: Sequence[int]
     ) -> Flow[int]:
-        """Put the lock back on nodes in quarantine, and return how many have it again."""
+        """Restore the lock on ``absent`` nodes that are in quarantine. Returns how many nodes have restored it."""
         votes = [
             Batch(
                 [guard.noop_request(node), quarantine_restore_request(primitive, lease.claim, ttl, guard, node)], node
@@ -205,7 +216,10 @@ class Redlock(NamedTuple):
         return sum(is_confirmed(answer[1]) for answer in answers if not isinstance(answer, Fault))
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release on all nodes, and return whether a majority still held it. Raises ``LockUnavailable``."""
+        """Release on all nodes. Returns whether ``claim`` held the lock on a majority, counting nodes without a reply.
+
+        Raises ``LockUnavailable`` if too few nodes reply.
+        """
         need, claim = votes_needed(self.nodes, primitive.limit), claim.all_attempts()
         asks = self._everywhere(primitive.release_request(claim, keep))
         replies = yield SendToAll(asks, lambda got: got.count(1) >= need or None not in got, claim.acquisition_id)
@@ -215,14 +229,15 @@ class Redlock(NamedTuple):
         return bool(replies.count(1) + len(faults) >= need)
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """`release` for a claim that may still be listed as a waiter."""
+        """Remove ``claim`` from the waiters of all nodes and release it. Returns the same as `release`."""
         yield SendToAll(self._everywhere(primitive.dequeue_request(claim)), _all_answered, claim.acquisition_id)
         return (yield from self.release(primitive, claim))
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """The holder on most nodes, and those nodes. Raises ``LockUnavailable`` when no majority can be asked.
+        """Returns the holder on most nodes, with the names of these nodes; ``None`` if the lock is not held.
 
-        Without ``with_waiters`` only a holder that may have a majority: fewer votes are late, or those of a lost lock.
+        Without ``with_waiters``, a holder that can't have a majority counts as none: its votes are late or belong to a
+        lost lock. Raises ``LockUnavailable`` if no majority replies.
         """
         asks = self._everywhere(EvalScript(_DESCRIBE, (keys.lock,), (b"1" if with_waiters else b"0",)))
         replies = yield SendToAll(asks, _all_answered, b"")

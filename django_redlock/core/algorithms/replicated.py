@@ -1,7 +1,7 @@
 """ReplicaLock: a grant of the primary counts once enough replicas have acknowledged it (ncghost1/Redis-ReplicaLock).
 
-The script and WAIT are sent in one pipeline, so WAIT costs no round trip of its own. The lease begins before the
-request is sent, so the time that WAIT takes is part of it.
+The script and WAIT are sent in one pipeline, so WAIT costs no extra round trip. The lease begins before the request is
+sent, so the time that WAIT takes is part of the lease.
 """
 
 from __future__ import annotations
@@ -29,11 +29,15 @@ from .single_node import (
     run_idempotent,
 )
 
-_ADJUSTMENTS = 3  # how often in one attempt a primary may report another number of replicas
+_ADJUSTMENTS = 3  # requests in one attempt, while the primary reports another number of replicas
 
 
 class Replicated:
-    """The algorithm for a primary. ``replicas``: ``"majority"``, ``"all"`` or the number that must acknowledge."""
+    """The algorithm for a primary with replicas.
+
+    ``replicas``: the replicas that must acknowledge: ``"majority"``, ``"all"`` or a number. ``wait``: seconds for the
+    acknowledgements. ``lag``: seconds without an acknowledgement after which a replica counts as gone.
+    """
 
     def __init__(
         self,
@@ -55,24 +59,25 @@ class Replicated:
         self._expect(replicas if isinstance(replicas, int) else 1)
 
     def _expect(self, replicas: int) -> None:
-        # Threads share the pair: the quarantine's arguments contain the number.
+        # The number and the quarantine, whose arguments contain the number, are replaced together, for other threads.
         self._expected = replicas, self._quarantine(replicas) if self._quarantine else None
 
     @property
     def quarantine(self) -> Quarantine | None:
-        """The guard before acquire scripts, with the number of replicas that must confirm now."""
+        """The quarantine with the current number of replicas that must acknowledge; ``None`` for no quarantine."""
         return self._expected[1]
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Acquire, and while refused wait for a wake-up, until ``deadline`` (monotonic seconds).
+        """Acquire on the primary, retrying after each wake-up until ``deadline`` (monotonic seconds).
 
-        Raises ``LockUnavailable``, also when too few replicas have acknowledged: the grant is released then.
+        Raises ``LockUnavailable`` if the primary does not serve. If too few replicas acknowledge, releases the grant
+        and raises ``LockUnavailable``.
         """
         wait, waited = primitive.waiter_ttl_ms if deadline > self.clock() else 0, False
 
         def again() -> Flow[Lease | Refusal | Fault]:
             nonlocal claim
-            claim = claim.next_attempt(self.clock())  # the last one may still be cancelled after a time-out
+            claim = claim.next_attempt(self.clock())  # a new token: a timed-out attempt may still be released
             return (yield from self._attempt(primitive, claim, wait))
 
         outcome = yield from self._attempt(primitive, claim, wait)
@@ -122,7 +127,11 @@ class Replicated:
     def _confirmed(
         self, name: str, expected: int, *runs: EvalScript
     ) -> Flow[tuple[list[Any], LockError | None] | Fault]:
-        """The replies, and the error to raise if too few replicas have acknowledged."""
+        """Run scripts and wait for acknowledgements.
+
+        Returns the replies and the error to raise if too few replicas have acknowledged (``None`` if enough have), or a
+        `Fault` if the primary did not reply.
+        """
         answer = yield from run_idempotent(EvalAndWait(runs, expected, self._wait))
         if isinstance(answer, Fault):
             return answer
@@ -140,7 +149,7 @@ class Replicated:
         return answer
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """The lease with ``ttl`` seconds from now, or ``None`` if it is lost. Raises ``LockUnavailable``."""
+        """Returns the lease with ``ttl`` seconds from now; ``None`` if it is lost. Raises ``LockUnavailable``."""
         (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
         if isinstance(outcome, Fault):
             raise outcome.error
@@ -149,14 +158,18 @@ class Replicated:
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases with one WAIT. A `Fault`: the store did not answer, or too few replicas acknowledged."""
+        """Extend many leases with one WAIT.
+
+        Returns for each lease: the extended lease, ``None`` if the lease is lost, or a `Fault` if the primary did not
+        reply or too few replicas acknowledged.
+        """
         start = self.clock()
         due = {lease.claim.token: (lease, ttl) for lease, ttl in leases if start < lease.valid_until}
         outcomes: dict[bytes, Lease | Fault | None] = {}
         try:
             if due:
                 runs = [primitive.extend_request(lease.claim, ttl) for lease, ttl in due.values()]
-                if guard := self.quarantine:  # a primary that has come back, or was promoted, may have lost others
+                if guard := self.quarantine:  # a restarted or promoted primary may have lost locks
                     runs.append(guard.noop_request())
                 name = leases[0][0].claim.name if len(leases) == 1 else ""
                 replies, missed = yield from self._run_confirmed(name, *runs)
@@ -174,15 +187,15 @@ class Replicated:
         return [outcomes.get(lease.claim.token) for lease, _ in leases]
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release, and return whether the claim still held the lock. Raises ``LockUnavailable``."""
+        """Release all attempts of ``claim``. Returns whether the claim held the lock. Raises ``LockUnavailable``."""
         return self._single_node.release(primitive, claim.all_attempts(), keep)
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """`release` for a claim that may still be listed as a waiter."""
+        """Remove ``claim`` from the waiters and release it. Returns whether the claim held the lock."""
         return self._single_node.cancel(primitive, claim)
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """The holder as the primary knows it. Raises ``LockUnavailable``."""
+        """Returns the lock as described by the primary; ``None`` if it is not held. Raises ``LockUnavailable``."""
         return self._single_node.describe(name, keys, with_waiters)
 
 

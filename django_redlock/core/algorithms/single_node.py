@@ -1,4 +1,4 @@
-"""The algorithm for one node: a single Redis, or the master that Sentinels name."""
+"""The algorithm for one node: a single Redis, or the master that Sentinels report."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .quarantine import Quarantine, unwrap_reply
 
 LAST_TRY = -1
 MIN_WAIT_SECONDS = 0.05
-FAILOVER_SECONDS = 30.0  # how long a waiter retries a store that can't be asked, but may fail over
-RETRY_SECONDS = 0.05, 0.2  # between two such tries, drawn at random
+FAILOVER_SECONDS = 30.0  # how long a waiter retries a store that does not reply, since it may fail over
+RETRY_SECONDS = 0.05, 0.2  # pause between two such tries, drawn at random
 _DESCRIBE = script("describe")
 
 
 def run_idempotent(run: EvalScript | EvalAndWait) -> Flow[Any]:
-    """Run a script, and again on a new connection if the old one was closed: scripts are idempotent."""
+    """Run a script. If the pooled connection was closed, run the script again: scripts are idempotent."""
     reply = yield run
     if isinstance(reply, Fault) and reply.stale:
         reply = yield run
@@ -32,7 +32,7 @@ def run_idempotent(run: EvalScript | EvalAndWait) -> Flow[Any]:
 
 
 def run_in_order(runs: Iterable[EvalScript]) -> Flow[Any]:
-    """The reply to the last of ``runs``, or the first `Fault`."""
+    """Run scripts one after another. Returns the reply to the last script, or the first `Fault`, which ends the run."""
     reply = None
     for run in runs:
         reply = yield from run_idempotent(run)
@@ -42,10 +42,10 @@ def run_in_order(runs: Iterable[EvalScript]) -> Flow[Any]:
 
 
 def _granted_after(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
-    """The earliest time, by our clock, at which the node can have granted while this client was blocked.
+    """Returns the earliest time, by this process' clock, at which the node can have granted to a blocked client.
 
-    The time at which the reply is read proves nothing: it may have waited in the socket. The node sends the time of
-    its own clock with the refusal and with the grant. The difference, less drift, is added to the time of the first
+    The time at which the reply is read is too late: the reply may have waited in the socket. The node sends the time of
+    its own clock with the refusal and with the grant. The difference, less drift, is added to the time of the refused
     request.
     """
     waited = (server_us - refusal.server_us) / 1e6
@@ -53,9 +53,9 @@ def _granted_after(refusal: Refusal, server_us: int, asked: float, now: float) -
 
 
 def block(name: str, signal: Block, left: float) -> Flow[None]:
-    """Wait for a wake-up. If the server can't block, pause instead, for ``left`` seconds at most.
+    """Wait for a wake-up. If the request fails, pause for a short time instead, ``left`` seconds at most.
 
-    Raises ``LockError`` if the server refuses the blocking command: missing permission, or a key of another type.
+    Raises ``LockError`` if the server refuses the blocking command: no permission, or a key of another type.
     """
     reply = yield signal
     if isinstance(reply, Fault):
@@ -65,35 +65,41 @@ def block(name: str, signal: Block, left: float) -> Flow[None]:
 
 
 def must_requeue(wait: int, left: float) -> bool:
-    """Whether the last try ended long before the deadline: the client is no longer listed, and must be again."""
+    """Whether to queue again: the last try came long before the deadline, and removed the client from the waiters.
+
+    ``wait``: the argument of the last request. ``left``: seconds until the deadline.
+    """
     return wait == LAST_TRY and left > MIN_WAIT_SECONDS
 
 
 def is_listed(wait: int) -> bool:
-    """Whether a refused request with this ``wait`` left an entry among the waiters. Newcomers queue behind it."""
+    """Whether a refused request with this ``wait`` is listed as a waiter, behind which newcomers queue."""
     return wait not in (0, LAST_TRY)
 
 
 def quarantine_restore_request(
     primitive: Primitive, claim: Claim, ttl: float, guard: Quarantine, node: int = 0
 ) -> EvalScript:
-    """Put a lock back on a server that has forgotten it and is in quarantine for that reason.
+    """Returns the request that restores a lock on a server that has forgotten it and is in quarantine.
 
-    Send `Quarantine.noop_request` first: this may be the first request since the restart. The reply counts only while
-    the old lease lasts. Later the server may have granted the lock to another client, and have forgotten that, too.
+    Send `Quarantine.noop_request` first: this may be the first request since the restart. The reply counts only until
+    the old lease ends. After that, the server may have granted the lock to another client and forgotten that, too.
     """
     return guard.wrap(restore_request(primitive, claim, ttl, node), "quarantine_restore")
 
 
 def restore_request(primitive: Primitive, claim: Claim, ttl: float, node: int) -> EvalScript:
-    """Acquire a lock that is held on other nodes, on a node that does not have it. It has no compensation."""
+    """Returns the request by which a holder acquires its lock on a node that does not have it.
+
+    The request ignores the fair queue. It has no compensation: after a timeout the lock is not released.
+    """
     return (
         primitive._replace(queue_order=0).acquire_request(claim._replace(ttl=ttl), 0, node)._replace(compensation=None)
     )
 
 
 def extend_request(primitive: Primitive, lease: Lease, ttl: float) -> EvalScript:
-    """Replace the rest of a lease by ``ttl`` seconds. After a local hand-over also write the new owner."""
+    """Returns the request that extends ``lease`` to ``ttl`` seconds, and writes the owner after a local hand-over."""
     claim = lease.claim
     if lease.new_claim is None or lease.new_claim.owner == claim.owner:
         return primitive.extend_request(claim, ttl)
@@ -102,14 +108,14 @@ def extend_request(primitive: Primitive, lease: Lease, ttl: float) -> EvalScript
 
 
 def extension(lease: Lease, ttl: float, reply: Any, start: float) -> Lease | Fault | None:
-    """The outcome of an extension to ``ttl`` seconds that was requested at ``start``."""
+    """Returns the outcome of an extension to ``ttl`` seconds that was sent at ``start``; ``None`` for a lost lease."""
     if isinstance(reply, Fault):
         return reply
     return lease.extended(start, ttl) if is_confirmed(reply) else None
 
 
 def is_confirmed(reply: Any) -> bool:
-    """Whether the reply to an extension, or to a restore request in its place, says yes."""
+    """Whether the reply to an extension, or to a restore request in its place, is positive."""
     return reply == 1 or (isinstance(reply, list) and reply[:1] == [1]) or (isinstance(reply, int) and reply > 1)
 
 
@@ -118,7 +124,8 @@ def retry_until_served(
 ) -> Flow[Any]:
     """Repeat ``again`` while the reply is a transient `Fault` (failover, quarantine), and return the last reply.
 
-    Gives up at ``deadline``, after `FAILOVER_SECONDS`, or when a quarantine would end later than that.
+    Gives up at ``deadline``, after `FAILOVER_SECONDS` unless a quarantine lasts longer, and at once if a quarantine
+    ends after ``deadline``.
     """
     until = clock() + FAILOVER_SECONDS
     while isinstance(reply, Fault) and reply.transient:
@@ -132,7 +139,7 @@ def retry_until_served(
 
 
 class SingleNode(NamedTuple):
-    """The algorithm for one node."""
+    """The algorithm for one node. ``quarantine``: the script put before acquire scripts; ``None`` for no quarantine."""
 
     clock: Callable[[], float]
     quarantine: Quarantine | None = None
@@ -141,8 +148,8 @@ class SingleNode(NamedTuple):
         """Acquire, and while refused block on the wake-up list, until ``deadline`` (monotonic seconds).
 
         A waiter sends BLPOP and the acquire script in one pipeline, so a hand-over costs one round trip. Newcomers
-        queue behind waiters. With a fair queue the two are sent one after the other: the node must not grant to a
-        waiter that no longer responds. Raises ``LockUnavailable``.
+        queue behind waiters. With a fair queue, the waiter sends the script after the reply to BLPOP: the node must not
+        grant to a waiter that no longer responds. Raises ``LockUnavailable``.
         """
         clock = self.clock
         start, asked = clock(), 0.0
@@ -182,7 +189,7 @@ class SingleNode(NamedTuple):
             reply = yield BlockThenEval(again, signal, pause, more)
             start = clock()
             if isinstance(reply, Fault):
-                # After a timeout a compensation with this token may still be under way: don't use the token again.
+                # After a timeout a compensation with this token may still be in flight: don't use the token again.
                 reply = (yield from run_idempotent(again)) if reply.stale else reply
             else:
                 start = _granted_after(outcome, server_time(reply), asked, start)
@@ -190,7 +197,11 @@ class SingleNode(NamedTuple):
     def _retry_until_served(
         self, primitive: Primitive, claim: Claim, fault: Fault, deadline: float
     ) -> Flow[tuple[Claim, float, Any]]:
-        """Retry until a server serves. Each try is another attempt."""
+        """Retry a request that failed with ``fault`` until a server serves or ``deadline`` passes.
+
+        Each try has a new attempt number in its token, so a late release of an earlier try can't free it. Returns the
+        claim of the last try, the time at which the try was sent, and its reply.
+        """
         start = self.clock()
 
         def again() -> Flow[Any]:
@@ -212,7 +223,7 @@ class SingleNode(NamedTuple):
         return self.quarantine.wrap(run) if self.quarantine else run
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """The lease with ``ttl`` seconds from now, or ``None`` if it is lost. Raises ``LockUnavailable``."""
+        """Returns the lease with ``ttl`` seconds from now; ``None`` if it is lost. Raises ``LockUnavailable``."""
         (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
         if isinstance(outcome, Fault):
             raise fault_error(lease.claim.name, outcome)
@@ -221,12 +232,13 @@ class SingleNode(NamedTuple):
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """`extend` for many leases in one pipeline; a `Fault` where the server gave no answer.
+        """Extend many leases in one pipeline.
 
-        With a quarantine, the pipeline also starts its clock: a server that has come back may have lost other locks.
+        Returns for each lease: the extended lease, ``None`` if the lease is lost, or a `Fault` if there was no reply.
+        The pipeline also starts a quarantine that is due: a server that has restarted may have lost locks.
         """
         start = self.clock()
-        # A node that has restarted with old data would extend a lease that has ended.
+        # Don't extend a lease that has ended: a node that has restarted with old data would confirm it.
         due = [index for index, (lease, _) in enumerate(leases) if start < lease.valid_until]
         if not due:
             return [None] * len(leases)
@@ -245,9 +257,12 @@ class SingleNode(NamedTuple):
         return [extension(*pair, replies.get(index, 0), start) for index, pair in enumerate(leases)]
 
     def hand_over(self, script: Script, claim: Claim, following: Claim) -> Flow[Lease | None]:
-        """Release ``claim`` and acquire ``following`` in one script. ``None``: ``claim`` did not hold the lock."""
+        """Release ``claim`` and acquire ``following`` in one script. Raises ``LockUnavailable``.
+
+        Returns the lease of ``following``; ``None`` if ``claim`` did not hold the lock.
+        """
         start = self.clock()
-        keys = (claim.keys.lock, claim.keys.fence)[: 1 + following.fencing]  # one if it will do: see `release`
+        keys = (claim.keys.lock, claim.keys.fence)[: 1 + following.fencing]  # few keys: see `release`
         terms = following.token, following.owner, millis(following.ttl), b"%d" % following.fencing
         run = EvalScript(script._replace(keys=len(keys)), keys, (*terms, claim.token))
         reply = yield from run_idempotent(run)
@@ -257,23 +272,29 @@ class SingleNode(NamedTuple):
         return outcome if isinstance(outcome, Lease) else None
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """The holder of the lock, and on request its waiters. Raises ``LockUnavailable``."""
+        """Returns the holder of the lock, and on request its waiters; ``None`` if the lock is not held.
+
+        Raises ``LockUnavailable``.
+        """
         reply = yield from run_idempotent(EvalScript(_DESCRIBE, (keys.lock,), (b"1" if with_waiters else b"0",)))
         if isinstance(reply, Fault):
             raise fault_error(name, reply)
         return parse_reply(name, partial(read_lock_info, name), reply) if reply else None
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """`release` for a claim that may still be listed as a waiter: releases any attempt, and dequeues it."""
+        """Remove ``claim`` from the waiters and release all its attempts. Raises ``LockUnavailable``.
+
+        Returns whether the claim held the lock.
+        """
         _, reply = yield Batch([primitive.dequeue_request(claim), primitive.release_request(claim.all_attempts())])
         if isinstance(reply, Fault):
             raise fault_error(claim.name, reply)
         return bool(reply == 1)
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release, and return whether the claim still held the lock. Raises ``LockUnavailable``.
+        """Release the lock. Returns whether ``claim`` held the lock. Raises ``LockUnavailable``.
 
-        While a Cluster moves a slot, it refuses requests of several keys. Then each key has a request of its own.
+        While a Cluster moves a slot, the Cluster refuses requests with several keys, so each key gets its own request.
         """
         run = primitive.release_request(claim, keep)
         reply = yield run
@@ -287,4 +308,4 @@ class SingleNode(NamedTuple):
             reply = yield run
         if isinstance(reply, Fault):
             raise fault_error(claim.name, reply)
-        return True  # the first request may have released it, so a second "not held" proves nothing
+        return True  # the first request may have released the lock, so "not held" in reply to the second proves nothing

@@ -1,4 +1,4 @@
-"""Counts votes: whether a majority was reached or still can be, and which holder is in the way."""
+"""Counts the votes of nodes: whether a majority is reached or still possible, and which holder is in the way."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from ..values import Lease, Refusal
 
 
 def votes_needed(nodes: int, limit: int = 1) -> int:
-    """The votes needed for one of ``limit`` permits: no more than ``limit`` holders can have as many each."""
+    """Returns the votes needed for a lock with ``limit`` holders: at most ``limit`` holders can have so many votes."""
     return limit * nodes // (limit + 1) + 1
 
 
 class RefusedAttempt(NamedTuple):
-    """A refused attempt. ``wake_node``: the node on which to wait for a wake-up; ``None`` after a split vote.
+    """The result of a refused attempt.
 
-    Unless ``certain``, the vote may have been split, or holders may release on nodes other than ``wake_node``.
+    ``wake_node``: the node on which to wait for a wake-up; ``None`` after a split vote. ``certain``: ``False`` if the
+    vote may have been split, or if the next release may be on other nodes than ``wake_node``.
     """
 
     refusal: Refusal
@@ -28,7 +29,10 @@ class RefusedAttempt(NamedTuple):
 
 
 def acquire_decided(replies: Sequence[Any], need: int) -> bool:
-    """Whether ``need`` nodes have granted (stripes: the same one), or no longer can."""
+    """Whether ``need`` nodes have granted the lock (for stripes: the same stripe), or no longer can.
+
+    ``None`` among ``replies`` stands for a reply that has not arrived.
+    """
     granted: dict[Any, int] = {}
     waiting = 0
     for reply in replies:
@@ -42,7 +46,10 @@ def acquire_decided(replies: Sequence[Any], need: int) -> bool:
 
 
 def split_votes(grants: Sequence[tuple[int, Lease]]) -> tuple[list[Lease], list[tuple[int, Lease]]]:
-    """The votes for the stripe with most votes, and the other votes with their nodes."""
+    """Returns the votes for the stripe with most votes, and the votes for other stripes with their nodes.
+
+    For locks without stripes all votes are in the first list.
+    """
     votes = Counter(lease.claim.granted_index for _, lease in grants)
     chosen = votes.most_common(1)[0][0] if votes else 0
     return (
@@ -52,7 +59,10 @@ def split_votes(grants: Sequence[tuple[int, Lease]]) -> tuple[list[Lease], list[
 
 
 def refused_attempt(outcomes: Sequence[Any], need: int, *, any_one: bool, several: bool) -> RefusedAttempt:
-    """The refusal to report and the node to wait on. ``any_one``: stripes; ``several``: more holders are possible."""
+    """Returns the refusal to report and the node to wait on.
+
+    ``any_one``: the claim is for any stripe. ``several``: the lock may have several holders or has a fair queue.
+    """
     refusals = {node: each for node, each in enumerate(outcomes) if isinstance(each, Refusal)}
     counted = Counter(each.holder for each in refusals.values()).most_common(1)
     if any_one and refusals:
@@ -60,7 +70,7 @@ def refused_attempt(outcomes: Sequence[Any], need: int, *, any_one: bool, severa
     if counted and several:
         return RefusedAttempt(min(refusals.values()), min(refusals), certain=False)
     holder, votes = counted[0] if counted else ("", 0)
-    silent = sum(isinstance(each, Fault) for each in outcomes)  # silent nodes may have voted for the holder, too
+    silent = sum(isinstance(each, Fault) for each in outcomes)  # nodes without a reply may have granted to the holder
     if not votes or votes + silent < need:
         return RefusedAttempt(Refusal(0.0, holder), None)
     nodes = [node for node, each in refusals.items() if each.holder == holder]

@@ -1,4 +1,4 @@
-"""The two loops that run a flow, blocking and asyncio: the only code that exists twice."""
+"""The two loops that run a flow: blocking and asyncio. Only these loops exist twice."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ def drive(flow: Flow[T], perform: Callable[[Any], Any]) -> T:
         result: T = done.value
         return result
     finally:
-        flow.close()  # now, not when the traceback is freed: an interrupted flow has clean-up to do
+        flow.close()  # an interrupted flow must clean up now, not when its traceback is freed
 
 
 async def adrive(flow: Flow[T], perform: Callable[[Any], Awaitable[Any]]) -> T:
-    """Run ``flow`` to its end on the running event loop and return its result."""
+    """Run ``flow`` to its end on the running event loop, and return its result.
+
+    Raises ``RuntimeError`` if no asyncio event loop is running, for example under trio.
+    """
     if running_loop() is None:
         raise RuntimeError("asyncio only: there is no running asyncio event loop, as under trio")
     try:

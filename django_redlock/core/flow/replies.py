@@ -1,4 +1,4 @@
-"""Reads the replies of scripts and the faults of stores, in the same way for every algorithm."""
+"""Reads the replies of scripts, and makes the errors for faults, for all algorithms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ACL_HINT = (
 
 
 class NotServing(Exception):
-    """A server that replies, but grants nothing at the moment."""
+    """The server replies, but grants no locks at the moment."""
 
 
 class Quarantined(NotServing):
@@ -27,7 +27,7 @@ class Quarantined(NotServing):
 
 
 class UnreadableReply(Exception):
-    """A reply that no script of this package sends: from a server that is not Redis, or from a proxy."""
+    """The reply is none that a script of this package sends: the server may be a proxy, or may not be Redis."""
 
     def __init__(self, reply: Any) -> None:
         super().__init__(reply)
@@ -37,7 +37,7 @@ class UnreadableReply(Exception):
 
 
 def parse_reply(name: str, read: Callable[..., T], reply: Any, *more: Any) -> T:
-    """``read(reply, *more)``. Raises ``LockUnavailable`` for a reply that no script of this package sends."""
+    """Returns ``read(reply, *more)``. Raises ``LockUnavailable`` if ``read`` fails, that is for an unknown reply."""
     try:
         return read(reply, *more)
     except (TypeError, ValueError, LookupError, AttributeError) as error:
@@ -45,45 +45,46 @@ def parse_reply(name: str, read: Callable[..., T], reply: Any, *more: Any) -> T:
 
 
 def unreadable(reply: Any, error: Exception | None = None) -> Fault:
-    """The fault for a reply that can't be read."""
+    """Returns the `Fault` for a reply that can't be read. ``error``: the cause; ``None`` if there is none."""
     strange = UnreadableReply(reply)
     strange.__cause__ = error
     return Fault(strange)
 
 
 def refusal_reason(error: LockError) -> str:
-    """Why an acquire failed, in one word, for events and metrics."""
+    """Returns the reason of a failed acquire for events: ``misused``, ``quarantine`` or ``unavailable``."""
     if not isinstance(error, LockUnavailable):
         return "misused"
     return "quarantine" if any(isinstance(each, Quarantined) for each in error.errors.values()) else "unavailable"
 
 
 def server_time(reply: Any) -> int:
-    """The node's clock in µs when it replied to an acquire; 0 if the reply has no time."""
+    """Returns the node's time in µs from a reply to an acquire; 0 if the reply has no time."""
     time = reply[2] if type(reply) is list and len(reply) > 2 else reply
     return time if type(time) is int else 0
 
 
 def is_grant(reply: Any) -> bool:
-    """Whether a reply to an acquire says yes."""
+    """Whether a reply to an acquire is a grant."""
     return reply > 1 if type(reply) is int else type(reply) is list and reply[:1] == [1]
 
 
 def waited(block: Any, reply: Any) -> Any:
-    """The reply to an acquire behind a blocking command; the `Fault` of the command if both were refused.
+    """Returns the outcome of a blocking command and the acquire after it.
 
-    Otherwise a server that refuses to block would be asked again at once, without end.
+    This is the reply to the acquire. If the server refused the blocking command and the lock, it is the `Fault` of the
+    command: otherwise the client would repeat both without a pause.
     """
     refused = type(reply) is list and reply[:1] == [0]
     return block if refused and type(block) is Fault and block.refused else reply
 
 
 def read_outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal:
-    """Read a node's reply to an acquire that was sent at ``start`` or later.
+    """Returns the outcome in a node's reply to an acquire. The lease begins at ``start``, before the node's grant.
 
-    The server's time in µs, or ``{1, fencing token, time}``: granted. ``{0, lease left in ms, time, owner}``: refused;
-    a lease left of -1 is infinite. With several locks one more number is the index of the granted or blocking lock.
-    Raises ``LockUnavailable`` for any other reply, also for 1, which other servers and proxies send for "yes".
+    A grant is the server's time in µs, or ``{1, fencing token, time}``. A refusal is ``{0, lease left in ms, time,
+    owner}``; -1 is an endless lease. With several locks, one more number is the index of the granted or blocking lock.
+    Raises ``LockUnavailable`` for any other reply, also for 1, which other servers and proxies send for success.
     """
     if type(reply) is int and reply > 1:
         return Lease.granted(claim, start, reply)
@@ -101,7 +102,7 @@ def _outcome(reply: list[Any], claim: Claim, start: float) -> Lease | Refusal:
 
 
 def fault_error(name: str, fault: Fault) -> LockError:
-    """The error for a request without a reply, with its cause chained."""
+    """Returns the error for a `Fault`, with the error of the `Fault` as its cause."""
     if error := misuse_error(fault):
         result = error(name, fault.error)
         result.__cause__ = fault.error
@@ -110,7 +111,7 @@ def fault_error(name: str, fault: Fault) -> LockError:
 
 
 def misuse_error(fault: Fault) -> Callable[[str, Exception], LockError] | None:
-    """The function that makes the error if a script has refused misuse; else ``None``."""
+    """Returns the function that makes the error if a script has refused misuse; ``None`` for any other fault."""
     return next((make for word, make in _MISUSE.items() if word in str(fault.error)), None)
 
 
@@ -120,7 +121,7 @@ def _other_kind(name: str, error: Exception) -> LockError:
 
 
 def upgrade_error(name: str, error: Exception | None = None) -> LockError:
-    """The error for a reader that asks to write: two such readers would wait for each other for ever."""
+    """Returns the error for a reader that asks to write: two such readers would wait for each other forever."""
     del error
     return LockError(name, "a reader can't begin to write: release `read` first, or begin with `write`")
 
@@ -129,7 +130,7 @@ _MISUSE: Mapping[str, Callable[[str, Exception], LockError]] = {"WRONGTYPE": _ot
 
 
 def unavailable_error(name: str, reason: str, errors: Mapping[str, Exception]) -> LockUnavailable:
-    """The error for a store that did not serve, with the error of each node and a hint where there is one."""
+    """Returns the error for a store that did not serve, with the error of each node and, for known causes, a hint."""
     details = "; ".join(f"{where}: {error}" if where else str(error) for where, error in errors.items())
     hint = next((f" ({hint})" for error in errors.values() if (hint := _hint(error))), "")
     result = LockUnavailable(name, f"{reason}: {details}{hint}" if details else reason, errors)

@@ -1,4 +1,4 @@
-"""The requests that a flow yields. A flow is a generator: it is sent the replies, and does no I/O itself."""
+"""The requests that a flow yields. A flow is a generator that does no I/O: its driver sends the replies into it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Flow = Generator[Any, Any, T]
 class EvalScript(NamedTuple):
     """Run a script on a node. The reply is the script's, or a `Fault`.
 
-    ``compensation`` makes the request that follows on the same connection when the reply will not be read (timeout,
-    cancellation). It releases a grant that would otherwise arrive late and last for a ttl.
+    ``compensation`` makes the request that is sent on the same connection when the reply will not be read (timeout,
+    cancellation). The compensation releases a late grant, which would otherwise last for a ttl.
     """
 
     script: Script
@@ -30,7 +30,7 @@ class EvalScript(NamedTuple):
         return self.compensation and self.compensation()
 
     def at(self, node: int) -> EvalScript:
-        """The same request for another node."""
+        """Returns this request for ``node``."""
         return EvalScript(self.script, self.keys, self.args, node, self.compensation)
 
 

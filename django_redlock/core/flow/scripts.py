@@ -1,4 +1,4 @@
-"""Loads the Lua scripts: each is read and hashed once, and its header says how many keys and arguments it has."""
+"""Loads the Lua scripts. Each script is read and hashed once; its header has the numbers of its keys and arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _USES = re.compile(r"^-- USES (\w+)$", re.MULTILINE)
 
 
 class Script(NamedTuple):
-    """One script. ``keys`` and ``args``: the numbers of KEYS and ARGV in its header."""
+    """A Lua script. ``keys`` and ``args``: the numbers of KEYS and ARGV, from its header."""
 
     name: str
     source: bytes
@@ -23,7 +23,7 @@ class Script(NamedTuple):
 
     @classmethod
     def made(cls, name: str, source: bytes, keys: int, args: int) -> Script:
-        """Hash ``source``. SHA-1 is the name of a script in Redis, not a safeguard."""
+        """Returns the script with the SHA-1 of ``source``, by which EVALSHA names a script."""
         return cls(name, source, sha1(source, usedforsecurity=False).hexdigest().encode(), keys, args)
 
 
@@ -34,7 +34,7 @@ def _count(source: str, word: str) -> int:
 
 @cache
 def script(name: str) -> Script:
-    """The script ``lua/<name>.lua``, behind the scripts named by its USES lines.
+    """Returns the script ``lua/<name>.lua``, with the sources that its USES lines name put before it.
 
     Raises ``FileNotFoundError`` for an unknown name.
     """
@@ -44,6 +44,6 @@ def script(name: str) -> Script:
 
 
 def all_scripts() -> list[Script]:
-    """Every script of the package."""
+    """Returns every script of the package."""
     folder = resources.files("django_redlock.core").joinpath("lua")
     return [script(name[:-4]) for name in sorted(entry.name for entry in folder.iterdir()) if name.endswith(".lua")]

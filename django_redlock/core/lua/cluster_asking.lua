@@ -1,5 +1,5 @@
--- Put before another script on a server to which a Cluster is moving the slot. Keys that the script reaches by pcall are
--- left alone unless they are keys of the request: a key written here could not be moved here any more.
+-- Put before another script on a server to which a Cluster is moving the slot. The calls of that script by pcall fail for
+-- keys that are not keys of the request: the Cluster could not move a key that already exists here.
 -- KEYS none
 -- ARGV none
 -- Returns nothing of its own.

@@ -1,11 +1,11 @@
 -- Describe a lock: the value of its key, the lease and the waiters. Changes nothing.
 -- KEYS 1 lock (as mutex_extend's); beside it <lock>:waiters
 -- ARGV 1 with the waiters' entries (1 or 0)
--- Never fails, whatever other programs have written to the keys: one lock is one row of a list.
+-- Never fails, even if other programs have written to the keys: an error would fail a whole list of locks.
 -- Returns {value, lease left in ms} for a mutex without waiters, the usual case;
 --   else {type, value, lease left, number of waiters, digest[, entries]}; nothing if the lock is not held.
---   Each text of the value is cut after 10,000 bytes: owners are shorter.
---   digest: SHA-1 of tokens and owners, as in force_release; without counts and times, which change while it is held.
+--   Each text of the value is cut after 10,000 bytes, since owners are shorter.
+--   digest: SHA-1 of tokens and owners, as in force_release, without counts and times, which change during a lease.
 local LONGEST = 10000
 local WAITERS = KEYS[1] .. ':waiters'
 local kind = redis.call('TYPE', KEYS[1]).ok
@@ -24,8 +24,8 @@ elseif kind == 'hash' then
   value = {}
   for _, field in ipairs(holders) do
     local record = redis.call('HGET', KEYS[1], field)
-    local ends = string.match(record, '^%l+@(%d+) ') -- a share has its own end
-    local due, life = string.match(record, '^%l+ %S+ %S+ (%d+) %S+ (%d+) ') -- a task has two ends, as in task_submit
+    local ends = string.match(record, '^%l+@(%d+) ') -- end of a share
+    local due, life = string.match(record, '^%l+ %S+ %S+ (%d+) %S+ (%d+) ') -- the two ends of a task, see task_record
     if due and tonumber(due) <= millis then record = string.gsub(record, '^%l+', 'queued') end
     ends = ends or due and math.max(due, life)
     if not ends or tonumber(ends) > millis then
@@ -40,7 +40,7 @@ end
 table.sort(holders)
 local digest = redis.sha1hex(table.concat(holders, '\n'))
 local waiters = redis.pcall('ZCOUNT', WAITERS, millis, '+inf')
-if type(waiters) ~= 'number' then waiters = 0 end -- a key of another type, or elsewhere
+if type(waiters) ~= 'number' then waiters = 0 end -- the key has another type, or is on another server
 local answer = {kind, value, left, waiters, digest}
 if ARGV[1] == '1' and waiters > 0 then
   answer[6] = redis.call('ZRANGEBYSCORE', WAITERS, millis, '+inf')

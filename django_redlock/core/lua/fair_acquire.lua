@@ -2,8 +2,9 @@
 -- USES fair_queue
 -- KEYS 1 lock  2 waiters  3 fence
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait (as mutex_acquire's)  6 order
---   order: 2 in order of arrival, 0 the holder puts the lock back
--- Returns as mutex_acquire; also refused while another waiter is first in the queue: until that waiter counts as gone.
+--   order: 2: in order of arrival, 0: the holder restores its lock, regardless of the queue
+-- Returns as mutex_acquire. Also refused while another waiter is first in the queue; the lease left is then the time
+--   until that waiter counts as gone.
 local held = redis.call('GET', KEYS[1])
 local clock = redis.call('TIME')
 local micros, wait = clock[1] * 1000000 + clock[2], tonumber(ARGV[5])

@@ -1,14 +1,15 @@
--- The fair queue of a lock, which grants in order of arrival: functions for the scripts that name this file with USES.
+-- Functions for the fair queue of a lock, which grants in order of arrival. Scripts include this file with USES.
 -- KEYS 1 lock: of the script that uses this. Beside it, with the same hash tag:
 --   <lock>:waiters, as in the acquire scripts
 --   <lock>:line (zset: mode, space, entry in `waiters` -> µs of arrival; mode w excludes all others, r excludes w)
 --   <lock>:wake:<24 digits of the token> (list: wake-ups of one waiter)
 -- ARGV none
 -- Returns nothing of its own.
--- A waiter is alive until its entry in `waiters` lapses. It keeps its place if it returns within ten seconds after that.
+-- A waiter is alive until its entry in `waiters` lapses. A waiter that tries again within ten seconds keeps its place.
 local LINE, WAITERS = KEYS[1] .. ':line', KEYS[1] .. ':waiters'
 
--- Milliseconds after which the first waiter before `place` counts as gone; nil if there is none.
+-- Returns the milliseconds after which the first live waiter in front of `place` counts as gone; nil if there is none.
+-- A reader is blocked by writers only.
 local function ahead(place, mode, now)
   local rank = 0
   while true do
@@ -25,7 +26,7 @@ local function ahead(place, mode, now)
   end
 end
 
--- Queue, alive for `wait` ms.
+-- Add the waiter to the queue, or keep its place. The waiter is alive for `wait` ms.
 local function stand(place, micros, wait)
   local now = math.floor(micros / 1000)
   redis.call('ZREMRANGEBYSCORE', WAITERS, '-inf', now - 10000)
@@ -40,8 +41,8 @@ local function leave(place)
   redis.call('ZREM', LINE, place)
 end
 
--- Wake the first in the queue: all readers up to the first writer, or that writer if the lock is free. Returns whether
--- anybody is queued.
+-- Wake the first waiters in the queue: all readers in front of the first writer, or a writer that is first if the lock
+-- is free. Returns whether a live waiter is queued.
 local function wake_line(free, lock)
   local line = lock .. ':line'
   if redis.pcall('EXISTS', line) ~= 1 then return false end -- the key may be on another server: see mutex_extend
@@ -66,8 +67,8 @@ local function wake_line(free, lock)
   end
 end
 
--- Wake one waiter of a lock without a fair queue. If there is a wake-up in the list, nobody is blocked on it, and one is
--- enough. If the push fails, the lock is free all the same, and waiters try again by themselves.
+-- Wake one waiter of a lock without a fair queue. If the list already has a wake-up, no waiter is blocked on the list,
+-- and a second wake-up is not needed. If the push fails, the lock is free anyway, and waiters try again after a while.
 local function wake_one(lock)
   local wake = lock .. ':wake'
   if redis.pcall('EXISTS', wake) == 0 then

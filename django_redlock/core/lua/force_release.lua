@@ -1,4 +1,4 @@
--- Release a lock of any kind, whoever holds it, and wake one waiter, or the first in the fair queue.
+-- Release a lock of any kind regardless of its holder, and wake one waiter, or the first waiters in the fair queue.
 -- USES fair_queue
 -- KEYS 1 lock (as mutex_release's)
 -- ARGV 1 digest (as describe returned it to the caller; empty: release whatever is held now)

@@ -1,7 +1,7 @@
--- Add one process' counts of a minute to those of other processes.
+-- Add the counts of one process in a minute to the counts of the other processes.
 -- KEYS 1 minute (hash: lock's name -> counts like "a=2 w7=1", then the last events, each a line of JSON)
 -- ARGV 1 ttl in ms  2 most names  3 most events of a name  4 a JSON list: name, text, name, text, …
--- Returns how many names were counted as "}", since there were too many names.
+-- Returns the number of names that were counted as "}" because the minute has too many names.
 local most, kept, added, others = tonumber(ARGV[2]), tonumber(ARGV[3]), cjson.decode(ARGV[4]), 0
 
 local function put(name, text)
@@ -17,7 +17,7 @@ local function put(name, text)
     end
   end
   for index, what in ipairs(order) do order[index] = what .. '=' .. string.format('%.0f', counts[what]) end
-  table.sort(lines) -- each begins with its time
+  table.sort(lines) -- each line begins with the time of the event
   local last = table.concat(lines, '\n', math.max(1, #lines - kept + 1))
   redis.call('HSET', KEYS[1], name, table.concat(order, ' ') .. '\n' .. last)
 end

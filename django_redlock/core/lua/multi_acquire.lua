@@ -1,8 +1,8 @@
--- Acquire several mutexes, all of them or none, or return which is held. Idempotent per token.
+-- Acquire all of several mutexes, or none and return the index of the first that is held. Idempotent per token.
 -- KEYS 1 lock  2 waiters  3 wake  4 fence, and so on of each other lock
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait (as mutex_acquire's)  6 number of locks
 -- Returns the server's time in µs, which is the fencing token too; with fencing {1, fencing token, time}, one token for
---   all; refused, as mutex_acquire, {0, lease left in ms, time, owner, index}. A waiter is listed with that lock only.
+--   all; refused, as mutex_acquire, {0, lease left in ms, time, owner, index}. A waiter is listed for that lock only.
 local token, wait, number = ARGV[1], tonumber(ARGV[5]), tonumber(ARGV[6])
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
@@ -19,7 +19,7 @@ for i = 1, number do
   if another or not turn then which = which or i end
 end
 
--- Leave the waiters of all locks but the one that refused. Pass on the wake-ups of locks that are free.
+-- Remove the waiter from all locks except the lock that refused. Pass on the wake-ups of free locks.
 for i = 1, queued and number or 0 do
   local waiters, wake = KEYS[4 * i - 2], KEYS[4 * i - 1]
   if i ~= which or wait <= 1 then redis.call('ZREM', waiters, waiter) end
@@ -35,7 +35,7 @@ if which then
     redis.call('ZADD', KEYS[4 * which - 2], now + wait, waiter)
     redis.call('PEXPIRE', KEYS[4 * which - 2], wait + 1000)
   end
-  if not held[which] then return {0, 100, micros, '', which} end -- free, but for one of its waiters
+  if not held[which] then return {0, 100, micros, '', which} end -- free, but a waiter has been woken
   return {0, redis.call('PTTL', KEYS[4 * which - 3]), micros, string.match(held[which], ' (.*)$') or '', which}
 end
 

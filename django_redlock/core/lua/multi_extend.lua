@@ -1,7 +1,7 @@
 -- Replace the rest of the lease of several mutexes, if the token still holds them all.
 -- KEYS 1 lock (as mutex_extend's), and each other lock
 -- ARGV 1 token  2 ttl in ms  3 fencing (1 or 0)
--- Returns 1 extended, 0 one of them is not held, -1 one of them has another holder.
+-- Returns 1 extended, 0 at least one lock is not held, -1 at least one lock has another holder.
 local absent = false
 for _, key in ipairs(KEYS) do
   local held = redis.call('GET', key)

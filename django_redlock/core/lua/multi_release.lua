@@ -1,8 +1,8 @@
--- Release those of several mutexes that the token holds, and wake a waiter of each.
+-- Release each of several mutexes that the token holds, and wake a waiter of each released mutex.
 -- USES fair_queue
 -- KEYS 1 lock (as mutex_release's), and each other lock
 -- ARGV 1 token  2 keep in ms (as mutex_release's)  3 how many of the locks it must have held
--- Returns 1 if it held as many, 0 if not.
+-- Returns 1 if the token held at least that number of locks, else 0.
 local freed, keep = 0, tonumber(ARGV[2])
 for _, lock in ipairs(KEYS) do
   local held = redis.pcall('GET', lock) -- a key of another type must not stop the release of the others

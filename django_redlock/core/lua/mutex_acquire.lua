@@ -1,10 +1,11 @@
 -- Acquire a mutex, or return the holder. Idempotent per token: the same request sent twice is granted twice.
 -- KEYS 1 lock  2 waiters  3 fence
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait
---   wait: ms for which to be listed as a waiter if refused, 0: not at all; negative: was listed before; -1: the last try
+--   wait: ms for which a refused client is listed as a waiter. 0: not listed; negative: was listed before; -1: the last
+--   try, after which the client is no longer listed
 -- Returns the server's time in µs, which is the fencing token too; with fencing {1, fencing token, time};
---   refused {0, lease left in ms, time, owner of the holder}. A free lock is also refused while it has waiters, for
---   100 ms: one of them has been woken, and a newcomer must not overtake it.
+--   refused {0, lease left in ms, time, owner of the holder}. A newcomer that can wait is also refused for 100 ms while
+--   a free lock has waiters: a waiter has been woken, and the newcomer must not overtake that waiter.
 local held = redis.call('GET', KEYS[1])
 local now = redis.call('TIME')
 local micros = now[1] * 1000000 + now[2]
@@ -13,7 +14,7 @@ local queued = wait < 0
 wait = math.abs(wait)
 local millis = math.floor(micros / 1000)
 local another = held and string.sub(held, 1, #ARGV[1]) ~= ARGV[1]
--- Usually nobody waits, and EXISTS takes a third of the time of ZCOUNT.
+-- Usually there are no waiters, and EXISTS takes a third of the time of ZCOUNT.
 local turn = held or queued or wait == 0 or redis.call('EXISTS', KEYS[2]) == 0
   or redis.call('ZCOUNT', KEYS[2], millis, '+inf') == 0
 local function waiter() -- the same for all attempts of one acquire

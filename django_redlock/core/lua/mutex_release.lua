@@ -2,7 +2,7 @@
 -- USES fair_queue
 -- KEYS 1 lock (as mutex_extend's); beside it <lock>:waiters and <lock>:wake
 -- ARGV 1 token  2 keep in ms (>0: keep it that much longer without a holder)
--- Returns 1 released, 0 not held, -1 another holds it.
+-- Returns 1 released, 0 not held, -1 held by another token.
 local held = redis.call('GET', KEYS[1])
 if not held then return 0 end
 if string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return -1 end

@@ -1,4 +1,4 @@
--- Do nothing, behind a quarantine script: that starts the quarantine if the marker does not name this server.
+-- Do nothing. The quarantine script before this script starts the quarantine if the marker does not name this server.
 -- KEYS none
 -- ARGV none
 -- Returns {1, 0, server time in µs}: in service.

@@ -1,13 +1,14 @@
--- Put before an acquire script: no grant by a server that may have forgotten a lock (restarted, flushed, replaced).
+-- Put before an acquire script: refuse on a server that may have forgotten a lock (restarted, flushed or replaced).
 -- KEYS last marker (string: 'master_replid:' and 40 digits, as in INFO, new with each start and each promotion|max_ttl in ms
 --   |replicas ever seen, if it has any; and while a quarantine lasts: space, its end in ms|1 if it named another server)
 -- ARGV last max_ttl in ms
--- Returns {2, ms of quarantine left, server time in µs} or {3, max_ttl in the marker, server time in µs}; or continues.
+-- Returns {2, ms of quarantine left, server time in µs}, or {3, max_ttl in the marker, server time in µs} if max_ttl
+--   differs; otherwise the acquire script continues.
 do
   local info, mark, longest = redis.call('INFO', 'replication'), redis.call('GET', KEYS[#KEYS]) or '', ARGV[#ARGV]
-  -- Plain finds: a pattern would be tried at each character of a long text.
+  -- Plain finds are faster: a pattern would be tried at each character of the long INFO text.
   local same = string.find(info, string.sub(mark, 1, 54), 1, true)
-  if not same or string.sub(mark, 56) ~= longest then -- usually it is in service, and this is all
+  if not same or string.sub(mark, 56) ~= longest then -- usually false: the server is in service
     local agreed, seen, ending, another = string.match(mark, '^|(%d+)(|?%d*) ?(%d*)|?(%d?)$', 55)
     local clock = redis.call('TIME')
     local now, micros = clock[1] * 1000 + math.floor(clock[2] / 1000), clock[1] * 1000000 + clock[2]

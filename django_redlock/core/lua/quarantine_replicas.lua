@@ -1,8 +1,8 @@
--- Put before an acquire script on a primary with replicas: as `quarantine`, and no grant without replicas that keep up.
+-- Put before an acquire script on a primary with replicas: as `quarantine`, and refuse if too few replicas keep up.
 -- KEYS last marker (as quarantine's; while too few replicas follow, the quarantine's end is 9e15 and the ms that it is to last)
 -- ARGV last four: max_ttl in ms, lag in s, acknowledgements that the caller waits for, and the requirement: majority, all or a number
 -- Returns {2, ms left, time}, {3, max_ttl in the marker, time}, {4, replicas that keep up, time, needed} or
---   {5, acknowledgements needed, time}; or continues.
+--   {5, acknowledgements needed, time} if the client waits for another number; otherwise the acquire script continues.
 do
   local last, find, sub = #ARGV, string.find, string.sub
   local longest, lag, waits, rule = ARGV[last - 3], tonumber(ARGV[last - 2]), tonumber(ARGV[last - 1]), ARGV[last]
@@ -15,7 +15,7 @@ do
     if tonumber(behind) <= lag then alive = alive + 1 end
     _, place = find(info, ',state=online,', place, true)
   end
-  -- Usually it is in service, and the marker contains no more than that.
+  -- Usually the server is in service, and the marker contains only server, max_ttl and number of replicas.
   local seen = same and sub(mark, 56, 55 + #longest) == longest and tonumber(sub(mark, 57 + #longest))
   local agreed, ending, another = longest, nil, nil
   if not seen then agreed, seen, ending, another = string.match(mark, '^|(%d+)|?(%d*) ?(%d*)|?(%d?)$', 55) end

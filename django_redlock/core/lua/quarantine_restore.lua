@@ -1,8 +1,8 @@
--- Put before an acquire script with which a holder restores a lock that the server has forgotten. While a quarantine
--- lasts the server can't have granted the lock to another, so a holder with a valid lease may put it back.
+-- Put before an acquire script by which a holder restores a lock that the server has forgotten. During a quarantine the
+-- server can't have granted the lock to another client, so a holder with a valid lease may restore its lock.
 -- KEYS last marker (as quarantine's)
 -- ARGV last max_ttl in ms
--- Returns 0 when there is no quarantine; or continues.
+-- Returns 0 if there is no quarantine; otherwise the acquire script continues.
 do
   local mark, now = redis.call('GET', KEYS[#KEYS]) or '', redis.call('TIME')
   local ending = string.match(mark, ' (%d+)|%d$')

@@ -1,7 +1,7 @@
 -- Read the marker of this server. Changes nothing.
 -- KEYS 1 marker (as quarantine's)
 -- ARGV none
--- Returns {1 if it names this server else 0, ms of quarantine left, max_ttl in ms of its clients (0: none yet)}.
+-- Returns {1 if the marker names this server, else 0; ms of quarantine left; max_ttl of its clients in ms, 0: unknown}.
 local mark, now = redis.call('GET', KEYS[1]) or '', redis.call('TIME')
 local agreed, ending = string.match(mark, '^|(%d+)|?%d* ?(%d*)', 55)
 if not agreed or not string.find(redis.call('INFO', 'replication'), string.sub(mark, 1, 54), 1, true) then

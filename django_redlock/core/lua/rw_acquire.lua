@@ -1,12 +1,12 @@
--- Acquire a lock to read beside other readers, or to write alone. Idempotent per token, as mutex_acquire.
+-- Acquire a read-write lock, to read together with other readers or to write alone. Idempotent per token.
 -- USES fair_queue
 -- KEYS 1 lock (hash: token and owner -> rwlock@end in ms mode holder)  2 waiters  3 fence
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait  6 order  7 mode (r or w)  8 holder
 --   wait: as mutex_acquire's
---   order: 2 in order of arrival; 1 readers behind the writers that came before, writers in any order; 0 the holder puts
---   the lock back
---   holder: a reader may read again, a writer may read and write again; neither has to queue for that
--- Returns as fair_acquire; an error that begins with UPGRADE to a reader that asks to write.
+--   order: 2: in order of arrival; 1: readers behind writers that came earlier, writers in any order; 0: the holder
+--   restores its lock, regardless of the queue
+--   holder: the same holder may read again, and after writing may read and write again, without queueing
+-- Returns as fair_acquire; an error that begins with UPGRADE for a reader that asks to write.
 local token, wait, order, mode, holder = ARGV[1], tonumber(ARGV[5]), ARGV[6], ARGV[7], ARGV[8]
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
@@ -46,7 +46,7 @@ if left then
     stand(place, micros, math.abs(wait))
   elseif wait < 0 then
     leave(place)
-    if others.w == 0 then wake_line(others.r == 0, KEYS[1]) end -- readers behind a writer that gives up
+    if others.w == 0 then wake_line(others.r == 0, KEYS[1]) end -- wake readers behind a writer that gives up
   end
   return {0, left, micros, owner}
 end

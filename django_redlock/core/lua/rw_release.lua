@@ -1,4 +1,4 @@
--- Release the share of a reader or writer, and wake the first in the fair queue.
+-- Release the share of a reader or writer, and wake the first waiters in the fair queue.
 -- USES fair_queue
 -- KEYS 1 lock (as rw_acquire's; alone, as mutex_release's)
 -- ARGV 1 token  2 keep in ms (>0: keep it that much longer without a holder)
@@ -18,7 +18,7 @@ for i = 1, #shares, 2 do
     if ends > now then freed = 1 end
     if ends > now and keep > 0 then
       last = math.max(last, now + keep)
-      -- First: a server that is full lets go on what has begun to write. Without HDEL, as in task_end.
+      -- First: a full server refuses a script whose first write needs memory. No HDEL: see stop() in task_record.
       redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), keep))
       redis.call('HSET', KEYS[1], shares[i], what .. '@' .. now + keep .. ' ' .. how .. ' -')
     else

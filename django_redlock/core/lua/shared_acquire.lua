@@ -1,8 +1,8 @@
--- Acquire a share of a lock that several may hold, or return a holder. Idempotent per token, as mutex_acquire.
+-- Acquire a share of a lock with several shares, or return a holder. Idempotent per token, as mutex_acquire.
 -- KEYS 1 lock (hash: token and owner -> kind@end in ms holder)  2 waiters  3 fence  4 wake
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait (as mutex_acquire's)  6 kind  7 limit  8 holder
 --   rlock: any number of shares of one holder. semaphore: `limit` shares of any holders.
--- Returns as mutex_acquire; a newcomer that can wait is also refused while there are waiters for all free shares.
+-- Returns as mutex_acquire. A newcomer that can wait is also refused if there are as many waiters as free shares.
 local token, wait, kind, limit, holder = ARGV[1], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]), ARGV[8]
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
@@ -48,7 +48,7 @@ end
 if queued then redis.call('ZREM', KEYS[2], waiter) end
 redis.call('HSET', KEYS[1], token .. ' ' .. ARGV[2], kind .. '@' .. now + ARGV[3] .. ' ' .. holder)
 redis.call('PEXPIRE', KEYS[1], last - now)
--- A release wakes one waiter. If there is room for one more, that waiter wakes the next.
+-- A release wakes one waiter. If another share is free, this acquire wakes the next waiter.
 if others + 1 < limit and redis.call('EXISTS', KEYS[2]) == 1 and redis.call('EXISTS', KEYS[4]) == 0 then
   redis.pcall('RPUSH', KEYS[4], '1')
   redis.pcall('PEXPIRE', KEYS[4], 10000)

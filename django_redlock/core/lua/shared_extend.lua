@@ -1,4 +1,4 @@
--- Replace the rest of one share's lease, if the token still holds it. The other shares keep theirs.
+-- Replace the rest of the lease of one share, if the token still holds the share. Other shares keep their leases.
 -- KEYS 1 lock (as shared_acquire's; alone, as mutex_extend's)
 -- ARGV 1 token  2 ttl in ms  3 fencing (1 or 0)
 -- Returns 1 extended, 0 the token holds no share.

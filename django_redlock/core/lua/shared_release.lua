@@ -1,4 +1,4 @@
--- Release a share of a lock that several may hold, and wake one waiter.
+-- Release a share of a lock with several shares, and wake one waiter.
 -- USES fair_queue
 -- KEYS 1 lock (as shared_acquire's; alone, as mutex_release's)
 -- ARGV 1 token  2 keep in ms (>0: keep it that much longer without a holder)
@@ -17,7 +17,7 @@ for i = 1, #shares, 2 do
     if ends > now then freed, kind = 1, what end
     if ends > now and keep > 0 then
       last = math.max(last, now + keep)
-      -- First: a server that is full lets go on what has begun to write. Without HDEL, as in task_end.
+      -- First: a full server refuses a script whose first write needs memory. No HDEL: see stop() in task_record.
       redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), keep))
       redis.call('HSET', KEYS[1], shares[i], what .. '@' .. now + keep .. ' -')
     else
@@ -27,7 +27,7 @@ for i = 1, #shares, 2 do
 end
 if freed == 0 then return 0 end
 if last > now then redis.call('PEXPIRE', KEYS[1], last - now) end
--- An rlock with other shares is not free: they are the same holder's.
+-- An rlock with other shares is not free: its shares belong to one holder.
 if keep > 0 or (kind == 'rlock' and last > now) then return 1 end
 if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 then wake_one(KEYS[1]) end
 return 1

@@ -1,8 +1,8 @@
--- Acquire the first free one of several mutexes, or return when the next will be free. Idempotent per token.
+-- Acquire the first free mutex of several, or return the lease that ends first. Idempotent per token.
 -- KEYS 1 lock  2 waiters  3 wake  4 fence, and so on of each other lock, in the order in which they are tried
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 wait (as mutex_acquire's)  6 number of locks
--- Returns {1, fencing token, server time in µs, index}; refused, as mutex_acquire, {0, lease left in ms, time, owner},
---   of the lease that ends first. A waiter is listed with each of the locks.
+-- Returns {1, fencing token, server time in µs, index}; refused, as mutex_acquire, {0, lease left in ms, time, owner}
+--   for the lease that ends first. A waiter is listed for each of the locks.
 local token, wait, last = ARGV[1], tonumber(ARGV[5]), 4 * ARGV[6]
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
@@ -20,7 +20,7 @@ end
 for i = 1, chosen and 0 or #locks do
   -- GET fails for a key of another type, which MGET reports as absent.
   if not held[i] and not redis.call('GET', locks[i]) then
-    -- Waiters have been woken for free locks. A newcomer gets one only if there are more free locks than waiters.
+    -- Waiters have been woken for free locks. A newcomer gets a lock only if there are more free locks than waiters.
     if queued or wait == 0 or redis.call('ZCOUNT', KEYS[4 * i - 2], now, '+inf') < free then
       chosen = i
       break
@@ -29,9 +29,9 @@ for i = 1, chosen and 0 or #locks do
 end
 
 if not chosen then
-  -- If no waiter comes for a free lock, a newcomer may try again in 100 ms.
+  -- If a lock is free for a waiter that was woken, a newcomer may try again in 100 ms.
   local first, owner = free > 0 and 100 or math.huge, ''
-  if wait > 1 then redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now) end -- enough: each client begins with another lock
+  if wait > 1 then redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now) end -- one is enough: clients begin with different locks
   for i = 1, #locks do
     local left = held[i] and redis.call('PTTL', locks[i]) or -1
     if left >= 0 and left < first then first, owner = left, string.match(held[i], ' (.*)$') or '' end

@@ -1,5 +1,5 @@
--- Remember that a delivery of a task has ended, or forget it, apart from task_end and task_requeue_dead: while a Cluster
--- moves their slot, a request of two keys is refused (TRYAGAIN).
+-- Remember or forget that a delivery of a task has ended. This is separate from task_end and task_requeue_dead because
+-- a Cluster that moves the slot refuses a request with two keys (TRYAGAIN).
 -- KEYS 1 done
 -- ARGV 1 remember in ms (0: forget)
 -- Returns 1.

@@ -2,7 +2,7 @@
 -- USES task_record
 -- KEYS 1 lock (alone, as mutex_extend's)
 -- ARGV 1 token  2 ttl in ms
--- Returns 1 extended, 0 the token runs it no more.
+-- Returns 1 extended, 0 the token no longer runs the task.
 local mine, last = nil, 0
 for _, entry in ipairs(read_all()) do
   if entry.token == ARGV[1] then
@@ -12,6 +12,6 @@ for _, entry in ipairs(read_all()) do
   last = math.max(last, entry.due, entry.next_due)
 end
 if not mine then return 0 end
-redis.call('PEXPIREAT', KEYS[1], last) -- first: a server that is full lets a script go on that has begun to write
+redis.call('PEXPIREAT', KEYS[1], last) -- first: a full server refuses a script whose first write needs memory
 write(mine.task, mine.state, mine.token, mine.delivery, mine.due, mine.next_delivery, mine.next_due, mine.owner)
 return 1

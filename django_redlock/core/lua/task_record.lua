@@ -1,4 +1,4 @@
--- The record of a task's lock: functions for the scripts that say so with USES.
+-- Functions for the records of tasks in the lock of a task. Scripts include this file with USES.
 -- KEYS 1 lock: of the script that uses this
 -- ARGV none
 -- Returns nothing of its own.
@@ -8,7 +8,7 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local now_us = clock[1] * 1000000 + clock[2]
 
--- The entry of a task, from its field in the hash; nil when there is none or its time is over.
+-- Returns the entry of a task from its field in the hash; nil if there is no field or the entry has expired.
 local function parse(task, value)
   local pattern = '^(%l+) (%S+) (%S+) (%d+) (%S+) (%d+) (.*)$'
   local state, token, delivery, due, next_delivery, next_due, owner = string.match(value or '', pattern)
@@ -26,7 +26,7 @@ local function read(task)
   return parse(task, redis.call('HGET', KEYS[1], task))
 end
 
--- All entries. Those whose time is over are removed.
+-- Returns all live entries, and removes expired entries from the hash.
 local function read_all()
   local entries, all = {}, redis.call('HGETALL', KEYS[1])
   for i = 1, #all, 2 do
@@ -41,7 +41,7 @@ local function write(task, state, token, delivery, due, next_delivery, next_due,
   redis.call('HSET', KEYS[1], task, table.concat(words, ' '))
 end
 
--- Whether an entry is in one of these states.
+-- Whether an entry is in one of `states`. A running task with a next delivery is also queued.
 local function counts(entry, states)
   return string.find(states, entry.state, 1, true) or entry.next_due > now and string.find(states, 'queued', 1, true)
 end
@@ -50,7 +50,7 @@ local function refusal(entry)
   return {0, entry.due - now, now_us, '{"state":"' .. entry.state .. '",' .. string.sub(entry.owner, 2)}
 end
 
--- Wake one waiter. While a Cluster moves the slot, these keys may be on another server, hence pcall.
+-- Wake one waiter. While a Cluster moves the slot, the keys of waiters may be on another server, hence pcall.
 local function wake()
   local list = KEYS[1] .. ':wake'
   if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 and redis.pcall('EXISTS', list) == 0 then
@@ -59,15 +59,15 @@ local function wake()
   end
 end
 
--- A task runs no more. It is queued with its next delivery, else for `keep` ms with the same delivery, else removed.
+-- End a running task: queue it with its next delivery, or for `keep` ms with its last delivery, or else remove it.
 local function stop(entry, keep)
   local delivery, due = entry.next_delivery, entry.next_due
   if due <= now then delivery, due = entry.delivery, now + keep end
   if due <= now then
     redis.call('HDEL', KEYS[1], entry.task)
   else
-    -- First: a server that is full lets a script go on that has begun to write. The field is replaced, not deleted and
-    -- written: a key that has gone while its slot moves can't be written again.
+    -- First: a full server refuses a script whose first write needs memory. The field is replaced, not deleted and then
+    -- written: while a Cluster moves the slot, a key that has gone can't be written here again.
     redis.call('PEXPIREAT', KEYS[1], math.max(redis.call('PTTL', KEYS[1]) + now, due))
     write(entry.task, 'queued', '-', delivery, due, '-', 0, entry.owner)
   end

@@ -4,9 +4,9 @@
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 task id  5 delivery id  6 limit  7 rivals  8 period in ms  9 wait
 --   rivals: the states of others that count
 --   period: >0 to count as queued until then, while running and after; a queued task keeps the end of its record
---   wait: ms for which to be listed as a waiter when refused, 0 for not at all; negative for one that is listed already;
---   -1 for its last attempt
--- Returns the server's time in µs; refused {0, time left in ms, time, owner in the way, with its state}. For a delivery
+--   wait: ms for which a refused task is listed as a waiter. 0: not listed; negative: was listed before; -1: last try,
+--   after which the task is no longer listed
+-- Returns the server's time in µs; refused {0, time left in ms, time, blocking owner with its state}. For a delivery
 --   that has ended or was replaced before, the owner is only {"state": "ended"} or {"state": "replaced"}.
 local wait = tonumber(ARGV[9])
 local place = ARGV[1] .. ' ' .. ARGV[2]

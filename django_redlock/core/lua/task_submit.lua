@@ -1,10 +1,10 @@
--- Queue a task, unless ``limit`` others or a task queued under the same id are in the way. Idempotent per delivery id.
+-- Queue a task, unless `limit` other tasks or a queued task with the same id block it. Idempotent per delivery id.
 -- USES task_record
 -- KEYS 1 lock
 -- ARGV 1 task id  2 delivery id  3 owner (JSON)  4 ttl in ms  5 limit  6 rivals  7 own  8 replace  9 done ttl in ms
 --   rivals: the states of others that count; own: "1" for a retry by the owner, which is always queued;
 --   replace: "1" to replace a queued task, whose delivery is known as replaced for the done ttl at least
--- Returns the server's time in µs; refused {0, time left in ms, time, owner in the way}.
+-- Returns the server's time in µs; refused {0, time left in ms, time, blocking owner with its state}.
 local last, rivals, mine, rival, body, twin = now + ARGV[4], 0, nil, nil, nil, nil
 for _, entry in ipairs(read_all()) do
   local same = entry.task == ARGV[1]

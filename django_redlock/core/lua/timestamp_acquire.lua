@@ -1,9 +1,9 @@
--- Acquire a lock that old code takes with SETNX and a timestamp, or return the holder. Idempotent per token.
+-- Acquire a lock that older code takes with SETNX and a timestamp, or return the holder. Idempotent per token.
 -- KEYS 1 lock  2 waiters  3 holder (hash: value, token, owner; valid while the lock has that value)
 -- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 wait (as mutex_acquire's)  5 ms in a unit of the value  6 clock skew in ms
--- Returns the server's time in µs; refused {0, lease left in ms, time, owner of the holder, empty for old code}, as
---   mutex_acquire also while a free lock has waiters;
---   an error that begins with WRONGTYPE when the value is no timestamp in that unit.
+-- Returns the server's time in µs; refused {0, lease left in ms, time, owner of the holder, empty for older code}. As
+--   in mutex_acquire, a newcomer that can wait is also refused while a free lock has waiters. Returns an error that
+--   begins with WRONGTYPE if the value is not a timestamp in that unit.
 local held = redis.call('GET', KEYS[1])
 local clock = redis.call('TIME')
 local now, micros = clock[1] * 1000 + math.floor(clock[2] / 1000), clock[1] * 1000000 + clock[2]
@@ -14,7 +14,7 @@ local holder = redis.call('HMGET', KEYS[3], 'value', 'token', 'owner')
 local ours = held and held == holder[1]
 local mine, left = ours and holder[2] == ARGV[1], 0
 if held and not mine then
-  left = ours and redis.call('PTTL', KEYS[1]) or -1 -- our value has an exact end
+  left = ours and redis.call('PTTL', KEYS[1]) or -1 -- a value of this script has a ttl
   if left >= 0 then
     left = math.max(left, 1)
   else
@@ -27,7 +27,7 @@ if held and not mine then
   end
 end
 if left <= 0 and wait > 0 and not mine and redis.call('ZCOUNT', KEYS[2], now, '+inf') > 0 then
-  left, ours = 100, false -- free, but for its waiters, as in mutex_acquire
+  left, ours = 100, false -- free, but a waiter has been woken, as in mutex_acquire
 end
 if left > 0 then
   if math.abs(wait) > 1 then
@@ -42,7 +42,7 @@ if left > 0 then
 end
 
 if wait < 0 then redis.call('ZREM', KEYS[2], waiter) end
--- The leading zero is our mark: old code reads the same number, and never writes one.
+-- The leading zero marks a value of this script: older code reads the same number, and never writes a leading zero.
 local value = '0' .. string.format('%.0f', math.ceil((now + ARGV[3] + skew) / unit))
 redis.call('SET', KEYS[1], value, 'PX', ARGV[3])
 redis.call('HSET', KEYS[3], 'value', value, 'token', ARGV[1], 'owner', ARGV[2])

@@ -1,7 +1,7 @@
 -- Replace the rest of a timestamp lock's lease, if the token still holds it: a new timestamp under the same token.
 -- KEYS 1 lock  2 holder (as timestamp_acquire's)
 -- ARGV 1 token  2 ttl in ms  3 ms in a unit of the value  4 clock skew in ms
--- Returns 1 extended, 0 not held, -1 another holds it.
+-- Returns 1 extended, 0 not held, -1 held by another token or by older code.
 local held = redis.call('GET', KEYS[1])
 if not held then return 0 end
 local holder = redis.call('HMGET', KEYS[2], 'value', 'token')

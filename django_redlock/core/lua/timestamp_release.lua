@@ -1,7 +1,7 @@
 -- Release a timestamp lock, if the token still holds it, and wake one waiter.
 -- KEYS 1 lock  2 waiters  3 wake  4 holder (as timestamp_acquire's)
 -- ARGV 1 token  2 keep in ms (>0: keep it that much longer)  3 ms in a unit of the value  4 clock skew in ms
--- Returns 1 released, 0 not held, -1 another holds it, also old code that has overwritten the value.
+-- Returns 1 released, 0 not held, -1 held by another token, or by older code that has overwritten the value.
 local held = redis.call('GET', KEYS[1])
 if not held then return 0 end
 local holder = redis.call('HMGET', KEYS[4], 'value', 'token')

@@ -1,8 +1,8 @@
--- Remove a waiter, and wake the next if the lock is free.
+-- Remove a waiter, and wake the next waiter if the lock is free.
 -- USES fair_queue
 -- KEYS 1 lock  2 waiters  3 wake, and so on of each other lock
 -- ARGV 1 token without the number of the attempt, space, owner  2 mode of a waiter in a fair queue, else empty
--- Returns 1 if it was listed, 0 if not.
+-- Returns 1 if the waiter was listed for at least one lock, else 0.
 local listed = 0
 for key = 1, #KEYS, 3 do
   local lock, waiters = KEYS[key], KEYS[key + 1]

@@ -1,7 +1,7 @@
--- Pass on a wake-up: the waiter that received it has gone.
+-- Pass on a wake-up whose receiver has stopped waiting.
 -- KEYS 1 wake
 -- ARGV none
--- Returns 1 pushed, 0 there is a wake-up: nobody is blocked on the list, and one is enough.
+-- Returns 1 pushed, 0 not needed: the list has a wake-up, so no waiter is blocked on the list.
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 redis.call('RPUSH', KEYS[1], '1')
 redis.call('PEXPIRE', KEYS[1], 10000)

@@ -1,1 +1,1 @@
-"""The kinds of locks: the requests for the scripts of each."""
+"""The kinds of locks, each with the requests for its scripts."""

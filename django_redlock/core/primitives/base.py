@@ -1,4 +1,4 @@
-"""The kinds of locks: the scripts of each, with their keys and arguments."""
+"""The kinds of locks, each with its scripts and their keys and arguments."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..flow.requests import EvalScript
 from ..flow.scripts import Script, script
 from ..values import PRECISION, Claim, Refusal, millis
 
-# The longest time in seconds that a waiter blocks. It then tries again, in case a wake-up was lost; a waiter in a fair
-# queue also shows that it is alive.
+# The longest time in seconds that a waiter blocks. Then the waiter tries again, in case a wake-up was lost. A waiter in
+# a fair queue tries more often, because its tries show that it is alive.
 MAX_BLOCK = 5.0
 MAX_BLOCK_IN_QUEUE = 0.4
 
@@ -20,28 +20,32 @@ _FENCE, _WAITER_REMOVE = script("fence_set"), script("waiter_remove")
 
 
 class Primitive(NamedTuple):
-    """One kind of lock: builds the requests for one node. Any algorithm can run it."""
+    """A kind of lock: builds the requests for one node. Every algorithm works with every kind."""
 
     kind: str
     acquire_script: Script
     extend_script: Script
     release_script: Script
-    limit: int = 1  # how many may hold it at once
-    access: str = ""  # in a fair queue: "w" excludes all others, "r" excludes "w"; "": the lock has no fair queue
-    queue_order: int = 2  # of the fair queue, as the scripts know it
+    limit: int = 1  # the largest number of holders
+    access: str = ""  # in a fair queue: "w" excludes all other holders, "r" excludes "w"; "": no fair queue
+    queue_order: int = 2  # the order of the fair queue, as the number that the scripts use
 
     @property
     def max_block(self) -> float:
-        """The longest time in seconds that a waiter blocks."""
+        """The longest time in seconds for which a waiter blocks before it tries again."""
         return MAX_BLOCK_IN_QUEUE if self.access else MAX_BLOCK
 
     @property
     def waiter_ttl_ms(self) -> int:
-        """Milliseconds for which a waiter stays listed: until its next try, and some time more."""
+        """Milliseconds for which a waiter stays listed: the time until its next try and a margin."""
         return round(self.max_block * 1000) + (500 if self.access else 1000)
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Acquire. ``wait``: milliseconds for which to be listed as a waiter if refused, as in the script."""
+        """Returns the request that acquires the lock.
+
+        ``wait``: milliseconds for which a refused client is listed as a waiter, with the special values that
+        ``lua/mutex_acquire.lua`` describes.
+        """
         keys = claim.keys
         return EvalScript(
             self.acquire_script,
@@ -52,51 +56,54 @@ class Primitive(NamedTuple):
         )
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
-        """Replace the rest of the lease by ``ttl`` seconds."""
+        """Returns the request that replaces the rest of the lease by ``ttl`` seconds."""
         args = claim.token, millis(ttl), _YES_NO[claim.fencing]
         return EvalScript(self.extend_script, (claim.keys.lock,), args, node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Release, ``keep`` seconds from now."""
+        """Returns the request that releases the lock. ``keep``: seconds for which the lock stays taken."""
         kept = millis(keep + PRECISION) if keep > 0 else b"0"
         return EvalScript(self.release_script, (claim.keys.lock,), (claim.token, kept), node)
 
     def release_by_key(self, claim: Claim, keep: float = 0.0) -> Sequence[EvalScript]:
-        """`release_request` in requests of one key each, in order; the last one releases."""
+        """Returns the requests that release the lock with one key each, to be sent in order.
+
+        A Cluster that moves a slot refuses requests with several keys.
+        """
         return (self.release_request(claim, keep),)
 
     def dequeue_request(self, claim: Claim, node: int = 0) -> EvalScript:
-        """Remove the claim from the waiters."""
+        """Returns the request that removes ``claim`` from the waiters."""
         places = tuple(key for keys in claim.all_keys for key in keys[:3])
         args = claim.acquisition_id + b" " + claim.owner, self.access.encode()
         return EvalScript(_WAITER_REMOVE._replace(keys=len(places)), places, args, node)
 
     def fencing_request(self, claim: Claim, token: int, node: int = 0) -> EvalScript:
-        """Store a fencing token, unless a larger one is stored."""
+        """Returns the request that stores a fencing token unless a larger one is stored."""
         keys = tuple(each.fence for each in (claim.all_keys if claim.require_all else (claim.keys,)))
         return EvalScript(_FENCE._replace(keys=len(keys)), keys, (b"%d" % token,), node)
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
-        """The wake-up lists to block on after ``refusal``."""
+        """Returns the keys of the wake-up lists to block on after ``refusal``."""
         return (claim.keys.wake,)
 
 
 class SharedPrimitive(Primitive):
-    """A lock with several shares, each with a lease of its own."""
+    """A lock with several shares, each with its own lease."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """`Primitive.acquire_request` with the kind of share, the limit and the holder."""
+        """Returns the request of `Primitive.acquire_request` with the kind of lock, the limit and the holder added."""
         run = super().acquire_request(claim, wait, node)
         args = (*run.args, self.kind.encode(), b"%d" % self.limit, claim.payload)
         return run._replace(keys=(*run.keys, claim.keys.wake), args=args)
 
 
 def script_family(family: str) -> tuple[Script, Script, Script]:
-    """The acquire, extend and release scripts with names that begin with ``family``."""
+    """Returns the scripts ``<family>_acquire``, ``<family>_extend`` and ``<family>_release``."""
     return script(f"{family}_acquire"), script(f"{family}_extend"), script(f"{family}_release")
 
 
 MUTEX = Primitive("mutex", *script_family("mutex"))
 RLOCK = SharedPrimitive("rlock", *script_family("shared"))
-SEMAPHORE = SharedPrimitive("semaphore", *script_family("shared"))  # with a limit of its own for each
+SEMAPHORE = SharedPrimitive("semaphore", *script_family("shared"))  # each semaphore replaces the limit
 KINDS: Collection[str] = ("mutex", "rlock", "semaphore", "rwlock", "striped", "multilock")

@@ -1,4 +1,4 @@
-"""The kinds of locks with a fair queue: see ``lua/fair_queue.lua``."""
+"""The kinds of locks with a fair queue. The queue is described in ``lua/fair_queue.lua``."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from ..flow.scripts import script
 from ..values import Claim, Refusal
 from .base import Primitive, script_family
 
-ARRIVAL_ORDER, READERS_BEHIND_WRITERS, RESTORED = 2, 1, 0  # the orders of the scripts
+ARRIVAL_ORDER, READERS_BEHIND_WRITERS, RESTORED = 2, 1, 0  # the values of "order" in the scripts
 
 
 class FairMutex(Primitive):
     """A mutex that is granted strictly in order of arrival."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """`Primitive.acquire_request` with the order of the queue."""
+        """Returns the request of `Primitive.acquire_request` with the order of the queue added."""
         run = super().acquire_request(claim, wait, node)
         return run._replace(args=(*run.args, b"%d" % self.queue_order))
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
-        """Each waiter in the queue has a wake-up list of its own."""
+        """Returns the key of the wake-up list of ``claim``: each waiter in a fair queue has its own list."""
         return (claim.keys.wake_key_of(claim.acquisition_id),)
 
 
 class ReadWriteMutex(FairMutex):
-    """One side of a lock that several holders may read, or one may write."""
+    """One side of a read-write lock: several readers, or one writer, may hold the lock."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """`FairMutex.acquire_request` with the access (read or write) and the holder."""
+        """Returns the request of `FairMutex.acquire_request` with the access (read or write) and the holder added."""
         run = super().acquire_request(claim, wait, node)
         return run._replace(args=(*run.args, self.access.encode(), claim.payload))
 

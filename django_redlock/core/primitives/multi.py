@@ -1,4 +1,4 @@
-"""Several mutexes in one request: any one of them (stripes), or all of them (a multilock)."""
+"""Several mutexes in one request: stripes acquire any one mutex, a multilock acquires all mutexes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RELEASE = script("multi_release")
 
 
 def _for_all(run: EvalScript, keys: tuple[bytes, ...], *more: int) -> EvalScript:
-    """``run`` with these keys."""
+    """Returns ``run`` with ``keys`` in place of its keys, and with the numbers ``more`` as further arguments."""
     args = (*run.args, *(b"%d" % each for each in more))
     return run._replace(script=run.script._replace(keys=len(keys)), keys=keys, args=args)
 
@@ -37,7 +37,7 @@ def _release_request(run: EvalScript, claim: Claim) -> EvalScript:
 
 
 class StripedPrimitive(Primitive):
-    """Any one of several mutexes. After the grant the claim is narrowed to the granted mutex."""
+    """A lock that acquires any one of several mutexes. A grant narrows the claim to the granted mutex."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         run = super().acquire_request(claim, wait, node)
@@ -56,7 +56,7 @@ class StripedPrimitive(Primitive):
 
 
 class MultiPrimitive(Primitive):
-    """All of several mutexes, or none, with one token."""
+    """A lock that acquires all of several mutexes or none, with one token."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         return _for_all(super().acquire_request(claim, wait, node), _flat(claim.all_keys), len(claim.all_keys))
