@@ -161,7 +161,10 @@ class Backend(LockKinds):
         return (await self.alisting(pattern, limit)).logged()
 
     def listing(self, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listing:
-        """`held`, and whether that is all. ``max_keys``: look at about so many keys, and prefer locks with waiters."""
+        """Returns the live locks as `held` does, and whether the list is complete. Raises ``LockUnavailable``.
+
+        ``max_keys``: read about this number of keys, and list locks with waiters first.
+        """
         return self.drive(self._listing(pattern, limit, max_keys))
 
     async def alisting(self, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listing:
@@ -177,10 +180,10 @@ class Backend(LockKinds):
         return await self.adrive(self.algorithm.describe(name, self.keys_of(name), with_waiters=True))
 
     def force_release(self, name: str, digest: str = "", by: str = "") -> bool:
-        """Release the lock whoever holds it, wake a waiter, and return whether it was held.
+        """Release the lock ``name`` regardless of its holder, and wake a waiter. Returns whether the lock was released.
 
-        ``digest``, of a `LockInfo`: release only that holding. ``by``: the user who releases, for the event.
-        Raises ``LockUnavailable``.
+        ``digest``: release only if the `LockInfo` of the lock still has this digest. ``by``: the name of the operator,
+        for the event. Raises ``LockUnavailable``.
         """
         return self.drive(self._force_release_flow(name, digest, by))
 
@@ -234,7 +237,7 @@ class Backend(LockKinds):
         yield
 
     def local_queue_for(self, primitive: Primitive) -> LocalQueue | None:
-        """The queue of this process for such locks, if there is one."""
+        """Returns the local queue for locks of this kind; ``None`` if there is no local queue."""
         return None
 
     def perform(self, request: Any) -> Any:
@@ -257,11 +260,11 @@ class Backend(LockKinds):
         """Close idle connections. The backend can be used again afterwards."""
 
     async def aclose(self) -> None:
-        """`close` for asyncio: those of the running event loop."""
+        """Close the idle connections of the running event loop. The backend can be used again afterwards."""
 
 
 def _wait(value: Seconds) -> float:
-    """A blocking_timeout in seconds, which may be 0."""
+    """Returns a blocking_timeout in seconds, which may be 0. Raises ``TypeError`` and ``ValueError``."""
     if value in (0, timedelta()) and not isinstance(value, bool):
         return 0.0
     return seconds(value, "blocking_timeout, if not 0,")
