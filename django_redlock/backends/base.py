@@ -106,14 +106,15 @@ class Backend(LockKinds):
         owner: str | Mapping[str, Any] | None = None,
         on_lost: OnLost = "raise",
     ) -> Lock:
-        """A mutex: at most one holder at a time.
+        """Returns a mutex: a lock with at most one holder at a time. All times are seconds.
 
-        ``ttl``: the lease, renewed while held if ``auto_renew``. ``blocking`` and ``blocking_timeout``: what ``with``
-        does when another holds it. ``max_hold``: no longer than this in all; ``min_hold``: at least this long, even
-        when released earlier. ``fair``: strictly in order of arrival, among those who ask for that. ``fencing``: a
-        fencing token that grows whatever the server's clock does. ``owner``: a label or mapping to show beside host,
-        pid and thread. ``on_lost``: ``"raise"``, ``"warn"`` or a callable that gets the lock. Times are seconds.
-        Raises ``TypeError`` and ``ValueError`` for bad values, ``LockNotSupported`` for what this backend can't do.
+        ``ttl``: the lease, renewed while the lock is held if ``auto_renew``. ``blocking``: whether ``with`` waits for a
+        lock that is held; ``blocking_timeout``: for how long. ``max_hold``: the longest time to hold the lock.
+        ``min_hold``: the lock stays taken for at least this time, even when released earlier. ``fair``: waiters that
+        ask for it get the lock in order of arrival. ``fencing``: a fencing token that grows even if the server's clock
+        goes back. ``owner``: a label or mapping to show beside host, pid and thread. ``on_lost``: ``"raise"``,
+        ``"warn"`` or a callable that gets the lock. Raises ``TypeError`` and ``ValueError`` for bad values, and
+        ``LockNotSupported`` for an option that this backend does not support.
         """
         keys = self.keys_of(name)
         if fair and self.fair is None:

@@ -1,7 +1,7 @@
 """The base of stores that are not Redis. A subclass has three methods; waiting, renewal and asyncio come from here.
 
     class MyBackend(StorageBackend):
-        def acquire_once(self, claim): ...  # a Lease, or a Refusal if another holds the lock; never waits
+        def acquire_once(self, claim): ...  # a Lease, or a Refusal if the lock is held; never waits
         def extend(self, lease, ttl): ...  # the extended Lease, or None if it is lost
         def release(self, claim, keep): ...  # whether the claim still held the lock
 
@@ -157,7 +157,10 @@ class StorageBackend(Backend):
         raise LockNotSupported("", f"{type(self).__name__} can't list its locks")
 
     def force_release_once(self, name: str, digest: str) -> bool:
-        """Release ``name`` whoever holds it; with ``digest`` only that holding. Returns whether it was released."""
+        """Release the lock ``name`` regardless of its holder; with ``digest`` only if the lock still has this digest.
+
+        Returns whether the lock was released.
+        """
         raise LockNotSupported(name, f"{type(self).__name__} can't release by force")
 
     def subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None] | None:
