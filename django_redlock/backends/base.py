@@ -106,14 +106,15 @@ class Backend(LockKinds):
         owner: str | Mapping[str, Any] | None = None,
         on_lost: OnLost = "raise",
     ) -> Lock:
-        """A mutex: at most one holder at a time.
+        """Returns a mutex: a lock with at most one holder at a time. All times are seconds.
 
-        ``ttl``: the lease, renewed while held if ``auto_renew``. ``blocking`` and ``blocking_timeout``: what ``with``
-        does when another holds it. ``max_hold``: no longer than this in all; ``min_hold``: at least this long, even
-        when released earlier. ``fair``: strictly in order of arrival, among those who ask for that. ``fencing``: a
-        fencing token that grows whatever the server's clock does. ``owner``: a label or mapping to show beside host,
-        pid and thread. ``on_lost``: ``"raise"``, ``"warn"`` or a callable that gets the lock. Times are seconds.
-        Raises ``TypeError`` and ``ValueError`` for bad values, ``LockNotSupported`` for what this backend can't do.
+        ``ttl``: the lease, renewed while the lock is held if ``auto_renew``. ``blocking``: whether ``with`` waits for a
+        lock that is held; ``blocking_timeout``: for how long. ``max_hold``: the longest time to hold the lock.
+        ``min_hold``: the lock stays taken for at least this time, even when released earlier. ``fair``: waiters that
+        ask for it get the lock in order of arrival. ``fencing``: a fencing token that grows even if the server's clock
+        goes back. ``owner``: a label or mapping to show beside host, pid and thread. ``on_lost``: ``"raise"``,
+        ``"warn"`` or a callable that gets the lock. Raises ``TypeError`` and ``ValueError`` for bad values, and
+        ``LockNotSupported`` for an option that this backend does not support.
         """
         keys = self.keys_of(name)
         if fair and self.fair is None:
@@ -161,7 +162,10 @@ class Backend(LockKinds):
         return (await self.alisting(pattern, limit)).logged()
 
     def listing(self, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listing:
-        """`held`, and whether that is all. ``max_keys``: look at about so many keys, and prefer locks with waiters."""
+        """Returns the live locks as `held` does, and whether the list is complete. Raises ``LockUnavailable``.
+
+        ``max_keys``: read about this number of keys, and list locks with waiters first.
+        """
         return self.drive(self._listing(pattern, limit, max_keys))
 
     async def alisting(self, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listing:
@@ -177,10 +181,10 @@ class Backend(LockKinds):
         return await self.adrive(self.algorithm.describe(name, self.keys_of(name), with_waiters=True))
 
     def force_release(self, name: str, digest: str = "", by: str = "") -> bool:
-        """Release the lock whoever holds it, wake a waiter, and return whether it was held.
+        """Release the lock ``name`` regardless of its holder, and wake a waiter. Returns whether the lock was released.
 
-        ``digest``, of a `LockInfo`: release only that holding. ``by``: the user who releases, for the event.
-        Raises ``LockUnavailable``.
+        ``digest``: release only if the `LockInfo` of the lock still has this digest. ``by``: the name of the operator,
+        for the event. Raises ``LockUnavailable``.
         """
         return self.drive(self._force_release_flow(name, digest, by))
 
@@ -234,7 +238,7 @@ class Backend(LockKinds):
         yield
 
     def local_queue_for(self, primitive: Primitive) -> LocalQueue | None:
-        """The queue of this process for such locks, if there is one."""
+        """Returns the local queue for locks of this kind; ``None`` if there is no local queue."""
         return None
 
     def perform(self, request: Any) -> Any:
@@ -257,11 +261,11 @@ class Backend(LockKinds):
         """Close idle connections. The backend can be used again afterwards."""
 
     async def aclose(self) -> None:
-        """`close` for asyncio: those of the running event loop."""
+        """Close the idle connections of the running event loop. The backend can be used again afterwards."""
 
 
 def _wait(value: Seconds) -> float:
-    """A blocking_timeout in seconds, which may be 0."""
+    """Returns a blocking_timeout in seconds, which may be 0. Raises ``TypeError`` and ``ValueError``."""
     if value in (0, timedelta()) and not isinstance(value, bool):
         return 0.0
     return seconds(value, "blocking_timeout, if not 0,")

@@ -1,7 +1,7 @@
 """The base of stores that are not Redis. A subclass has three methods; waiting, renewal and asyncio come from here.
 
     class MyBackend(StorageBackend):
-        def acquire_once(self, claim): ...  # a Lease, or a Refusal if another holds the lock; never waits
+        def acquire_once(self, claim): ...  # a Lease, or a Refusal if the lock is held; never waits
         def extend(self, lease, ttl): ...  # the extended Lease, or None if it is lost
         def release(self, claim, keep): ...  # whether the claim still held the lock
 
@@ -33,7 +33,7 @@ from ..errors import LockError, LockNotSupported
 from .base import Backend, Listing
 from .worker_threads import WorkerThreads
 
-POLL_SECONDS = 0.05, 0.2  # between two tries if the store has no wake-ups, drawn at random
+POLL_SECONDS = 0.05, 0.2  # pause between two tries if the store has no wake-ups, drawn at random
 
 
 def call_storage(function: Callable[..., Any], *args: Any, undo: Callable[[], Any] | None = None) -> Flow[Any]:
@@ -85,7 +85,7 @@ class StorageAlgorithm:
             yield AwaitWakeUp(claim, min(left, outcome.remaining + 0.001, primitive.max_block))
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """The lease with ``ttl`` seconds from now, or ``None`` if it is lost."""
+        """Returns the lease with ``ttl`` seconds from now; ``None`` if it is lost."""
         longer: Lease | None = yield from call_storage(self._backend.extend, lease, ttl)
         return longer
 
@@ -106,7 +106,7 @@ class StorageAlgorithm:
     cancel = release
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """The holder of the lock."""
+        """Returns the lock with its holder; ``None`` if the lock is not held."""
         held: LockInfo | None = yield from call_storage(self._backend.describe_once, name)
         return held
 
@@ -122,9 +122,9 @@ class StorageBackend(Backend):
         self._threads = WorkerThreads(type(self).__name__)
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """``describe`` and ``force_release`` of a subclass are its operations on the store.
+        """Rename ``describe`` and ``force_release`` of a subclass to ``describe_once`` and ``force_release_once``.
 
-        The public methods of these names stay those of `Backend`, which also emit events and serve asyncio.
+        The public methods of these names stay the methods of `Backend`, which call the store and emit events.
         """
         super().__init_subclass__(**options)
         for name in ("describe", "force_release"):
@@ -157,13 +157,16 @@ class StorageBackend(Backend):
         raise LockNotSupported("", f"{type(self).__name__} can't list its locks")
 
     def force_release_once(self, name: str, digest: str) -> bool:
-        """Release ``name`` whoever holds it; with ``digest`` only that holding. Returns whether it was released."""
+        """Release the lock ``name`` regardless of its holder; with ``digest`` only if the lock still has this digest.
+
+        Returns whether the lock was released.
+        """
         raise LockNotSupported(name, f"{type(self).__name__} can't release by force")
 
     def subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None] | None:
-        """Call ``wake`` once when another try may succeed, at once if it may now. Returns a function that cancels this.
+        """Call ``wake`` when another try of ``claim`` may succeed, immediately if that is so now.
 
-        ``None``: the store has no wake-ups, and waiters try again at random intervals.
+        Returns a function that cancels this; ``None`` if the store has no wake-ups, so that waiters poll.
         """
         return None
 

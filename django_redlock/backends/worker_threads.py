@@ -15,9 +15,9 @@ THREADS = 32  # at most; as many as asyncio's own
 
 
 class WorkerThreads:
-    """A backend's own executor: a store that hangs doesn't keep the threads of ``asyncio.to_thread`` busy.
+    """The executor of one backend, so that a store that hangs doesn't occupy the threads of ``asyncio.to_thread``.
 
-    Its threads are started when they are needed, and end with the backend.
+    The threads are started on demand and end with the backend.
     """
 
     def __init__(self, name: str) -> None:
@@ -26,13 +26,13 @@ class WorkerThreads:
         fork.on_fork(self._begin)
 
     def _begin(self) -> None:
-        self._executor = None  # its threads are the parent's
+        self._executor = None  # the threads belong to the parent process
 
     async def run(self, function: Callable[[], T], undo: Callable[[], Any] | None = None) -> T:
-        """What ``function`` returns.
+        """Call ``function`` in a thread, and return its result.
 
-        A caller that is cancelled doesn't wait for it. ``undo`` is called when it has ended: before that the thread may
-        take what has been undone.
+        A cancelled task does not wait for ``function``. Then ``undo`` is called after ``function`` has ended, because
+        ``function`` may acquire the lock until then.
         """
         future = self._started().submit(copy_context().run, function)
         try:
@@ -43,7 +43,7 @@ class WorkerThreads:
             raise
 
     def close(self) -> None:
-        """End the threads that are idle, and the others after their calls. They are started again when needed."""
+        """End idle threads now, and busy threads after their calls. The next call starts new threads."""
         executor, self._executor = self._executor, None
         if executor is not None:
             executor.shutdown(wait=False)

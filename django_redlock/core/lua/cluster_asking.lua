@@ -1,4 +1,4 @@
--- Put before another script on a server to which a Cluster is moving the slot. The calls of that script by pcall fail for
+-- Put before another script on a server to which a Cluster is moving the slot. That script's calls by pcall fail for
 -- keys that are not keys of the request: the Cluster could not move a key that already exists here.
 -- KEYS none
 -- ARGV none

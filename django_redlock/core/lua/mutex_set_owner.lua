@@ -1,4 +1,4 @@
--- After a local hand-over, write the new owner of a mutex and replace the rest of its lease, if the token still holds it.
+-- After a local hand-over, write the new owner of a mutex and replace the rest of its lease, if the token holds it.
 -- KEYS 1 lock (as mutex_extend's)
 -- ARGV 1 token  2 ttl in ms  3 owner (JSON)
 -- Returns 1 written, 0 not held, -1 held by another token.

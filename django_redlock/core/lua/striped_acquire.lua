@@ -31,7 +31,7 @@ end
 if not chosen then
   -- If a lock is free for a waiter that was woken, a newcomer may try again in 100 ms.
   local first, owner = free > 0 and 100 or math.huge, ''
-  if wait > 1 then redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now) end -- one is enough: clients begin with different locks
+  if wait > 1 then redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now) end -- enough: clients begin at different locks
   for i = 1, #locks do
     local left = held[i] and redis.call('PTTL', locks[i]) or -1
     if left >= 0 and left < first then first, owner = left, string.match(held[i], ' (.*)$') or '' end
