@@ -5,8 +5,8 @@ import logging
 import pytest
 from django.core.management import CommandError, call_command
 
+from tests.django.commands import Done
 from tests.django.conftest import REDIS
-from tests.django.test_commands import Done
 
 LOCMEM = "django_redlock.backends.locmem.LocMemBackend"
 COMMANDS = {
