@@ -19,7 +19,7 @@ class OnOldCode:
 
     @pytest.fixture
     def new_backend(self, redis_url):
-        return functools.partial(TimestampBackend, redis_url, unit=self.unit)
+        return functools.partial(TimestampBackend, redis_url, unit=self.unit, node_timeout=10)
 
 
 class TestSeconds(OnOldCode, BackendConformance):
