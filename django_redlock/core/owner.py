@@ -50,6 +50,8 @@ class Owner:
         if len(text) <= LONGEST:
             try:
                 data = clean(json.loads(text))
+                if not isinstance(data, dict):
+                    raise TypeError(data)
                 known = {name: _KINDS[name](data.pop(name)) for name in tuple(data) if name in _KINDS}
                 return cls(**known, extra=data)
             except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
