@@ -76,7 +76,8 @@ def _retry(node: Node, call: EvalScript, error: Exception) -> Flow[Any]:
 
 
 def _blpop(key: bytes, more_keys: Sequence[bytes], seconds: float) -> bytes:
-    return encode_command(b"BLPOP", key, *more_keys, b"%.3f" % max(0.001, seconds))
+    # Redis 6.2 rounds 0.001 s down to 0, which means no timeout.
+    return encode_command(b"BLPOP", key, *more_keys, b"%.3f" % max(0.002, seconds))
 
 
 def _block(nodes: Nodes, block: Block) -> Flow[Any]:

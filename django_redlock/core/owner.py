@@ -49,11 +49,9 @@ class Owner:
             text = text[: LONGEST + 1].decode(errors="replace")
         if len(text) <= LONGEST:
             try:
-                data = clean(json.loads(text))
-                if not isinstance(data, dict):
-                    raise TypeError(data)
-                known = {name: _KINDS[name](data.pop(name)) for name in tuple(data) if name in _KINDS}
-                return cls(**known, extra=data)
+                pairs = clean(json.loads(text)).items()
+                known = {name: _KINDS[name](value) for name, value in pairs if name in _KINDS}
+                return cls(**known, extra={name: value for name, value in pairs if name not in known})
             except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
                 pass
         return cls(label=clean(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"))

@@ -80,6 +80,11 @@ class RedisTransport(ConnectionCases, TransportConformance):
 class TestOlderRedis(RedisTransport):
     transport = OlderRedis
 
+    def test_shortest_wait(self, client, name):
+        """A wait below 2 ms ends: BLPOP of this server takes 1 ms for a wait without end."""
+        with client.lock(name):
+            assert not any(client.lock(name).acquire(timeout=number / 5000) for number in range(1, 15))
+
 
 class TestUnixSocket(RedisTransport):
     transport = RedisServer

@@ -222,7 +222,7 @@ def test_other_caches_are_no_default(settings):
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_after_fork(redlock, redis_url):
     """A child has the parent's settings and backends, none of its locks or connections, and locks as it likes."""
-    redlock({"BACKEND": REDIS, "LOCATION": redis_url})
+    redlock({"BACKEND": REDIS, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 10}})
     held = lock("parent")
     held.acquire()
     ours, theirs = os.pipe()
@@ -232,6 +232,8 @@ def test_after_fork(redlock, redis_url):
             with lock("child"):
                 seen = held.remaining, lock("parent").locked(), lock("child").locked()
             os.write(theirs, pickle.dumps(seen))
+        except BaseException as error:  # noqa: BLE001  (a child has no test to fail)
+            os.write(theirs, pickle.dumps(repr(error)))
         finally:
             os._exit(0)
     os.close(theirs)

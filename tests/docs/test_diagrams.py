@@ -9,6 +9,8 @@ import pytest
 
 from tests.docs.pages import DOCS, PAGES
 
+pytest.importorskip("docutils", reason="the drawings are made by Sphinx: pip install django-redlock[dev]")
+
 SVG = "{http://www.w3.org/2000/svg}"
 
 
