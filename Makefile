@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 .PHONY: help demo quick test test-rest test-all lint types layers pytest coverage docs bench faults simulate matrix build venv clean
 PY := .venv/bin/python
+# Each process of the tests would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 SEEDS ?= 10000
 NODES ?= 0
 # Workers mostly wait for servers and leases: there are more of them than processors. A class or file of tests is one's.

@@ -63,9 +63,10 @@ if gone := [name for name in (*PLACES, ONE_WORKER) if not (TESTS / name).exists(
 
 
 def place(path: Path) -> Tier:
-    """The tier of a file, before what its tests need."""
-    name = path.relative_to(TESTS).as_posix()
-    return PLACES[max((begin for begin in PLACES if name.startswith(begin)), key=len)]
+    """The tier of a file, before what its tests need. That of a folder is the lowest of what it may hold."""
+    name = path.relative_to(TESTS).as_posix() + "/" * path.is_dir()
+    inside = [PLACES[begin] for begin in PLACES if path.is_dir() and begin.startswith(name)]
+    return min(PLACES[max((begin for begin in PLACES if name.startswith(begin)), key=len)], *inside, Tier.REST)
 
 
 def tier(item: pytest.Item) -> Tier:
@@ -82,8 +83,9 @@ def _parameters(item: pytest.Item) -> set[str]:
 
 
 def ignored(path: Path, wanted: range) -> bool:
-    """Whether nothing in this file can be in one of these tiers: it is not even imported then."""
-    return path.suffix == ".py" and path.is_relative_to(TESTS) and place(path) >= wanted.stop
+    """Whether nothing in this file or folder can be in one of these tiers: it is not even imported then."""
+    inside = TESTS in path.parents and (path.suffix == ".py" or path.is_dir())
+    return inside and place(path) >= wanted.stop
 
 
 def select(config: pytest.Config, items: list[pytest.Item], wanted: range) -> None:
