@@ -1,4 +1,4 @@
-"""Who is cancelled while it waits stands in nobody's way."""
+"""A cancelled waiter does not delay other waiters."""
 
 import asyncio
 
@@ -56,7 +56,7 @@ def listed(servers, name):
 
 
 async def cancelled(backend, servers, unique, kind):
-    """One has waited, was cancelled, and is listed as a waiter no more."""
+    """A waiter that was cancelled, and is no longer listed."""
     held = backend.rwlock(unique).write if kind == "read" else MAKE[kind](backend, unique)
     more = [MAKE[kind](backend, unique)] if kind == "striped" else []
     async with asyncio.timeout(20):

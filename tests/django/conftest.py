@@ -89,7 +89,7 @@ def file(tmp_path, django_db_blocker):
 
 @pytest.fixture
 def watchers(stores, monkeypatch):
-    """What a test installs goes with it."""
+    """Removes the listeners that a test has installed."""
     event_queue.flush()
     before = dict(event_queue.listeners), event_queue.context
     yield
@@ -111,7 +111,7 @@ def lost():
 
 @pytest.fixture
 def answer(monkeypatch):
-    """`answer("y")`: what the operator types."""
+    """`answer("y")`: the operator's answer."""
     return lambda text: monkeypatch.setattr("sys.stdin", io.StringIO(f"{text}\n"))
 
 

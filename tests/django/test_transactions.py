@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("stores")
 
 @pytest.fixture
 def kept(using):
-    """`kept("name")`: a lock that is kept; nobody waits for it."""
+    """`kept("name")`: a lock that the transaction keeps."""
     return lambda name="stock", **options: lock(name, using, blocking=False, release_on_commit=True, **options)
 
 
@@ -30,12 +30,12 @@ def is_locked(using):
 
 
 def watched():
-    """What is watched on the connection: nothing, unless a lock is kept."""
+    """The wrapped methods of the connection: none, unless a lock is kept."""
     return [name for name in ("commit", "rollback", "close", "set_autocommit") if name in vars(connections["default"])]
 
 
 def wait_for_loss():
-    """Until the one lock that is kept has been lost."""
+    """Wait until the kept lock is lost."""
     [keeper] = vars(connections["default"])["_redlock_kept"].locks
     poll(lambda: keeper.lost, timeout=20, what="the end of the lease")
 

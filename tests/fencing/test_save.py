@@ -36,7 +36,7 @@ def elsewhere(db):
 
 
 def row(obj):
-    """What the database has: quantity and fence."""
+    """The row in the database: quantity and fence."""
     return Stock.objects.using(obj._state.db).values_list("quantity", "fence").get(pk=obj.pk)
 
 
