@@ -8,7 +8,7 @@ import threading
 import pytest
 from django.contrib.auth.models import Permission, User
 
-from django_redlock import locks
+from django_redlock import lock, locks
 from django_redlock.core.event_queue import event_queue
 from django_redlock.signals import lock_lost
 from tests.support.databases import sqlite_file
@@ -116,3 +116,14 @@ def answer(monkeypatch):
 
 
 # ── list ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def kept(using):
+    """`kept("name")`: a lock that the transaction keeps."""
+    return lambda name="stock", **options: lock(name, using, blocking=False, release_on_commit=True, **options)
+
+
+@pytest.fixture
+def is_locked(using):
+    return lambda name="stock": lock(name, using).locked()
