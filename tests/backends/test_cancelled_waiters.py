@@ -22,7 +22,7 @@ MAKE = {
     "striped": lambda backend, name: backend.striped(name, 2),
     "multilock": lambda backend, name: backend.multilock([name, name + "2"]),
 }
-SOON = 3  # seconds: less than after which one who waits, or stands in line, is taken off the list
+SOON = 3  # seconds: less than the time after which a waiter lapses from the list
 
 
 class ThreeNodes(Group):
@@ -113,7 +113,7 @@ def test_a_wait_shorter_than_a_request(place, unique, kind, in_asyncio):
         assert not any(asyncio.run(in_turn()))
     else:
         assert not any(lock.acquire(timeout=timeout) for lock, timeout in zip(waiting, timeouts, strict=True))
-    # On a quorum nobody waits for the answers of those requests.
+    # On a quorum, no client waits for the replies to these requests.
     poll(lambda: not listed(servers, unique), timeout=SOON / 10, what="an empty list")
     for lock in held:
         lock.release()

@@ -16,7 +16,7 @@ from django_redlock.errors import LockError, LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT, AsyncClient, SyncClient
 from django_redlock.testing.conformance.harness.fixtures import eventually, until_someone_waits
 
-WAKE = 3  # seconds: less than after which one who was not woken looks by itself
+WAKE = 3  # seconds: less than the time after which a waiter without a wake-up tries again
 
 
 @pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
@@ -43,7 +43,7 @@ def spawn():
         def work():
             try:
                 outcome.append(function(*args))
-            except Exception as error:  # noqa: BLE001  (told to who asks)
+            except Exception as error:  # noqa: BLE001  (returned to the caller)
                 outcome.append(error)
 
         thread = threading.Thread(target=work)

@@ -13,7 +13,7 @@ Side = Callable[[], Any]
 
 
 class Row(NamedTuple):
-    """One line of the table. ``bar``: at most this, or with ``least`` at least; ``note``: absolute figures."""
+    """A table line. ``bar``: the largest allowed value; with ``least`` the smallest. ``note``: absolute values."""
 
     what: str
     value: float

@@ -34,7 +34,7 @@ class Handler(WSGIRequestHandler):
 
 
 class Server(ThreadedWSGIServer):
-    daemon_threads = False  # server_close() waits for each: who has an answer may be ahead of what closes connections
+    daemon_threads = False  # server_close() waits for all threads, which close their connections after the response
 
 
 @pytest.fixture

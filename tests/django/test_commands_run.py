@@ -232,7 +232,7 @@ def test_kills_what_the_command_has_started(start, backend):
     process = start("--ttl", "0.6", "--grace", "0.2", "job", "--", *FAMILY, STUBBORN)
     assert process.stdout.readline() == "ready\n"
     backend.force_release("job")
-    assert process.stdout.read() == "got SIGTERM\n"  # to the end: nobody is left who could write
+    assert process.stdout.read() == "got SIGTERM\n"  # up to the end of file: no process is left that could write
     assert process.wait(30) == 70
 
 

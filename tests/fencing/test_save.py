@@ -164,7 +164,7 @@ def test_new_row(db, held):
     assert row(made) == (1, holder.fencing_token)
 
 
-@pytest.mark.parametrize("db", ["postgres"], indirect=True)  # SQLite lets nobody in between
+@pytest.mark.parametrize("db", ["postgres"], indirect=True)  # SQLite lets no other write in between
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("meanwhile", [models.Model, Shelf])
 def test_insert_race(db, held, late, monkeypatch, elsewhere, meanwhile):

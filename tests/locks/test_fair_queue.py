@@ -11,7 +11,7 @@ from tests.support.processes import Worker
 from tests.support.service import poll
 
 PATIENCE = 20
-SOON = 5  # seconds: less than any lease, and more than any wait for one who is silent
+SOON = 5  # seconds: less than any lease, and more than any wait for a silent waiter
 
 
 @pytest.fixture

@@ -355,7 +355,7 @@ class TestTurnstile(Fixtures):
         (lane,) = eventually(lambda: list(client.backend._local_queue._queues.values()))
         second = spawn(client.lock(name).acquire, True, TEST_TIMEOUT)
         queued(1)
-        lane.set_leader(0, wait_queue.LeaderToken())  # nobody holds that
+        lane.set_leader(0, wait_queue.LeaderToken())  # no reference to the token
         assert not first.result(TEST_TIMEOUT)
         queued(0)
         holder.release()
