@@ -115,7 +115,7 @@ async def aget_or_compute(
 
 
 class _Ask(NamedTuple):
-    """A call of a cache, a lock or a `_Flight`. `aget_or_compute` calls the asyncio method ``a<method>`` instead."""
+    """Call ``method`` of a cache, a lock or a `_Flight`. `aget_or_compute` calls ``a<method>``, the asyncio method."""
 
     target: Any
     method: str

@@ -122,7 +122,7 @@ class TransactionLocks:
         return None
 
     def replace(self, before: Lock, after: Lock) -> None:
-        """Put ``after`` into the list in place of ``before``. ``after`` has taken over the lease of ``before``."""
+        """Replace ``before`` by ``after``, which has taken over its lease."""
         self.locks = [lock for lock in self.locks if lock is not before] + [after]
 
     def _watch(self, name: str) -> Any:

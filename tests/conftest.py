@@ -1,4 +1,4 @@
-"""Servers for tests. One of each kind runs as long as the session, and is up and empty at the start of every test.
+"""Servers for tests. One of each kind runs for the session, and is up and empty at the start of every test.
 
 Tests that reconfigure a Redis, or need several, start their own: `own_redis()`, or `start(...)` with anything from
 `tests.support`, as in `start(Group(RedisServer() for _ in range(5))).servers`. Fixtures that live longer than a test

@@ -1,4 +1,4 @@
-"""Which tests run when: decided here, by the folder that a test lies in and by what it needs.
+"""The tiers of tests, by folder and by required servers.
 
 - ``quick``, on each save: what needs memory or one Redis, and next to no time.
 - ``test``, before a commit: whatever needs no more than a redis-server that all tests share.

@@ -29,7 +29,7 @@ _SORT: dict[str, Callable[[HeldLock], Any]] = {
 
 
 class LockRows:
-    """A list of rows with the part of a queryset's interface that the admin uses. ``seen``: each store's listing."""
+    """Rows with the part of a queryset's interface that the admin uses. ``seen``: the answer of each store."""
 
     model = HeldLock
     ordered = True

@@ -1,4 +1,4 @@
-"""A backend that grants everything: for tests in which locks play no part."""
+"""A backend that grants every lock at once, for tests of code that needs no real locks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .storage import StorageBackend
 
 
 class DummyBackend(StorageBackend):
-    """Grants every lock at once. Options: `Backend`."""
+    """Grants every lock at once, so it excludes nothing. Options: `Backend`."""
 
     kinds = KINDS
     fair = MUTEX

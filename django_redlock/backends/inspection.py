@@ -69,7 +69,7 @@ def _waited_for_first(keys: list[bytes]) -> list[bytes]:
 
 
 def find_keys(keys_like: str, limit: int | None, max_keys: int | None, pattern: str, node: int = 0) -> Flow[FoundKeys]:
-    """Find keys by SCAN, one more than ``limit`` if there are more.
+    """Find keys by SCAN: up to ``limit`` plus one, which shows that there are more.
 
     ``pattern``: the pattern of names, for errors. Raises ``LockUnavailable`` if no server can be asked.
     """
@@ -143,7 +143,10 @@ def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockI
 
 
 def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool]:
-    """Delete the lock's key and wake a waiter. Returns whether it was held, with ``digest`` by that holder."""
+    """Delete the lock's key and wake a waiter, with ``digest`` only if it is still the digest of the lock.
+
+    Returns whether the key was deleted.
+    """
     reply = yield EvalScript(script("force_release"), (keys.lock,), (digest.encode(),), node)
     if type(reply) is Fault:
         raise fault_error(name, reply)

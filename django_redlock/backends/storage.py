@@ -1,4 +1,4 @@
-"""The base of stores that are not Redis. A subclass has three methods; waiting, renewal and asyncio come from here.
+"""The base of stores that are not Redis. A subclass defines three methods and inherits waiting, renewal and asyncio.
 
     class MyBackend(StorageBackend):
         def acquire_once(self, claim): ...  # a Lease, or a Refusal if the lock is held; never waits
@@ -37,7 +37,7 @@ POLL_SECONDS = 0.05, 0.2  # pause between two tries if the store has no wake-ups
 
 
 def call_storage(function: Callable[..., Any], *args: Any, undo: Callable[[], Any] | None = None) -> Flow[Any]:
-    """Call a function of the store. A `LockError` that it raises is raised in the flow, which may handle it."""
+    """Call a function of the store and return its result. Its `LockError` is raised here, in the flow."""
     reply = yield CallFunction(function, args, undo)
     if isinstance(reply, Fault):
         raise reply.error
@@ -58,7 +58,7 @@ class StorageAlgorithm:
         self._backend = backend
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Acquire, and while refused wait for a wake-up, until ``deadline`` (seconds of the backend's clock)."""
+        """Acquire. While refused, wait for a wake-up and try again until ``deadline`` (by the backend's clock)."""
         if not primitive.access:
             return (yield from self._acquire(primitive, claim, deadline))
         try:
@@ -75,7 +75,7 @@ class StorageAlgorithm:
                     backend.acquire_kind_once, primitive, claim, undo=undo
                 )
             except LockError:
-                undo()  # the store may have granted the lock all the same
+                undo()  # the store may have granted the lock before the error
                 raise
             left = deadline - backend.clock()
             if isinstance(outcome, Lease) or left <= 0:
@@ -99,7 +99,7 @@ class StorageAlgorithm:
         return outcomes
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release, and return whether the claim still held the lock."""
+        """Release the lock. Returns whether the claim still held the lock."""
         freed: bool = yield from call_storage(self._backend.release, claim, keep)
         return freed
 
@@ -112,7 +112,7 @@ class StorageAlgorithm:
 
 
 class StorageBackend(Backend):
-    """A store whose operations are plain functions. ``does_io``: asyncio calls them in a thread."""
+    """Base class of a store with plain functions. ``does_io``: asyncio calls these functions in a thread."""
 
     does_io = True
 
@@ -124,7 +124,7 @@ class StorageBackend(Backend):
     def __init_subclass__(cls, **options: Any) -> None:
         """Rename ``describe`` and ``force_release`` of a subclass to ``describe_once`` and ``force_release_once``.
 
-        The public methods of these names stay the methods of `Backend`, which call the store and emit events.
+        `Backend` has public methods of these two names, which call the renamed methods and emit events.
         """
         super().__init_subclass__(**options)
         for name in ("describe", "force_release"):
@@ -133,27 +133,27 @@ class StorageBackend(Backend):
                 delattr(cls, name)
 
     def acquire_once(self, claim: Claim) -> Lease | Refusal:
-        """One try, without waiting. A claim whose token already holds the lock is granted again."""
+        """Try once to acquire, without waiting. A claim whose token already holds the lock is granted again."""
         raise NotImplementedError
 
     def acquire_kind_once(self, primitive: Primitive, claim: Claim) -> Lease | Refusal:
-        """`acquire_once` for a store that has other ``kinds`` than mutexes."""
+        """Like `acquire_once`, for a store whose ``kinds`` contain more than mutexes."""
         return self.acquire_once(claim)
 
     def extend(self, lease: Lease, ttl: float) -> Lease | None:
-        """The lease with ``ttl`` seconds from now, ``None`` if it is no longer held."""
+        """Extend ``lease`` to ``ttl`` seconds from now, and return it; ``None`` if it is lost."""
         raise NotImplementedError
 
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
-        """Release the lock, ``keep`` seconds from now, and return whether the claim held it."""
+        """Release the lock ``keep`` seconds from now. Returns whether the claim still held the lock."""
         raise NotImplementedError
 
     def describe_once(self, name: str) -> LockInfo | None:
-        """The holder of ``name``, ``None`` if it is not held."""
+        """Return the lock ``name`` with its holder; ``None`` if the lock is free."""
         raise LockNotSupported(name, f"{type(self).__name__} can't tell who holds a lock")
 
     def names(self) -> Iterable[str]:
-        """The names of held locks."""
+        """Return the names of the locks that are held."""
         raise LockNotSupported("", f"{type(self).__name__} can't list its locks")
 
     def force_release_once(self, name: str, digest: str) -> bool:
@@ -164,14 +164,14 @@ class StorageBackend(Backend):
         raise LockNotSupported(name, f"{type(self).__name__} can't release by force")
 
     def subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None] | None:
-        """Call ``wake`` when another try of ``claim`` may succeed, immediately if that is so now.
+        """Call ``wake`` when another try of ``claim`` may succeed: at once, if it may succeed now.
 
         Returns a function that cancels this; ``None`` if the store has no wake-ups, so that waiters poll.
         """
         return None
 
     def join_queue(self, primitive: Primitive, claim: Claim) -> None:
-        """Add ``claim`` to the fair queue, in a store that has one."""
+        """Add ``claim`` to the fair queue. Does nothing in a store without fair queues."""
 
     def leave_queue(self, claim: Claim) -> None:
         """Remove ``claim`` from the fair queue."""
@@ -219,7 +219,7 @@ class StorageBackend(Backend):
         return None
 
     def _subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None] | None:
-        """`subscribe`, and also wake when a test puts its clock forward."""
+        """Like `subscribe`, but also calls ``wake`` when a test advances its clock."""
         forget = getattr(self.clock, "on_move", _never)(wake)
         cancel = self.subscribe(claim, wake)
         if cancel is None:

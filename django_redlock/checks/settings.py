@@ -74,7 +74,7 @@ def _cache(alias: str, location: Any) -> Iterator[CheckMessage]:
 
 
 def _option_names(cache: str) -> Callable[[str], str]:
-    """Return a function that spells a connection's option as in the OPTIONS of a cache.
+    """Return a function from the name of a connection's option to its spelling in the OPTIONS of a cache.
 
     Django's RedisCache passes OPTIONS on unchanged; the caches of django-redis and django-valkey use capitals.
     """

@@ -29,7 +29,7 @@ class _Holder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LockInfo:
-    """A live lock as the store shows it. All times are seconds.
+    """A live lock as the store shows it. Times are seconds.
 
     - ``remaining``: the time left of the lease; ``None`` if the key has no expiry.
     - ``waiters``: the number of waiters. ``queue``: the owners of the waiters, if the caller asked for the queue.

@@ -118,9 +118,9 @@ def _thread_name() -> str:
 
 
 def _readable(owner: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields in a form that `Owner.parse` can read.
+    """Return the user's fields for the owner's JSON. Raises ``ValueError`` unless `Owner.parse` can read them.
 
-    The fields replace fields of the owner. So ``pid``, ``since`` and ``ttl`` must be numbers. Raises ``ValueError``.
+    A field named ``pid``, ``since`` or ``ttl`` replaces the field of the owner, and must be a number.
     """
     fields: dict[str, Any] = {}
     for name, value in owner.items():

@@ -1,4 +1,4 @@
-"""Backends on nodes of their own, which end with the test."""
+"""Backends on separate nodes, which end with the test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHORT = {"ttl": 3, "max_ttl": 4, "node_timeout": 0.5}
 
 @pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
 def client_of(request) -> Iterator[Callable[[RedisBaseBackend], Client]]:
-    """`client_of(backend)`: one way to use it for both colours."""
+    """`client_of(backend)`: a client of the conformance suite, blocking or asyncio, for both in turn."""
     clients: list[Any] = []
 
     def client(backend: RedisBaseBackend) -> Client:

@@ -1,4 +1,4 @@
-"""A client of the old protocol, to the letter: SETNX with the time at which the lock ends, GET, GETSET, DEL.
+"""A client of the old protocol as documented: SETNX with the end of the lease, GET, GETSET, DEL.
 
 It stops before each command, so that a test decides who goes next:
 
@@ -46,7 +46,7 @@ class OldClient:
         return self.read(value) < self.now()
 
     def taking(self) -> Iterator[str]:
-        """One try. Yields the command that it is about to send."""
+        """One try to acquire. Yields each command before it is sent."""
         while True:
             yield "SETNX"
             self.holds = bool(self.redis.setnx(self.key, self.stamp()))
@@ -60,7 +60,7 @@ class OldClient:
             yield from self.replacing()
 
     def replacing(self) -> Iterator[str]:
-        """What it does when it has seen an expired value."""
+        """The commands after an expired value was found."""
         yield "GETSET"
         former = self.redis.getset(self.key, self.stamp())
         self.holds = former is None or self.is_past(former)
@@ -78,7 +78,7 @@ class OldClient:
         return self.holds
 
     def take(self) -> bool:
-        """All of it at once."""
+        """One try, without stops."""
         return self.finish(self.taking())
 
     def release(self) -> None:
@@ -89,7 +89,7 @@ class OldClient:
 
 
 class OlderClient(OldClient):
-    """The one from before GETSET: who sees an expired value deletes it, and tries to be first."""
+    """The protocol before GETSET: a client that finds an expired value deletes it, and tries SETNX."""
 
     def replacing(self) -> Iterator[str]:
         yield "DEL"

@@ -1,4 +1,4 @@
-"""A server that refuses to block, for once or for good."""
+"""Servers that refuse blocking commands, temporarily or permanently."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Who is cancelled while it waits stands in nobody's way."""
+"""A cancelled waiter does not delay other waiters."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ MAKE = {
     "striped": lambda backend, name: backend.striped(name, 2),
     "multilock": lambda backend, name: backend.multilock([name, name + "2"]),
 }
-SOON = 3  # seconds: less than after which one who waits, or stands in line, is taken off the list
+SOON = 3  # seconds: less than the time after which a waiter lapses from the list
 
 
 class ThreeNodes(Group):
@@ -56,7 +56,7 @@ def listed(servers, name):
 
 
 async def cancelled(backend, servers, unique, kind):
-    """One has waited, was cancelled, and is listed as a waiter no more."""
+    """A waiter that was cancelled, and is no longer listed."""
     held = backend.rwlock(unique).write if kind == "read" else MAKE[kind](backend, unique)
     more = [MAKE[kind](backend, unique)] if kind == "striped" else []
     async with asyncio.timeout(20):
@@ -113,7 +113,7 @@ def test_a_wait_shorter_than_a_request(place, unique, kind, in_asyncio):
         assert not any(asyncio.run(in_turn()))
     else:
         assert not any(lock.acquire(timeout=timeout) for lock, timeout in zip(waiting, timeouts, strict=True))
-    # On a quorum nobody waits for the answers of those requests.
+    # On a quorum, no client waits for the replies to these requests.
     poll(lambda: not listed(servers, unique), timeout=SOON / 10, what="an empty list")
     for lock in held:
         lock.release()

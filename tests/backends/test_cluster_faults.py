@@ -1,4 +1,4 @@
-"""One server of a Redis Cluster that is in trouble costs the locks on the others nothing."""
+"""A failing server of a Redis Cluster does not affect locks on the other servers."""
 
 import contextlib
 import logging

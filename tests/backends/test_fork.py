@@ -1,4 +1,4 @@
-"""What a child process knows of its parent's stores."""
+"""The state of backends in the child of a fork."""
 
 from __future__ import annotations
 

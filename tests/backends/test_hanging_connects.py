@@ -1,4 +1,4 @@
-"""Connecting has the backend's time limits, whoever's connections they are and whatever a host's name takes."""
+"""Connecting ends within the backend's time limits, also with slow name look-ups and borrowed pools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Since when a lock of each kind is held, and for which lease, as onlookers see it."""
+"""Inspection shows since when a lock of each kind is held, and its ttl."""
 
 import threading
 import time

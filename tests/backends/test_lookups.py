@@ -1,4 +1,4 @@
-"""Which server is the right one: all that may know are asked at once, outside the application's threads."""
+"""Finding the server: all Sentinels or Cluster servers are asked at once, outside the application's threads."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ def answering(start):
 
 @pytest.fixture
 def behind(sentinel, start):
-    """`behind(*addresses)`: a backend whose Sentinels are these and one that is right."""
+    """`behind(*addresses)`: a backend with these Sentinels and a correct one."""
 
     def made(*addresses, **options):
         right = sentinel.url.rpartition(",")[2]

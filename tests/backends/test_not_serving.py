@@ -1,4 +1,4 @@
-"""A Redis that answers, and does not serve now: it is busy with a script, or still reads its data."""
+"""A Redis that replies but does not serve: it runs a long script, or still loads its data."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""Nodes of a quorum whose connections break, and that take new ones at once, or come back empty."""
+"""Nodes of a quorum that close connections, accept new ones at once, or come back without data."""
 
 import contextlib
 
@@ -29,7 +29,7 @@ def in_service(servers):
 
 
 def in_quarantine(server):
-    """How it stands with a node's quarantine, for one who only looks."""
+    """Return the state of a node's quarantine, without changing it."""
     with server.client() as client:
         return b" " in (client.get("redlock:marker") or b"")
 

@@ -1,4 +1,4 @@
-"""A quorum's lock that is taken on one event loop and released on another, or in a thread."""
+"""A quorum's lock that is acquired on one event loop and released on another loop or in a thread."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ def taken(backend):
 
 @contextlib.contextmanager
 def another_loop():
-    """Runs in a thread; `call(coroutine)` is what the coroutine comes to there."""
+    """An event loop in a thread. `call(coroutine)` returns the coroutine's result."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""A quorum on nodes whose connections are limited: pools of caches, and ``?max_connections=``."""
+"""A quorum on nodes with limited connections: pools of caches, and ``?max_connections=``."""
 
 import contextlib
 import threading

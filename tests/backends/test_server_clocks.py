@@ -1,4 +1,4 @@
-"""Servers whose clocks are set while locks are held: leases end early or late there, and fencing tokens still grow."""
+"""Servers whose clocks jump while locks are held: leases end early or late, and fencing tokens still grow."""
 
 import contextlib
 import time

@@ -1,4 +1,4 @@
-"""Servers that have forgotten, and whose clocks are set: what becomes of the quarantine."""
+"""The quarantine of servers whose clocks jump."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def arm(backend):
 
 
 def refused(lock, seconds):
-    """For so long, by what it says."""
+    """Return the seconds for which the refusal says that the quarantine lasts."""
     with pytest.raises(LockUnavailable, match=rf"in quarantine for another {seconds}\.\d s"):
         lock.acquire(blocking=False)
 

@@ -1,4 +1,4 @@
-"""A signal's handler may use locks wherever it strikes, also in the midst of taking or releasing one."""
+"""A signal handler may use locks wherever it interrupts the main thread, also within an acquire or a release."""
 
 import contextlib
 import itertools
@@ -20,7 +20,7 @@ from tests.support.group import Group
 
 
 def struck(function, step, handler, within="/django_redlock/"):
-    """Whether ``handler()`` was called in the midst of ``function()``: at the ``step``-th call of one of ours."""
+    """Whether ``handler()`` was called during ``function()``: at the ``step``-th call of a function of the package."""
     steps, called = itertools.count(), False
 
     def strike(frame, *_):
@@ -40,7 +40,7 @@ def struck(function, step, handler, within="/django_redlock/"):
 
 
 def taken(backend, name):
-    """Take it and give it back, so that what came late of the last one is read, too."""
+    """Acquire and release, so that late replies to earlier requests are read, too."""
     for _ in range(2):
         lock = backend.lock(name, blocking=False)
         assert lock.acquire()
@@ -49,7 +49,7 @@ def taken(backend, name):
 
 @pytest.fixture(params=[RedisBackend, RedlockBackend], ids=["redis", "redlock"])
 def backend(request, start):
-    """One with its connections open."""
+    """A backend with open connections."""
     urls = [server.url for server in start(Group(RedisServer() for _ in range(3))).servers]
     where = urls if request.param is RedlockBackend else urls[0]
     backend = request.param(where, node_timeout=5, quarantine=False)
@@ -59,7 +59,7 @@ def backend(request, start):
 
 
 def everywhere(strike):
-    """Call ``strike(step)`` in a thread of its own, for one step after the other, until it hits nothing any more."""
+    """Call ``strike(step)`` in a separate thread for each step, until a step is beyond the end."""
     done = []
     for step in itertools.count():
         thread = threading.Thread(target=lambda step=step: done.append(strike(step)), daemon=True)
@@ -77,7 +77,7 @@ def test_anywhere(backend):
 
 
 class Interrupted(BaseException):
-    """What a handler raises, as that of Ctrl-C does, or of a task's time limit."""
+    """The exception of a handler, such as Ctrl-C or a task's time limit."""
 
 
 def interrupt():

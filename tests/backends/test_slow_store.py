@@ -1,4 +1,4 @@
-"""A ttl that is shorter than the way to the store and back: an error, after a few requests."""
+"""A store that answers more slowly than the ttl: an error after a few requests."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ def scripts_run(server) -> int:
 
 @pytest.fixture(params=BACKENDS)
 def backend(request, proxy):
-    """One that is 20 ms away, and connected."""
+    """A connected backend whose store is 20 ms away."""
     backend = BACKENDS[request.param](proxy.url)
     with backend.lock("another"):
         pass

@@ -1,4 +1,4 @@
-"""A store of plain functions that fails: the flows see it, as they see a Redis that fails."""
+"""A `StorageBackend` whose functions fail: the flows handle it like a Redis that fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.service import poll
 
 
 class Failing(LocMemBackend):
-    """Does what it is asked, and then fails to say so, while it is `down`."""
+    """Performs each operation, and then raises an error while it is `down`."""
 
     does_io = True
     down = frozenset()

@@ -1,4 +1,4 @@
-"""Who waits while servers fail over, slots move and nodes come and go: woken or asking again, and never late."""
+"""Waiters during failovers, moves of slots and restarts of nodes: they are woken or try again in time."""
 
 import contextlib
 import itertools
@@ -16,7 +16,7 @@ from django_redlock.errors import LockError, LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT, AsyncClient, SyncClient
 from django_redlock.testing.conformance.harness.fixtures import eventually, until_someone_waits
 
-WAKE = 3  # seconds: less than after which one who was not woken looks by itself
+WAKE = 3  # seconds: less than the time after which a waiter without a wake-up tries again
 
 
 @pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
@@ -43,7 +43,7 @@ def spawn():
         def work():
             try:
                 outcome.append(function(*args))
-            except Exception as error:  # noqa: BLE001  (told to who asks)
+            except Exception as error:  # noqa: BLE001  (returned to the caller)
                 outcome.append(error)
 
         thread = threading.Thread(target=work)
@@ -140,7 +140,7 @@ class TestCluster:
 
     @pytest.fixture
     def held(self, cluster, users, unique, spawn):
-        """A lock that is held, somebody who waits for it, its key, and a node that its slot can go to."""
+        """A held lock, a waiter, the lock's keys, and where needed a node that its slot can move to."""
         one, other = users
         holder, key = one.lock(unique), f"redlock:{{{unique}}}"
         assert holder.acquire()
@@ -194,7 +194,7 @@ class TestSeveralSlots(TestCluster):
 
     @pytest.fixture
     def held(self, cluster, users, names, spawn):
-        """A multilock that is held, somebody who waits for it, a key of it, and a node that its slot can go to."""
+        """A held lock, a waiter, the lock's keys, and where needed a node that its slot can move to."""
         one, other = users
         holder = one.multilock(names)
         assert holder.acquire()
@@ -283,7 +283,7 @@ class TestQuorum:
 
     @pytest.fixture
     def held(self, users, unique, spawn):
-        """A lock that is held, and somebody who waits for it."""
+        """A held lock, a waiter, the lock's keys, and where needed a node that its slot can move to."""
         one, other = users
         holder = one.lock(unique)
         assert holder.acquire()

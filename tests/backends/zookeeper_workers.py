@@ -1,4 +1,4 @@
-"""Holders in processes of their own, to be killed and paused."""
+"""Holders in separate processes, to be killed and paused."""
 
 from __future__ import annotations
 

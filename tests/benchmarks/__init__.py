@@ -1,1 +1,1 @@
-"""How this package compares with its peers: ratios of what runs in one go, round by round, never times."""
+"""Compares this package with other libraries. Results are ratios of interleaved rounds, never times."""

@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks [names] [--format json]`: this package beside its peers, as ratios, against its bars.
+"""`python -m tests.benchmarks [names] [--format json]` prints ratios to other libraries, and the bars for them.
 
 Exit code: 1 when a bar is missed.
 """
@@ -46,7 +46,7 @@ VERDICTS = {True: "met", False: "MISSED", None: ""}
 
 
 def main() -> int:
-    """Run what was asked for, all by default."""
+    """Run the chosen benchmarks, by default all."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

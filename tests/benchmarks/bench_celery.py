@@ -1,4 +1,4 @@
-"""What a guarded task costs beside a plain one: CPU of sender and worker, requests to the lock store, threads.
+"""The cost of a protected task compared with a plain one: CPU of sender and worker, requests, threads.
 
 Run it with ``make bench ONLY=celery``. A sender and a worker with the solo pool on a real Redis broker, the lock store
 on another Redis, rounds interleaved, the median of the ratios; celery-once and celery-singleton beside it where they
@@ -28,7 +28,7 @@ TRIPS = {"while_executing": 2, "until_executed": 3}
 
 
 class Cost(NamedTuple):
-    """Of one task: microseconds of CPU, and requests to the lock store."""
+    """The cost of one task: microseconds of CPU, and requests to the lock store."""
 
     submit: float
     execute: float
@@ -52,7 +52,7 @@ def threads_of(pid: int) -> int:
 
 
 def asked(store: Any) -> int:
-    """How often the lock store has read a request. What a script calls is none, and neither is this one."""
+    """Return the number of requests to the lock store, without commands of scripts and without this request."""
     return int(store.info("stats")["total_reads_processed"]) - next(_asking)
 
 
@@ -105,7 +105,7 @@ def main() -> int:
 
 
 def report(rounds: dict[str, list[Cost]], connections: int, threads: int) -> int:
-    """Print what was measured; 1 when a limit is exceeded."""
+    """Print the results. Returns 1 when a limit is exceeded."""
     failed = 0
     print(f"{'task':<20}{'submit µs':>10}{'execute µs':>11}{'x plain':>9}{'requests':>9}")
     for name, costs in rounds.items():

@@ -1,4 +1,4 @@
-"""The tasks that `bench_celery` sends: one empty body, guarded in each way."""
+"""The tasks that `bench_celery` sends: the same empty body, protected in each mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many threads of a few processes that contend for one name."""
+"""Many threads of a few processes that compete for one lock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OURS, ALONE, PEER = "ours", "ours, cohort=0", "python-redis-lock"
 
 
 def contend(channel: Channel, port: int) -> None:
-    """A worker: its threads take part in every round that it is told of."""
+    """A worker: its threads take part in every round."""
     client, url = redis.Redis("127.0.0.1", port), f"redis://127.0.0.1:{port}/0"
     backends = {OURS: RedisBackend(url, node_timeout=5), ALONE: RedisBackend(url, node_timeout=5, cohort=0)}
     made: dict[str, Callable[[], Any]] = {
@@ -91,7 +91,7 @@ def crowd() -> Iterator[Row]:
 
 
 def tasks() -> Iterator[Row]:
-    """1,000 tasks of one event loop that wait for 100 names: connections."""
+    """Connections of 1,000 tasks of one event loop that wait for 100 names."""
     with RedisServer() as server, server.client() as client:
         before = len(client.client_list())
         waiting, all_ = asyncio.run(_waiting(server.url, lambda: len(client.client_list()) - before))

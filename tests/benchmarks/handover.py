@@ -1,4 +1,4 @@
-"""From one process' release to the next one's acquire, beside a token that is passed on by RPUSH and BLPOP."""
+"""The time from a release in one process to the acquire in the next, compared with RPUSH and BLPOP."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Turns = Callable[[float, float], Stamps]
 
 
 class Round(NamedTuple):
-    """What one round of one side came to. ``p50`` in seconds, ``commands`` for each hand-over."""
+    """The result of one round of one side. ``p50`` in seconds, ``commands`` for each hand-over."""
 
     p50: float
     rate: float
@@ -45,7 +45,7 @@ class Round(NamedTuple):
 
 
 def contend(channel: Channel, port: int) -> None:
-    """A worker: takes part in every round that it is told of."""
+    """A worker that takes part in every round."""
     wire, client = Wire(port), redis.Redis("127.0.0.1", port)
     lock = RedisBackend(f"redis://127.0.0.1:{port}/0", node_timeout=5).lock("bench")
     lock.locked()  # connect, so that the first round begins alike for all
@@ -81,7 +81,7 @@ def _locking(made: Callable[[], Any], end: float, hold: float) -> Stamps:
 
 
 def _passing(pop: Callable[[], Any], push: Callable[[bytes], Any], end: float, hold: float) -> Stamps:
-    """Whoever pops the token has it. Each gets it once more after the end, and goes."""
+    """The process that pops the token has the turn. After the end each process gets the token once more, and ends."""
     stamps, over = [], False
     while not over:
         pop()
@@ -117,7 +117,7 @@ def sent(client: redis.Redis) -> Counter[str]:
 
 
 def _contest(waiting: int, hold: float, rounds: int) -> dict[str, list[Round]]:
-    """``waiting`` processes and one more, that have what they contend for in turn."""
+    """``waiting`` processes and one more, which hold the contended lock in turn."""
     results: dict[str, list[Round]] = {OURS: [], BARE: [], CLIENT: [], PEER: []}
     with one_core(), RedisServer() as server, server.client() as client, contextlib.ExitStack() as stack:
         workers = [stack.enter_context(Worker(contend, server.port)) for _ in range(waiting + 1)]

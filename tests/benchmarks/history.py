@@ -1,4 +1,4 @@
-"""What it costs to keep the last hour."""
+"""The cost of the history of the last hour."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _cpu(*functions: Callable[[], object]) -> list[float]:
 
 
 def history() -> Iterator[Row]:
-    """Acquire and release with the last hour kept and without, and what is done for it beside them."""
+    """Acquire and release with and without the history, and the background work for the history."""
     with one_core(), RedisServer() as server:
         off, on = RedisBackend(server.url, history=False), RedisBackend(server.url)
         off.hook, on.hook = lambda _event: None, partial(event_queue.record_event, backend=on)

@@ -1,4 +1,4 @@
-"""Listing 20,000 locks among 200,000 other keys; and 100,000 among 2,000,000, when asked for by name."""
+"""Listing 20,000 locks among 200,000 other keys, and 100,000 locks among 2,000,000."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ LOCKS, TTL, SECONDS = 10_000, 30, 30.0
 
 
 def hold(channel: Channel, url: str) -> None:
-    """A worker: takes the locks, holds them, and says what that cost."""
+    """A worker: acquires the locks, holds them, and reports the cost."""
     backend = RedisBackend(url, ttl=TTL)
     locks = [backend.lock(f"many:{number}") for number in range(LOCKS)]
     for lock in locks:

@@ -1,4 +1,4 @@
-"""Ratios that hold on a busy machine: short rounds of everything in turn, one core, medians."""
+"""Ratios that are stable on a busy machine: short interleaved rounds, one core, medians."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Side = Callable[[], Any]
 
 
 class Row(NamedTuple):
-    """One line of the table. ``bar``: at most this, or with ``least`` at least; ``note``: absolute figures."""
+    """A table line. ``bar``: the largest allowed value; with ``least`` the smallest. ``note``: absolute values."""
 
     what: str
     value: float
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 class Rounds(NamedTuple):
-    """For each side the p50 of one call, in seconds, round by round."""
+    """The p50 of one call in seconds, by side and round."""
 
     p50: Mapping[str, Sequence[float]]
 
@@ -44,7 +44,7 @@ class Rounds(NamedTuple):
         return statistics.median(self.p50[side]) * 1e6
 
     def rows(self, base: str, bars: Mapping[str, float | None]) -> Iterator[Row]:
-        """A row for each side in ``bars`` (its bar, if it has one) beside ``base``."""
+        """A row for each side in ``bars``, as a ratio to ``base``, with its bar if there is one."""
         for side, bar in bars.items():
             note = f"{self.micros(side):.0f} µs, {base}: {self.micros(base):.0f} µs"
             yield Row(f"{side} / {base}", self.ratio(side, base), bar, note=note)
@@ -87,6 +87,6 @@ _cores = os.sched_getaffinity(0)
 
 
 def jain(shares: Iterable[float]) -> float:
-    """Jain's fairness index: 1 when all have the same, 1/n when one has all."""
+    """Jain's fairness index: 1 when all shares are equal, 1/n when one of n has everything."""
     values = list(shares)
     return sum(values) ** 2 / (len(values) * sum(value * value for value in values))

@@ -1,4 +1,4 @@
-"""Acquire and release with nobody in the way, on one Redis."""
+"""Acquire and release without contention, on one Redis."""
 
 from __future__ import annotations
 

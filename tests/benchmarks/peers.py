@@ -1,4 +1,4 @@
-"""What this package is compared with: other libraries as their users call them, and what one would write by hand."""
+"""The peers of the comparison: other libraries as their users call them, and code written by hand."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Wire:
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self, *parts: bytes) -> bytes:
-        """Send a command and read what comes."""
+        """Send a command and read the reply."""
         self.sock.sendall(encode_command(*parts))
         return self.sock.recv(4096)
 

@@ -65,12 +65,12 @@ class Tries:
             self.got += 1
 
     def p50(self) -> float:
-        """Of a number of calls, the first of which finds out what is wrong."""
+        """The p50 of several calls, the first of which detects the failure."""
         return statistics.median(timed(self, CALLS))
 
 
 def _left_behind(group: Group) -> int:
-    """Locks that are still there although nobody holds any, once all nodes have done what lay in their sockets."""
+    """Return the locks without a holder, once all nodes have processed the requests in their sockets."""
 
     def left() -> int:
         return sum(len(list(client.scan_iter("redlock:{*}"))) for client in clients)

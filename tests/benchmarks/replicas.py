@@ -1,4 +1,4 @@
-"""A lock that a replica confirms, and what the quarantine costs a server."""
+"""A lock that a replica confirms, and the cost of the quarantine on the server."""
 
 from __future__ import annotations
 

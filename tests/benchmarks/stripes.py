@@ -1,4 +1,4 @@
-"""A flash sale with the stock in sixteen segments, beside one with all of it in one."""
+"""A flash sale with its stock in sixteen segments, compared with one segment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORK = 0.005  # seconds in the critical section
 
 
 def sell(channel: Channel, url: str, stock: str) -> None:
-    """A worker: takes orders in several threads in every round that it is told of."""
+    """A worker: takes orders in several threads in every round."""
     sold = shared(stock)
     backend = {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": url, "OPTIONS": {"node_timeout": 5}}
     settings.configure(REDLOCK={"default": backend}, DATABASES={})

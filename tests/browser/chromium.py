@@ -59,7 +59,7 @@ class Browser:
     # ── what it does ─────────────────────────────────────────────────────────────────────────
 
     def log_in(self, session: str) -> None:
-        """Be somebody, by the session's cookie."""
+        """Log in as a user, by the session's cookie."""
         self.open("/admin/login/")
         self.driver.add_cookie({"name": "sessionid", "value": session})
 
@@ -67,7 +67,7 @@ class Browser:
         self.driver.get(self.site + path)
 
     def complaints(self) -> list[str]:
-        """What the browser has blocked, and what failed in a script or could not be loaded."""
+        """Return what the browser has blocked, and the errors of scripts and loads."""
         said = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
         return [message for message in said if "/favicon.ico" not in message]
 

@@ -1,4 +1,4 @@
-"""A real Chromium on the admin, under a policy that forbids everything inline and everything foreign."""
+"""A real Chromium on the admin, under a policy that forbids all inline and all foreign content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The strictest policy that can still show a page."""
+"""The strictest content security policy under which a page can still be shown."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self'; "

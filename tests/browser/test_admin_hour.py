@@ -1,4 +1,4 @@
-"""The last hour in a real browser. That nothing was blocked by the policy is checked after each test."""
+"""The charts of the last hour in a real browser. Each test also checks that the policy has blocked nothing."""
 
 import pytest
 

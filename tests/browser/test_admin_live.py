@@ -1,4 +1,4 @@
-"""The admin's list in a real browser. That nothing was blocked by the policy is checked after each test."""
+"""The admin's list in a real browser. Each test also checks that the policy has blocked nothing."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""The Celery app that the tests' workers run. Each task is there twice: guarded, and plain as its control."""
+"""The Celery app of the tests' workers. Each task exists twice: protected, and plain for comparison."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ app.conf.update(
 
 
 def note(name: str, event: str, **facts: Any) -> None:
-    """One line in the record of a test."""
+    """Write one line to the record of a test."""
     with (RECORDS / f"{name}.events").open("a") as log:
         log.write(json.dumps({"event": event, "pid": os.getpid(), "at": time.monotonic(), **facts}) + "\n")
 
@@ -243,7 +243,7 @@ def wandering(self: Any, name: str, other: str) -> str:
 
 
 def giving_way(self: Any, name: str, to: str, seconds: float = 0.0) -> Any:
-    """Let another task take its place: the guarded one of that name, with the same argument; itself, once."""
+    """Call `replace()` with the protected task of that name and the same argument; with itself, once."""
     note(name, "start", id=self.request.id)
     if not to:
         return name
@@ -252,7 +252,7 @@ def giving_way(self: Any, name: str, to: str, seconds: float = 0.0) -> Any:
 
 
 def forwarding(self: Any, name: str, to: str) -> str:
-    """Send another task with the headers of this one, as middleware for tracing does it."""
+    """Send another task with the headers of this one, as tracing middleware does."""
     headers, queue = self.request.headers, self.request.delivery_info["routing_key"]
     return str(app.send_task(f"{__name__}.{to}", (name,), headers=headers, queue=queue).id)
 

@@ -1,4 +1,4 @@
-"""Real workers on a real broker. One of each pool runs for the whole session; tests that kill start their own."""
+"""Real workers on a real broker. One worker of each pool lasts for the session; tests that kill start their own."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def locks_of_the_broker(broker, records, settings):
 
 @pytest.fixture
 def seen(records, unique):
-    """What the tasks of this test (the argument `name` is `seen.name`) wrote down."""
+    """Return what the tasks of this test (the argument `name` is `seen.name`) have written."""
 
     def events(kind: str | None = None) -> list[dict]:
         file = records / f"{unique}.events"
@@ -173,5 +173,5 @@ def held(broker):
 
 @pytest.fixture
 def free(held):
-    """`free(name)`: wait until nobody has that lock."""
+    """`free(name)`: wait until the lock is free."""
     return lambda name, timeout=5: poll(lambda: held(name) is None, timeout=timeout, what=f"{name} is {held(name)}")

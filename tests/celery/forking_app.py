@@ -1,4 +1,4 @@
-"""The app of a worker whose main process has not built its lock backend yet whenever a child of it dies."""
+"""The app of a worker whose main process builds its lock backend only when a child has died."""
 
 from __future__ import annotations
 

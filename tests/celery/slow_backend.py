@@ -1,4 +1,4 @@
-"""A backend whose module takes a while to import, as on a busy machine."""
+"""A backend whose module is slow to import, as on a busy machine."""
 
 import time
 

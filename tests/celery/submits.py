@@ -1,4 +1,4 @@
-"""A worker's request of a task's own, as Celery's documentation has it."""
+"""A task with a custom request class, as Celery's documentation shows it."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from celery.worker.request import Request
 
 
 class OwnRequest(Request):
-    """One that is like any other."""
+    """A custom request class without changes."""

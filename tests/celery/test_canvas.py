@@ -1,4 +1,4 @@
-"""Members of a canvas are always sent, and a duplicate among them is skipped by returning: no canvas waits for ever."""
+"""Tasks in a canvas are always sent. A duplicate among them is skipped in the worker, so no canvas waits forever."""
 
 from __future__ import annotations
 

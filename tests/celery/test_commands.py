@@ -1,4 +1,4 @@
-"""What an operator does about tasks: list them, and release what is stuck."""
+"""The commands of an operator for tasks: list them, and release stuck ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django_redlock import locks
 
 
 def command(*args):
-    """What a command printed as JSON."""
+    """Return the JSON output of a command."""
     out = io.StringIO()
     call_command(*args, "--format", "json", stdout=out)
     return json.loads(out.getvalue())

@@ -1,4 +1,4 @@
-"""`apply()` and eager mode lock and release in the same call; a direct call takes no lock."""
+"""``apply()`` and eager mode acquire and release in one call; a direct call acquires no lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's main process forks the successors of dead children while it frees what these held."""
+"""A worker's main process forks new children while it releases the locks of dead ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes really die, and brokers deliver again: nothing runs twice at once, is lost, or stays locked."""
+"""Processes are killed and brokers redeliver: no task runs twice at once, is lost, or stays locked."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_killed_worker(tasks, start_worker, seen, free, kind):
 
 
 def deliver_again(app):
-    """What every worker does now and then: kombu puts back into its queue what was not acknowledged in time."""
+    """Let kombu requeue messages that were not acknowledged in time, as every worker does now and then."""
     with app.connection_for_write() as connection:
         qos = connection.channel().qos
         qos.visibility_timeout = 0

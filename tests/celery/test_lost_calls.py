@@ -1,4 +1,4 @@
-"""`redlock_check --tasks`: queued records whose message is in the broker no more."""
+"""``redlock_check --tasks``: queued records whose message is no longer in the broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django_redlock.celery.lost_calls import BrokerUnreadable, cancel_lost, lost
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    """New records count, and both looks are one."""
+    """No minimum age of records, and no pause between the two looks."""
     monkeypatch.setattr(module, "MIN_AGE_SECONDS", 0)
     monkeypatch.setattr(module, "SECOND_LOOK_SECONDS", 0)
 

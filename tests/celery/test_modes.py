@@ -1,4 +1,4 @@
-"""What each mode lets through, on each pool."""
+"""The calls that each mode allows, on each pool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def burst(task, queue, name, number=50, **options):
 
 
 def finish(results):
-    """What each returned; asked once for each task, however many point to it."""
+    """Return the results of tasks. A task that appears several times is asked once."""
     values = {result.id: result.get(timeout=30) for result in {result.id: result for result in results}.values()}
     return [values[result.id] for result in results]
 

@@ -1,4 +1,4 @@
-"""A server that may have forgotten a task: with ``quarantine=True`` what runs is put back, and nothing new begins."""
+"""A server that may have forgotten tasks: with ``quarantine=True`` running tasks are restored, and none starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same on RabbitMQ, which delivers again as soon as it has lost its worker."""
+"""Redelivery on RabbitMQ, which redelivers as soon as the worker has disconnected."""
 
 from __future__ import annotations
 

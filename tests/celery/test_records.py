@@ -1,4 +1,4 @@
-"""The scripts of a record, alone on a real Redis, and their twins in memory."""
+"""The scripts of a task's record on a real Redis, and the same scripts in memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ numbers = itertools.count()
 
 
 class Player:
-    """Moves records by hand on one store, and writes down what was answered."""
+    """Changes records by hand on one store, and records the replies."""
 
     def __init__(self, store, mode, limit=1, lease=60.0, remember=60.0):
         self.store, self.mode, self.limit = store, MODES[mode], limit

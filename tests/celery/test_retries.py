@@ -1,4 +1,4 @@
-"""A retry is the owner: it passes, and nobody else gets between."""
+"""A retry is granted to the owner of the record, and no other call gets in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers and their processes that end in order: nothing stays locked, and what comes back runs."""
+"""Workers that shut down in order: no lock stays, and redelivered tasks run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the lock store can't be asked, nothing runs unprotected, unless the task says so."""
+"""When the lock store does not serve, no task runs unprotected, unless the task allows it."""
 
 from __future__ import annotations
 

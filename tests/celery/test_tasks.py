@@ -1,4 +1,4 @@
-"""A guarded task is still the task that it was: name, signature, bases, hooks, the ways to make and to call it."""
+"""A protected task keeps its name, signature, bases and hooks, and all ways to create and call it."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_classes_that_inherit_from_each_other(tasks, seen, held):
 
 
 class Tenants(Task):
-    """A base that adds an argument to each call, as those for several tenants do."""
+    """A base class that adds an argument to each call, for example a tenant."""
 
     tenant = "a"
 

@@ -1,4 +1,4 @@
-"""The decorator hands types through."""
+"""The decorator keeps the types of the function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What type checkers see of a guarded task: mypy reads this, each ignored error must be one (`test_typing.py`)."""
+"""A protected task for type checkers. mypy checks this file; each ignored error must occur (`test_typing.py`)."""
 
 from __future__ import annotations
 

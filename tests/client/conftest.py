@@ -1,4 +1,4 @@
-"""Backends on nodes of their own, as in `tests.backends`."""
+"""Backends on separate nodes, as in `tests.backends`."""
 
 from tests.backends.conftest import client_of, two
 

@@ -1,4 +1,4 @@
-"""What becomes of connections when their backend is closed, or dropped without that."""
+"""The connections of a backend that is closed, or garbage-collected without ``close()``."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Who serves which slot of a Redis Cluster: learnt from nodes some of which hang, or know nothing."""
+"""The slot map of a Redis Cluster, when some of the servers hang or have no map."""
 
 import contextlib
 import gc
@@ -23,7 +23,7 @@ SLOW = 2  # seconds that a busy machine may take for everything else
 
 @pytest.fixture
 def backend(cluster, start):
-    """It has not asked anybody yet, and asks the first node first."""
+    """A backend without a slot map, which asks the first node first."""
     return start(contextlib.closing(RedisBackend(cluster.url, node_timeout=NODE_TIMEOUT)))
 
 

@@ -1,4 +1,4 @@
-"""Connecting to nodes, and one who is interrupted meanwhile."""
+"""Connecting to nodes in the background, and interrupts meanwhile."""
 
 import itertools
 import sys

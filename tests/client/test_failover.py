@@ -1,4 +1,4 @@
-"""What a process knows of a master that is gone."""
+"""The connections and the known address of a master that has failed."""
 
 from contextlib import closing
 

@@ -1,4 +1,4 @@
-"""Numbers are read without the parser, and whatever else there is is left to it, whole."""
+"""Integer replies are read without the parser. Any other reply is left to the parser unchanged."""
 
 from __future__ import annotations
 

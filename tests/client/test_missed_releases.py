@@ -1,4 +1,4 @@
-"""What is remembered of releases that a node has missed: not too much, and not for ever."""
+"""Releases that a node has missed are kept for a limited time, in a limited number."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def nobody():
 
 @pytest.fixture
 def missing(monkeypatch, nobody):
-    """The arrears of a node at an address where nobody is, which are soon forgotten."""
+    """The missed releases of a node that does not listen, kept for a short time."""
     monkeypatch.setattr(missed_releases, "KEEP_SECONDS", 0.5)
     return MissedReleases([node_for(nobody.url, 0.1)])
 

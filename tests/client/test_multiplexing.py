@@ -30,7 +30,7 @@ def admin(server):
 
 
 def connections(admin):
-    """Those of the backends: none but ours are open."""
+    """Return the connections of the backends. No other connections are open."""
     return len(admin.client_list()) - 1
 
 

@@ -1,4 +1,4 @@
-"""An event loop that somebody else holds up for longer than a node may take to answer."""
+"""An event loop that the application blocks for longer than the node timeout."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ OPTIONS = {"ttl": 10, "node_timeout": 0.3, "quarantine": False}
 
 @pytest.fixture(params=[1, 3], ids=["one", "three"])
 def new_backend(request, start):
-    """On one server, or on three nodes."""
+    """A backend on one server, or on three nodes."""
     places = [server.url for server in start(Group(RedisServer() for _ in range(request.param))).servers]
     return lambda: RedisBackend(places[0], **OPTIONS) if len(places) == 1 else RedlockBackend(places, **OPTIONS)
 

@@ -1,4 +1,4 @@
-"""What tests of a Redis in trouble stand on."""
+"""Broken Redis servers for the tests of this folder."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Several servers in service, one of each kind for the session: five nodes, and a primary with a replica."""
+"""Several servers for the session: five nodes, and a primary with a replica."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""A Redis that can't be asked, or holds something else: a clear error in a bounded time, and never "taken"."""
+"""A Redis that does not serve, or has a foreign value: a clear error in bounded time, never "taken"."""
 
 import contextlib
 import socket
@@ -279,7 +279,7 @@ def answers(admin):
 
 
 class WithPassword(OwnRedis):
-    """It wants to know who is there."""
+    """A server that requires a password."""
 
     login = ""
 
@@ -319,7 +319,7 @@ class TestRightPassword(WithPassword):
 
 
 def answering(text):
-    """A server that is no Redis: it says that to whoever connects, and hangs up."""
+    """A server that is not Redis: it sends a text to each client, and closes the connection."""
 
     def serve(listener):
         with contextlib.suppress(OSError):

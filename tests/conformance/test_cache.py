@@ -27,7 +27,7 @@ OTHERS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def configured_caches(running):
-    """A cache for each kind of pool, each on a database of its own: django-redis has one pool for a URL."""
+    """A cache for each kind of pool, each on a separate database: django-redis has one pool for a URL."""
     url = running(RedisServer).url
     configured = {
         alias: {

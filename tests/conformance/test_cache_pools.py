@@ -66,7 +66,7 @@ class TestSentinels(OnCache, ExclusionCases):
 
 
 class InUse(Fixtures):
-    """A pool of two connections, and two who wait."""
+    """A pool of two connections, and two waiters."""
 
     def test_holders(self, onlooker, client, name, spawn):
         """Those who wait leave the pool's connections to those who hold: these renew, release, and hand over."""

@@ -1,4 +1,4 @@
-"""Connections break, servers restart and forget their scripts: users notice nothing."""
+"""Broken connections, restarted servers and forgotten scripts do not reach the caller."""
 
 import contextlib
 import threading

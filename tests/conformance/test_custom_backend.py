@@ -1,4 +1,4 @@
-"""A backend of an outsider's: three methods, and what they promise. That of the documentation runs the whole suite."""
+"""A custom backend with three methods. The one of the documentation passes the whole suite."""
 
 import os
 import threading
@@ -19,7 +19,7 @@ os.register_at_fork(after_in_child=lambda: (SHELF.clear(), MUTEX._at_fork_reinit
 
 
 class ShelfBackend(StorageBackend):
-    """Keeps locks in a dict, name -> (token, end), and does what it does in threads, as if it did I/O."""
+    """Keeps locks in a dict, name -> (token, end). asyncio calls it in threads, as if it did I/O."""
 
     def acquire_once(self, claim):
         with MUTEX:

@@ -1,4 +1,4 @@
-"""A server that takes no more connections, a process that may open no more files: a clear error."""
+"""A server without free connections, and a process that can open no more files: a clear error."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""What makes a lock, on a majority of five nodes: exclusion and leases."""
+"""Exclusion and leases on a majority of five nodes."""
 
 import functools
 

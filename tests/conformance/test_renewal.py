@@ -1,4 +1,4 @@
-"""One thread renews for all stores: what one of them does must not be felt by the others."""
+"""The renewal of several stores: a failure of one store does not affect the others."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The conformance suite on five nodes and on a primary with a replica, but what `test_redlock` has."""
+"""The conformance suite on five nodes and on a primary with a replica, except for the cases in `test_redlock`."""
 
 import functools
 

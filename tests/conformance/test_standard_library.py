@@ -1,4 +1,4 @@
-"""The standard library's own tests of locks, on ours."""
+"""CPython's own tests of locks, run on the locks of this package."""
 
 import functools
 import secrets
@@ -25,7 +25,7 @@ def new_lock(backend):
 
 
 def new_rlock(backend):
-    """A reentrant one."""
+    """A reentrant lock."""
     return backend.rlock(f"standard:{secrets.token_hex(6)}")
 
 

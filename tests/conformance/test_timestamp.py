@@ -1,4 +1,4 @@
-"""The conformance suite on locks that old code understands."""
+"""The conformance suite on locks that are shared with older code."""
 
 import functools
 

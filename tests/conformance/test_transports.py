@@ -1,4 +1,4 @@
-"""What a connection can break: over a unix socket, over TLS, behind Sentinels, on a Cluster, on an older server."""
+"""The transports: a Unix socket, TLS, Sentinels, a Cluster, and an older server."""
 
 import functools
 

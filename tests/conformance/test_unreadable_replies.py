@@ -1,4 +1,4 @@
-"""Something that answers, and not as our scripts do: no lock, and an error that says so."""
+"""A server that replies differently from the scripts: no lock, and a clear error."""
 
 import contextlib
 import re

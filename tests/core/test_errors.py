@@ -1,4 +1,4 @@
-"""What can go wrong, as values."""
+"""The error classes."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""The queue between locks and what watches them."""
+"""The queue between locks and the listeners of their events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def seen():
 
 @pytest.fixture
 def pulse(seen):
-    """One of the test's own, with a watcher."""
+    """A separate event queue with a listener."""
     pulse = EventQueue()
     pulse.subscribe("test", lambda moments: seen.extend(each.name for each in moments))
     return pulse

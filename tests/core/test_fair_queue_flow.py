@@ -1,4 +1,4 @@
-"""What the flows ask for those who stand in line, fed by hand."""
+"""The requests of flows for waiters in a fair queue, driven by hand."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def claim():
 
 
 def refusal(left=7_000, owner=b"who"):
-    """What a node answers that refuses for so many ms."""
+    """The reply of a node that refuses for so many ms."""
     return [0, left, SERVER, owner]
 
 

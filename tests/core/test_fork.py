@@ -1,4 +1,4 @@
-"""What only shows in a fork at a bad moment. The rest is in the conformance suite."""
+"""Forks at unfavourable moments. The conformance suite tests other forks."""
 
 import os
 import threading
@@ -14,7 +14,7 @@ WAIT = 10
 
 
 class HeldUp:
-    """A clock that, once armed, makes whoever asks it wait."""
+    """A clock that, once armed, blocks its callers."""
 
     def __init__(self):
         self.armed = False

@@ -1,4 +1,4 @@
-"""A fork waits until threads of ours are through with what they are at: a child would find their mutexes locked."""
+"""A fork waits for background threads, because a child would find their mutexes locked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gevent that comes after us: a gunicorn that preloads the application patches in its workers."""
+"""gevent that patches late: gunicorn with a preloaded application patches in its workers."""
 
 import subprocess
 import sys

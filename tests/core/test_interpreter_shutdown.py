@@ -1,4 +1,4 @@
-"""Locks that are taken while the interpreter shuts down."""
+"""Locks that are acquired while the interpreter shuts down."""
 
 import subprocess
 import sys

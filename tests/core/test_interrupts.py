@@ -1,4 +1,4 @@
-"""A signal's handler that raises wherever it strikes, as Ctrl-C and Celery's soft time limit do."""
+"""Signal handlers that raise anywhere, as Ctrl-C and Celery's soft time limit do."""
 
 import gc
 import inspect

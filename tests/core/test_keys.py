@@ -1,4 +1,4 @@
-"""Key names, and what a glob matches."""
+"""Key names and glob patterns."""
 
 import itertools
 

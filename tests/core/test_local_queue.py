@@ -1,4 +1,4 @@
-"""The turnstile under random schedules: who goes on when, who is cancelled, which answer is lost, in virtual time."""
+"""The local queue under random schedules with cancellations and lost replies, in virtual time."""
 
 import random
 
@@ -19,7 +19,7 @@ ACTORS, TURNS = 8, 4
 
 
 class World:
-    """One node with one mutex, a turnstile before it, and the schedule."""
+    """One node with one mutex, a local queue, and the schedule."""
 
     alias, hook = "", None
 
@@ -39,7 +39,7 @@ class World:
         return self.now
 
     def run(self, run):
-        """What the scripts do."""
+        """Do what the scripts do."""
         name, token = run.script.name, run.args[0]
         self.now += 0.00005
         micros = round(self.now * 1e6)

@@ -1,4 +1,4 @@
-"""What only locks in memory can get wrong."""
+"""Tests of locks in memory only."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Stores that fail for a moment, at the worst one."""
+"""Stores that fail for a moment at the worst time."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from django_redlock.testing.conformance.leases import is_renewed
 
 
 class Stumbling(LocMemBackend):
-    """Stumbles once, where it is told to."""
+    """A store that fails once, at a chosen operation."""
 
     stumbles_at, too_late = "", False
 

@@ -1,4 +1,4 @@
-"""A process that may have no more threads, as under a container's limit."""
+"""A process that can start no more threads, as under a container's limit."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Who a lock's value says holds it."""
+"""The description of the holder in a lock's value."""
 
 import _thread
 import threading

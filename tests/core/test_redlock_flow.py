@@ -1,4 +1,4 @@
-"""The flow for a quorum, fed by hand: what it does about a split vote, and about one with nodes that are silent."""
+"""The flow for a quorum, driven by hand: split votes, and nodes that do not reply."""
 
 from django_redlock.core.algorithms.redlock import BACKOFF_SECONDS, Redlock
 from django_redlock.core.flow.requests import Block, Fault, Sleep

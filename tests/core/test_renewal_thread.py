@@ -1,4 +1,4 @@
-"""The threads that renew: a store that hangs, and errors in the worst places, concern nobody else's locks."""
+"""The renewal threads: a store that hangs, and errors anywhere, do not affect other locks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Hanging(LocMemBackend):
 
 @pytest.fixture(autouse=True)
 def again_soon(monkeypatch):
-    """What fails is repeated while leases as short as these last."""
+    """Short retry pauses, so that short leases survive a failure."""
     monkeypatch.setattr(renewal_thread, "RETRY_SECONDS", 0.05)
 
 

@@ -1,4 +1,4 @@
-"""Who waits outlasts failovers, quarantines and slots on their way: under each rule of one server, fed by hand."""
+"""Waiters retry through failovers, quarantines and moving slots, with each algorithm for one server."""
 
 import pytest
 
@@ -35,7 +35,7 @@ RULES = {
 
 
 class Waiter:
-    """An acquire that is fed by hand, by the replies of one server."""
+    """An acquire that is driven by hand, with the replies of one server."""
 
     def __init__(self, rule, wait):
         self.now = 100.0
@@ -44,7 +44,7 @@ class Waiter:
         self.request, self.result = next(self.flow), None
 
     def reply(self, reply, after=0.0):
-        """Answer what it asks for, `after` seconds; what is given back is."""
+        """Reply to the current request, `after` seconds. Compensations are recorded."""
         self.now += after
         confirmed = isinstance(self.request, EvalAndWait) and not isinstance(reply, Fault)
         try:
@@ -68,18 +68,18 @@ class Waiter:
 
 @pytest.fixture(params=sorted(RULES))
 def begin(request):
-    """`begin(wait)`: somebody who asks."""
+    """`begin(wait)`: start an acquire."""
     return lambda wait: Waiter(request.param, wait)
 
 
 def woken(waiter, reply):
-    """What it gets when it has blocked for a second: some do that and ask in one step, some in two."""
+    """The reply after a block of one second. Some algorithms block and ask in one request, some in two."""
     waiter.now += 1
     return waiter.reply(reply) if isinstance(waiter.request, BlockThenEval) else waiter.reply(None).reply(reply)
 
 
 def all_gone(waiter):
-    """Nobody answers it from now on."""
+    """From now on, no server replies."""
     woken(waiter, GONE)
     while waiter.request is not None:
         waiter.reply(None, after=waiter.request.seconds).reply(GONE)

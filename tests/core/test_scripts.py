@@ -1,4 +1,4 @@
-"""The scripts as files: their headers are what calls are checked against."""
+"""The script files: calls are checked against the headers."""
 
 import re
 

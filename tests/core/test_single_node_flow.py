@@ -1,4 +1,4 @@
-"""The flows for one node, fed by hand: no server, no waiting, and times to the last digit."""
+"""The flows for one node, driven by hand, without a server and in virtual time."""
 
 import math
 
@@ -20,7 +20,7 @@ WRONG = Fault(ValueError("WRONGTYPE Operation against a key"), where="there:6379
 
 
 class Fed:
-    """A flow in virtual time: `request` is what it asks for now, `result` what it came to."""
+    """A flow in virtual time. `request` is its current request, `result` its return value."""
 
     def __init__(self):
         self.now = 100.0
@@ -36,7 +36,7 @@ class Fed:
         return self.begin(self.algorithm.acquire(MUTEX, self.claim, self.now + wait))
 
     def reply(self, reply, after=0.0):
-        """Answer what it asks for, `after` seconds."""
+        """Reply to the current request, `after` seconds."""
         self.now += after
         try:
             self.request = self.flow.send(reply)
@@ -52,7 +52,7 @@ class Fed:
         return SERVER + round((self.now - 100) * 1e6)
 
     def refusal(self, left, holder=b"who"):
-        """What a node answers now that refuses for `left` seconds."""
+        """The reply of a node that refuses for `left` seconds."""
         return [0, round(left * 1000) if left != math.inf else -1, self.server, holder]
 
 
@@ -62,7 +62,7 @@ def fed():
 
 
 def wait_argument(run):
-    """What the script is told about waiting."""
+    """The argument for waiting that the script gets."""
     return int(run.args[4])
 
 

@@ -1,4 +1,4 @@
-"""uWSGI forks workers without a word to Python: they are processes of their own all the same."""
+"""uWSGI forks workers in C, without Python's fork handlers. The workers behave as forked processes all the same."""
 
 import contextlib
 import shutil

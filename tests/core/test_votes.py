@@ -1,4 +1,4 @@
-"""How many votes of how many nodes."""
+"""The number of votes that a grant needs."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_votes(nodes, limit):
 
 
 def most_holders(nodes, limit, votes):
-    """How many can have that many votes when each node has `limit` to give: each takes those that have most left."""
+    """How many holders can reach that many votes when each node has `limit` votes."""
     left, holders = [limit] * nodes, 0
     while len(richest := sorted((node for node in range(nodes) if left[node]), key=left.__getitem__)[-votes:]) == votes:
         holders += 1

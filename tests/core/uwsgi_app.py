@@ -1,4 +1,4 @@
-"""A WSGI application for uWSGI, which loads it, a used backend included, before it forks its workers."""
+"""A WSGI application for uWSGI, which imports it, and uses its backend, before it forks workers."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""An ASGI application for real servers: an async view whose work runs in a thread and ends when it is told to.
+"""An ASGI application for real servers: an async view whose work runs in a thread until it may end.
 
 ``events`` in Redis says in which order things happened: ``entered 1``, ``disconnected``, ``committed 1``.
 """

@@ -1,4 +1,4 @@
-"""A command that was run: its output, errors and exit code."""
+"""The result of a command: output, errors and exit code."""
 
 import io
 import json
@@ -7,7 +7,7 @@ from django.core.management import call_command
 
 
 class Done:
-    """How a command ended, and what it wrote."""
+    """The exit code of a command, and its output."""
 
     def __init__(self, *args, **options):
         out, err = io.StringIO(), io.StringIO()

@@ -8,7 +8,7 @@ import threading
 import pytest
 from django.contrib.auth.models import Permission, User
 
-from django_redlock import locks
+from django_redlock import lock, locks
 from django_redlock.core.event_queue import event_queue
 from django_redlock.signals import lock_lost
 from tests.support.databases import sqlite_file
@@ -89,7 +89,7 @@ def file(tmp_path, django_db_blocker):
 
 @pytest.fixture
 def watchers(stores, monkeypatch):
-    """What a test installs goes with it."""
+    """Removes the listeners that a test has installed."""
     event_queue.flush()
     before = dict(event_queue.listeners), event_queue.context
     yield
@@ -111,8 +111,19 @@ def lost():
 
 @pytest.fixture
 def answer(monkeypatch):
-    """`answer("y")`: what the operator types."""
+    """`answer("y")`: the operator's answer."""
     return lambda text: monkeypatch.setattr("sys.stdin", io.StringIO(f"{text}\n"))
 
 
 # ── list ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def kept(using):
+    """`kept("name")`: a lock that the transaction keeps."""
+    return lambda name="stock", **options: lock(name, using, blocking=False, release_on_commit=True, **options)
+
+
+@pytest.fixture
+def is_locked(using):
+    return lambda name="stock": lock(name, using).locked()

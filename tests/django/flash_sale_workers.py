@@ -1,4 +1,4 @@
-"""Workers for test_flash_sale.py: the test project's shop in processes of their own, on a database of their own."""
+"""Workers for test_flash_sale.py: the test project's shop in separate processes, on a separate database."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def sell_out(channel: Channel, stripes: int, buyers: int) -> Counter[int]:
 
 
 def close_shop(channel: Channel) -> tuple[int, list[int]]:
-    """How many orders there are, and what is left in each segment."""
+    """Return the number of orders, and the rest of each segment."""
     django.setup()
     from testproject.shop.models import Order, StockSegment
 

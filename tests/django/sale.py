@@ -1,4 +1,4 @@
-"""A shop in one file: the URLs, the views, and a view that holds its lock in the wrong place.
+"""A shop in one file: the URLs, the views, and a view that acquires its lock in the wrong place.
 
 What is sold are the rows of a table; how many there are is read on a connection that is not in the request's
 transaction, as behind a router that sends reading elsewhere.
@@ -36,7 +36,7 @@ async def astock(request, sku):
 
 
 class Stage:
-    """What the test watches, and what it holds up."""
+    """The events that a test waits for, and the steps that it holds up."""
 
     def __init__(self) -> None:
         self.looked = threading.Semaphore(0)  # released by each request that has read the stock
@@ -48,7 +48,7 @@ stage = Stage()
 
 
 def sell(request, limit):
-    """Sell one if there is one: 201, or 410."""
+    """Sell one item if there is one: 201, or 410."""
     with connections["read"].cursor() as cursor:
         [taken] = cursor.execute("SELECT count(*) FROM sold").fetchone()
     stage.looked.release()
@@ -60,7 +60,7 @@ def sell(request, limit):
 
 
 def slow_to_commit(view):
-    """The first request that has sold waits at the end of its transaction until it is told to go on."""
+    """The first request that has sold waits at the end of its transaction until the test lets it go on."""
 
     @wraps(view)
     def slow(request, *args, **kwargs):

@@ -1,4 +1,4 @@
-"""The last hour in the admin: pictures and events, through Django's client."""
+"""The charts and events of the last hour in the admin, through Django's client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture
 def detail(client, stores):
-    """`detail(name, using)`: the page of that lock as text, with what has happened until now."""
+    """`detail(name, using)`: the page of the lock as text, with all events so far."""
     from django.contrib.admin.utils import quote
 
     def detail(name, using="default"):

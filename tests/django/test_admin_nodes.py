@@ -1,4 +1,4 @@
-"""The admin on a store of three nodes, real ones, of which some disagree or are down."""
+"""The admin on a store of three real nodes, some of which disagree or are down."""
 
 import re
 

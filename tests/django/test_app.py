@@ -1,4 +1,4 @@
-"""`django_redlock` in INSTALLED_APPS: what starting a process does, in real processes."""
+"""`django_redlock` in INSTALLED_APPS: the start of real processes."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ SETUP = "import django; django.setup()"
 
 @pytest.fixture
 def run(tmp_path):
-    """`run(redis_url, "python", "-c", …)`: a process of the test project; what it printed."""
+    """`run(redis_url, "python", "-c", …)`: run a process of the test project, and return its output."""
 
     def run(url, *command, fails=False):
         env = {**os.environ, "TESTPROJECT_REDIS": url, "DJANGO_SETTINGS_MODULE": "testproject.settings"}

@@ -1,4 +1,4 @@
-"""With ATOMIC_REQUESTS the lock outlives the transaction: the proof, over HTTP, in threads, with a database file.
+"""With ATOMIC_REQUESTS the lock outlasts the transaction: over HTTP, in threads, with a database file.
 
 Each test sells the only item there is. The first request has sold it and is about to commit when the second one comes.
 """
@@ -34,7 +34,7 @@ class Handler(WSGIRequestHandler):
 
 
 class Server(ThreadedWSGIServer):
-    daemon_threads = False  # server_close() waits for each: who has an answer may be ahead of what closes connections
+    daemon_threads = False  # server_close() waits for all threads, which close their connections after the response
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def stage(monkeypatch):
 
 @pytest.fixture
 def shop(settings, database, stage):
-    """`shop("function")` buys from that view and says what came of it."""
+    """`shop("function")` buys from that view and returns the outcome."""
     settings.ROOT_URLCONF, settings.MIDDLEWARE, settings.ALLOWED_HOSTS = "tests.django.sale", [], ["*"]
     server = Server(("127.0.0.1", 0), Handler)
     server.set_app(WSGIHandler())

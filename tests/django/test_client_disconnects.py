@@ -1,4 +1,4 @@
-"""An async view whose client disconnects: its lock is held until the work has ended that its threads do."""
+"""An async view whose client disconnects keeps its lock until the work of its threads has ended."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ PATIENCE = 20
 
 
 class Request:
-    """A request over HTTP of which nobody may ever read the response."""
+    """An HTTP request whose response may never be read."""
 
     def __init__(self, port, path):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""`redlock_list`: which locks, in which order, and how they are shown."""
+"""`redlock_list`: the selection, the order and the format of locks."""
 
 import csv
 import io
@@ -73,7 +73,7 @@ class Terminal(io.StringIO):
 
 
 def on_a_terminal(monkeypatch, width, *args):
-    """What a command writes to a terminal that is so wide."""
+    """The output of a command on a terminal of this width."""
     monkeypatch.setenv("COLUMNS", str(width))
     out = Terminal()
     call_command(*args, stdout=out, force_color=True)

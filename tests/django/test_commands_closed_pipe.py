@@ -1,4 +1,4 @@
-"""`redlock_list | head -1`: what reads a command's output goes away."""
+"""`redlock_list | head -1`: the reader of a command's output ends first."""
 
 import contextlib
 import subprocess
@@ -25,7 +25,7 @@ def test_a_command_ends_quietly(redis_url, tmp_path, monkeypatch, command):
 
 
 def ended(command):
-    """Exit code and stderr of one whose reader has gone before the first line came."""
+    """Exit code and stderr of a command whose reader ended before the first line."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
         process.stdout.close()

@@ -24,7 +24,7 @@ def backend(redis_url):
 
 @pytest.fixture
 def _foreground():
-    """What a shell starts in the background ignores Ctrl-C, and so do its children."""
+    """Stop ignoring Ctrl-C: a shell makes background commands and their children ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -232,7 +232,7 @@ def test_kills_what_the_command_has_started(start, backend):
     process = start("--ttl", "0.6", "--grace", "0.2", "job", "--", *FAMILY, STUBBORN)
     assert process.stdout.readline() == "ready\n"
     backend.force_release("job")
-    assert process.stdout.read() == "got SIGTERM\n"  # to the end: nobody is left who could write
+    assert process.stdout.read() == "got SIGTERM\n"  # up to the end of file: no process is left that could write
     assert process.wait(30) == 70
 
 
@@ -276,7 +276,7 @@ def test_nohup(start):
 
 @pytest.fixture
 def keyboard(start):
-    """`keyboard(*args, stdin=…)`: a `redlock_run` in the foreground of a terminal; it, and what types there."""
+    """`keyboard(*args, stdin=…)`: a `redlock_run` in the foreground of a terminal, and a function that types there."""
     ours, theirs = os.openpty()
 
     def begin(*args, stdin="/dev/tty"):

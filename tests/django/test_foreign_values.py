@@ -1,4 +1,4 @@
-"""Values that another program wrote, or that no program should have: one bad lock is one bad row, and no error."""
+"""Values that another program has written: a bad lock is shown as a bad row, without an error."""
 
 import contextlib
 import io

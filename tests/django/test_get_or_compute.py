@@ -1,4 +1,4 @@
-"""`get_or_compute`: one computation for all who miss a value, on the cache and the lock store of real servers."""
+"""`get_or_compute`: one computation for all callers that miss a value, on real servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is listed of each kind of value that a lock's key may have, written and read by a real Redis."""
+"""The listing of each kind of value that a lock's key may have, written and read by a real Redis."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`@locked_view(stripes=…)`: views at work side by side."""
+"""`@locked_view(stripes=…)`: views that run at the same time."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Prometheus, with the real library; and how metrics are switched on."""
+"""Prometheus metrics with the real library, and the setting that switches metrics on."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_open_metrics(registry):
 
 @pytest.fixture
 def held_now(registry):
-    """`held_now(backend)`: how many mutexes are held by a scrape, without those that other tests may have left."""
+    """`held_now(backend)`: the number of held mutexes in a scrape, without those that other tests have left."""
     gc.collect()
     left = renewal.held_counts()
 

@@ -1,4 +1,4 @@
-"""Spans and numbers of OpenTelemetry."""
+"""Spans and metrics of OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("watchers")
 
 @pytest.fixture
 def spans():
-    """What was exported, by name."""
+    """The exported spans by name."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     opentelemetry.install(provider, MeterProvider())

@@ -1,4 +1,4 @@
-"""Locks that several hold: all of them count where the stores are listed, and where one is released by force."""
+"""Locks with several holders in listings and in force releases."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Signals and log records: what happens to locks is told, and telling harms no lock."""
+"""Signals and log records for the events of locks. A failing receiver does not affect a lock."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ def connect():
 
 @pytest.fixture
 def heard(connect):
-    """(kind, sender, event) of everything that is told; `lost` is set when that was told."""
+    """Each signal as (kind, sender, event). `lost` is set by the signal of a loss."""
 
     class Heard(list):
         lost = threading.Event()

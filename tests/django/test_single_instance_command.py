@@ -13,7 +13,7 @@ from django_redlock.management.single import SingleInstanceCommand
 
 
 class Nightly(SingleInstanceCommand):
-    """A command that calls what a test wants."""
+    """A command that calls a function of the test."""
 
     lock_name = "nightly"
     lock_options = {"ttl": 5}

@@ -1,6 +1,6 @@
-"""`release_on_commit`: the lock is kept until the transaction has ended, however that ends."""
+"""`release_on_commit`: the lock is kept until the end of the transaction, after a commit and after a rollback."""
 
-# ruff: noqa: PT012  (what raises here is the end of a block)
+# ruff: noqa: PT012  (the end of a block raises here)
 
 import contextlib
 import threading
@@ -12,36 +12,11 @@ from django.db import IntegrityError, connection, connections, transaction
 
 from django_redlock import lock, locks
 from django_redlock.decorators import locked
-from django_redlock.errors import LockLost, LockNotAcquired, LockNotHeld
+from django_redlock.errors import LockNotAcquired, LockNotHeld
+from tests.django.kept_locks import Boom, wrapped_methods
 from tests.support.service import poll
 
 pytestmark = pytest.mark.usefixtures("stores")
-
-
-@pytest.fixture
-def kept(using):
-    """`kept("name")`: a lock that is kept; nobody waits for it."""
-    return lambda name="stock", **options: lock(name, using, blocking=False, release_on_commit=True, **options)
-
-
-@pytest.fixture
-def is_locked(using):
-    return lambda name="stock": lock(name, using).locked()
-
-
-def watched():
-    """What is watched on the connection: nothing, unless a lock is kept."""
-    return [name for name in ("commit", "rollback", "close", "set_autocommit") if name in vars(connections["default"])]
-
-
-def wait_for_loss():
-    """Until the one lock that is kept has been lost."""
-    [keeper] = vars(connections["default"])["_redlock_kept"].locks
-    poll(lambda: keeper.lost, timeout=20, what="the end of the lease")
-
-
-class Boom(Exception):
-    pass
 
 
 @pytest.mark.django_db(transaction=True)
@@ -56,7 +31,7 @@ class TestRealTransactions:
             with pytest.raises(LockNotHeld):
                 held.release()
         assert seen == [False]
-        assert watched() == []
+        assert wrapped_methods() == []
 
     def test_rollback(self, kept, is_locked):
         """Free when the block that was rolled back has been left: a retry takes it at once."""
@@ -64,7 +39,7 @@ class TestRealTransactions:
             with pytest.raises(Boom), transaction.atomic(), kept():
                 raise Boom
             assert not is_locked()
-        assert watched() == []
+        assert wrapped_methods() == []
 
     def test_set_rollback(self, kept, is_locked):
         """A rollback without an exception is one too."""
@@ -162,62 +137,6 @@ class TestRealTransactions:
             assert is_locked()
         assert not is_locked()
 
-    def test_lost_in_the_block(self, kept, using):
-        """Lost before its block was left: LockLost, and what was written is rolled back."""
-        with pytest.raises(LockLost), transaction.atomic(), kept(ttl=1, auto_renew=False) as held:
-            Group.objects.create(name="written")
-            poll(lambda: held.lost, timeout=20, what="the end of the lease")
-        assert not Group.objects.exists()
-
-    def test_lost_before_the_commit(self, kept):
-        """Lost between its block and the commit: the transaction is rolled back, and says so."""
-        with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
-            with kept(ttl=1, auto_renew=False):
-                Group.objects.create(name="written")
-            wait_for_loss()
-        assert not Group.objects.exists()
-        assert watched() == []
-        Group.objects.create(name="connection works")
-
-    def test_lost_and_on_lost_warn(self, kept):
-        """With on_lost="warn" the transaction is committed all the same."""
-        with transaction.atomic():
-            with kept(ttl=0.3, auto_renew=False, on_lost="warn"):
-                Group.objects.create(name="written")
-            wait_for_loss()
-        assert Group.objects.exists()
-
-    def test_taken_again_when_lost(self, kept):
-        """A lock that the transaction has lost can't be taken again in it as if nothing had happened."""
-        with pytest.raises(LockLost), transaction.atomic():
-            with kept(ttl=1, auto_renew=False):
-                pass
-            wait_for_loss()
-            kept().acquire()
-
-    def test_lost_when_taken_again(self, kept):
-        """A lock that was lost while it was kept can't be taken again, and the transaction is rolled back then, too."""
-        with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
-            with kept(ttl=0.3, auto_renew=False):
-                Group.objects.create(name="written")
-            wait_for_loss()
-            with pytest.raises(LockLost):
-                kept().acquire()
-        assert not Group.objects.exists()
-        assert watched() == []
-
-    def test_lost_after_it_was_taken_again(self, kept):
-        """Lost in a second block, it was lost for what the first has written as well, whoever handles the error."""
-        with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
-            held = kept(ttl=0.3, auto_renew=False)
-            with held:
-                Group.objects.create(name="written")
-            with pytest.raises(LockLost), held:
-                poll(lambda: held.lost, timeout=20, what="the end of the lease")
-            with pytest.raises(LockLost):
-                held.acquire()
-        assert not Group.objects.exists()
-
     def test_released_twice_while_it_is_renewed(self, stores, kept, using, own_thread, is_locked):
         """One handle that is used twice keeps the lock to the end, though a renewal is under way at each release."""
         store, sent, answered = locks[using], threading.Event(), threading.Event()
@@ -305,7 +224,7 @@ class TestInsideTestCase:
         with pytest.raises(Boom), transaction.atomic(), kept():
             raise Boom
         assert not is_locked()
-        assert watched() == []
+        assert wrapped_methods() == []
 
     def test_without_a_savepoint(self, kept, is_locked):
         """A block without one, as around `post_delete`, keeps no lock here: nobody would say when it ends."""
@@ -317,22 +236,6 @@ class TestInsideTestCase:
                     pass
                 assert is_locked("inner")
         assert (is_locked(), is_locked("inner")) == (False, False)
-
-    def test_lost(self, kept):
-        """Lost before the outermost block's end: rolled back."""
-        with pytest.raises(LockLost), transaction.atomic():
-            with kept(ttl=1, auto_renew=False):
-                Group.objects.create(name="written")
-            wait_for_loss()
-        assert not Group.objects.exists()
-
-    def test_lost_and_failed(self, kept):
-        """What the block raised comes through, lost lock or not."""
-        with pytest.raises(Boom), transaction.atomic():
-            with kept(ttl=1, auto_renew=False):
-                pass
-            wait_for_loss()
-            raise Boom
 
 
 @pytest.mark.django_db(transaction=True)

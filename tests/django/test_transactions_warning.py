@@ -1,4 +1,4 @@
-"""The warning for locks that are released within a transaction, unkept."""
+"""The warning for locks that are released within a transaction."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""A user's code as type checkers see it: each ignored error must be one (`test_typing.py`)."""
+"""A user's code for type checkers. Each ignored error must occur (`test_typing.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page about commands: every command, every option, and examples that can be typed."""
+"""The page about commands has every command and option, and its examples work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drawings of the documentation: SVG that is made when it is built."""
+"""The diagrams of the documentation: SVG that the build creates."""
 
 from __future__ import annotations
 

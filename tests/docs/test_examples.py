@@ -1,4 +1,4 @@
-"""The examples of the documentation are run, as they stand there, on the stores that they name."""
+"""The examples of the documentation run as they are, on the stores that they name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FLAGS = doctest.ELLIPSIS
 
 
 def run(page: Path, places: Mapping[str, str], globs: dict[str, Any]) -> None:
-    """Run the examples of `page` one after another in `globs`; its settings hold from where they stand.
+    """Run the examples of `page` one after another in `globs`. Settings in the page apply from their place on.
 
     `places`: the URLs that the page names, and those of real servers in their stead.
     """
@@ -61,7 +61,7 @@ def free_everything() -> None:
 
 
 def converse(example: Example, where: str, globs: dict[str, Any]) -> None:
-    """A dialogue: what is printed is what the page says."""
+    """Run a dialogue. The output must be that of the page."""
     test = doctest.DocTestParser().get_doctest(example.code, globs, where, where, 0)
     test.globs = globs  # not a copy: the next dialogue goes on from here
     said: list[str] = []
@@ -70,7 +70,7 @@ def converse(example: Example, where: str, globs: dict[str, Any]) -> None:
 
 
 def check_fragment(example: Example, where: str) -> None:
-    """A piece that can't run by itself: it is Python, and what it imports from this package exists."""
+    """Check an example that can't run by itself: it is Python, and its imports from this package exist."""
     tree = compile(example.code, where, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("django_redlock"):

@@ -1,4 +1,4 @@
-"""What the pages say to type after ``make`` is there."""
+"""The ``make`` targets in the documentation exist."""
 
 import re
 import subprocess

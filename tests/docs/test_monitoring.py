@@ -1,4 +1,4 @@
-"""The alert rules and the dashboard ask for metrics, labels and values that the package has."""
+"""The alert rules and the dashboard use metrics, labels and values that the package has."""
 
 from __future__ import annotations
 

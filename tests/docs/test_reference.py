@@ -1,4 +1,4 @@
-"""What the documentation lists is what there is."""
+"""The reference pages list what exists, completely."""
 
 from __future__ import annotations
 

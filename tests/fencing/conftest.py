@@ -49,7 +49,7 @@ def backend(settings, redis_url):
 
 @pytest.fixture
 def held(backend):
-    """`held()`: a handle that has just got the lock of the rows; a former holder of it doesn't know of that yet."""
+    """`held()`: a new handle that has acquired the lock of the rows. Earlier handles have lost the lock."""
     handles = []
 
     def take():

@@ -1,4 +1,4 @@
-"""Fenced models of every shape. Their tables are made in the databases of the tests that use them."""
+"""Fenced models of every shape. Tests create their tables in their databases."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Parcel(Fenced):
 
 
 class Account(Fenced):
-    """Nobody may forget the lock."""
+    """A model with ``fence_required``."""
 
     fence_required = True
 

@@ -1,4 +1,4 @@
-"""The settings of the processes that these tests start."""
+"""The settings of processes that these tests start."""
 
 from testproject.settings import *  # noqa: F403
 from testproject.settings import INSTALLED_APPS

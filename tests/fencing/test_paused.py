@@ -1,4 +1,4 @@
-"""A process that is stopped (SIGSTOP) between its last look at its lock and its write, on real databases and Redis.
+"""A process that is stopped (SIGSTOP) between its last check of the lock and its write, on real databases.
 
 Each is stopped when the statement is about to be sent: no look at the lock can save it, only the row can.
 """
@@ -22,7 +22,7 @@ def stock(db):
 
 @pytest.fixture
 def paused(start, stock, redis_url):
-    """`paused(way)`: a seller who has read the row, is about to write it in that way, and is stopped."""
+    """`paused(way)`: a seller that has read the row and is stopped before it writes the row in this way."""
     database = connections.settings[stock._state.db]
 
     def sell(way):
@@ -36,7 +36,7 @@ def paused(start, stock, redis_url):
 
 
 def goes_on(worker):
-    """What becomes of the write when its process runs again."""
+    """Return the outcome of the write when its process continues."""
     worker.tell("go")
     worker.resume()
     return worker.result(timeout=30)
@@ -44,7 +44,7 @@ def goes_on(worker):
 
 @pytest.fixture
 def successor(backend):
-    """The next holder of the lock: it waits until the lease of the stopped one has ended."""
+    """The next holder of the lock, after the lease of the stopped holder has ended."""
     lock = backend.lock("rows", fencing=True)
     yield lambda: lock.acquire(timeout=30) and lock
     if lock.token:

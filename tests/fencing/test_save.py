@@ -36,7 +36,7 @@ def elsewhere(db):
 
 
 def row(obj):
-    """What the database has: quantity and fence."""
+    """The row in the database: quantity and fence."""
     return Stock.objects.using(obj._state.db).values_list("quantity", "fence").get(pk=obj.pk)
 
 
@@ -164,7 +164,7 @@ def test_new_row(db, held):
     assert row(made) == (1, holder.fencing_token)
 
 
-@pytest.mark.parametrize("db", ["postgres"], indirect=True)  # SQLite lets nobody in between
+@pytest.mark.parametrize("db", ["postgres"], indirect=True)  # SQLite lets no other write in between
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("meanwhile", [models.Model, Shelf])
 def test_insert_race(db, held, late, monkeypatch, elsewhere, meanwhile):

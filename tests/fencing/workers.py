@@ -1,4 +1,4 @@
-"""Sellers in processes of their own, to be paused in the middle of a sale."""
+"""Sellers in separate processes, to be paused in the middle of a sale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting by the minute, and what is read from it."""
+"""The counts by minute, and their reading."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ REDIS, REDLOCK = f"{BACKENDS}.redis.RedisBackend", f"{BACKENDS}.redlock.RedlockB
 
 @pytest.fixture(params=["one", "quorum", "replica", "memory"])
 def backend(request, settings, start, redis_url, unique):
-    """Each kind of store that keeps one."""
+    """Each kind of store that keeps a history."""
     if request.param == "quorum":
         nodes = start(Group(RedisServer() for _ in range(3))).servers
         entry = {"BACKEND": REDLOCK, "LOCATION": [node.url for node in nodes], "OPTIONS": {"quarantine": False}}
@@ -40,7 +40,7 @@ def backend(request, settings, start, redis_url, unique):
 
 
 def hour(backend, name=""):
-    """What the hour comes to, whenever in it that was."""
+    """The sums of the hour."""
     event_queue.flush()
     minutes = last_hour(backend, name)
     assert len(minutes) == MINUTES

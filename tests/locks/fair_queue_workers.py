@@ -1,4 +1,4 @@
-"""What the processes of `test_line` do."""
+"""The processes of `test_fair_queue`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATIENCE = 20
 
 
 def backend(places: list[str], **options: Any) -> RedisBackend | RedlockBackend:
-    """On one server, or on a majority of several."""
+    """A backend on one server, or on a majority of several."""
     if len(places) == 1:
         return RedisBackend(places[0], node_timeout=2, **options)
     return RedlockBackend(places, node_timeout=2, **options)

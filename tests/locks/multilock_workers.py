@@ -1,4 +1,4 @@
-"""A worker for test_multilock.py: it takes some of the locks, in any order, again and again."""
+"""A worker for test_multilock.py: acquires some of the locks, in any order, repeatedly."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Who stands in line for a lock, in processes of their own that live, die or stand still."""
+"""Waiters in a fair queue, in processes that live, die or are stopped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.processes import Worker
 from tests.support.service import poll
 
 PATIENCE = 20
-SOON = 5  # seconds: less than any lease, and more than any wait for one who is silent
+SOON = 5  # seconds: less than any lease, and more than any wait for a silent waiter
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def one(redis_server):
 
 @pytest.fixture(params=[1, 3])
 def places(request, redis_server, start):
-    """One server, or three that decide by majority."""
+    """One server, or three nodes."""
     if request.param == 1:
         return [redis_server.url]
     urls = [server.url for server in start(Group(RedisServer() for _ in range(request.param))).servers]

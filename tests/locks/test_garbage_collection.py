@@ -1,4 +1,4 @@
-"""A handle that nobody has any more is gone at once, and not renewed: no error that came up meanwhile keeps it."""
+"""A handle without references is collected at once and not renewed; no error keeps a reference to it."""
 
 import contextlib
 import gc
@@ -16,7 +16,7 @@ from tests.support.proxy import Proxy
 
 @pytest.fixture(autouse=True)
 def no_collection():
-    """Nobody comes to clear cycles."""
+    """No collection of reference cycles during the test."""
     gc.disable()
     yield
     gc.enable()

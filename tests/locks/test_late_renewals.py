@@ -1,4 +1,4 @@
-"""Renewals that cross an extension: one waits for the other. One without an answer may reach the server after it."""
+"""Renewals and extensions at the same time: one waits for the other. One without a reply may arrive later."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ BACKENDS = {
 
 @pytest.fixture(params=BACKENDS)
 def backend(request, redis_url, unique):
-    """One of which the first renewal is caught: ``caught`` has it, and goes on with the answer of ``answered()``."""
+    """A backend whose first renewal is intercepted: ``caught`` has it, ``answered()`` delivers the reply."""
     backend = BACKENDS[request.param](redis_url)
     perform, backend.caught = backend.perform, []
 

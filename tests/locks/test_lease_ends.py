@@ -1,4 +1,4 @@
-"""How leases end, on one Redis, a quorum and a primary with replicas: never extended then, and not waited out."""
+"""The ends of leases, on one Redis, a quorum and a primary with replicas: no extension, and no wait."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Those of one process who want the same lock queue there, and one of them waits in Redis."""
+"""Threads or tasks of one process that want the same lock queue locally, and one of them waits in Redis."""
 
 import asyncio
 import threading
@@ -38,7 +38,7 @@ class TestTurnstile(Fixtures):
 
     @pytest.fixture(autouse=True)
     def _in_the_end(self, client, new_backend, name, spawn):
-        """Let go who still waits."""
+        """Release all waiters at the end of a test."""
         yield
         if self.has_ended(client):
             return
@@ -62,7 +62,7 @@ class TestTurnstile(Fixtures):
 
     @pytest.fixture
     def kept(self, client, name, spawn, queued):
-        """`kept(number, **options)`: a handle that holds, one that waits in Redis, and so many that queue behind."""
+        """`kept(number, **options)`: a holder, a waiter in Redis, and so many local waiters behind it."""
 
         def make(number, **options):
             holder = client.lock(name, **options)
@@ -355,7 +355,7 @@ class TestTurnstile(Fixtures):
         (lane,) = eventually(lambda: list(client.backend._local_queue._queues.values()))
         second = spawn(client.lock(name).acquire, True, TEST_TIMEOUT)
         queued(1)
-        lane.set_leader(0, wait_queue.LeaderToken())  # nobody holds that
+        lane.set_leader(0, wait_queue.LeaderToken())  # no reference to the token
         assert not first.result(TEST_TIMEOUT)
         queued(0)
         holder.release()

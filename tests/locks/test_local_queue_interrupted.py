@@ -1,4 +1,4 @@
-"""Whoever queues within a process may be cancelled or interrupted there, and loops and threads queue apart."""
+"""Waiters of a local queue that are cancelled or interrupted. Loops and threads have separate queues."""
 
 import asyncio
 import signal

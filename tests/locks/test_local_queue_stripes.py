@@ -1,4 +1,4 @@
-"""Those of one process who want any of the same stripes queue there, and one of them waits in Redis."""
+"""Threads or tasks that want any of the same stripes queue locally, and one of them waits in Redis."""
 
 import pytest
 
@@ -20,7 +20,7 @@ class TestStripesQueue(Fixtures):
 
     @pytest.fixture
     def holders(self, client, name, monkeypatch):
-        """Who holds the two stripes; they go from hand to hand for as long as this machine may take."""
+        """The holders of the two stripes, with hand-overs that are not limited in time."""
         monkeypatch.setattr(wait_queue, "HAND_OVER_SECONDS", TEST_TIMEOUT)
         handles = [client.striped(name, 2) for _ in range(2)]
         assert all(handle.acquire(False) for handle in handles)

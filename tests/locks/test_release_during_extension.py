@@ -1,4 +1,4 @@
-"""A release that crosses an extension: what that puts back where the lock was forgotten is not left behind."""
+"""A release during an extension: a lock that the extension has restored does not stay behind."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""An extension whose answer does not come: it may have been carried out, and it may not."""
+"""An extension without a reply: the server may have run it or not."""
 
 import pytest
 

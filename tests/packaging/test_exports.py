@@ -1,4 +1,4 @@
-"""The names that others rely on, and what importing them brings along."""
+"""The public names, and the modules that their import loads."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""What is said where an optional package is not installed."""
+"""The error messages when an optional package is not installed."""
 
 import subprocess
 import sys

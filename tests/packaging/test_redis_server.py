@@ -1,4 +1,4 @@
-"""The servers that everything else is tested on."""
+"""The test servers themselves."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What `pip install django-redlock` gives: a wheel, built from a copy of the tree, in an environment of its own."""
+"""The wheel, built from a copy of the tree and installed in a separate environment."""
 
 import shutil
 import subprocess
@@ -18,14 +18,14 @@ MADE = shutil.ignore_patterns("__pycache__", "*.pyc")
 
 
 def pip(*arguments, python=sys.executable):
-    """Run pip on an environment; a failure shows what it said."""
+    """Run pip in an environment. A failure shows its output."""
     command = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def run(python, program, *arguments, cwd):
-    """What a program prints in an environment, started away from our tree."""
+    """The output of a program in an environment, started outside the source tree."""
     command = [python, "-I", "-W", "error", "-c", textwrap.dedent(program), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
     assert done.returncode == 0, done.stderr

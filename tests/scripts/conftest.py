@@ -1,4 +1,4 @@
-"""Scripts run alone: this state, that call, which reply and which state then."""
+"""Fixtures for tests of single scripts: a state, a call, its reply and the state afterwards."""
 
 import contextlib
 

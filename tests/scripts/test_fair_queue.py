@@ -1,4 +1,4 @@
-"""fair_acquire.lua, rw_acquire.lua, rw_release.lua, and how the line that they use is woken by others"""
+"""fair_acquire.lua, rw_acquire.lua, rw_release.lua, and the wake-up of their queue by other scripts"""
 
 import re
 
@@ -53,7 +53,7 @@ def woken(redis, keys):
 
 @pytest.fixture
 def line(redis, keys):
-    """`line()`: who stands there, in order, as mode and first letter."""
+    """`line()`: the queue in order, each waiter as mode and first letter."""
     return lambda: [each[:1].decode() + each[2:3].decode() for each in redis.zrange(keys.lock + b":line", 0, -1)]
 
 

@@ -1,4 +1,4 @@
-"""Handing a mutex on within a process: mutex_hand_over, mutex_set_owner."""
+"""mutex_hand_over.lua and mutex_set_owner.lua"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The guards before an acquire script: what they remember of the leases that a server may have forgotten."""
+"""quarantine.lua and quarantine_replicas.lua: the marker of the leases that a server may have forgotten"""
 
 import pytest
 
@@ -10,7 +10,7 @@ MARKER = "sim:marker"
 
 
 def touch(client, guard):
-    """What the guard says when somebody looks."""
+    """Return the reply of the quarantine script."""
     run = guard.noop_request()
     return client.eval(run.script.source, len(run.keys), *run.keys, *run.args)
 

@@ -40,7 +40,7 @@ def now(redis):
 
 
 def ends(redis, keys):
-    """What is left of each share, by the first letter of its token."""
+    """The time left of each share, by the first letter of its token."""
     shares = redis.hgetall(keys.lock)
     return {key[:1].decode(): int(re.search(rb"@(\d+)", value)[1]) - now(redis) for key, value in shares.items()}
 

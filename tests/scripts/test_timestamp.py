@@ -1,4 +1,4 @@
-"""Timestamp locks: who queues, and a full server. What else they do is tested with old code, in backends/timestamp."""
+"""timestamp_acquire.lua: waiters, and a full server. backends/timestamp tests the rest with older code."""
 
 import pytest
 

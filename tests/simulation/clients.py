@@ -15,7 +15,7 @@ from .performer import Performer, Then
 from .world import Clock, World
 
 RENEWALS = 3  # renewals in a ttl
-DETERRED = 1.0  # seconds at most for which one rests beside, whom no server would serve: the next try is like the last
+DETERRED = 1.0  # the longest rest in seconds of a client that no server serves: its next try would fail, too
 SEVERAL = "striped", "multilock"  # kinds with several names in one claim
 AND = " + "
 

@@ -1,4 +1,4 @@
-"""Python functions in real processes of their own, which say over a pipe what they have done, and are told to go on.
+"""Python functions in separate processes, which report their steps over a pipe and wait for commands.
 
 A worker is a function of an importable module (not a test's, which imports pytest) that takes a `Channel`:
 

@@ -1,4 +1,4 @@
-"""Workers in processes of their own, and the checker of what they believed."""
+"""Worker processes, and the checker of the periods in which they believed to hold a lock."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""The network that misbehaves on command."""
+"""The proxy that imitates network faults."""
 
 import socket
 import threading

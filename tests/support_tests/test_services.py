@@ -1,4 +1,4 @@
-"""Servers other than plain Redis, and what happens where they are missing."""
+"""Servers other than plain Redis, and machines on which they are missing."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""What the child processes of `test_processes` do."""
+"""The child processes of `test_processes`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clock that is put forward, and the locks in memory that follow it: nobody sleeps in here."""
+"""A clock that tests advance, and locks in memory that follow it. No test sleeps here."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The pytest plugin, in test runs of their own: whole pytest processes of projects with Django and without."""
+"""The pytest plugin, in separate pytest processes of projects with and without Django."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""`capture_tasks` and its asserts: what a test of a deduplicated task needs."""
+"""`capture_tasks` and its asserts, for tests of deduplicated tasks."""
 
 from __future__ import annotations
 

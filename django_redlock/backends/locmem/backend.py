@@ -46,7 +46,7 @@ class LocMemBackend(StorageBackend):
         _tables.pop(self._where, None)
 
     def beside(self, make: Callable[[], Other]) -> Other:
-        """Returns the side table of this location, made by ``make`` if there is none.
+        """Returns the side table of this location. If there is none, ``make`` creates it.
 
         The records of the side table are listed, force-released and cleared together with the locks.
         """
@@ -98,7 +98,7 @@ class LocMemBackend(StorageBackend):
         return len(freed) == len(parts)
 
     def _change(self, mine: Claim, now: float, **change: Any) -> bool:
-        """Change the holder entry of the claim ``mine``. Returns whether the claim holds the lock."""
+        """Change fields of the entry of the holder ``mine``. Returns whether the claim holds the lock."""
         table = self.table
         with table.mutex:
             entries = table.live_holders(mine.name, now)
@@ -167,7 +167,7 @@ class LocMemBackend(StorageBackend):
         wake()
 
     def _listen(self, entry: QueueEntry, wake: Callable[[], Any]) -> Callable[[], None]:
-        """Call ``wake`` when ``entry`` is first in the fair queue and the lock is free, immediately if that is so now.
+        """Call ``wake`` when ``entry`` is first in the fair queue and the lock is free: at once, if it is so now.
 
         Returns a function that cancels this.
         """

@@ -24,7 +24,7 @@ Slots = list["ServerPool | None"]  # slot -> the pool of its master
 
 
 class ClusterNode:
-    """A Redis Cluster as one node. Finds the servers with CLUSTER SLOTS, and corrects the slot map by redirections.
+    """A Redis Cluster as one node. CLUSTER SLOTS gives the servers of the slots, redirections correct the slot map.
 
     ``hosts`` are the addresses in LOCATION, ``settings`` those of the connections. ``timeout`` is in seconds.
     """

@@ -43,7 +43,7 @@ class Connector:
         self._closed = threading.Event()
 
     def failure(self, index: int, now: float) -> Exception | None:
-        """Return the error because of which the node is skipped at ``now``; ``None`` if the node may be used."""
+        """Return the error for which the node is skipped at ``now`` (monotonic seconds); ``None``: use the node."""
         failed = self._failed.get(index)
         return failed[1] if failed and now < failed[0] else None
 

@@ -49,7 +49,7 @@ class Broadcast:
         self.deadline = 0.0
 
     def steps(self) -> Generator[float, Readable, list[Any]]:
-        """Yield the seconds to wait, get the connections that are readable by then, and finally return the replies.
+        """Yield the longest time to wait in seconds, and receive the connections that are readable. Return the replies.
 
         The reply of a node is a `Fault` if the node can't be reached, and ``None`` if it was not waited for.
         """
@@ -104,7 +104,7 @@ class Broadcast:
                     self._not_connected(slot)
 
     def _send_to_connected(self, connect_deadline: float, straggler_deadline: float) -> None:
-        """Send to the nodes that are connected by now, and give up the nodes that take too long to connect."""
+        """Send to nodes that have been connected meanwhile. Record a fault for nodes that take too long to connect."""
         connector, now = self.connections.connector, time.monotonic()
         certain = self.decided(self.replies)
         for slot, closed in tuple(self.connecting.items()):
@@ -148,7 +148,7 @@ class Broadcast:
             return
         self._close(number)
         connection.checkin()
-        if connection.first_fault:  # the node may have run the first try, so that "not held" is no reliable answer
+        if connection.first_fault:  # the node may have run the first try, so "not held" (0 or -1) may be its result
             answers = [connection.first_fault if answer in (0, -1) else answer for answer in answers]
         self.replies[slot] = answers if isinstance(self.requests[slot], Batch) else answers[0]
 
@@ -171,7 +171,7 @@ class Broadcast:
         self.connections.mark_failed(self.requests[slot].node, connection.script_calls, fault)
 
     def _not_connected(self, slot: int) -> None:
-        """Give up a node without a connection: its reply is a fault, and it has missed the request."""
+        """Record that a node has no connection: the reply is a fault. A release is retried in the background."""
         request, closed = self.requests[slot], self.connecting.pop(slot)
         self.replies[slot] = self.connections.not_connected(request.node)
         if closed is None:
@@ -181,8 +181,8 @@ class Broadcast:
             self.connections.missed_releases.add(closed.script_calls, request.node)
 
     def _detach(self) -> None:
-        """Keep the connections with outstanding replies. The replies are read before the next use of a connection."""
-        while self.open:  # each entry is removed first: an interrupt must not close a connection that is kept
+        """Keep the connections with outstanding replies, which are read before the next use of the connection."""
+        while self.open:  # each entry is removed before it is kept: after an interrupt, `steps` closes the entries left
             number, (slot, connection) = self.open.popitem()
             self.poll.unregister(number)
             connection.detach()

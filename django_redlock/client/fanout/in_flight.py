@@ -21,7 +21,7 @@ READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
 class InFlightConnection:
-    """A connection that is used for a request to several nodes, with the scripts sent and the replies outstanding."""
+    """A connection to one node of a quorum, with the scripts of the last request and the replies outstanding."""
 
     def __init__(self, node: Node, pool: ServerPool, connection: Any) -> None:
         self.node = node
@@ -57,14 +57,15 @@ class InFlightConnection:
         return encode_eval(call)
 
     def detach(self) -> None:
-        """Stop waiting for the replies. A grant among them is not compensated, because it may belong to the lease.
+        """Stop waiting for the replies, without a compensation: a grant among them may be a vote for the lease.
 
-        After an acquire the connection is kept for the release of that acquisition, which has to use this connection.
+        After an acquire, the connection is reserved for the release of that acquisition, so that the release can't
+        overtake the acquire.
         """
         self.kept_for_release, self.compensation = self.compensation is not None, None
 
     def receive(self, until: float = 0.0) -> list[Any]:
-        """Read the replies to the scripts by ``until`` (monotonic seconds). The default 0 reads without waiting.
+        """Return the replies to the scripts, read by ``until`` (monotonic seconds; 0 reads without waiting).
 
         Raises `ReplyIncomplete` if replies are missing by then; the call may be repeated. Raises redis-py's errors.
         """

@@ -33,7 +33,7 @@ class MissedReleases:
         self._never_sent: dict[tuple[bytes, int], None] = {}  # acquisition and node, where no acquire was sent
 
     def not_sent(self, acquisition_id: bytes, calls: Sequence[EvalScript], node: int) -> None:
-        """Record that ``calls`` were not sent to the node. Retries a release, unless its acquire wasn't sent either."""
+        """Record that ``calls`` were not sent to the node. A release is retried if its acquire was sent."""
         with self._mutex:
             if not _is_release(calls):
                 self._never_sent[acquisition_id, node] = None
@@ -46,13 +46,13 @@ class MissedReleases:
         self.add(calls, node)
 
     def sent(self, acquisition_id: bytes, node: int) -> None:
-        """Record that a request of the acquisition was sent to the node, which may have voted for it."""
+        """Record that a request of the acquisition was sent to the node: the node may have granted it."""
         if self._never_sent:
             with self._mutex:
                 self._never_sent.pop((acquisition_id, node), None)
 
     def add(self, calls: Sequence[EvalScript], node: int) -> None:
-        """Deliver ``calls``, which the node has not answered, later. Does nothing unless the calls are releases."""
+        """Retry ``calls``, which the node has not answered, in the background, if they are releases."""
         if not _is_release(calls):
             return
         with self._mutex:

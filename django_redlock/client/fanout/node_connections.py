@@ -24,10 +24,10 @@ RELEASE_WINDOW = 60.0  # seconds for which a connection with an outstanding repl
 
 
 class NodeConnections:
-    """The connections to all nodes: idle connections, connections with outstanding replies, and nodes that are down.
+    """The connections to all nodes: idle ones, and those with outstanding replies. Knows which nodes are down.
 
-    The connections belong to no event loop. So a thread or another loop can undo a request on the connection on which
-    it was sent. ``timeout`` is the node timeout in seconds.
+    The connections belong to no event loop, so a thread or another loop can release an acquisition on the connection
+    of its acquire. ``timeout`` is the node timeout in seconds.
     """
 
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
@@ -48,7 +48,7 @@ class NodeConnections:
         self._collect(now)
 
     def needed(self, count: int, decided: Callable[[Sequence[Any]], bool]) -> int:
-        """Return the number of replies, of ``count``, that can decide the outcome: a majority or more.
+        """Return how many of ``count`` nodes must be connected for a certain outcome: a majority or more.
 
         Returns 0 if the request waits for no reply.
         """
@@ -82,22 +82,22 @@ class NodeConnections:
         return Fault(error or TimeoutError(reason), where=self._nodes[node].label)
 
     def mark_failed(self, node: int, calls: Sequence[EvalScript], fault: Fault) -> None:
-        """Record that the node did not answer ``calls``, and keep releases for later.
+        """Record that the node did not answer ``calls``. If these are releases, they are retried in the background.
 
-        Marks the node as down, unless only an idle connection was closed.
+        Marks the node as down, unless the fault is stale: the server has closed an idle connection.
         """
         if not fault.stale:
             self.connector.mark_down(node, fault.error)
         self.missed_releases.add(calls, node)
 
     def keep_in_flight(self, acquisition_id: bytes, node: int, connection: InFlightConnection) -> None:
-        """Keep a connection with outstanding replies for the next request of the acquisition."""
+        """Keep a connection with outstanding replies for the acquisition's next request (``b""``: no acquisition)."""
         self._in_flight[acquisition_id or id(connection).to_bytes(8, "big"), node] = connection
 
     def take_in_flight(self, acquisition_id: bytes, node: int) -> InFlightConnection | None:
-        """Return the connection on which a reply to the acquisition is outstanding; ``None`` if there is none.
+        """Remove and return the connection with an outstanding reply to the acquisition; ``None`` if there is none.
 
-        The caller then owns the connection.
+        The result belongs to the caller.
         """
         if not self._in_flight:
             return None
@@ -105,7 +105,7 @@ class NodeConnections:
             return self._in_flight.pop((acquisition_id, node), None)
 
     def _collect(self, now: float) -> None:
-        """Read late replies, and close the connections whose replies did not arrive in time."""
+        """Read replies that arrived late, and close connections on which no reply has arrived in time."""
         if not self._in_flight:
             return
         due: dict[tuple[bytes, int], InFlightConnection] = {}

@@ -47,7 +47,7 @@ class Cluster(SingleNode):
     """The algorithm for a Redis Cluster."""
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Acquire as `SingleNode.acquire` does. Locks in several slots are acquired all or none.
+        """Acquire like `SingleNode.acquire`. If the locks are in several slots, all are acquired or none.
 
         ``deadline``: monotonic seconds. Raises ``LockUnavailable``.
         """

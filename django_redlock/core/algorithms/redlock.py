@@ -121,7 +121,7 @@ class Redlock(NamedTuple):
         return self.quarantine.wrap(run) if self.quarantine else run
 
     def _noop_requests(self, node: int) -> list[EvalScript]:
-        """Returns the requests that start a due quarantine: a node that forgot one lock may have forgotten others."""
+        """Returns a request for each node that starts the node's quarantine if one is due."""
         return [self.quarantine.noop_request(node)] if self.quarantine else []
 
     def _everywhere(self, run: EvalScript) -> list[EvalScript]:

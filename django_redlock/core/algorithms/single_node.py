@@ -42,7 +42,7 @@ def run_in_order(runs: Iterable[EvalScript]) -> Flow[Any]:
 
 
 def _granted_after(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
-    """Returns the earliest time, by this process' clock, at which the node can have granted to a blocked client.
+    """Returns the earliest time, by this process' clock, at which the node can have granted the lock to a waiter.
 
     The time at which the reply is read is too late: the reply may have waited in the socket. The node sends the time of
     its own clock with the refusal and with the grant. The difference, less drift, is added to the time of the refused
@@ -65,7 +65,7 @@ def block(name: str, signal: Block, left: float) -> Flow[None]:
 
 
 def must_requeue(wait: int, left: float) -> bool:
-    """Whether to queue again: the last try came long before the deadline, and removed the client from the waiters.
+    """Whether a client that was refused by a last try has to queue again, because time is left until the deadline.
 
     ``wait``: the argument of the last request. ``left``: seconds until the deadline.
     """
@@ -73,7 +73,7 @@ def must_requeue(wait: int, left: float) -> bool:
 
 
 def is_listed(wait: int) -> bool:
-    """Whether a refused request with this ``wait`` is listed as a waiter, behind which newcomers queue."""
+    """Whether the store lists a refused client as a waiter. ``wait``: the argument of its request."""
     return wait not in (0, LAST_TRY)
 
 

@@ -90,7 +90,7 @@ class Batch(NamedTuple):
 
 
 class Command(NamedTuple):
-    """Send one command (SCAN, PING, INFO) to a node. ``pool``: the server of a Cluster, ``None`` for any."""
+    """Send one command (SCAN, PING, INFO) to a node. ``pool``: a server of a Cluster; ``None``: any server."""
 
     words: Sequence[bytes]
     node: int = 0
@@ -107,7 +107,7 @@ class Sleep(NamedTuple):
 class CallFunction(NamedTuple):
     """Call a function of a store that is not Redis. The reply is its result.
 
-    ``undo``, which must not block, is called after it if the task was cancelled and does not wait for the result.
+    ``undo``, which must not block, is called after ``function`` if the task that waits for the result was cancelled.
     """
 
     function: Callable[..., Any]

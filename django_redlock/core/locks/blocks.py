@@ -21,7 +21,7 @@ class WithBlocks(list[tuple[int, bytes]]):
         return next((index for index in reversed(range(len(self))) if self[index][0] == me), -1)
 
     def reacquired(self, token: bytes) -> None:
-        """Let the caller's innermost block release ``token``, because the caller has acquired again within the block.
+        """Let the caller's innermost block release ``token`` at its end: the caller has acquired again in the block.
 
         `threading.Condition.wait` releases and acquires again.
         """

@@ -88,7 +88,9 @@ class LockFlows(RenewedLease):
         return flow
 
     def _release_late_grant(self, lease: Lease, late_grants: int, deadline: float) -> Flow[int]:
-        """Release a lease that ended before its grant arrived, and pause. Returns 1, or 0 for a failed hand-over.
+        """Release a lease that ended before its grant arrived, and pause. Returns the late grants to count: 1, or 0.
+
+        0 is for a hand-over within the process that was not confirmed.
 
         Raises ``LockUnavailable`` when no time is left to ask again, or after too many late grants.
         """

@@ -13,7 +13,7 @@ from .lock import Lock
 
 
 class MultiLock(Lock):
-    """A handle that holds several mutexes, all or none, with all members of a `Lock`.
+    """A handle that holds several mutexes, all or none. It has the methods and properties of a `Lock`.
 
     Created by ``backend.multilock(names, …)``. Each name is held as by ``lock(name)``, and excludes other holders of
     that lock. All names share one lease, one token and one fencing token, which grows for each name. When one name is
@@ -30,9 +30,9 @@ class MultiLock(Lock):
         return claim._replace(owner=owner, keys=keys, more_keys=tuple(others), require_all=True)
 
     def describe_flow(self) -> Flow[LockInfo | None]:
-        """Return the first lock of a different holder. If there is none, return the lock that this handle holds.
+        """Return the first lock with another holder; without one, the lock that this handle holds.
 
-        Returns ``None`` if all names are free. The handle's own lock has digests only if the handle holds all names.
+        ``None``: all names are free. The lock of this handle has digests only if the handle holds all names.
         """
         own, found = None, 0
         for name, keys in zip(self.names, self.all_keys, strict=True):

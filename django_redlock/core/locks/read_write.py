@@ -19,7 +19,7 @@ else:
 
 
 class RWLockSide(_Members):
-    """One side of a `RWLock`: an `RLock` for each thread or asyncio task, with all members of a lock.
+    """One side of a `RWLock`: an `RLock` for each thread or asyncio task. It has the members of a `Lock`.
 
     ``token``, ``remaining``, ``lost`` and so on describe the lease of the calling thread or task. A thread or task may
     acquire the side several times, and must release it as often. If a thread or task ends without a release, its lease

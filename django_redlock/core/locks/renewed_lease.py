@@ -19,7 +19,7 @@ _RETRIES = 20  # attempts to extend within one ttl, when an attempt fails or ano
 
 
 class RenewedLease(LeaseState):
-    """A lease that the renewal and ``extend()`` extend, with one request at a time."""
+    """The lease of a handle and its extensions, by the renewal or by ``extend()``: one at a time."""
 
     def on_granted(self, lease: Lease) -> None:
         """Start to hold ``lease``, and schedule its renewal."""

@@ -97,7 +97,7 @@ class Permits(_Members):
         return True
 
     def own_handle(self) -> Lock:
-        """Return the permit to which the members of this handle apply."""
+        """Return the permit to which ``token``, ``extend()`` and so on apply: see `Permits`."""
         with state_mutex.mutex:
             me = caller()
             held = [permit for by, permit in self.permits if by == me] or [permit for _, permit in self.permits]

@@ -43,7 +43,7 @@ def check_stripes(stripes: int) -> int:
 
 
 class Stripe(Lock):
-    """Any one of N mutexes, one at a time."""
+    """A handle that holds one stripe at a time: any free one of its N mutexes."""
 
     def __init__(self, *args: Any, stripes: tuple[Keys, ...] = (), indexes: tuple[int, ...] = ()) -> None:
         super().__init__(*args)
@@ -61,10 +61,10 @@ class Stripe(Lock):
     def switch(self, without: Collection[int] = ()) -> bool:
         """Release this stripe, and acquire a stripe that was not held since ``acquire()`` and is not in ``without``.
 
-        Use this method when the work of a stripe turns out to be done. Returns ``True`` after a switch. Returns
-        ``False``, and keeps the stripe, if no stripe is left. Waits as long as a ``with`` block waits. Raises
-        ``LockNotAcquired`` if all stripes that are left are held for that long; the handle then holds nothing, and a
-        ``with`` block releases nothing at its end. Raises the errors of ``check()``, ``release()`` and ``acquire()``.
+        Use this method when a stripe has no work left. Returns ``True`` after a switch. Returns ``False``, and keeps
+        the stripe, if there is no other stripe to try. Waits as long as a ``with`` block waits. If all other stripes
+        stay held for that long, raises ``LockNotAcquired``: the handle then holds nothing, and a ``with`` block
+        releases nothing at its end. Raises the errors of ``check()``, ``release()`` and ``acquire()``.
         """
         return drive(self._switch_flow(frozenset(without)), self.store.perform)
 
@@ -120,9 +120,9 @@ class Stripe(Lock):
             yield from super().release_flow(token)
 
     def describe_flow(self) -> Flow[LockInfo | None]:
-        """Return the description of the stripe that this handle holds; ``None`` if that stripe is free in the store.
+        """Return the stripe of this handle as the store shows it; ``None`` if that stripe is free in the store.
 
-        If the handle holds no stripe, returns ``None`` if any of its stripes is free, else describes the last stripe.
+        If the handle holds nothing: ``None`` if any of its stripes is free, else the last of its stripes.
         """
         lease = self.current_lease()
         stripes = (lease.claim.keys,) if lease else self._keys_of(self._indexes)
@@ -144,7 +144,7 @@ else:
 
 
 class Striped(_Members):
-    """A handle that acquires any free stripe of N stripes, with all members of a `Lock`.
+    """A handle that acquires any free stripe of N stripes. It has the methods and properties of a `Lock`.
 
     Created by ``backend.striped(name, stripes=N, …)``. Each stripe is a mutex. The stripe with index 3 of ``stock:17``
     is listed, and released by force, under the name ``{stock:17}#3``. ``locked()`` returns whether ``acquire()`` would

@@ -77,8 +77,8 @@ class Renewal:
     ) -> None:
         """Release ``claim`` in the background, ``after`` seconds from now at the earliest.
 
-        The release is retried until the store has served the request or the lease must have ended. With ``waited`` the
-        claim is cancelled: the store may list the claim as a waiter, or a request in flight may still grant the claim.
+        The release is retried until the store has served the request or the lease must have ended.
+        ``waited``: cancel the claim, because the store may list it as a waiter, or may still grant it.
         """
         orphan = Orphan(store, primitive, claim, store.clock() + claim.ttl, waited)
         self.schedule(claim.token, orphan, after and after + SLACK)

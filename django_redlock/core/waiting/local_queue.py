@@ -88,9 +88,9 @@ class LocalQueue:
                 renewal.release_later(self._store, primitive, waiter.lease.claim)
 
     def _wait_for_turn(self, queue: WaitQueue, waiter: Waiter, deadline: float) -> Flow[None]:
-        """Wait until ``waiter`` has a lease or must ask the store.
+        """Wait until ``waiter`` has a lease, has become the leader, or its time is up.
 
-        The second case occurs when the waiter becomes the leader, or its time is up.
+        In the last two cases the caller asks the store.
         """
         while True:
             receiving = waiter.state is WaiterState.RECEIVING  # the wait lasts as long as the hand-over request

@@ -85,7 +85,7 @@ class WaitQueue:
         return True
 
     def count_hand_over(self, now: float, cohort: int) -> bool:
-        """Count one more hand-over in a row. Returns ``False``, and counts anew, when it is other processes' turn."""
+        """Count a hand-over. Returns ``False``, and restarts the count, if the lock must go to other processes now."""
         if not self.hand_overs:
             self.hand_overs_since = now
         if self.hand_overs >= cohort or now - self.hand_overs_since > HAND_OVER_SECONDS:

@@ -1,5 +1,5 @@
-/* Keeps an open page up to date: fetches it again, and takes over what has changed, row by row, so that selection, focus
-   and scroll position stay. Without JavaScript the Refresh link does the same. No eval, no inline anything: any CSP will do. */
+/* Keeps an open page up to date: fetches the page again and copies the changes row by row, so that selection, focus and
+   scroll position stay. Without JavaScript the Refresh link does the same. No eval and no inline code: any CSP allows it. */
 "use strict";
 {
   const live = document.getElementById("redlock-live");
@@ -62,7 +62,7 @@
     const fresh = new DOMParser().parseFromString(await page.text(), "text/html").getElementById("redlock-live");
     const focused = document.activeElement;
     adopt(live, document.adoptNode(fresh));
-    if (focused.isConnected) focused.focus({ preventScroll: true }); // a row that moves loses it
+    if (focused.isConnected) focused.focus({ preventScroll: true }); // moving a row has removed the focus
     count();
   }
 
@@ -73,7 +73,7 @@
         await refresh();
         live.classList.remove("redlock-stale");
       } catch {
-        live.classList.add("redlock-stale"); // logged out, or the server is away: the last look stays, greyed
+        live.classList.add("redlock-stale"); // logged out, or no server: the last state stays, greyed out
       }
     }
     live.dispatchEvent(new CustomEvent("redlock:tick", { bubbles: true }));

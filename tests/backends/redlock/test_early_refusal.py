@@ -1,4 +1,4 @@
-"""An attempt that a majority of a quorum refuses, before the others have answered."""
+"""Attempts that a majority of nodes refuses before the other nodes have replied."""
 
 import pytest
 

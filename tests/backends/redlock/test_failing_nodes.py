@@ -1,4 +1,4 @@
-"""Redlock on five real nodes, some of which hang, die, come back or answer late."""
+"""Redlock on five real nodes that hang, die, come back or reply late."""
 
 import asyncio
 import time
@@ -39,13 +39,13 @@ def store(places, **options):
 
 
 def connected(client):
-    """The client, with a connection to each node: nobody waits for the last of them to be opened."""
+    """The client, with an open connection to each node."""
     assert all(row["ok"] for row in client.backend.health())
     return client
 
 
 def holding(servers, key=KEY):
-    """How many nodes have the key; those that hang are not asked."""
+    """Return how many nodes have the key, without nodes that hang."""
     count = 0
     for server in servers:
         with server.client() as client:

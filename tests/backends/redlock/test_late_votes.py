@@ -1,4 +1,4 @@
-"""Votes whose answers come late: they may be counted on, and so are undone by the release only; and late releases."""
+"""Late votes and late releases: a late vote may count for the lease, so only the release undoes it."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ from tests.support.service import poll
 
 @pytest.fixture
 def three(start):
-    """Three nodes in service, each behind a proxy, and a look at who has the lock."""
+    """Three nodes, each behind a proxy, and a function that reads the holders of the lock."""
     servers = start(Group(RedisServer() for _ in range(3))).servers
     proxies = [start(Proxy(server.url)) for server in servers]
     backend = store(servers)

@@ -1,4 +1,4 @@
-"""What a quorum answers about a lock of which only some nodes know."""
+"""The answers of a quorum about a lock that only some nodes have."""
 
 import contextlib
 
@@ -57,7 +57,7 @@ def people(request, servers):
 
 @pytest.fixture(params=sorted(MAKE))
 def held(request, people):
-    """`held()`: what the holder of a lock of some kind is told, and whether anybody else sees it held."""
+    """`held()`: the result of the holder's check, and whether others see the lock as held."""
     me, lock = people(), MAKE[request.param](people.backend)
     name = stripe_name("x", 0) if request.param == "striped" else "x"
 

@@ -1,4 +1,4 @@
-"""A quorum under random plights of its connections: nobody waits for longer than he must, and no vote is left over."""
+"""Random connection failures of a quorum: bounded waits, and no vote is left over."""
 
 import contextlib
 import random
@@ -31,7 +31,7 @@ PLIGHTS = {
 
 @pytest.fixture
 def three(start):
-    """Three nodes in service, each behind a proxy, and what locks are on any of them."""
+    """Three nodes, each behind a proxy, and a function that lists the locks on all nodes."""
     servers = start(Group(RedisServer() for _ in range(3))).servers
     proxies = [start(Proxy(server.url)) for server in servers]
     backend = RedlockBackend([server.url for server in servers], max_ttl=60)

@@ -1,4 +1,4 @@
-"""ReplicaLock's tests: how they make a store, and what they look at."""
+"""Stores and helpers for the tests of ReplicaLock."""
 
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable

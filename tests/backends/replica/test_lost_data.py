@@ -1,4 +1,4 @@
-"""ReplicaLock while somebody flushes its scripts, its data, or deletes the key of a lock that is held."""
+"""ReplicaLock after its scripts, its data or the key of a held lock are deleted."""
 
 import pytest
 
@@ -12,7 +12,7 @@ KEY = "redlock:{stock}"
 
 @pytest.fixture
 def people(two, client_of):
-    """A holder and another, who are connected."""
+    """Two connected clients: the holder and another one."""
     clients = client_of(store(two)), client_of(store(two))
     assert all(map(granted, clients))
     return clients
@@ -20,7 +20,7 @@ def people(two, client_of):
 
 @pytest.fixture
 def admin(two):
-    """Somebody at the primary."""
+    """A plain client of the primary."""
     with two.primary.client() as client:
         yield client
 

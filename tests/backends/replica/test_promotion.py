@@ -1,4 +1,4 @@
-"""ReplicaLock on a real primary with real replicas, cut off, paused and promoted."""
+"""ReplicaLock on a real primary with real replicas that are cut off, paused and promoted."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""ReplicaLock on the wire: a confirmation costs no round trip, and a replica that is new may not confirm yet."""
+"""ReplicaLock's requests: a confirmation costs no round trip, and a new replica may not confirm yet."""
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +25,7 @@ def front(start, two):
 
 @pytest.fixture
 def said(two):
-    """`said()`: what clients have said to the primary since it was last asked for that."""
+    """`said()`: the commands that clients have sent to the primary since the last call."""
     with two.primary.client(socket_timeout=10) as direct:
         monitor = direct.monitor()  # which keeps a connection; what is echoed has another
 
@@ -45,7 +45,7 @@ def said(two):
 
 @pytest.fixture
 def lock(front, client_of):
-    """One that nobody renews, of a client that is connected, and whose scripts are loaded."""
+    """A lock without renewal, of a connected client whose scripts are loaded."""
     client = client_of(ReplicaBackend(front.url, **PATIENT))
     client.backend.arm()
     lock = client.lock("stock", auto_renew=False)

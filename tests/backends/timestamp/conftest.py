@@ -1,4 +1,4 @@
-"""Old code, and the backend that shares locks with it."""
+"""Older clients, and the backend that shares locks with them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def old(redis, unit):
 
 @pytest.fixture
 def older(redis, unit):
-    """`older()`: one from before GETSET."""
+    """`older()`: a client of the protocol before GETSET."""
     return functools.partial(OlderClient, redis, "stock", unit=unit)
 
 

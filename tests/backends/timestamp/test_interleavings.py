@@ -1,4 +1,4 @@
-"""What goes wrong between clients of the old protocol, and every order of steps."""
+"""All interleavings of two clients of the old protocol and of this package."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Ours:
 
 
 def every_order(play):
-    """Call `play(choose)` for every order of steps: `choose(n)` says which of the n who have steps left goes on."""
+    """Call `play(choose)` for every order of steps. `choose(n)` returns which of n clients takes the next step."""
     pending, count = [[]], 0
     while pending:
         count += 1

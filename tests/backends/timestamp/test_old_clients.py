@@ -1,4 +1,4 @@
-"""Locks that pass between old code and us."""
+"""Locks that pass between older clients and this package."""
 
 from __future__ import annotations
 

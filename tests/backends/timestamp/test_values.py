@@ -1,4 +1,4 @@
-"""What is in the key, what it is called, and who sees it."""
+"""The value and the name of a timestamp lock's key, and its inspection."""
 
 from __future__ import annotations
 

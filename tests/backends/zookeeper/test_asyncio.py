@@ -1,4 +1,4 @@
-"""Coroutines, a machine without kazoo, and options that make no sense."""
+"""ZooKeeperBackend under asyncio, without kazoo, and with invalid options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line of those who wait."""
+"""The queue of waiters in ZooKeeper."""
 
 from __future__ import annotations
 

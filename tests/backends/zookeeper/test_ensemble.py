@@ -1,4 +1,4 @@
-"""Three servers, of which one leads, and dies."""
+"""An ensemble of three servers whose leader dies."""
 
 from __future__ import annotations
 

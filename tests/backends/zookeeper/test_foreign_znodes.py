@@ -1,4 +1,4 @@
-"""Znodes that another program made where the locks are."""
+"""Znodes that another program has created among the locks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of waiters and of backends that are gone: nothing."""
+"""Waiters and backends that have ended leave nothing behind in ZooKeeper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions that end."""
+"""The end of a ZooKeeper session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A signal's handler may use locks in the midst of taking or releasing one, with ZooKeeper as with Redis."""
+"""A signal handler may use locks in the middle of an acquire or a release, with ZooKeeper."""
 
 import contextlib
 from functools import partial

@@ -1,4 +1,4 @@
-"""An ensemble that is silent, and asyncio: nobody waits for another's request."""
+"""An ensemble that does not reply, and asyncio: no task waits for another task's request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of ZooKeeperBackend share."""
+"""Helpers for the tests of ZooKeeperBackend."""
 
 from __future__ import annotations
 

@@ -1,0 +1,93 @@
+"""`release_on_commit`: a transaction that has lost a kept lock is rolled back."""
+
+# ruff: noqa: PT012  (the end of a block raises here)
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import transaction
+
+from django_redlock.errors import LockLost
+from tests.django.kept_locks import Boom, wait_for_loss, wrapped_methods
+from tests.support.service import poll
+
+pytestmark = pytest.mark.usefixtures("stores")
+
+
+@pytest.mark.django_db(transaction=True)
+class TestRealTransactions:
+    def test_lost_in_the_block(self, kept, using):
+        """Lost before its block was left: LockLost, and what was written is rolled back."""
+        with pytest.raises(LockLost), transaction.atomic(), kept(ttl=1, auto_renew=False) as held:
+            Group.objects.create(name="written")
+            poll(lambda: held.lost, timeout=20, what="the end of the lease")
+        assert not Group.objects.exists()
+
+    def test_lost_before_the_commit(self, kept):
+        """Lost between its block and the commit: the transaction is rolled back, and says so."""
+        with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
+            with kept(ttl=1, auto_renew=False):
+                Group.objects.create(name="written")
+            wait_for_loss()
+        assert not Group.objects.exists()
+        assert wrapped_methods() == []
+        Group.objects.create(name="connection works")
+
+    def test_lost_and_on_lost_warn(self, kept):
+        """With on_lost="warn" the transaction is committed all the same."""
+        with transaction.atomic():
+            with kept(ttl=0.3, auto_renew=False, on_lost="warn"):
+                Group.objects.create(name="written")
+            wait_for_loss()
+        assert Group.objects.exists()
+
+    def test_taken_again_when_lost(self, kept):
+        """A lock that the transaction has lost can't be taken again in it as if nothing had happened."""
+        with pytest.raises(LockLost), transaction.atomic():
+            with kept(ttl=1, auto_renew=False):
+                pass
+            wait_for_loss()
+            kept().acquire()
+
+    def test_lost_when_taken_again(self, kept):
+        """A lock that was lost while it was kept can't be taken again, and the transaction is rolled back then, too."""
+        with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
+            with kept(ttl=0.3, auto_renew=False):
+                Group.objects.create(name="written")
+            wait_for_loss()
+            with pytest.raises(LockLost):
+                kept().acquire()
+        assert not Group.objects.exists()
+        assert wrapped_methods() == []
+
+    def test_lost_after_it_was_taken_again(self, kept):
+        """Lost in a second block, it was lost for what the first has written as well, whoever handles the error."""
+        with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
+            held = kept(ttl=0.3, auto_renew=False)
+            with held:
+                Group.objects.create(name="written")
+            with pytest.raises(LockLost), held:
+                poll(lambda: held.lost, timeout=20, what="the end of the lease")
+            with pytest.raises(LockLost):
+                held.acquire()
+        assert not Group.objects.exists()
+
+
+@pytest.mark.django_db
+class TestInsideTestCase:
+    """In Django's TestCase, whose transaction around each test doesn't count."""
+
+    def test_lost(self, kept):
+        """Lost before the outermost block's end: rolled back."""
+        with pytest.raises(LockLost), transaction.atomic():
+            with kept(ttl=1, auto_renew=False):
+                Group.objects.create(name="written")
+            wait_for_loss()
+        assert not Group.objects.exists()
+
+    def test_lost_and_failed(self, kept):
+        """What the block raised comes through, lost lock or not."""
+        with pytest.raises(Boom), transaction.atomic():
+            with kept(ttl=1, auto_renew=False):
+                pass
+            wait_for_loss()
+            raise Boom
