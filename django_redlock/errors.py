@@ -30,15 +30,15 @@ __all__ = [
 
 
 class LockError(Exception):
-    """Base of all errors of this package. ``name`` is the lock's, ``""`` where it is about none in particular.
+    """Base class of all errors of this package.
 
-    ``reason`` is the rest of the sentence.
+    ``name``: the name of the lock; ``""`` if the error is not about one lock. ``reason``: the message without the name.
     """
 
     reason = "failed"
 
     def __init__(self, name: str, reason: str | None = None) -> None:
-        super().__init__(name)  # one argument: OSError, a parent of some, would take two for errno and strerror
+        super().__init__(name)  # one argument: OSError, a base of some errors, would take two as errno and strerror
         self.name = name
         if reason is not None:
             self.reason = reason
@@ -47,18 +47,18 @@ class LockError(Exception):
         return f"lock {self.name!r}: {self.reason}" if self.name else self.reason
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The builtin parents (OSError above all) have constructors of their own; rebuild from our arguments alone.
+        # Built-in bases such as OSError have constructors of their own. This rebuilds the error from `name` only.
         return type(self), (self.name,), self.__dict__
 
 
 class LockNotAcquired(LockError, TimeoutError):
-    """Another holder has the lock, and it did not become free within the time that the caller was ready to wait.
+    """Another holder has the lock, and the lock did not become free within the caller's timeout.
 
-    ``retry_after``: seconds until the lease in the way ends, unless it is renewed (``None``: unknown). ``holder``: who
-    held it at the last look (``""``: unknown).
+    ``retry_after``: seconds until the holder's lease ends unless it is renewed; ``None``: unknown. ``holder``: the last
+    known holder; ``""``: unknown.
     """
 
-    reason = "is held by another"
+    reason = "is held by another holder"
 
     def __init__(
         self, name: str, reason: str | None = None, retry_after: float | None = None, holder: str = ""
@@ -69,19 +69,19 @@ class LockNotAcquired(LockError, TimeoutError):
 
 
 class LockLost(LockError):
-    """The lease ran out, was force-released or was taken over while this handle believed to hold the lock.
+    """The lease ended before this handle released it: it expired, was released by force, or the store lost its data.
 
-    Whatever the lock protects may already be in another's hands: stop, and don't write.
+    Another holder may already change the protected data: stop the work, and don't write.
     """
 
     reason = "the lease was lost"
 
 
 class StaleLock(LockLost):
-    """A write was refused: the lock it was made under was lost, or the row has been written under a later one.
+    """A write was refused: its lock was lost, or the row has been written under a larger fencing token.
 
-    Nothing was written. ``token``: the fencing token of the refused write; ``fence``: the one in the row (``None``:
-    unknown, or there is no row).
+    Nothing was written. ``token``: the fencing token of the refused write. ``fence``: the fencing token in the row;
+    ``None``: unknown, or the row does not exist.
     """
 
     reason = "is no longer the latest: the write was refused"
@@ -95,30 +95,30 @@ class StaleLock(LockLost):
 
 
 class LockDeadlock(LockError, RuntimeError):
-    """This thread or task holds the lock through another handle, and would wait for itself without an end."""
+    """This thread or task holds the lock through another handle, and would wait for itself forever."""
 
     reason = (
         "is held by this thread or task through another handle, and would never be released while this one waits: "
-        "use rlock(), release it first, or wait with a limit of time"
+        "use rlock(), release it first, or wait with a timeout"
     )
 
 
 class LockNotHeld(LockError, RuntimeError):
-    """This handle holds nothing: it never acquired, has released already, or belongs to the parent of a fork."""
+    """This handle holds nothing: it never acquired, has already released, or acquired in the parent of a fork."""
 
     reason = "is not held by this handle"
 
 
 class PermitNotHeld(LockNotHeld, ValueError):
-    """A semaphore was released more often than acquired: a ``ValueError``, as from `threading.BoundedSemaphore`."""
+    """More permits were released than acquired. Also a ``ValueError``, as `threading.BoundedSemaphore` raises."""
 
     reason = "was released more often than acquired"
 
 
 class LockUnavailable(LockError, ConnectionError):
-    """The store could not be asked: unreachable, hung, read-only, out of memory, or it wants a password.
+    """The store does not serve: it is unreachable, hangs, is read-only or out of memory, or requires a password.
 
-    Says nothing about who holds the lock. ``errors`` maps each node to what went wrong there.
+    The lock may be free or held. ``errors``: the error of each node.
     """
 
     reason = "the store can't be asked"
@@ -129,6 +129,6 @@ class LockUnavailable(LockError, ConnectionError):
 
 
 class LockNotSupported(LockError, NotImplementedError):
-    """This backend can't do that soundly, and so doesn't do it."""
+    """This backend can't do the operation safely, and refuses it."""
 
     reason = "is not supported by this backend"

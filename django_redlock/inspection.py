@@ -98,7 +98,7 @@ def explain(error: Exception) -> str:
         return error.reason
     if isinstance(error, ImproperlyConfigured):
         return str(error)
-    logger.warning("a lock store could not be looked at", exc_info=error)
+    logger.warning("a lock store could not be read", exc_info=error)
     return f"{type(error).__name__}: {error}"
 
 

@@ -47,7 +47,7 @@ def _fields(template: str, where: str) -> Iterator[str]:
     try:
         parts = [(field, spec or "") for _, field, spec, _ in Formatter().parse(template) if field is not None]
     except ValueError as error:
-        raise ValueError(f"{where}: {error} (a brace that is meant as one is doubled)") from error
+        raise ValueError(f"{where}: {error} (write a literal brace twice)") from error
     for field, spec in parts:
         argument = re.split(r"[.\[]", field, maxsplit=1)[0]
         if not argument.isidentifier():

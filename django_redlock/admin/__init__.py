@@ -67,7 +67,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
     list_per_page = 100
     show_facets = admin.ShowFacets.NEVER
     search_fields = ["name"]
-    search_help_text = gettext_lazy("Part of a lock's name; capitals count; * and ? stand for anything.")
+    search_help_text = gettext_lazy("Part of a lock's name, case-sensitive. * and ? are wildcards.")
     actions = [release.force_release]
     max_locks = 1000
     max_keys = 20_000

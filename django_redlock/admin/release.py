@@ -42,7 +42,7 @@ def ask(model_admin: Any, request: HttpRequest, pks: Iterable[str]) -> HttpRespo
             continue
         if row is None:
             model_admin.message_user(
-                request, gettext("Lock %(name)s is held by nobody any more.") % {"name": name}, messages.INFO
+                request, gettext("Lock %(name)s has no holder any more.") % {"name": name}, messages.INFO
             )
         else:
             rows.append(row)
@@ -62,7 +62,7 @@ def meaning(row: HeldLock) -> str:
     if held.kind == "task":
         if state_of(held.owner) == "queued":
             return gettext("The record is deleted. The message may still be in the queue, and the task may still run.")
-        return gettext("The task runs on. Another call of it may run beside it.")
+        return gettext("The task continues. Another call of the task may run at the same time.")
     if several:
         return gettext("All %(count)d holders lose the lock.") % {"count": len(owners(held))}
     return gettext("The next waiter gets the lock.") if held.waiters else gettext("The lock is free.")
@@ -91,7 +91,7 @@ def _release(request: HttpRequest, pk: str, digest: str) -> Outcome:
         if row is None:
             return Outcome(messages.INFO, gettext("Lock %(name)s was free already.") % {"name": name})
         if row.held.digest != digest or not locks[alias].force_release(name, digest, str(request.user)):
-            text = gettext("Lock %(name)s has changed hands since you looked: it was not released.")
+            text = gettext("Lock %(name)s has a new holder since the page was shown: it was not released.")
             return Outcome(messages.WARNING, text % {"name": name})
     except (LockError, ImproperlyConfigured) as error:
         text = gettext("Lock %(name)s may not have been released: %(error)s")

@@ -33,7 +33,7 @@ DEFAULT_TTL = 30.0  # seconds
 
 
 class Listing(NamedTuple):
-    """Live locks. ``scanned``: number of keys that were read. Unless ``complete``, there may be more locks.
+    """Live locks. ``scanned``: the number of keys read. ``complete``: no lock is missing.
 
     ``unanswered``: the servers of a Redis Cluster that could not be asked, each with its error.
     """
@@ -44,7 +44,7 @@ class Listing(NamedTuple):
     unanswered: Mapping[str, Exception] = {}
 
     def logged(self) -> list[LockInfo]:
-        """The locks. Servers that could not be asked are named in the log, since the caller does not see them."""
+        """Return the locks, and log the servers that could not be asked: the caller gets the locks only."""
         if self.unanswered:
             missing = "; ".join(f"{where}: {error}" for where, error in self.unanswered.items())
             logger.warning("the locks of some servers can't be listed: %s", missing)
@@ -55,9 +55,10 @@ class Backend(LockKinds):
     """A store of locks.
 
     ``ttl`` (30, or ``max_ttl`` if that is less) and ``max_ttl`` are seconds. ``auto_renew`` renews a held lock at a
-    third of its ttl. ``blocking_timeout``: how long ``with`` waits (``None``: without limit). ``history``: number of
-    names in a minute for which the last hour is kept (0 or ``False``: none; ``True``: 200). Raises ``TypeError`` for an
-    unknown option, ``ValueError`` for a bad value.
+    third of its ttl. ``blocking_timeout``: seconds that ``with`` waits (``None``: no limit). ``history``: the
+    number of lock names per minute that the history of the last hour counts separately (0 or ``False``: no history;
+    ``True``: 200). ``clock`` returns monotonic seconds. Raises ``TypeError`` for an unknown option, ``ValueError`` for
+    a bad value.
     """
 
     alias = ""
@@ -65,7 +66,7 @@ class Backend(LockKinds):
     history_store: HistoryStore | None = None  # where the last hour is kept
     algorithm: Algorithm
     fair: Primitive | None = None  # the primitive for fair=True
-    unfair = "it does not know who came first"
+    unfair = "it has no queue in order of arrival"
 
     def __init__(
         self,
@@ -122,7 +123,7 @@ class Backend(LockKinds):
         if not blocking and blocking_timeout is not None:
             raise ValueError("can't specify a blocking_timeout for a non-blocking lock")
         if not (on_lost in ("raise", "warn") or callable(on_lost)):
-            raise ValueError(f'on_lost is "raise", "warn" or a callable, not {on_lost!r}')
+            raise ValueError(f'on_lost must be "raise", "warn" or a callable, not {on_lost!r}')
         longest = None if max_hold is None else check_lease(seconds(max_hold, "max_hold"), "max_hold")
         lease = self.ttl if ttl is None else self.check_ttl(ttl)
         options = LockOptions(
@@ -142,19 +143,19 @@ class Backend(LockKinds):
         return Lock(self, primitive, name, keys, options)
 
     def check_ttl(self, ttl: Seconds) -> float:
-        """``ttl`` in seconds. Raises ``TypeError`` or ``ValueError`` unless it is 0.003 to ``max_ttl``."""
+        """Return ``ttl`` in seconds. Raises ``TypeError`` or ``ValueError`` unless it is 0.003 to ``max_ttl``."""
         return check_lease(self._at_most_max_ttl(ttl, "ttl"), "ttl")
 
     def _at_most_max_ttl(self, ttl: Seconds, what: str) -> float:
         value = seconds(ttl, what)
         if value > self.max_ttl:
-            raise ValueError(f"{what} is {self.max_ttl:g} s at most (the backend's max_ttl), not {value:g}")
+            raise ValueError(f"{what} must be at most {self.max_ttl:g} s (the backend's max_ttl), not {value:g}")
         return value
 
     # ── inspection ───────────────────────────────────────────────────────────────────────────
 
     def held(self, pattern: str = "*", limit: int | None = None) -> list[LockInfo]:
-        """The live locks whose names match the glob ``pattern``, ``limit`` at most. Raises ``LockUnavailable``."""
+        """Return at most ``limit`` live locks whose names match the glob ``pattern``. Raises ``LockUnavailable``."""
         return self.listing(pattern, limit).logged()
 
     async def aheld(self, pattern: str = "*", limit: int | None = None) -> list[LockInfo]:
@@ -173,7 +174,7 @@ class Backend(LockKinds):
         return await self.adrive(self._listing(pattern, limit, max_keys))
 
     def describe(self, name: str) -> LockInfo | None:
-        """The holder and the waiters of the lock ``name``; ``None`` if it is not held. Raises ``LockUnavailable``."""
+        """Return the lock ``name`` with holder and waiters; ``None`` if it is free. Raises ``LockUnavailable``."""
         return self.drive(self.algorithm.describe(name, self.keys_of(name), with_waiters=True))
 
     async def adescribe(self, name: str) -> LockInfo | None:
@@ -193,7 +194,7 @@ class Backend(LockKinds):
         return await self.adrive(self._force_release_flow(name, digest, by))
 
     def health(self) -> list[dict[str, Any]]:
-        """For each node a dict with ``node``, ``ok``, ``problems`` and facts, as `redlock_check` prints it."""
+        """Return a dict for each node: ``node``, ``ok``, ``problems`` and facts. `redlock_check` prints them."""
         return self.drive(self._health())
 
     async def ahealth(self) -> list[dict[str, Any]]:
@@ -213,7 +214,7 @@ class Backend(LockKinds):
         return True
 
     def server_of(self, keys: Keys) -> str:
-        """The server that has the lock, if known. Requests for one server fail together and are grouped."""
+        """Return the address of the server that has the lock; ``""`` if unknown. Renewals are grouped by server."""
         return ""
 
     # ── for the subclasses ───────────────────────────────────────────────────────────────────

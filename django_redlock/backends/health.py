@@ -19,7 +19,7 @@ ServerInfo = Mapping[str, str]
 
 
 class HealthRule(NamedTuple):
-    """A problem in a server's INFO. ``sentence`` is reported if ``applies``; its ``{}`` is the value of ``key``."""
+    """A rule about the field ``key`` of a server's INFO. If ``applies(value, INFO)``, ``sentence`` is a problem."""
 
     key: str
     applies: Callable[[str, ServerInfo], bool]
@@ -35,7 +35,9 @@ PROBLEMS = (
         "maxmemory-policy is {}: when memory runs out Redis drops locks that are held; set noeviction",
     ),
     HealthRule(
-        "redis_version", lambda version, _: _numbers(version) < OLDEST, "is Redis {}; 6.2 is the oldest that will do"
+        "redis_version",
+        lambda version, _: _numbers(version) < OLDEST,
+        "is Redis {}; the oldest supported version is 6.2",
     ),
 )
 
@@ -43,7 +45,7 @@ PROBLEMS = (
 def health(label: str, node: int, more: Callable[..., Flow[dict[str, Any]]]) -> Flow[list[dict[str, Any]]]:
     """Returns one row for each server of a node: ``node``, ``ok``, ``problems``, ``warnings`` and facts.
 
-    Times are seconds. ``more``: a function whose flow returns the row of a server with the results of further checks.
+    Times are seconds. ``more(row, node, pool)``: the flow of further checks, which returns the row with their results.
     """
     routes = yield ListPools(node)
     if type(routes) is Fault:
@@ -77,7 +79,7 @@ def _server(node: int, route: ServerPool) -> Flow[dict[str, Any]]:
     save = yield Command((b"CONFIG", b"GET", b"save"), node, None, route)
     known = [rule for rule in PROBLEMS if rule.key in info]
     problems = [rule.sentence.format(info[rule.key]) for rule in known if rule.applies(info[rule.key], info)]
-    apart = f"its clock is {abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} ours"
+    apart = f"its clock is {abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
     return {
         "node": route.where,
         "ok": not problems,

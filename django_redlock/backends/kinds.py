@@ -49,9 +49,9 @@ class LockKinds:
         positive ``int``.
         """
         if isinstance(limit, bool) or not isinstance(limit, int):
-            raise TypeError(f"limit is an int, not {limit!r}")
+            raise TypeError(f"limit must be an int, not {limit!r}")
         if limit < 1:
-            raise ValueError(f"limit is 1 at least, not {limit}")
+            raise ValueError(f"limit must be at least 1, not {limit}")
         return self._make_kind(Semaphore, SEMAPHORE._replace(limit=limit), name, options)
 
     def rwlock(self, name: str, **options: Any) -> RWLock:
@@ -77,7 +77,7 @@ class LockKinds:
         """
         check_stripes(stripes)
         if (left_out := frozenset(without)) and left_out.issuperset(range(stripes)):
-            raise ValueError(f"without leaves none of the {stripes} stripes")
+            raise ValueError(f"without= excludes all {stripes} stripes")
         indexes = tuple(index for index in range(stripes) if index not in left_out) if left_out else ()
         kind = partial(Striped, stripes=stripe_keys(self.encoded_prefix, name, stripes), indexes=indexes)
         return self._make_kind(kind, STRIPED, name, options)
@@ -89,11 +89,11 @@ class LockKinds:
         Also raises ``TypeError`` for a single ``str``, and ``ValueError`` unless there are 1 to 256 names.
         """
         if isinstance(names, str | bytes):
-            raise TypeError(f"names is a list of names, not {names!r}")
+            raise TypeError(f"names must be a list of names, not {names!r}")
         wanted = list(names)
         places = {name: self.keys_of(name) for name in wanted}
         if not 1 <= len(places) <= MAX_LOCKS:
-            raise ValueError(f"a multilock has 1 to {MAX_LOCKS} names, not {len(places)}")
+            raise ValueError(f"a multilock must have 1 to {MAX_LOCKS} names, not {len(places)}")
         made = self._make_kind(MultiLock, MULTILOCK, wanted[0], options)
         made.names = tuple(sorted(places))
         made.name = " + ".join(made.names)
@@ -106,6 +106,6 @@ class LockKinds:
         if primitive.kind not in self.kinds:
             raise LockNotSupported(name, f"{type(self).__name__} has no {primitive.kind}")
         if options.get("fair") and not fair:
-            raise LockNotSupported(name, f"a {primitive.kind} keeps no order of arrival: fair=True is for lock()")
+            raise LockNotSupported(name, f"fair=True is for lock(), not for a {primitive.kind}")
         made = self.lock(name, **options)
         return handle(made.store, primitive, name, made.keys, made.options)

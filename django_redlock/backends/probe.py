@@ -47,7 +47,7 @@ def probe(backend: ProbedBackend, row: dict[str, Any], node: int, route: ServerP
     said = None if name is None else (yield from _refusal(backend, name, node))
     if said is None:
         return row
-    return {**row, "ok": False, "problems": [*row["problems"], f"takes no locks: {said}"]}
+    return {**row, "ok": False, "problems": [*row["problems"], f"grants no lock: {said}"]}
 
 
 def _refusal(backend: ProbedBackend, name: str, node: int) -> Flow[Exception | None]:
@@ -63,7 +63,7 @@ def _refusal(backend: ProbedBackend, name: str, node: int) -> Flow[Exception | N
         except LockError as error:
             return error
         if not taken:
-            return LockError(name, "is held by another")
+            return LockError(name, "is held by another holder")
     return None
 
 

@@ -31,7 +31,9 @@ def quarantine_status(row: dict[str, Any], marker: bytes, max_ttl: float, node: 
         until = "until enough replicas follow it" if left > ENDLESS_MS else f"for another {left / 1000:.1f} s"
         warnings.append(f"makes no new grants {until}: {_NEW}")
     if named and agreed != round(max_ttl * 1000):
-        problems.append(f"its clients use max_ttl={agreed / 1000:g} s, this one {max_ttl:g} s: it must be the same")
+        problems.append(
+            f"its clients use max_ttl={agreed / 1000:g} s, this client {max_ttl:g} s: all must use the same value"
+        )
     return {
         **row,
         "ok": not problems,

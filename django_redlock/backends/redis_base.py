@@ -165,5 +165,5 @@ class RedisBaseBackend(Backend):
 
 def _count(value: int, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{what} is a number from 0 on, not {value!r}")
+        raise ValueError(f"{what} must be a number of at least 0, not {value!r}")
     return value

@@ -35,19 +35,21 @@ class RedlockBackend(RedisBaseBackend):
     default_max_ttl = 60.0
     default_quarantine = True
     queue_order = READERS_BEHIND_WRITERS
-    unfair = "each node sees an order of arrival of its own, and those who are first on a few wait for each other"
+    unfair = "each node has its own order of arrival, so waiters that are first on some nodes would wait for each other"
 
     def __init__(self, location: Sequence[str], **options: Any) -> None:
         if isinstance(location, str) or not location:
             shown = redact(location)
-            raise ValueError(f"LOCATION of {type(self).__name__} is a list of URLs, one for each node, not {shown!r}")
+            raise ValueError(
+                f"LOCATION of {type(self).__name__} must be a list of URLs, one for each node, not {shown!r}"
+            )
         if not hasattr(select, "poll"):  # poll() waits for the replies of all nodes at once
             raise RuntimeError(
                 f"{type(self).__name__} needs select.poll, which Windows doesn't have and eventlet removes"
             )
         super().__init__(list(location), **options)
         if any(isinstance(node, ClusterNode) for node in self.nodes):
-            raise ValueError("a Redis Cluster is no node of a quorum: its masters fail over by themselves")
+            raise ValueError("a Redis Cluster can't be a node of a quorum, because its masters fail over by themselves")
         if len(self.nodes) % 2 == 0:
             few = f"{len(self.nodes)} nodes tolerate no more failures than {len(self.nodes) - 1}"
             warnings.warn(f"{type(self).__name__}: {few}; use an odd number", stacklevel=2)

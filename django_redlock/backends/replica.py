@@ -37,9 +37,11 @@ class ReplicaBackend(RedisBackend):
             raise ValueError("ReplicaBackend needs one primary; a Redis Cluster has several")
         named = min_replicas in ("majority", "all")
         if not named and (isinstance(min_replicas, bool) or not isinstance(min_replicas, int) or min_replicas < 0):
-            raise ValueError(f'min_replicas is "majority", "all" or a number from 0 on, not {min_replicas!r}')
+            raise ValueError(f'min_replicas must be "majority", "all" or a number of at least 0, not {min_replicas!r}')
         if named and not self.quarantine:
-            raise ValueError(f"min_replicas={min_replicas!r} is reckoned by the quarantine; without it, give a number")
+            raise ValueError(
+                f"min_replicas={min_replicas!r} is computed by the quarantine; without a quarantine, give a number"
+            )
         self.min_replicas = min_replicas
         self.wait_timeout = self.node_timeout if wait_timeout is None else seconds(wait_timeout, "wait_timeout")
         self.algorithm = Replicated(

@@ -108,7 +108,7 @@ class TimestampBackend(RedisBackend):
 
     kinds = ("mutex",)  # older code has no other kinds
     fair = None
-    unfair = "the old code does not stand in line"
+    unfair = "older code does not queue"
 
     def __init__(
         self,
@@ -121,9 +121,9 @@ class TimestampBackend(RedisBackend):
     ) -> None:
         super().__init__(location, **options)
         if unit not in UNITS:
-            raise ValueError(f'unit is "s" or "ms", not {unit!r}')
+            raise ValueError(f'unit must be "s" or "ms", not {unit!r}')
         if self.quarantine:
-            raise ValueError("quarantine=True is not possible here: the old code would not keep to it")
+            raise ValueError("quarantine=True is not possible here: older code would not obey it")
         skew = 0.0 if clock_skew in (0, timedelta(0)) else seconds(clock_skew, "clock_skew")
         self.unit, self.key_format, self.clock_skew = unit, key_format, skew
         self._key, self._name_of = _key_format(key_format, self.key_prefix)
@@ -138,7 +138,7 @@ class TimestampBackend(RedisBackend):
 
     def _new_handle(self, primitive: Primitive, name: str, keys: Keys, options: LockOptions) -> Lock:
         if options.fencing:
-            raise LockNotSupported(name, "fencing=True is not supported: the old code has no tokens, so none protects")
+            raise LockNotSupported(name, "fencing=True is not supported: older code has no fencing tokens")
         return super()._new_handle(self.primitive, name, keys, options)
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
@@ -173,7 +173,7 @@ def _key_format(text: str, prefix: str) -> tuple[Callable[..., str], Callable[[b
     fields = [field for _, field, _, _ in parts if field is not None]
     plain = not any(spec or conversion for _, _, spec, conversion in parts)
     if fields.count("name") != 1 or not set(fields) <= {"name", "prefix"} or not plain:
-        raise ValueError(f"key_format has {{name}} once, and {{prefix}} if you like; not {text!r}")
+        raise ValueError(f"key_format must have {{name}} once, and may have {{prefix}}, not {text!r}")
     values = [literal + {"name": "\0", "prefix": prefix, None: ""}[field] for literal, field, _, _ in parts]
     head, tail = "".join(values).split("\0")
     shape = re.compile(re.escape(head) + "(.+)" + re.escape(tail), re.DOTALL)

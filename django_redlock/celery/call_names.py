@@ -60,7 +60,7 @@ class CallNamer:
         if callable(self._key):
             name = self._key(*args, **kwargs)
             if not isinstance(name, str):
-                raise TypeError(f"key of {task} returned {name!r}: a lock's name is a text")
+                raise TypeError(f"key of {task} returned {name!r}: a lock's name must be a text")
         else:
             arguments = self._bound(this, args, kwargs)
             if self._key is not None:

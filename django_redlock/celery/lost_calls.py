@@ -111,7 +111,7 @@ def message_ids(app: Celery) -> set[str]:
                 return ids | set(_ids_of_workers(app))
         except connection.connection_errors + connection.channel_errors as error:
             raise BrokerUnreadable(f"the broker can't be asked: {error}") from error
-    raise BrokerUnreadable(f"messages of the transport {kind!r} can't be looked at")
+    raise BrokerUnreadable(f"messages of the transport {kind!r} can't be read")
 
 
 def _ids_in_redis(channel: Any, app: Celery) -> Iterator[str]:
@@ -165,6 +165,6 @@ def _check_rabbitmq_is_empty(connection: Any, app: Celery) -> None:
         except NotFound:
             continue
         if messages:
-            raise BrokerUnreadable(f"queue {queue!r} of RabbitMQ has {messages} messages, which can't be looked at")
+            raise BrokerUnreadable(f"queue {queue!r} of RabbitMQ has {messages} messages, which can't be read")
         if consumers > consumed.count(queue):
             raise BrokerUnreadable(f"of {consumers} workers on queue {queue!r}, {consumed.count(queue)} have answered")

@@ -98,27 +98,27 @@ RULES = (
     DeployRule(
         "W001",
         lambda backend, _: _when(isinstance(backend, DummyBackend)),
-        "is the dummy backend: it grants every lock to everybody.",
+        "is the dummy backend: it grants every lock to every caller.",
         "It is for tests.",
     ),
     DeployRule(
         "W002",
         lambda backend, _: _when(isinstance(backend, LocMemBackend)),
-        "keeps its locks in one process: others don't see them.",
+        "keeps its locks in one process: other processes don't see them.",
         "It is for tests and development.",
     ),
     DeployRule(
         "W007",
         _in_plain_text,
         "speaks to {} without TLS.",
-        "Who reads along gets the password and the tokens, with which locks can be released. Use rediss://, or silence "
-        "this where the network is your own.",
+        "Anyone who can read the traffic gets the password, and the tokens, which can release locks. Use rediss://, or "
+        "silence this check in a private network.",
     ),
     DeployRule(
         "W008",
         lambda backend, _: _when(backend.ttl < SHORT, f"{backend.ttl:g}"),
         "has a ttl of {} s: a process that is stopped for two thirds of that loses its locks.",
-        f"Renewal keeps a lock for as long as its holder lives: {SHORT:g} s and more cost nothing but a longer wait "
+        f"Renewal keeps a lock for as long as its holder lives: {SHORT:g} s or more cost nothing except a longer wait "
         "after a crash.",
     ),
     DeployRule(

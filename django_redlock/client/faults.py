@@ -74,11 +74,11 @@ def _plain_error(error: Exception, late: bool, connected: bool) -> Exception:
         error = _caused_by(error, TimeoutError("no answer in time"))
     if "unauthenticated" in str(error) or "NOAUTH" in str(error):
         # Before authentication Redis rejects long requests as an attack, and doesn't mention the password.
-        error = _caused_by(error, AuthenticationError("it wants a password, and LOCATION has none"))
+        error = _caused_by(error, AuthenticationError("it requires a password, and LOCATION has none"))
     if not connected and isinstance(error.__cause__, ConnectionResetError | BrokenPipeError):
         # The server sends the reason, then closes. The reason is lost if the client has already written (asyncio does).
         error = _caused_by(
-            error, RedisConnectionError("it hung up at once, as one does that has reached its maxclients")
+            error, RedisConnectionError("it closed the connection at once, as a server does at its maxclients limit")
         )
     if "-READONLY" in str(error):  # raised inside a script, before Redis 7; redis-py does not recognise it
         error = _caused_by(error, ReadOnlyError(str(error)))

@@ -9,6 +9,7 @@ no mutex.
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import threading
 from collections import Counter
@@ -18,7 +19,6 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from . import uwsgi_fork  # noqa: F401  (runs these handlers after forks by uWSGI, too)
-from .events import logger
 
 Callback = TypeVar("Callback", bound=Callable[[], object])
 FORK_TIMEOUT = 0.5  # seconds
@@ -105,7 +105,7 @@ def _in_child() -> None:
         try:
             callback()
         except Exception:
-            logger.exception("%r failed after a fork", callback)
+            logging.getLogger("django_redlock").exception("%r failed after a fork", callback)
 
 
 if hasattr(os, "register_at_fork"):

@@ -38,13 +38,15 @@ def check_name(name: str) -> bytes:
     not encodable, or begins with ``}`` (its keys would be in different slots of a Redis Cluster).
     """
     if not isinstance(name, str):
-        raise TypeError(f"a lock's name is a str, not {type(name).__name__}: {name!r}")
+        raise TypeError(f"a lock's name must be a str, not {type(name).__name__}: {name!r}")
     try:
         encoded = name.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"a lock's name must be valid Unicode text: {name!r}") from error
     if not encoded or len(encoded) > MAX_NAME_BYTES:
-        raise ValueError(f"a lock's name has 1 to {MAX_NAME_BYTES} bytes in UTF-8, not {len(encoded)}: {name[:40]!r}")
+        raise ValueError(
+            f"a lock's name must have 1 to {MAX_NAME_BYTES} bytes in UTF-8, not {len(encoded)}: {name[:40]!r}"
+        )
     if encoded[0] == 0x7D:
         raise ValueError(f"a lock's name can't begin with '}}': {name!r}")
     return encoded
@@ -56,7 +58,7 @@ def check_prefix(prefix: str) -> str:
     Raises ``ValueError`` if the prefix is not a ``str``, is empty, or has braces, which would change the hash tag.
     """
     if not isinstance(prefix, str) or not prefix or "{" in prefix or "}" in prefix:
-        raise ValueError(f"key_prefix is a text without braces, not {prefix!r}")
+        raise ValueError(f"key_prefix must be a text without braces, not {prefix!r}")
     return prefix
 
 

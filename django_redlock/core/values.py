@@ -26,12 +26,11 @@ _TOKEN = re.compile(rb"[0-9a-f]{32}")
 
 
 class Claim(NamedTuple):
-    """The request for a lock that one call of ``acquire()`` sends. Each claim has a new, secret token.
+    """The request of one ``acquire()``: the lock ``name`` for ``owner``, for ``ttl`` seconds, under a secret ``token``.
 
-    The last eight hex digits of the token identify the attempt: they are the milliseconds since ``asked``, and always
-    larger than the digits of the previous attempt. Each attempt needs its own token, because a cancellation may reach
-    the store late and must not release the next attempt. Inspection reads the time waited from the digits, because the
-    owner's ``since`` is the time of ``acquire()``.
+    The last eight hex digits of the token number the attempts of this call. Each attempt needs a token of its own,
+    because a late cancellation of one attempt must not release the next. The number is the milliseconds since
+    ``asked``, and grows with each attempt. Inspection adds it to the owner's ``since``, the time of ``acquire()``.
     """
 
     name: str
@@ -66,10 +65,7 @@ class Claim(NamedTuple):
         return self.narrowed_to(self.all_keys.index(keys) + 1) if self.more_keys else self
 
     def with_rest_of(self, whole: Claim) -> Claim:
-        """Return this claim for one lock, with all other locks of ``whole`` added.
-
-        A release of the result releases every lock of ``whole`` that was granted.
-        """
+        """Return a claim that releases all locks of ``whole``, the lock of this claim first."""
         return self._replace(more_keys=tuple(place for place in whole.all_keys if place != self.keys))
 
     def next_attempt(self, now: float) -> Claim:
@@ -86,9 +82,9 @@ class Claim(NamedTuple):
         return b"%b%b%.3f%b" % (head, mark, float(number[0]) + when - self.asked, rest[number.end() :])
 
     def all_attempts(self) -> Claim:
-        """Return a claim whose release releases any attempt, because scripts compare the beginning of the token.
+        """Return the claim whose release releases all attempts: scripts compare the beginning of the token.
 
-        A claim that is already a later attempt is returned unchanged.
+        Called on the claim of the first attempt. The claim of a later attempt is returned unchanged.
         """
         return self._replace(token=self.acquisition_id) if self.token[_SECRET:] == _FIRST else self
 
@@ -96,9 +92,9 @@ class Claim(NamedTuple):
 class Lease(NamedTuple):
     """A granted claim.
 
-    ``since`` is the start of the request that was granted, or the time of a local hand-over. The handle may rely on the
-    lease until ``valid_until``, from which acquisition time and drift are subtracted. Both are monotonic seconds.
-    ``ttl`` is in seconds. ``generation`` is the value of `fork.generation` in the process that holds the lease.
+    ``since``: when the granted request was sent, or the lease was handed over locally. ``valid_until``: when the holder
+    must stop to rely on the lease: ``since`` or the last extension, plus the ttl, less clock drift. Both are monotonic
+    seconds. ``ttl``: seconds. ``generation``: `fork.generation` in the process that holds the lease.
     """
 
     claim: Claim
@@ -114,12 +110,12 @@ class Lease(NamedTuple):
 
     @property
     def effective_claim(self) -> Claim:
-        """The claim of the present holder. After a local hand-over the store still has the token of ``claim``."""
+        """The claim of the present holder. After a local hand-over the store still has ``claim``."""
         return self.new_claim or self.claim
 
     @property
     def shortest_ttl(self) -> float:
-        """The shortest ttl in seconds that the lease may have on the server, after unanswered extensions."""
+        """The shortest ttl in seconds that the lease may have on the server, after extensions without a reply."""
         return min(self.ttl, self.least)
 
     def suits(self, claim: Claim) -> bool:
@@ -153,14 +149,14 @@ class Lease(NamedTuple):
         return self._replace(ttl=ttl, valid_until=min(self.valid_until, valid_until(now, ttl)))
 
     def unsure(self, ttl: float) -> Lease:
-        """Return the lease after an extension to ``ttl`` seconds got no reply."""
+        """Return the lease after an extension to ``ttl`` seconds without a reply, which the server may still run."""
         return self._replace(least=min(self.least, ttl))
 
     def replaced(self, longer: Lease) -> Lease:
-        """Return the lease after its extension to ``longer``.
+        """Return ``longer``, the confirmed extension of this lease, limited by extensions without a reply.
 
-        If an earlier extension to a shorter ttl got no reply, the lease counts as extended to that ttl only, because
-        the server may run the earlier extension later.
+        If one of these has a shorter ttl, the lease counts as extended to that ttl only, because the server may run it
+        later.
         """
         surplus = max(0.0, longer.ttl - self.least) * (1 - DRIFT)
         return longer._replace(valid_until=longer.valid_until - surplus, least=self.least)
@@ -217,9 +213,9 @@ def seconds(value: Seconds, what: str) -> float:
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{what} is a number of seconds or a timedelta, not {value!r}")
+        raise TypeError(f"{what} must be a number of seconds or a timedelta, not {value!r}")
     if not 0 < value < math.inf:
-        raise ValueError(f"{what} is a positive number of seconds, not {value!r}")
+        raise ValueError(f"{what} must be a positive number of seconds, not {value!r}")
     return float(value)
 
 

@@ -84,7 +84,7 @@ def locked_view(
     if not isinstance(name, str):
         raise TypeError('locked_view() begins with the name of the lock: @locked_view("stock:{sku}")')
     if not (callable(on_conflict) or (type(on_conflict) is int and 200 <= on_conflict <= 599)):
-        raise TypeError(f"on_conflict is an HTTP status or a function of request and error, not {on_conflict!r}")
+        raise TypeError(f"on_conflict must be an HTTP status or a function of request and error, not {on_conflict!r}")
     if stripes is not None:
         check_stripes(stripes)
     check_options("locked_view", options)
@@ -144,7 +144,7 @@ class ViewLock(NamedTuple):
         return held is None or (isinstance(held, Striped) and held.token is None and error.name == held.name)
 
     def answer(self, request: HttpRequest, error: LockNotAcquired | LockUnavailable) -> Any:
-        """Return the response of a request without a lock; an awaitable if ``on_conflict`` is a coroutine function."""
+        """Return the response to a request without lock; an awaitable if ``on_conflict`` is a coroutine function."""
         if isinstance(error, LockUnavailable):
             logger.error("%s %s: %s", request.method, request.path, error, exc_info=error)
             return _retry_later(503, "The service is not available now.", None)
@@ -257,13 +257,13 @@ def _on_class(view: Any, decorate: Callable[[Any], Any]) -> Any:
 
 def _check_view(view: Any) -> None:
     if not callable(view) or isinstance(view, classmethod | staticmethod):
-        raise TypeError(f"{view!r} is no view: {_RIGHT_PLACE}")
+        raise TypeError(f"{view!r} is not a view: {_RIGHT_PLACE}")
     if not _poses_as_method(view) and next(iter(signature(view).parameters), "") in ("self", "cls"):
         raise TypeError(f"{view.__qualname__} is a method: {_RIGHT_PLACE}")
 
 
 def _poses_as_method(view: Any) -> bool:
-    """Whether ``view`` takes the request first although the method in its ``__wrapped__`` takes ``self`` first.
+    """Whether ``view`` takes the request first, and the method in its ``__wrapped__`` takes ``self`` first.
 
     Examples are the partial that ``method_decorator()`` passes, the function that ``as_view()`` returns when
     ``dispatch`` is decorated, and a view of a ViewSet of Django REST framework.

@@ -148,7 +148,7 @@ class FencedModel(models.Model):
         return updated
 
     def _unfenced(self, what: str) -> LockNotHeld:
-        return LockNotHeld("", f"{self._meta.label} is written under a lock: {what}(lock=...)")
+        return LockNotHeld("", f"{self._meta.label} must be written under a lock: {what}(lock=...)")
 
 
 @contextlib.contextmanager

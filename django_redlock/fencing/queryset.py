@@ -183,7 +183,7 @@ class FencedQuerySet(models.QuerySet[M]):
         return None
 
     def _unfenced(self) -> LockNotHeld:
-        return LockNotHeld("", f"{self.model._meta.label} is written under a lock: fenced(lock)")
+        return LockNotHeld("", f"{self.model._meta.label} must be written under a lock: fenced(lock)")
 
     def _without_lock(self) -> models.QuerySet[M]:
         """Return a plain Django queryset of these rows, whose statements do not check the fence."""

@@ -31,12 +31,12 @@ class FencingToken(NamedTuple):
         """Return the error for a refused write. ``found``: the row's fence; ``None`` means that the row is gone."""
         if found is None:
             return StaleLock(self.name, f"{row} has been deleted since it was read", self.token)
-        reason = f"{row} has been written under fencing token {found}, after ours ({self.token})"
+        reason = f"{row} has been written under fencing token {found}, after this token ({self.token})"
         return StaleLock(self.name, reason, self.token, found)
 
 
 class _Without:
-    """The default of ``lock`` arguments. ``None`` is not the default, because ``lock=None`` is probably a mistake."""
+    """The default of ``lock`` arguments. It is not ``None``, because ``lock=None`` is probably a mistake."""
 
     def __repr__(self) -> str:
         return "<no lock>"
@@ -68,10 +68,10 @@ def fencing_token_of(lock: FencingLock | int) -> FencingToken:
     if type(lock) is int:
         return FencingToken("", lock)
     if lock is None:
-        raise LockNotHeld("", "lock=None is no lock (to write without one, leave it out)")
+        raise LockNotHeld("", "lock=None is not a lock: to write without a lock, leave the argument out")
     check = getattr(lock, "check", None)
     if check is None:
-        raise TypeError(f"lock is a lock that is held, or a fencing token, not {lock!r}")
+        raise TypeError(f"lock must be a held lock or a fencing token, not {lock!r}")
     try:
         check()
     except StaleLock:

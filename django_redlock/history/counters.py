@@ -37,7 +37,7 @@ def check_history_option(option: int | bool) -> int:
     Raises ``TypeError`` for other types and ``ValueError`` for negative numbers.
     """
     if not isinstance(option, int):
-        raise TypeError(f"history is a number of names, True or False, not {option!r}")
+        raise TypeError(f"history must be a number of names, True or False, not {option!r}")
     if option < 0:
         raise ValueError(f"history must be at least 0, not {option}")
     return MAX_NAMES * option if isinstance(option, bool) else option

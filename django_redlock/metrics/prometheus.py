@@ -74,7 +74,9 @@ class PrometheusListener:
         self.held = cache(histogram("redlock_hold", "Time for which a lock was held", LOCK).labels)
         self.failed = cache(counter("redlock_node_errors", "Nodes that gave no answer", ("node", "error")).labels)
         self.duplicates = cache(counter("redlock_task_duplicates", "Calls of tasks", ("task", "found_at")).labels)
-        self.dropped = counter("redlock_events_dropped", "Events that were not counted, or not written down", ("by",))
+        self.dropped = counter(
+            "redlock_events_dropped", "Events that were not counted, or not written to the store", ("by",)
+        )
         self._dropped = {"queue": 0, "history": 0}
         self._told: dict[str, Callable[[EventRecord], None]] = {
             "acquired": self._acquired,

@@ -1,4 +1,4 @@
-"""health() takes a lock, and says it when that can't be done: what INFO tells is no proof."""
+"""``health()`` acquires a lock as a probe, and reports a failure, because INFO does not show every problem."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_a_user_who_may_not(own_redis, client_of, backend, rights):
     client = client_of(backend(as_user(own_redis(), rights), node_timeout=1))
     (row,) = client.health()
     assert not row["ok"]
-    assert "takes no locks: " in row["problems"][0]
+    assert "grants no lock: " in row["problems"][0]
 
 
 def test_memory_that_has_run_out(own_redis, client_of):
@@ -39,7 +39,7 @@ def test_memory_that_has_run_out(own_redis, client_of):
         admin.config_set("maxmemory", 1)
     (row,) = client.health()
     assert not row["ok"]
-    assert "takes no locks" in row["problems"][0]
+    assert "grants no lock" in row["problems"][0]
     assert "memory" in row["problems"][0]
 
 

@@ -1,4 +1,4 @@
-"""A server that may have forgotten a grant makes no new one until every lease it may have given has ended."""
+"""A server that may have forgotten a lock grants none until every earlier lease must have ended."""
 
 import asyncio
 import contextlib
@@ -211,7 +211,7 @@ def test_arm_without_servers(own_redis):
 
 def test_another_max_ttl_is_told(armed, client_of):
     """The first client's max_ttl holds for all: one with another is refused and told both."""
-    with pytest.raises(LockUnavailable, match=r"its clients use max_ttl=4 s: it must be the same for all"):
+    with pytest.raises(LockUnavailable, match=r"its clients use max_ttl=4 s: all clients must use the same value"):
         client_of(store(armed, max_ttl=5)).lock("stock").acquire()
 
 
@@ -236,7 +236,7 @@ def test_another_max_ttl_is_told_with_replicas(start):
     options = {**SHORT, "lag": 1}
     first = ReplicaBackend(group.primary.url, **options)
     first.arm()
-    with pytest.raises(LockUnavailable, match=r"max_ttl=4 s: it must be the same"):
+    with pytest.raises(LockUnavailable, match=r"max_ttl=4 s: all clients must use the same value"):
         ReplicaBackend(group.primary.url, **{**options, "max_ttl": 5}).lock("stock").acquire()
     assert first.lock("stock").acquire()
 

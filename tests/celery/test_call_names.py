@@ -1,4 +1,4 @@
-"""One lock for every spelling of a call, another for every other call."""
+"""Equal calls have one lock name, however they are written; different calls have different names."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_unique_on_picks_arguments():
 def test_key_is_a_callable():
     """It gets the arguments as the task does, and answers with a text."""
     assert name(lambda a, **_: f"by:{a}", None, 3, b=1) == "by:3"
-    with pytest.raises(TypeError, match="is a text"):
+    with pytest.raises(TypeError, match="must be a text"):
         name(lambda a: a, None, 3)
 
 

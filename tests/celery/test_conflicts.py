@@ -1,4 +1,4 @@
-"""What becomes of a duplicate is the task's choice."""
+"""The actions of ``on_conflict`` for a duplicate."""
 
 from __future__ import annotations
 
@@ -173,8 +173,8 @@ def test_wait_at_submit_ends(tasks, seen):
         ({"on_conflict": ("skip",)}, "a pair"),
         ({"on_conflict": "replace", "limit": 2}, "needs limit=1"),
         ({"limit": 0}, "limit must be"),
-        ({"ttl": 0}, "ttl is a positive"),
-        ({"queue_ttl": -1}, "queue_ttl is a positive"),
+        ({"ttl": 0}, "ttl must be a positive"),
+        ({"queue_ttl": -1}, "queue_ttl must be a positive"),
         ({"on_store_error": "skip"}, "on_store_error"),
         ({"key": "{nothing}"}, "no argument 'nothing'"),
         ({"key": "a:{x"}, r"single_instance_task\(key='a:\{x'\) of .*function\(\): expected '}' before end of string"),

@@ -1,4 +1,4 @@
-"""Settings that can't be meant: a ValueError when the backend is made."""
+"""Invalid settings raise ``ValueError`` when the backend is created."""
 
 import functools
 
@@ -33,7 +33,7 @@ def test_location(location):
 
 def test_location_of_several():
     """Nor does that of several nodes, where one is given."""
-    with pytest.raises(ValueError, match="is a list of URLs, one for each node, not 'redis://…@h'"):
+    with pytest.raises(ValueError, match="must be a list of URLs, one for each node, not 'redis://…@h'"):
         RedlockBackend("redis://user:secret@h")
 
 

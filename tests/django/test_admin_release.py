@@ -82,7 +82,7 @@ def test_changed_hands_meanwhile(client, stores, operator):
     second.acquire()
     done = client.post(f"{LIST}release/", {"holding": holdings(page)}, follow=True)
     assert second.owned()
-    assert any("changed hands" in message for message in said(done))
+    assert any("new holder" in message for message in said(done))
     assert not LogEntry.objects.exists()
     second.release()
 
@@ -93,7 +93,7 @@ def test_free_meanwhile(client, stores, operator):
         page = asked(client, "default:stock")
     done = client.post(f"{LIST}release/", {"holding": holdings(page)}, follow=True)
     assert any("free already" in message for message in said(done))
-    assert any("held by nobody" in message for message in said(client.get(asked(client, "default:stock")["Location"])))
+    assert any("no holder" in message for message in said(client.get(asked(client, "default:stock")["Location"])))
 
 
 @pytest.mark.parametrize(

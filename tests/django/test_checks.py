@@ -1,4 +1,4 @@
-"""The system checks: one id for each thing that can be wrong, and the alias in every message."""
+"""The system checks: one id for each problem, and the alias in every message."""
 
 import contextlib
 import itertools
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def found(settings):
-    """`found({alias: entry}, deploy=False)`: what the checks of this package say."""
+    """`found({alias: entry}, deploy=False)`: the messages of the checks of this package."""
 
     def run(redlock, *, deploy=False, caches=None):
         settings.REDLOCK = redlock
@@ -48,7 +48,7 @@ numbers = itertools.count(1)
 
 
 def another():
-    """A URL that nothing else has: django-redis keeps one pool for each in the process, with the first one's limits."""
+    """A new URL: django-redis keeps one pool for each URL in the process, with the limits of its first cache."""
     return f"redis://127.0.0.1:1/{next(numbers)}"
 
 
@@ -76,8 +76,8 @@ def test_all_is_well(found):
     [
         ({}, "redlock.E001", "no 'default'"),
         ({"default": {"BACKEND": LOCMEM}, "a": {"BACKEND": REDIS}}, "redlock.E002", "REDLOCK['a']"),
-        ({"default": {"BACKEND": LOCMEM, "OPTIONS": {"ttl": 0}}}, "redlock.E002", "ttl is a positive number"),
-        ({"default": {"BACKEND": LOCMEM, "OPTIONS": {"ttl": 400}}}, "redlock.E002", "300 s at most"),
+        ({"default": {"BACKEND": LOCMEM, "OPTIONS": {"ttl": 0}}}, "redlock.E002", "ttl must be a positive number"),
+        ({"default": {"BACKEND": LOCMEM, "OPTIONS": {"ttl": 400}}}, "redlock.E002", "at most 300 s"),
         ({"default": {"BACKEND": LOCMEM, "OPTIONS": {"tll": 1}}}, "redlock.E002", "'tll'"),
         ("redis://x", "redlock.E002", "REDLOCK must be a dict"),
         ({"default": {"BACKEND": "nowhere.Backend"}}, "redlock.E003", "REDLOCK['default']: BACKEND 'nowhere.Backend'"),

@@ -71,7 +71,7 @@ def test_check_arm_says_what_it_asserts_and_asks(stores, answer):
 
 @pytest.fixture
 def new_server(settings, own_redis):
-    """A server that nobody has asked for a lock yet, of a store with quarantine."""
+    """A server without any lock so far, of a store with quarantine."""
     server = own_redis()
     options = {"quarantine": True, "node_timeout": 5}
     settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": options}}
@@ -133,7 +133,7 @@ def test_check_deploy(stores, settings):
     assert "no persistence" in told["default"]["warnings"][0]
     assert "(redlock.W002)" in told["memory"]["warnings"][0]
     printed = Done("redlock_check", "--deploy").out
-    assert "others don't see them" in printed
+    assert "other processes don't see them" in printed
     assert "warning  memory  settings" in printed
     settings.SILENCED_SYSTEM_CHECKS = ["redlock.W002", "redlock.W009"]
     assert Done("redlock_check", "--deploy").code == 0

@@ -1,4 +1,4 @@
-"""`redlock_release`: what it asks, releases and logs."""
+"""`redlock_release`: its question, its releases and its log."""
 
 import io
 import socket
@@ -120,7 +120,7 @@ def test_release_only_what_was_shown(stores, held, monkeypatch):
     monkeypatch.setattr("sys.stdin", type("Operator", (), {"readline": staticmethod(readline)}))
     done = Done("redlock_release", "stock:1")
     assert (done.code, other.owned()) == (1, True)
-    assert "changed hands, not released" in done.out
+    assert "has a new holder, not released" in done.out
     other.release()
 
 

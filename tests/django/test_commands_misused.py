@@ -1,4 +1,4 @@
-"""Commands that are called wrongly, or with wrong settings: one sentence and exit code 2, no traceback."""
+"""Commands with wrong arguments or settings: one sentence and exit code 2, no traceback."""
 
 import logging
 
@@ -19,7 +19,7 @@ COMMANDS = {
 
 
 def refusal(*args):
-    """What a command says that does nothing, for the exit code that it ends with."""
+    """The error text of a command that does nothing, for its exit code."""
     with pytest.raises(CommandError) as refused:
         call_command(*args)
     assert refused.value.returncode in (1, 2)  # 1: argparse, which ends a real command with 2
@@ -69,13 +69,13 @@ def test_a_store_with_wrong_settings(settings, caplog, command):
         (["redlock_bench", "--rounds", "0"], "0 is not a number of at least 1"),
         (["redlock_check", "--arm", "--format", "json"], "--arm needs --yes"),
         (["redlock_release", "x", "--older-than", "-1"], "-1 is not a duration"),
-        (["redlock_release", ""], "a lock's name has 1 to 512 bytes"),
+        (["redlock_release", ""], "a lock's name must have 1 to 512 bytes"),
         (["redlock_release"], "which locks"),
         (["redlock_run", "--using", "nowhere", "x", "true"], "there is no lock backend 'nowhere'"),
-        (["redlock_run", "--ttl", "0", "x", "true"], "ttl is a positive number of seconds"),
-        (["redlock_run", "--ttl", "1000", "x", "true"], "ttl is 300 s at most"),
+        (["redlock_run", "--ttl", "0", "x", "true"], "ttl must be a positive number of seconds"),
+        (["redlock_run", "--ttl", "1000", "x", "true"], "ttl must be at most 300 s"),
         (["redlock_run", "--timeout", "1e300", "x", "true"], "1e300 is not a number of at least 0"),
-        (["redlock_run", "x" * 600, "true"], "a lock's name has 1 to 512 bytes"),
+        (["redlock_run", "x" * 600, "true"], "a lock's name must have 1 to 512 bytes"),
         (["redlock_run", "x"], "no command"),
     ],
     ids=lambda value: " ".join(value)[:40] if type(value) is list else "",

@@ -1,4 +1,4 @@
-"""`@locked`: the name, what is protected, and what is refused."""
+"""`@locked`: the lock's name, protected functions, and refused functions."""
 
 import asyncio
 import inspect
@@ -212,7 +212,7 @@ def test_refuses_what_it_cannot_protect(decorated, message):
         ("report:{a:{c}}", TypeError, "no argument 'c'"),
         ("report:{}", ValueError, "not the name of an argument"),
         ("report:{0}", ValueError, "not the name of an argument"),
-        ("report:{a", ValueError, "a brace that is meant as one is doubled"),
+        ("report:{a", ValueError, "write a literal brace twice"),
         (str, TypeError, "begins with the name"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`@locked_view`: functions, async functions, classes; and what a request without the lock gets."""
+"""`@locked_view`: functions, async functions and classes, and the response to a request without the lock."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ get, aget = RequestFactory().get, AsyncRequestFactory().get
 
 
 def answer(request, *args, **kwargs):
-    """What the views here answer: which lock they hold, and whether that is so."""
+    """The response of the views in this module: the name of the lock, and whether it is held."""
     return JsonResponse({"lock": request.lock.name, "held": locks["default"].lock(request.lock.name).locked()})
 
 
@@ -232,7 +232,7 @@ def test_on_conflict_callable(view, on_conflict):
 @pytest.mark.parametrize("on_conflict", [None, "409", 99, 600, True, 409.0])
 def test_bad_on_conflict(on_conflict):
     """What is no status and no function is refused when decorated."""
-    with pytest.raises(TypeError, match="on_conflict is an HTTP status or a function"):
+    with pytest.raises(TypeError, match="on_conflict must be an HTTP status or a function"):
         locked_view("stock", on_conflict=on_conflict)
 
 

@@ -1,4 +1,4 @@
-"""The REDLOCK setting: what it builds, what it refuses, and when it is read."""
+"""The REDLOCK setting: its backends, its errors, and when it is read."""
 
 import os
 import pickle
@@ -49,14 +49,14 @@ def redlock(settings):
             {"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"tll": 3}},
             r"RedisBackend\(\) has no option 'tll'; use ttl \(options: node_timeout, .*, ttl, ",
         ),
-        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": 0}}, "ttl is a positive number of seconds, not 0"),
-        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": -1}}, "ttl is a positive number of seconds, not -1"),
-        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": float("nan")}}, "ttl is a positive number .* not nan"),
-        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": "30"}}, "ttl is a number of seconds .* not '30'"),
-        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": 400}}, "ttl is 300 s at most"),
-        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"max_ttl": 0}}, "max_ttl is a positive number"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": 0}}, "ttl must be a positive number of seconds, not 0"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": -1}}, "ttl must be a positive .* not -1"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": float("nan")}}, "ttl must be a positive .* not nan"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": "30"}}, "ttl must be a number of seconds .* not '30'"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"ttl": 400}}, "ttl must be at most 300 s"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": {"max_ttl": 0}}, "max_ttl must be a positive number"),
         ({"BACKEND": REDIS, "LOCATION": URL, "OPTIONS": [("ttl", 3)]}, "OPTIONS must be a dict"),
-        ({"BACKEND": REDIS, "LOCATION": URL, "KEY_PREFIX": ""}, "key_prefix is a text without braces"),
+        ({"BACKEND": REDIS, "LOCATION": URL, "KEY_PREFIX": ""}, "key_prefix must be a text without braces"),
         ({"BACKEND": REDIS, "LOCATION": URL, "TIMEOUT": 3}, r"unknown keys: TIMEOUT \(known: BACKEND, LOCATION"),
         ({"BACKEND": "django_redlock.backends.reddis.RedisBackend"}, "can't be imported: No module named"),
         ({"BACKEND": "django_redlock.backends.redis.Redis"}, "can't be imported"),
@@ -139,7 +139,7 @@ def test_default_ttl(make):
     """The default ttl is no more than `max_ttl`; one that is given has to fit."""
     assert make(URL, max_ttl=5).ttl == 5
     assert make(URL, max_ttl=50).ttl == 30
-    with pytest.raises(ValueError, match="ttl is 5 s at most"):
+    with pytest.raises(ValueError, match="ttl must be at most 5 s"):
         make(URL, max_ttl=5, ttl=30)
 
 
@@ -252,4 +252,4 @@ def test_backend_of_ones_own(redlock):
 
 
 class Own(LocMemBackend):
-    """Somebody's own."""
+    """A custom backend."""

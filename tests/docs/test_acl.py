@@ -1,4 +1,4 @@
-"""The page about Redis' ACL names what locks need, and leaves out what they don't."""
+"""The page about Redis' ACL lists the permissions that locks need, and no others."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_quarantine_without_info(own_redis):
     """Whoever is refused for that is told what would need no INFO, and it doesn't."""
     words = [word for word in rules() if word != "+info"]
     backend = backend_of_user(own_redis(), words, quarantine=True)
-    with pytest.raises(LockError, match="quarantine=False does without it"):
+    with pytest.raises(LockError, match="not needed with quarantine=False"):
         backend.lock("x").acquire()
     assert backend_of_user(own_redis(), words).lock("x").acquire()
 

@@ -23,7 +23,7 @@ def stocks(db):
 
 @pytest.fixture
 def half_later(stocks, held):
-    """Of the two rows, the second has been written by a later holder than this one."""
+    """Two rows. A later holder has written the second one."""
     first, second = held(), held()
     stocks.filter(sku="b").fenced(second).update(quantity=9)
     return first
@@ -115,7 +115,7 @@ def test_condition_in_its_own_where(stocks, held, django_assert_num_queries):
 
 
 def overtaken(using, late, later):
-    """Let `late` wait for a row that `later` is writing, and say what came of it."""
+    """Let `late` wait for a row that `later` is writing, and return the outcome."""
 
     def alone():
         try:
@@ -306,7 +306,7 @@ class TestRequired:
             lambda: Account(pk=account.pk, balance=0).save(using=db, update_fields=["balance"]),
             lambda: Account(pk=account.pk, number=1).save(using=db, force_update=True),
         ):
-            with pytest.raises(LockNotHeld, match=r"fencing\.Account.* is written under a lock"):
+            with pytest.raises(LockNotHeld, match=r"fencing\.Account.* must be written under a lock"):
                 forgotten()
         with pytest.raises(TypeError, match="without looking"):
             accounts.bulk_create([account], update_conflicts=True, update_fields=["balance"], unique_fields=["number"])

@@ -1,4 +1,4 @@
-"""`override_locks`, `assert_locked` and what a test can have happen, without pytest's help."""
+"""`override_locks`, `assert_locked` and planned failures, without pytest's help."""
 
 import asyncio
 import threading
@@ -47,7 +47,7 @@ class TestOverriding:
             assert_not_locked("x", using="payments")
             assert (locks["default"].ttl, locks["default"].max_ttl) == (7, 70)
             assert locks["default"].blocking_timeout == 3
-            with pytest.raises(ValueError, match="70 s at most"):
+            with pytest.raises(ValueError, match="at most 70 s"):
                 lock("y", ttl=71)
         with pytest.raises(LockUnavailable):
             lock("x").acquire()

@@ -69,7 +69,9 @@ class LockTable:
         interrupted a change would see the change half done.
         """
         if self._mutex._is_owned():  # type: ignore[attr-defined]
-            raise LockUnavailable("", "the store can't be asked by a signal's handler that struck in there: ask again")
+            raise LockUnavailable(
+                "", "a signal handler has interrupted a change of the store: try again after the handler"
+            )
         return self._mutex
 
     def live_holders(self, name: str, now: float) -> list[Holder]:

@@ -78,7 +78,9 @@ class ZooKeeperBackend(StorageBackend):
     ) -> None:
         super().__init__(location, **options)
         if not isinstance(location, str) or not location.partition("/")[0]:
-            raise ValueError(f"LOCATION of {type(self).__name__} is host:port,host:port[/chroot], not {location!r}")
+            raise ValueError(
+                f"LOCATION of {type(self).__name__} must be host:port,host:port[/chroot], not {location!r}"
+            )
         kazoo_client()
         self.hosts, _, chroot = location.partition("/")
         self.session_timeout = self.ttl if session_timeout is None else seconds(session_timeout, "session_timeout")
@@ -106,7 +108,9 @@ class ZooKeeperBackend(StorageBackend):
         if session is not None and not session.broken:
             return session
         if self._opening._is_owned():  # type: ignore[attr-defined]  # in a signal's handler, that would wait for itself
-            raise self._unavailable("", Unanswered("it has struck where the session is being opened: ask again"))
+            raise self._unavailable(
+                "", Unanswered("a signal handler has interrupted the start of the session: try again after the handler")
+            )
         with self._opening:
             if self._session is not None and self._session.broken:
                 self._session.stop(0)

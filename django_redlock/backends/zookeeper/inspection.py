@@ -87,7 +87,7 @@ def server_health(server: str, timeout: float) -> dict[str, Any]:
         return row | {"ok": False, "problems": [f"can't be asked: {error}"]}
     facts = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
     if "not currently serving" in told:
-        row |= {"ok": False, "problems": ["is not serving: it has no majority of the ensemble with it"]}
+        row |= {"ok": False, "problems": ["is not serving: it does not reach a majority of the ensemble"]}
     return row | {
         "version": facts.get("Zookeeper version", "").partition("-")[0],
         "role": facts.get("Mode", ""),

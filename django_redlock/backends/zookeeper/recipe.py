@@ -85,7 +85,7 @@ class Recipe:
         """Create the znode of ``claim``. After a lost reply, find the znode by its unique prefix or create it again."""
         contender = Contender(claim, claim_digest(claim) + "-")
         if not self._contenders.join(contender):
-            raise ZooKeeperError("was given up")
+            raise ZooKeeperError("the claim was released meanwhile")
         path, asked = f"{self.path(claim.name)}/{contender.prefix}", False
         while True:
             start = self._clock()

@@ -69,10 +69,10 @@ class SentinelNode:
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise InvalidResponse(str(UnreadableReply(reply))) from error
         if not found:
-            raise RedisError(f"knows no {self._service!r}")
+            raise RedisError(f"knows no service {self._service!r}")
         host, port, flags = found[0]
         if b"s_down" in flags or b"o_down" in flags:
-            raise RedisError(f"takes {host}:{port} for down")
+            raise RedisError(f"reports {host}:{port} as down")
         return ServerPool(self._kind, {**self._settings, "host": host, "port": port}, self._timeout)
 
     def _use(self, master: ServerPool) -> None:

@@ -39,7 +39,7 @@ def by_slot(claim: Claim) -> list[Claim]:
 
 
 def by_lock(claim: Claim) -> list[Claim]:
-    """Returns ``claim`` split by lock: a Cluster serves a request with one key even while it moves the slot."""
+    """Returns one claim for each lock of a multilock: while a Cluster moves a slot, it refuses several keys."""
     return [claim._replace(keys=keys, more_keys=()) for keys in claim.all_keys] if claim.require_all else [claim]
 
 

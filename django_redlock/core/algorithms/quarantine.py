@@ -40,7 +40,7 @@ class Quarantine(NamedTuple):
         return [_combined(self.prefix, body, len(self.args)) for body in bodies]
 
     def noop_request(self, node: int = 0) -> EvalScript:
-        """Returns a request that acquires nothing, but starts a quarantine that is due."""
+        """Returns a request that acquires nothing, but starts the server's quarantine if one is due."""
         return self.wrap(EvalScript(script("noop"), (), (), node))
 
 
@@ -80,7 +80,7 @@ def unwrap_reply(reply: Any) -> Any:
 def in_service(reply: Any) -> bool:
     """Whether a server with this reply to a `Quarantine.noop_request` makes new grants.
 
-    A primary that replies with another number of replicas (5) does: an acquire adopts that number and tries again.
+    The reply 5 (another number of replicas) counts as in service: an acquire adopts that number and tries again.
     """
     return isinstance(reply, list) and reply[:1] in ([1], [5])
 
@@ -91,7 +91,7 @@ _MESSAGES = {
         if reply[1] < ENDLESS_MS
         else "in quarantine until enough replicas follow it"
     ),
-    3: lambda reply: f"its clients use max_ttl={reply[1] / 1000:g} s: it must be the same for all of them",
+    3: lambda reply: f"its clients use max_ttl={reply[1] / 1000:g} s: all clients must use the same value",
     4: lambda reply: f"{reply[1]} of the {reply[3]} replicas that must confirm keep up with it",
     5: lambda reply: f"{reply[1]} replicas must confirm",
 }

@@ -13,9 +13,7 @@ from .requests import Fault
 
 T = TypeVar("T")
 ARM_HINT = "if the servers are new and no lock is held on them: manage.py redlock_check --arm, or backend.arm()"
-ACL_HINT = (
-    "the docs list what a user of Redis' ACL needs; INFO is for the quarantine only: quarantine=False does without it"
-)
+ACL_HINT = "the documentation (A Redis user for locks) lists the permissions; INFO is not needed with quarantine=False"
 
 
 class NotServing(Exception):
@@ -27,13 +25,13 @@ class Quarantined(NotServing):
 
 
 class UnreadableReply(Exception):
-    """The reply is none that a script of this package sends: the server may be a proxy, or may not be Redis."""
+    """No script of this package sends such a reply: the server may be a proxy, or may not be Redis."""
 
     def __init__(self, reply: Any) -> None:
         super().__init__(reply)
 
     def __str__(self) -> str:
-        return f"it is no Redis, or something speaks in its place: it answers {self.args[0]!r:.100}"
+        return f"it is not Redis, or a proxy replies in its place: {self.args[0]!r:.100}"
 
 
 def parse_reply(name: str, read: Callable[..., T], reply: Any, *more: Any) -> T:
@@ -111,19 +109,19 @@ def fault_error(name: str, fault: Fault) -> LockError:
 
 
 def misuse_error(fault: Fault) -> Callable[[str, Exception], LockError] | None:
-    """Returns the function that makes the error if a script has refused misuse; ``None`` for any other fault."""
+    """Returns the function that makes the error for a refused misuse of a lock; ``None`` for any other fault."""
     return next((make for word, make in _MISUSE.items() if word in str(fault.error)), None)
 
 
 def _other_kind(name: str, error: Exception) -> LockError:
     text = str(error).partition(" script: ")[0]
-    return LockError(name, f"its key holds something that no lock of this kind wrote ({text:.200})")
+    return LockError(name, f"its key has a value that no lock of this kind has written ({text:.200})")
 
 
 def upgrade_error(name: str, error: Exception | None = None) -> LockError:
     """Returns the error for a reader that asks to write: two such readers would wait for each other forever."""
     del error
-    return LockError(name, "a reader can't begin to write: release `read` first, or begin with `write`")
+    return LockError(name, "a reader can't acquire `write`: release `read` first, or acquire `write` first")
 
 
 _MISUSE: Mapping[str, Callable[[str, Exception], LockError]] = {"WRONGTYPE": _other_kind, "UPGRADE": upgrade_error}

@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from functools import wraps
 from typing import Any
 
-from .lock import Lock
 
-
-def forward_members(handle: type, lock: type[Lock], private: Iterable[str] = ()) -> None:
+def forward_members(handle: type, lock: type, private: Iterable[str] = ()) -> None:
     """Add the public members of ``lock`` that ``handle`` lacks, and the members named in ``private``, to ``handle``.
 
     Each added member forwards to the lock that ``own_handle()`` returns.

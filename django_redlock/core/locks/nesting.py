@@ -41,7 +41,7 @@ def before_waiting(flow: Flow[T], check: Callable[[], None]) -> Flow[T]:
 def check_nesting(lock: LeaseState, claim: Claim) -> None:
     """Raise ``LockDeadlock`` if the calling thread or task holds a lock of ``claim`` through another handle.
 
-    If it holds the lock through this handle, only logs a warning, once: another thread or task may release the handle.
+    If it holds the lock through this handle, a warning is logged once: another thread or task may release the handle.
     """
     holder = _own_handle_in_the_way(lock, claim)
     if holder is lock:
@@ -49,7 +49,7 @@ def check_nesting(lock: LeaseState, claim: Claim) -> None:
             _warned.add(lock)
             logger.warning(
                 "lock %r is held by this thread or task, which now waits for it through the same handle until another "
-                "one releases it; use rlock() to acquire it more than once",
+                "thread or task releases it; use rlock() to acquire it more than once",
                 lock.name,
             )
     elif holder is not None:

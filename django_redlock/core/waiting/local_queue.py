@@ -230,8 +230,8 @@ def _queue_key(claim: Claim) -> Any:
 
 
 def _unconfirmed_lease(claim: Claim) -> Lease:
-    """Return a lease that has already ended. The caller releases the lease in the store, then asks again.
+    """Return a lease that has already ended, for a hand-over request without a reply.
 
-    The release is needed because the hand-over may have been granted without a reply.
+    The store may have granted it, so the waiter releases it in the store and asks again.
     """
     return Lease.granted(claim, -math.inf, 0)

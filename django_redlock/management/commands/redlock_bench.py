@@ -63,7 +63,7 @@ MEASURES: dict[str, Measure] = {"acquire + release": pairs, "hand-over": hand_ov
 
 
 class Command(StoreCommand):
-    help = "Measures the configured stores from this machine, with locks of its own that nobody else uses."
+    help = "Measures the configured stores from this machine, with locks that no other program uses."
     epilog = "Exit code: 0, or 1 when a store could not be measured."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -18,8 +18,8 @@ from ..base import StoreCommand, misused
 from ..tables import printable
 
 ASSERTION = (
-    "Arming takes new servers into service at once. By this you assert that no lock is held on them:\n"
-    "that they are new, and have not lost what they held. If they have, two may hold one lock."
+    "Arming takes new servers into service at once. You assert that no lock is held on them:\n"
+    "they are new, and have not lost data. Otherwise a lock may get two holders."
 )
 
 

@@ -33,27 +33,27 @@ class Found(NamedTuple):
 
 class Command(StoreCommand):
     help = (
-        "Releases locks by force: those that are shown, unless they have changed hands meanwhile.\n"
-        "The holder is not asked. It notices at its next renewal, and goes on working until then."
+        "Releases locks by force: those that are shown, unless they have a new holder meanwhile.\n"
+        "The holder is not asked. It detects the loss at its next renewal, and works on until then."
     )
     epilog = (
         "Exit code: 0 when all locks that were found have been released, or none was found; "
-        "1 when a lock was not released: it changed hands, a store could not be asked, or the answer was no."
+        "1 when a lock was not released: it has a new holder, a store could not be asked, or the answer was no."
     )
     default_stores = "default"
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("names", nargs="*", metavar="NAME", help="a lock's name (with all its stripes), or a glob")
-        parser.add_argument("--task", help="only this task's; without a NAME all of them")
+        parser.add_argument("--task", help="only locks of this task; without a NAME, all of them")
         parser.add_argument("--kind", choices=KINDS, help="only locks of this kind")
         parser.add_argument("--state", choices=STATES, help="only tasks or holders in this state; needs no NAME")
-        parser.add_argument("--exact", action="store_true", help="names are no globs, and stripes are not looked for")
+        parser.add_argument("--exact", action="store_true", help="take names literally: no globs, no stripes")
         parser.add_argument(
             "--older-than",
             type=duration_seconds,
             metavar="TIME",
-            help="only what has been held that long: 600, 15m, 1h",
+            help="only locks held for at least this time: 600, 15m, 1h",
         )
         parser.add_argument("--dry-run", action="store_true", help="only show what would be released")
         parser.add_argument("--yes", action="store_true", help="don't ask")
@@ -101,7 +101,7 @@ class Command(StoreCommand):
             self.failed = True
             return f"unknown: {explain(error)}"
         self.failed = self.failed or not gone
-        return "was free already" if gone else "changed hands, not released"
+        return "was free already" if gone else "has a new holder, not released"
 
     def _print(self, results: list[tuple[Found, str]], options: dict[str, Any]) -> None:
         if options["format"] == "json":

@@ -19,9 +19,10 @@ NOT_GOT, STORE_DOWN, LOST, NOT_EXECUTABLE, NOT_FOUND = 75, 69, 70, 126, 127  # 6
 class Command(LockCommand):
     help = "Runs a command while holding a lock: redlock_run NAME -- COMMAND [ARGUMENT …]"
     epilog = f"""The command finds the lock's name in REDLOCK_NAME and its fencing token in REDLOCK_FENCING_TOKEN.
-Signals are passed on to it and to the processes that it has started; those that are left when it ends are ended.
+Signals are forwarded to the command and to the processes that it has started. Processes that are left are ended
+with it.
 
-Exit code: the command's; 128 + n when signal n ended it; {NOT_GOT} the lock is held by another (0 with
+Exit code: the command's; 128 + n when signal n ended it; {NOT_GOT} the lock has another holder (0 with
 --skip-if-locked); {STORE_DOWN} the store can't be asked; {LOST} the lock was lost while the command ran;
 {NOT_EXECUTABLE}, {NOT_FOUND} the command can't be executed, is not found; {MISUSED} a wrong option or name, or wrong
 settings: it was not run."""
@@ -43,7 +44,7 @@ settings: it was not run."""
             "--timeout", type=at_least(0), metavar="SECONDS", help="longest wait for the lock (default: no limit)"
         )
         parser.add_argument(
-            "--skip-if-locked", action="store_true", help="don't wait; a lock that is held is no failure"
+            "--skip-if-locked", action="store_true", help="don't wait, and exit with 0 if the lock is held"
         )
         parser.add_argument("--ttl", type=float, metavar="SECONDS", help="lease, renewed while the command runs")
         parser.add_argument("--on-lost", choices=("kill", "warn"), default="kill", help="when the lock is lost (kill)")

@@ -1,4 +1,4 @@
-"""What `RedlockBackend` says to the places that it is given, before any of them is asked."""
+"""The checks of `RedlockBackend` on its LOCATION, before any connection."""
 
 import pytest
 
@@ -14,13 +14,13 @@ def test_an_even_number_of_nodes_warns():
 @pytest.mark.parametrize("location", ["redis://127.0.0.1:6379", [], ()])
 def test_location_is_a_list(location):
     """One URL, or none, is refused with what it should be."""
-    with pytest.raises(ValueError, match="is a list of URLs"):
+    with pytest.raises(ValueError, match="must be a list of URLs"):
         RedlockBackend(location)
 
 
 def test_a_cluster_is_no_node():
     """A Redis Cluster fails over by itself, and so is no independent node."""
-    with pytest.raises(ValueError, match="no node of a quorum"):
+    with pytest.raises(ValueError, match="can't be a node of a quorum"):
         RedlockBackend(["redis+cluster://127.0.0.1:7000"], quarantine=False)
 
 

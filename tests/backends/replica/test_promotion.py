@@ -336,13 +336,13 @@ def test_waiters_are_woken(two, client_of):
 @pytest.mark.parametrize("value", [-1, True, 1.5, "some", None])
 def test_min_replicas_that_make_no_sense(value):
     """Anything but a rule's name or a number from 0 on is refused where the backend is made."""
-    with pytest.raises(ValueError, match="min_replicas is"):
+    with pytest.raises(ValueError, match="min_replicas must be"):
         ReplicaBackend("redis://127.0.0.1:1", min_replicas=value)
 
 
 def test_a_rule_needs_the_quarantine():
     """How many replicas there ever were is remembered by the quarantine: without it a number is needed."""
-    with pytest.raises(ValueError, match="without it, give a number"):
+    with pytest.raises(ValueError, match="without a quarantine, give a number"):
         ReplicaBackend("redis://127.0.0.1:1", quarantine=False)
 
 
