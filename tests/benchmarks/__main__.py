@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from django_redlock.management.pipes import unread
+from tests.benchmarks.async_pairs import asyncio_pair
 from tests.benchmarks.crowd import crowd, tasks
 from tests.benchmarks.handover import handover, handover_busy
 from tests.benchmarks.history import history
@@ -26,6 +27,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     each.__name__.replace("_", "-"): each
     for each in (
         pair,
+        asyncio_pair,
         handover,
         handover_busy,
         crowd,
