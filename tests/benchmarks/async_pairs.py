@@ -14,7 +14,7 @@ import redis.asyncio
 from django_redlock.backends.redis import RedisBackend
 from testproject.redis_server import RedisServer
 from tests.benchmarks.async_peers import AsyncPair, Streams, redis_asyncio
-from tests.benchmarks.measure import Row, one_core
+from tests.benchmarks.measure import Row, one_core, server_cpu
 
 OURS, BASE, BARE = "async with backend.lock()", "redis.asyncio by hand", "bare streams"
 TASKS, ROUNDS = 200, 20
@@ -58,12 +58,6 @@ async def _spent(pair: AsyncPair, tasks: int, server: RedisServer, admin: Any) -
     await asyncio.gather(*map(work, range(tasks)))
     clock, client = time.perf_counter() - clock, time.process_time() - client
     return Spent(*(each / PAIRS[tasks] for each in (clock, client, server_cpu(admin) - before)))
-
-
-def server_cpu(admin: Any) -> float:
-    """Seconds of CPU that the server has used, by INFO."""
-    info = admin.info("cpu")
-    return float(info["used_cpu_user"] + info["used_cpu_sys"])
 
 
 async def _measured(server: RedisServer, admin: Any, tasks: int) -> dict[str, list[Spent]]:
