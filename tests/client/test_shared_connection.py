@@ -149,10 +149,10 @@ def test_loop_is_closed_with_requests_outstanding(proxy, unique, monkeypatch):
 
 @asynccontextmanager
 async def shared_at(proxy, monkeypatch):
-    """A shared connection with a timeout of 100 s by the loop's clock, and a function that advances this clock."""
+    """A shared connection with a timeout of 1,000 s by the loop's clock, and a function that advances this clock."""
     loop, ahead = asyncio.get_running_loop(), [0.0]
     real = loop.time
-    pool = node_for(proxy.url, 100).find_pool(None)
+    pool = node_for(proxy.url, 1000).find_pool(None)
     shared = await pool.ashared()
     monkeypatch.setattr(loop, "time", lambda: real() + ahead[0])
 
@@ -169,11 +169,11 @@ async def test_each_request_has_its_own_deadline(proxy, monkeypatch):
     async with shared_at(proxy, monkeypatch) as (shared, advance):
         proxy.hold("replies")
         first = shared.send(ECHOES[0], 1, None)
-        await advance(60)
+        await advance(600)
         second = shared.send(ECHOES[1], 1, None)
-        await advance(45)  # the loop is late by 5 s, and so waits for 5 s more
+        await advance(450)  # the loop is late by 50 s, and so waits for 50 s more
         assert not first.future.done()
-        await advance(6)
+        await advance(60)
         assert isinstance(first.future.exception(), TimeoutError)
         assert shared.retired
         assert not second.future.done()
@@ -183,24 +183,25 @@ async def test_each_request_has_its_own_deadline(proxy, monkeypatch):
         await until(lambda: not proxy.connections)
 
 
-async def test_replies_to_others_extend_the_wait(proxy, monkeypatch):
+async def test_replies_to_others_extend_the_wait(proxy, redis_server, unique, monkeypatch):
     """A request does not time out while the server answers requests that were sent before it."""
     async with shared_at(proxy, monkeypatch) as (shared, advance):
-        assert await shared.send(ECHOES[0], 1, None).future == [b"0"]
         proxy.hold("replies")
         first = shared.send(ECHOES[0], 1, None)
-        await advance(60)
+        second = shared.send(encode_command(b"BLPOP", unique.encode(), b"0"), 1, None)
+        await advance(0)  # writes both
+        await advance(600)
         proxy.restore()
         async with asyncio.timeout(TEST_TIMEOUT):
             assert await first.future == [b"0"]
-        proxy.hold("replies")
-        second = shared.send(ECHOES[1], 1, None)
-        await advance(60)
+        for seconds in (450, 100):  # the second step ends the time that a late loop gets
+            await advance(seconds)
         assert not second.future.done()
         assert not shared.retired
-        proxy.restore()
+        with redis_server.client() as client:
+            client.rpush(unique, "1")
         async with asyncio.timeout(TEST_TIMEOUT):
-            assert await second.future == [b"1"]
+            assert await second.future == [[unique.encode(), b"1"]]
 
 
 async def test_compensation_of_a_cancelled_request(proxy, redis_server, unique, monkeypatch):
