@@ -34,7 +34,7 @@ class Executor:
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
         self.nodes = nodes
         self.fan_out = FanOut(nodes, timeout, greeting)
-        self.multiplexer = Multiplexer(nodes, timeout, self._run_plan)
+        self.multiplexer = Multiplexer(nodes, self._run_plan)
 
     def perform(self, request: Any) -> Any:
         """Perform ``request``, blocking, and return its result. The result is a `Fault` if there is no usable reply."""
@@ -58,6 +58,10 @@ class Executor:
     async def aperform(self, request: Any) -> Any:
         """`perform` for asyncio."""
         kind = type(request)
+        if kind is EvalScript:
+            replies = await asend(eval_request(self.nodes, request))
+            plain = type(replies) is list and type(replies[0]) in _REPLY_TYPES
+            return replies[0] if plain else await adrive(read_replies_of(self.nodes, request, replies), self._asend)
         if kind in PLANS:
             return await self.multiplexer.perform(request)
         if kind is SendToAll:

@@ -1,4 +1,4 @@
-"""Shares few connections among the tasks of an event loop: tasks send in turn, and many waiters share one connection.
+"""Shares few connections among the waiting tasks of an event loop.
 
 Threads don't share: each thread has its own connection while it sends or waits, because a thread costs more than a
 connection.
@@ -15,10 +15,9 @@ from typing import Any
 from ..core.algorithms.single_node import run_idempotent
 from ..core.flow.drivers import adrive
 from ..core.flow.replies import waited
-from ..core.flow.requests import Block, BlockThenEval, EvalAndWait, EvalScript, Fault
+from ..core.flow.requests import Block, BlockThenEval, EvalScript, Fault
 from ..core.flow.scripts import script
 from .discovery import ClusterNode, Node
-from .request_slots import RequestSlots
 
 OWN_CONNECTIONS = 4  # waiters of one event loop and node that get their own connection; further waiters share one
 LISTEN_SECONDS = 0.1  # seconds of one BLPOP on the shared connection; the next BLPOP includes the lists of new waiters
@@ -28,27 +27,14 @@ Perform = Callable[[Any], Awaitable[Any]]
 
 
 class LoopConnections:
-    """Performs the requests of one event loop to one node, on few connections."""
+    """Performs the blocking requests of one event loop to one node, on few connections."""
 
-    def __init__(self, node: int, timeout: float, perform: Perform) -> None:
+    def __init__(self, node: int, perform: Perform) -> None:
         self.node = node
         self.blocked = 0  # waiters that have their own connection
         self._perform = perform
-        self._slots = RequestSlots(timeout)
         self._waiting: dict[bytes, dict[asyncio.Future[Any], None]] = {}  # list -> futures, in the order of arrival
         self._listener: asyncio.Task[None] | None = None
-
-    async def send(self, request: Any) -> Any:
-        """Perform ``request`` when a slot is free. Returns a `Fault` if no slot becomes free in time."""
-        if (fault := await self._slots.acquire()) is not None:
-            return fault
-        answered = False
-        try:
-            reply = await self._perform(request)
-            answered = not isinstance(reply, Fault)
-            return reply
-        finally:
-            self._slots.release(answered)
 
     async def block(self, request: Any) -> Any:
         """Perform a blocking ``request`` on a separate connection."""
@@ -124,33 +110,30 @@ class LoopConnections:
 class Multiplexer:
     """Performs requests of asyncio tasks, with `LoopConnections` for each event loop and node.
 
-    ``perform`` performs one request on a separate connection. ``timeout`` is the node timeout in seconds.
+    ``perform`` performs one request; a request that blocks has a connection of its own meanwhile.
     """
 
-    def __init__(self, nodes: Sequence[Node], timeout: float, perform: Perform) -> None:
+    def __init__(self, nodes: Sequence[Node], perform: Perform) -> None:
         self._nodes = nodes
-        self._timeout = timeout
         self._perform = perform
         self._by_loop: weakref.WeakKeyDictionary[Any, dict[int, LoopConnections]] = weakref.WeakKeyDictionary()
 
     async def perform(self, request: Any) -> Any:
-        """Perform ``request`` on a shared connection where possible."""
+        """Perform ``request``. Waiters that block share a connection where possible."""
         kind = type(request)
-        if kind is EvalAndWait:  # WAIT blocks until replicas confirm, and would delay other requests
+        if kind is not BlockThenEval and kind is not Block:
             return await self._perform(request)
         connections = self._connections(request.script_call.node if kind is BlockThenEval else request.node)
-        if kind is not BlockThenEval and kind is not Block:
-            return await connections.send(request)
         if connections.blocked < OWN_CONNECTIONS or isinstance(self._nodes[connections.node], ClusterNode):
             return await connections.block(request)  # on a Cluster one BLPOP can't name lists of several slots
         if kind is Block:
             return await connections.listen((request.key, *request.more_keys), request.seconds)
         block = await connections.listen((request.wake_key, *request.more_keys), request.seconds)
-        return waited(block, await connections.send(request.script_call))
+        return waited(block, await self._perform(request.script_call))
 
     def _connections(self, node: int) -> LoopConnections:
         by_node = self._by_loop.setdefault(asyncio.get_running_loop(), {})
-        return by_node.get(node) or by_node.setdefault(node, LoopConnections(node, self._timeout, self._perform))
+        return by_node.get(node) or by_node.setdefault(node, LoopConnections(node, self._perform))
 
 
 def run_in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

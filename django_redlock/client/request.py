@@ -126,18 +126,34 @@ def send(sent: AnyRequest) -> list[Any] | Fault:
 
 
 async def asend(sent: AnyRequest) -> list[Any] | Fault:
-    """`send` for asyncio."""
-    request, seconds = (sent, 0.0) if isinstance(sent, Request) else (sent.request, sent.seconds)
-    node, key, payload, count, compensation, pool = request
+    """`send` for asyncio. A request that does not block is sent on a connection that the tasks of the loop share."""
+    if not isinstance(sent, Request):
+        return await _asend_blocking(sent)
+    node, key, payload, count, compensation, pool = sent
+    connection, pending = None, None
+    try:
+        pool = pool or node.known_pool(key) or await node.afind_pool(key)
+        connection = pool.shared() or await pool.ashared()
+        pending = connection.send(payload, count, compensation)
+        return await pending.future
+    except (RedisError, OSError, ValueError) as error:
+        return fault_of(node, error, connection is not None, pool.where if pool else "")
+    except BaseException:
+        if pending is not None and connection is not None:
+            connection.abandon(pending)
+        raise
+
+
+async def _asend_blocking(sent: BlockingRequest | ConfirmedRequest) -> list[Any] | Fault:
+    node, key, payload, count, compensation, pool = sent.request
     connection, complete, timer = None, False, None
     pokes: list[bytes] = []
     try:
         pool = pool or node.known_pool(key) or await node.afind_pool(key)
         connection = await pool.acheckout()
-        async with LoopDeadline(seconds + pool.timeout):
+        async with LoopDeadline(sent.seconds + pool.timeout):
             await connection.send_packed_command((payload,), check_health=False)
-            if seconds:
-                timer = asyncio.get_running_loop().call_later(seconds + BLOCK_GRACE, _poke, connection, pokes)
+            timer = asyncio.get_running_loop().call_later(sent.seconds + BLOCK_GRACE, _poke, connection, pokes)
             replies: list[Any] = []
             while len(replies) < count + len(pokes):
                 try:

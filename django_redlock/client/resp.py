@@ -1,15 +1,17 @@
-"""Encodes commands in RESP (redis.io, "Redis serialization protocol specification")."""
+"""Encodes commands and decodes replies in RESP (redis.io, "Redis serialization protocol specification")."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
+from typing import Any
 
 from ..core.flow.requests import EvalScript
 from ..core.flow.scripts import Script
 
 # The table saves 1.3 µs of 4.3 µs for each request, because `%` is slow for bytes.
 _LONG = 1024
+_INTEGER, _STATUS, _ERROR, _BULK, _ARRAY = b":+-$*"
 _LENGTHS = [b"\r\n$%d\r\n" % length for length in range(_LONG)]
 
 
@@ -43,3 +45,35 @@ def _encode(head: bytes, parts: Iterable[bytes]) -> bytes:
         pieces.append(part)
     pieces.append(b"\r\n")
     return b"".join(pieces)
+
+
+def decode_reply(data: bytes, start: int, error: Callable[[str], Exception]) -> tuple[Any, int]:
+    """Decode the reply at ``start``. Returns the reply and the position after it; -1 if the reply is incomplete.
+
+    ``error`` converts the text of an error reply. Raises ``ValueError`` for data that is no reply.
+    """
+    end = data.find(b"\r\n", start)
+    if end < 0:
+        return None, -1
+    kind, line = data[start], data[start + 1 : end]
+    end += 2
+    if kind == _INTEGER:
+        return int(line), end
+    if kind == _STATUS:
+        return line, end
+    if kind == _ERROR:
+        return error(line.decode(errors="replace")), end
+    if kind not in (_BULK, _ARRAY):
+        raise ValueError(f"no reply begins with {data[start : start + 1]!r}")
+    length = int(line)
+    if length < 0:
+        return None, end
+    if kind == _BULK:
+        return (data[end : end + length], end + length + 2) if len(data) >= end + length + 2 else (None, -1)
+    items = []
+    for _ in range(length):
+        item, end = decode_reply(data, end, error)
+        if end < 0:
+            return None, -1
+        items.append(item)
+    return items, end

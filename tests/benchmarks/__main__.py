@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterator
 
 from django_redlock.management.pipes import unread
+from tests.benchmarks.async_pairs import asyncio_pair
+from tests.benchmarks.costs import costs
 from tests.benchmarks.crowd import crowd, tasks
 from tests.benchmarks.handover import handover, handover_busy
 from tests.benchmarks.history import history
@@ -19,6 +21,7 @@ from tests.benchmarks.many import many
 from tests.benchmarks.measure import Row
 from tests.benchmarks.pair import pair
 from tests.benchmarks.quorum import quorum, quorum_faults
+from tests.benchmarks.renewals import renewals
 from tests.benchmarks.replicas import quarantine, replica
 from tests.benchmarks.stripes import stripes
 
@@ -26,12 +29,15 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
     each.__name__.replace("_", "-"): each
     for each in (
         pair,
+        asyncio_pair,
+        costs,
         handover,
         handover_busy,
         crowd,
         tasks,
         stripes,
         many,
+        renewals,
         listing,
         listing_full,
         history,

@@ -36,12 +36,16 @@ Turns = Callable[[float, float], Stamps]
 
 
 class Round(NamedTuple):
-    """The result of one round of one side. ``p50`` in seconds, ``commands`` for each hand-over."""
+    """The result of one round of one side. ``p50`` in seconds.
+
+    ``commands`` are those that clients send for each hand-over; ``executed`` includes those inside scripts.
+    """
 
     p50: float
     rate: float
     jain: float
     commands: float
+    executed: float = 0.0
 
 
 def contend(channel: Channel, port: int) -> None:
@@ -96,7 +100,7 @@ def _passing(pop: Callable[[], Any], push: Callable[[bytes], Any], end: float, h
 
 def _measured(side: str, workers: Sequence[Worker], client: redis.Redis, hold: float) -> Round:
     client.delete(TOKEN)
-    before = sent(client)
+    before, executed_before = sent(client), executed(client)
     for worker in workers:
         worker.tell("go", side=side, seconds=SECONDS, hold=hold)
     if side in (BARE, CLIENT):
@@ -108,12 +112,19 @@ def _measured(side: str, workers: Sequence[Worker], client: redis.Redis, hold: f
         raise AssertionError("two had it at once")
     length = (turns[-1][1] - turns[0][0]) / 1e9
     commands = (sent(client) - before).total() / len(turns)
-    return Round(statistics.median(gaps) / 1e9, len(gaps) / length, jain(map(len, shares)), commands)
+    run = (executed(client) - executed_before) / len(turns)
+    return Round(statistics.median(gaps) / 1e9, len(gaps) / length, jain(map(len, shares)), commands, run)
 
 
 def sent(client: redis.Redis) -> Counter[str]:
     stats: dict[str, Any] = client.info("commandstats")
     return Counter({name: stats[f"cmdstat_{name}"]["calls"] for name in SENT if f"cmdstat_{name}" in stats})
+
+
+def executed(client: redis.Redis) -> int:
+    """The number of commands that the server has run, those inside scripts included."""
+    stats: dict[str, Any] = client.info("commandstats")
+    return sum(stat["calls"] for stat in stats.values())
 
 
 def _contest(waiting: int, hold: float, rounds: int) -> dict[str, list[Round]]:
@@ -154,6 +165,13 @@ def handover() -> Iterator[Row]:
         yield Row(f"Jain's index, {waiting} waiting", fairness, 0.99, "", least=True)
         commands = statistics.median(each.commands for each in results[OURS])
         yield Row(f"client commands a hand-over, {waiting} waiting", commands, 4, "")
+        run = {side: statistics.median(each.executed for each in results[side]) for side in (OURS, PEER)}
+        yield Row(
+            f"commands that the server runs a hand-over, {waiting} waiting, {OURS}",
+            run[OURS],
+            unit="",
+            note=f"{PEER}: {run[PEER]:.1f}",
+        )
 
 
 def handover_busy() -> Iterator[Row]:

@@ -86,6 +86,12 @@ def one_core(another: bool = False) -> Iterator[None]:
 _cores = os.sched_getaffinity(0)
 
 
+def server_cpu(admin: Any) -> float:
+    """Seconds of CPU that the server has used, by INFO."""
+    info = admin.info("cpu")
+    return float(info["used_cpu_user"] + info["used_cpu_sys"])
+
+
 def jain(shares: Iterable[float]) -> float:
     """Jain's fairness index: 1 when all shares are equal, 1/n when one of n has everything."""
     values = list(shares)

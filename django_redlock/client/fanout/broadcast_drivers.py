@@ -12,9 +12,9 @@ from typing import Any
 from ...core.flow.drivers import adrive, drive
 from ...core.flow.requests import Fault, SendToAll
 from ..discovery import Node
-from ..request_slots import RequestSlots
 from .broadcast import Broadcast, Poll, Readable, script_calls_of
 from .node_connections import NodeConnections
+from .request_slots import RequestSlots
 
 
 class LoopPoll:

@@ -6,6 +6,7 @@ that the server has closed fails. The request is then repeated on another connec
 
 from __future__ import annotations
 
+import asyncio
 import encodings.idna  # noqa: F401  (otherwise `socket` imports this module in the thread of the first look-up)
 import weakref
 from collections import deque
@@ -22,7 +23,8 @@ from ...core.fork import on_fork
 from ..loop_deadlines import LoopDeadline
 from .bounded_calls import BoundedCalls
 from .connection_kinds import ASYNC_KINDS, connection_settings, is_host_name, kernel_keeps_timeout, prepare, socket_of
-from .loop_idle import LoopIdle, drained
+from .loop_connections import LoopPool, OpenConnections, drained
+from .shared_connection import SharedConnection
 
 MAX_IDLE = 64  # idle connections that a pool keeps open
 
@@ -46,7 +48,7 @@ class ServerPool:
 
     def _reset(self) -> None:
         self.idle_connections: deque[Connection] = deque()
-        self._loop_idle = LoopIdle()
+        self._loop_pool = LoopPool()
         # Closes the connections of a pool that is never closed: the garbage collector may reach a socket first.
         self._finalizer = weakref.finalize(self, disconnect_all, self.idle_connections)
         self._finalizer.atexit = False
@@ -121,10 +123,12 @@ class ServerPool:
 
     async def acheckout(self) -> Any:
         """`checkout` for asyncio."""
-        if connections := await self._loop_idle.open():
-            return connections.pop()
+        connections = await self._loop_pool.open()
+        return connections.idle.pop() if connections.idle else await self._aconnect()
+
+    async def _aconnect(self) -> Any:
         unbounded = {"socket_timeout": None, "socket_connect_timeout": None, "retry": AsyncRetry(NoBackoff(), 0)}
-        connection = ASYNC_KINDS[self._kind](**{**self._settings, **unbounded})
+        connection = ASYNC_KINDS[self._kind](**{**self._settings, **unbounded, "protocol": 2})
         connection.__dict__["redlock_closings"] = self._closings
         try:
             async with LoopDeadline(self.timeout):
@@ -136,9 +140,13 @@ class ServerPool:
 
     async def acheckin(self, connection: Any) -> None:
         """`checkin` for asyncio."""
-        idle = self._loop_idle.current()
-        if idle is not None and len(idle) < MAX_IDLE and connection.__dict__["redlock_closings"] == self._closings:
-            idle.append(connection)
+        connections = self._loop_pool.current()
+        if (
+            connections is not None
+            and len(connections.idle) < MAX_IDLE
+            and connection.__dict__["redlock_closings"] == self._closings
+        ):
+            connections.idle.append(connection)
         else:
             await connection.disconnect(nowait=True)
 
@@ -149,12 +157,30 @@ class ServerPool:
             writer.write(compensation)
         await connection.disconnect(nowait=True)
 
+    def shared(self) -> SharedConnection | None:
+        """Return the connection that the tasks of the running loop share; ``None`` if none is open."""
+        connections = self._loop_pool.current()
+        shared = None if connections is None else connections.shared
+        return None if shared is None or shared.retired else shared
+
+    async def ashared(self) -> SharedConnection:
+        """Return the connection that the tasks of the running loop share. Opens the connection if none is open."""
+        connections = await self._loop_pool.open()
+        return self.shared() or await connections.open_shared(partial(self._open_shared, connections))
+
+    async def _open_shared(self, connections: OpenConnections) -> SharedConnection:
+        closings = self._closings
+        shared = SharedConnection(await self._aconnect(), self.timeout)
+        if closings != self._closings or self._loop_pool.current() is not connections:  # closed meanwhile
+            asyncio.get_running_loop().call_soon(shared.retire)
+        return shared
+
     # ── end ──────────────────────────────────────────────────────────────────────────────────
 
     def clear(self) -> None:
         """Close all idle connections. Each event loop closes its own connections."""
         disconnect_all(self.idle_connections)
-        self._loop_idle.clear()
+        self._loop_pool.clear()
 
     def close(self) -> None:
         """Close all idle connections now, and the connections in use when they are checked in."""
@@ -164,7 +190,7 @@ class ServerPool:
     async def aclear(self) -> None:
         """Close the running loop's idle connections, and all connections in use when they are checked in."""
         self._closings += 1
-        await self._loop_idle.aclear()
+        await self._loop_pool.aclear()
 
     def abandon(self) -> None:
         """Drop all connections without closing them. Called in the child of a fork: the parent uses the connections."""

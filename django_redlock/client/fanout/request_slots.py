@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from ..core.flow.requests import Fault
-from .loop_deadlines import LoopDeadline
+from ...core.flow.requests import Fault
+from ..loop_deadlines import LoopDeadline
 
 MAX_IN_FLIGHT = 8  # requests of one event loop to one node at the same time
 

@@ -1,0 +1,97 @@
+"""Acquire and release with nobody in the way under asyncio: one task, and 200 tasks with a name each."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import redis.asyncio
+
+from django_redlock.backends.redis import RedisBackend
+from testproject.redis_server import RedisServer
+from tests.benchmarks.async_peers import AsyncPair, Streams, redis_asyncio
+from tests.benchmarks.measure import Row, one_core, server_cpu
+
+OURS, BASE, BARE = "async with backend.lock()", "redis.asyncio by hand", "bare streams"
+TASKS, ROUNDS = 200, 20
+PAIRS = {1: 200, TASKS: 1200}  # of all tasks in one round
+
+
+class Spent(NamedTuple):
+    """Seconds for each pair: by the clock, of the client's CPU, and of the server's."""
+
+    clock: float
+    client: float
+    server: float
+
+
+@asynccontextmanager
+async def _sides(server: RedisServer) -> AsyncIterator[dict[str, AsyncPair]]:
+    client, streams = (
+        redis.asyncio.Redis(host="127.0.0.1", port=server.port, max_connections=TASKS),
+        Streams(server.port),
+    )
+    backend = RedisBackend(server.url, node_timeout=5)
+
+    async def ours(name: str) -> None:
+        async with backend.lock(name):
+            pass
+
+    yield {BASE: await redis_asyncio(client), OURS: ours, BARE: streams.pair}
+    await client.aclose()
+    await streams.close()
+    await backend.aclose()
+    backend.close()
+
+
+async def _spent(pair: AsyncPair, tasks: int, server: RedisServer, admin: Any) -> Spent:
+    async def work(number: int) -> None:
+        name = f"bench:{number}"
+        for _ in range(PAIRS[tasks] // tasks):
+            await pair(name)
+
+    before, clock, client = server_cpu(admin), time.perf_counter(), time.process_time()
+    await asyncio.gather(*map(work, range(tasks)))
+    clock, client = time.perf_counter() - clock, time.process_time() - client
+    return Spent(*(each / PAIRS[tasks] for each in (clock, client, server_cpu(admin) - before)))
+
+
+async def _measured(server: RedisServer, admin: Any, tasks: int) -> dict[str, list[Spent]]:
+    async with _sides(server) as sides:
+        names, results = list(sides), {name: list[Spent]() for name in sides}
+        for pair in sides.values():
+            await _spent(pair, tasks, server, admin)  # connections, scripts, caches
+        for number in range(ROUNDS):
+            turn = number % len(names)
+            for name in names[turn:] + names[:turn]:
+                results[name].append(await _spent(sides[name], tasks, server, admin))
+        return results
+
+
+def _rows(what: str, results: Mapping[str, list[Spent]], field: str, bars: Mapping[str, float | None]) -> Iterator[Row]:
+    base = [getattr(spent, field) for spent in results[BASE]]
+    for side, bar in bars.items():
+        values = [getattr(spent, field) for spent in results[side]]
+        ratio = statistics.median(one / other for one, other in zip(values, base, strict=True))
+        note = f"{statistics.median(values) * 1e6:.1f} µs, {statistics.median(base) * 1e6:.1f} µs"
+        yield Row(f"{what}, {side} / {BASE}", ratio, bar, note=note)
+
+
+def asyncio_pair() -> Iterator[Row]:
+    """asyncio: a pair of one task, and of 200 tasks with a name each; time, client's CPU, server's CPU."""
+    with one_core(), RedisServer() as server, server.client() as admin:
+        results = asyncio.run(_measured(server, admin, 1))
+        yield from _rows("a pair, one task", results, "clock", {OURS: 0.8, BARE: None})
+        yield from _rows("client CPU a pair, one task", results, "client", {OURS: None, BARE: None})
+    with one_core():
+        with one_core(another=True):
+            server = RedisServer().start()
+        with server, server.client() as admin:
+            results = asyncio.run(_measured(server, admin, TASKS))
+            yield from _rows(f"a pair, {TASKS} tasks", results, "clock", {OURS: 0.5, BARE: None})
+            yield from _rows(f"client CPU a pair, {TASKS} tasks", results, "client", {OURS: None, BARE: None})
+            yield from _rows(f"server CPU a pair, {TASKS} tasks", results, "server", {OURS: 1.0, BARE: None})

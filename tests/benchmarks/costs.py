@@ -1,0 +1,70 @@
+"""What an acquire and release cost the server and the network, counted by the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django_redlock.backends.redis import RedisBackend
+from testproject.redis_server import RedisServer
+from tests.benchmarks import peers
+from tests.benchmarks.measure import Row, one_core
+
+PAIRS = 1000
+BASE = "redis-py by hand"
+# Commands that the clients send. The time of a script includes that of the commands in it.
+SENT = {BASE: ("set", "evalsha")}
+OURS = ("evalsha",)
+
+
+def costs() -> Iterator[Row]:
+    """Time in commands and bytes on the wire, a pair, beside redis-py by hand."""
+    with one_core(), RedisServer() as server, server.client() as admin, server.client() as client:
+        plain, guarded = (RedisBackend(server.url, quarantine=on, max_ttl=60) for on in (False, True))
+        guarded.arm()
+        sides: dict[str, Callable[[], None]] = {
+            BASE: peers.hand_written(client),
+            "backend.lock()": _pair(plain),
+            "... with quarantine": _pair(guarded),
+            "... with fencing": _pair(plain, fencing=True),
+        }
+        micros, sent = {}, {}
+        for name, pair in sides.items():
+            micros[name] = _micros(admin, pair, SENT.get(name, OURS))
+            sent[name] = _bytes(admin, pair)
+        for backend in (plain, guarded):
+            backend.close()
+    for what, unit, values in (("time in commands", "µs", micros), ("bytes on the wire", "bytes", sent)):
+        for name in list(sides)[1:]:
+            note = f"{values[name]:.1f} {unit}, {values[BASE]:.1f} {unit}"
+            yield Row(f"{what} a pair, {name} / {BASE}", values[name] / values[BASE], note=note)
+
+
+def _pair(backend: RedisBackend, **options: Any) -> Callable[[], None]:
+    def pair() -> None:
+        with backend.lock("costs", **options):
+            pass
+
+    return pair
+
+
+def _micros(admin: Any, pair: Callable[[], None], commands: tuple[str, ...]) -> float:
+    pair()  # connections and scripts
+    admin.config_resetstat()
+    for _ in range(PAIRS):
+        pair()
+    stats = admin.info("commandstats")
+    return sum(float(stats[f"cmdstat_{command}"]["usec"]) for command in commands) / PAIRS
+
+
+def _bytes(admin: Any, pair: Callable[[], None]) -> float:
+    def total() -> int:
+        stats = admin.info("stats")
+        return int(stats["total_net_input_bytes"] + stats["total_net_output_bytes"])
+
+    before = total()
+    own = total() - before  # of the question itself
+    before = total()
+    for _ in range(PAIRS):
+        pair()
+    return (total() - before - own) / PAIRS
