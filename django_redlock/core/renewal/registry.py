@@ -80,7 +80,8 @@ class Renewal:
         The release is retried until the store has served the request or the lease must have ended. With ``waited`` the
         claim is cancelled: the store may list the claim as a waiter, or a request in flight may still grant the claim.
         """
-        orphan = Orphan(store, primitive, claim, store.clock() + claim.ttl, waited)
+        # Not the claim's ttl: the lease may have been extended to a longer ttl.
+        orphan = Orphan(store, primitive, claim, store.clock() + store.max_ttl, waited)
         self.schedule(claim.token, orphan, after and after + SLACK)
         if waited:
             later = claim.all_attempts()
