@@ -24,10 +24,11 @@ def backend(redis_url):
 
 @pytest.fixture
 def _foreground():
-    """What a shell starts in the background ignores Ctrl-C, and so do its children."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """What a shell starts in the background ignores Ctrl-C, what nohup starts a hang-up, and so do its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler), signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, before[0])
+    signal.signal(signal.SIGHUP, before[1])
 
 
 @pytest.fixture
