@@ -23,7 +23,7 @@ MAKE = {
     "multilock": lambda backend, name: backend.multilock([name, name + "2"]),
 }
 MANY = 40  # waiters
-SOON = 3  # seconds: less than after which one who waits, or stands in line, is taken off the list
+SOON = 5  # seconds: less than after which one who waits, or stands in line, is taken off the list
 
 
 class ThreeNodes(Group):
@@ -38,12 +38,12 @@ def place(request, running):
     """A backend, and the servers that it is on."""
     if request.param == "cluster":
         cluster = request.getfixturevalue("cluster")
-        return RedisBackend(cluster.url), cluster.nodes
+        return RedisBackend(cluster.url, node_timeout=10), cluster.nodes
     if request.param == "one":
         server = running(RedisServer)
-        return RedisBackend(server.url), [server]
+        return RedisBackend(server.url, node_timeout=10), [server]
     servers = running(ThreeNodes).servers
-    return RedlockBackend([server.url for server in servers], node_timeout=2, quarantine=False), servers
+    return RedlockBackend([server.url for server in servers], node_timeout=10, quarantine=False), servers
 
 
 def listed(servers, name):
@@ -124,7 +124,7 @@ def test_a_wait_shorter_than_a_request(place, unique, kind, in_asyncio):
     else:
         assert not any(lock.acquire(timeout=timeout) for lock, timeout in zip(waiting, timeouts, strict=True))
     # On a quorum nobody waits for the answers of those requests.
-    poll(lambda: not listed(servers, unique), timeout=SOON / 10, what="an empty list")
+    poll(lambda: not listed(servers, unique), timeout=SOON, what="an empty list")
     for lock in held:
         lock.release()
     backend.close()
@@ -139,7 +139,7 @@ async def test_many_at_once(place, unique, monkeypatch, kind):
         while not await held.aacquire(blocking=False):
             pass
     waiting = [asyncio.create_task(MAKE[kind](backend, unique).aacquire()) for _ in range(MANY)]
-    await asyncio.to_thread(poll, lambda: waiters(servers, unique) >= MANY, timeout=30, what="the waiters")
+    await asyncio.to_thread(poll, lambda: waiters(servers, unique) >= MANY, timeout=60, what="the waiters")
     perform = backend.perform
     monkeypatch.setattr(backend, "perform", lambda request: requests.append(request) or perform(request))
     for each in waiting:
