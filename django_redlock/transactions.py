@@ -20,6 +20,7 @@ from django.db.backends.signals import connection_created
 
 from .core.events import Event
 from .core.flow.requests import Flow
+from .core.fork import on_fork
 from .core.locks.lock import Lock
 from .core.values import Lease, Refusal
 from .errors import LockError, LockLost
@@ -107,6 +108,11 @@ class TransactionLocks:
         self._connection = connection
         self._watched = {name: self._watch(name) for name in _ENDS}
         vars(connection).update(self._watched, **{_ATTRIBUTE: self})
+        on_fork(self._forget)
+
+    def _forget(self) -> None:
+        # In the child of a fork: the parent keeps the locks, and the child may have to wait for them.
+        self.locks = []
 
     def keeper_of(self, handle: Lock) -> DeferredRelease | None:
         """Return the `DeferredRelease` that keeps the lock of ``handle``; ``None`` if this transaction doesn't keep it.

@@ -44,12 +44,13 @@ class Gate(Protocol):
 
 
 class Store(Protocol):
-    """A lock store: its algorithm, its clock, and the I/O for flows.
+    """A lock store: its algorithm, its clock, and the I/O for flows. No lease is longer than ``max_ttl`` seconds.
 
     ``perform`` performs one request of a flow and blocks, ``aperform`` does the same for asyncio.
     """
 
     alias: str
+    max_ttl: float
     clock: Callable[[], float]
     hook: Hook | None
 

@@ -50,7 +50,7 @@ class ForkGuard:
         me = threading.get_ident()
         with self._mutex:
             self._working[me] -= 1
-            if not self._working[me]:
+            if self._working[me] <= 0:  # below 0: the block has forked, and this is the child
                 del self._working[me]
                 if self._forks:
                     self._changed.notify_all()

@@ -22,7 +22,8 @@ MAKE = {
     "striped": lambda backend, name: backend.striped(name, 2),
     "multilock": lambda backend, name: backend.multilock([name, name + "2"]),
 }
-SOON = 3  # seconds: less than the time after which a waiter lapses from the list
+MANY = 40  # waiters
+SOON = 5  # seconds: less than the time after which a waiter lapses from the list
 
 
 class ThreeNodes(Group):
@@ -37,12 +38,12 @@ def place(request, running):
     """A backend, and the servers that it is on."""
     if request.param == "cluster":
         cluster = request.getfixturevalue("cluster")
-        return RedisBackend(cluster.url), cluster.nodes
+        return RedisBackend(cluster.url, node_timeout=10), cluster.nodes
     if request.param == "one":
         server = running(RedisServer)
-        return RedisBackend(server.url), [server]
+        return RedisBackend(server.url, node_timeout=10), [server]
     servers = running(ThreeNodes).servers
-    return RedlockBackend([server.url for server in servers], node_timeout=2, quarantine=False), servers
+    return RedlockBackend([server.url for server in servers], node_timeout=10, quarantine=False), servers
 
 
 def listed(servers, name):
@@ -52,6 +53,15 @@ def listed(servers, name):
         with server.client() as client:
             pattern = f"redlock:*{glob_escape(name)}*:"
             found += [key for end in ("waiters", "line") for key in client.scan_iter(pattern + end)]
+    return found
+
+
+def waiters(servers, name):
+    """The number of waiters that all servers list."""
+    found = 0
+    for server in servers:
+        with server.client() as client:
+            found += sum(client.zcard(key) for key in client.scan_iter(f"redlock:*{glob_escape(name)}*:waiters"))
     return found
 
 
@@ -114,7 +124,28 @@ def test_a_wait_shorter_than_a_request(place, unique, kind, in_asyncio):
     else:
         assert not any(lock.acquire(timeout=timeout) for lock, timeout in zip(waiting, timeouts, strict=True))
     # On a quorum, no client waits for the replies to these requests.
-    poll(lambda: not listed(servers, unique), timeout=SOON / 10, what="an empty list")
+    poll(lambda: not listed(servers, unique), timeout=SOON, what="an empty list")
     for lock in held:
         lock.release()
     backend.close()
+
+
+@pytest.mark.parametrize("kind", ["semaphore", "write"])
+async def test_many_at_once(place, unique, monkeypatch, kind):
+    """Many waiters are cancelled at once. They leave in few requests, because the renewals of locks come after them."""
+    backend, servers = place
+    held, requests = MAKE[kind](backend, unique), []
+    async with asyncio.timeout(20):
+        while not await held.aacquire(blocking=False):
+            pass
+    waiting = [asyncio.create_task(MAKE[kind](backend, unique).aacquire()) for _ in range(MANY)]
+    await asyncio.to_thread(poll, lambda: waiters(servers, unique) >= MANY, timeout=60, what="the waiters")
+    perform = backend.perform
+    monkeypatch.setattr(backend, "perform", lambda request: requests.append(request) or perform(request))
+    for each in waiting:
+        each.cancel()
+    await asyncio.wait(waiting)
+    await asyncio.to_thread(poll, lambda: not waiters(servers, unique), timeout=20, what="their leave")
+    assert len(requests) < MANY
+    await held.arelease()
+    await backend.aclose()

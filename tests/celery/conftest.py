@@ -174,4 +174,4 @@ def held(broker):
 @pytest.fixture
 def free(held):
     """`free(name)`: wait until the lock is free."""
-    return lambda name, timeout=5: poll(lambda: held(name) is None, timeout=timeout, what=f"{name} is {held(name)}")
+    return lambda name, timeout=20: poll(lambda: held(name) is None, timeout=timeout, what=f"{name} is {held(name)}")

@@ -22,7 +22,7 @@ def test_killed_child_frees_its_lock(tasks, workers, seen, free):
     """The main process sees that the child is dead: free at once, with a lease of 60 s."""
     tasks.long.apply_async((seen.name, 30), queue=workers("prefork"))
     os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
-    free(f"long:{seen.name}", timeout=10)
+    free(f"long:{seen.name}")
 
 
 def test_redelivered_message_of_a_killed_child_runs(tasks, workers, seen, free):
@@ -51,7 +51,7 @@ def test_killed_worker(tasks, start_worker, seen, free, kind):
         result = task.apply_async((seen.name, 1), queue=queue)
         seen.wait("start")
         first.kill()
-    free(f"{kind}:{seen.name}", timeout=3)
+    free(f"{kind}:{seen.name}")
     with start_worker("prefork", queue, CELERY_VISIBILITY="1"):
         assert result.get(timeout=30) == seen.name
     assert seen.count("end") == 1
@@ -117,7 +117,7 @@ def test_connections_to_the_broker_are_lost(tasks, start_worker, seen, free, can
             for kind in ("normal", "pubsub"):
                 client.client_kill_filter(_type=kind, skipme=True)
         assert result.get(timeout=40) == seen.name
-        free(f"long_late:{seen.name}", timeout=10)
+        free(f"long_late:{seen.name}")
     assert seen.count("start") == 1 + cancel
     assert seen.count("end") == 1
     assert seen.overlap() == []

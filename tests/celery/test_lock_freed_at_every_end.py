@@ -56,7 +56,7 @@ def test_result_store_down_at_start(tasks, start_worker, own_redis, seen, free, 
     with start_worker(pool, queue, CELERY_RESULTS=results.url, CELERY_CONF=conf):
         results.kill()
         tasks.long.apply_async((seen.name,), queue=queue)
-        free(f"long:{seen.name}", timeout=8)
+        free(f"long:{seen.name}")
     assert seen.count("start") == 0
 
 
@@ -79,7 +79,7 @@ def test_hard_time_limit(tasks, workers, seen, free, held):
     tasks.limited.apply_async((seen.name, "return", 30), queue=workers("prefork"))
     seen.wait("start")
     assert held(f"limited:{seen.name}").owner.extra["state"] == "running"
-    free(f"limited:{seen.name}", timeout=10)
+    free(f"limited:{seen.name}")
 
 
 def test_revoked_while_queued(tasks, workers, seen, free, held):
@@ -88,7 +88,7 @@ def test_revoked_while_queued(tasks, workers, seen, free, held):
     result = tasks.long.apply_async((seen.name,), queue=queue, countdown=1)
     assert held(f"long:{seen.name}")
     result.revoke()
-    free(f"long:{seen.name}", timeout=10)
+    free(f"long:{seen.name}")
     assert seen.count("start") == 0
 
 
@@ -159,7 +159,7 @@ def test_terminated_while_it_runs(tasks, workers, seen, free):
     result = tasks.long.apply_async((seen.name, 30), queue=workers("prefork"))
     seen.wait("start")
     result.revoke(terminate=True, signal="SIGKILL")
-    free(f"long:{seen.name}", timeout=10)
+    free(f"long:{seen.name}")
 
 
 def test_terminated_while_it_waits_for_its_lock(tasks, start_worker, seen, free, held):
@@ -235,7 +235,7 @@ def test_revoking_a_duplicate_frees_nothing(tasks, workers, seen, held):
 def test_expired(tasks, workers, seen, free):
     """A task that expires in the queue is discarded with its lock."""
     tasks.long.apply_async((seen.name,), queue=workers("prefork"), countdown=1, expires=0.5)
-    free(f"long:{seen.name}", timeout=10)
+    free(f"long:{seen.name}")
     assert seen.count("start") == 0
 
 

@@ -61,7 +61,7 @@ def test_retry_with_other_arguments(tasks, workers, seen, free, held):
     queue, other = workers("prefork"), f"{seen.name}-other"
     result = tasks.wanders.apply_async((seen.name, other), queue=queue)
     seen.wait("start")
-    free(f"wanders:{seen.name}", timeout=1)
+    free(f"wanders:{seen.name}")
     assert held(f"wanders:{other}").owner.extra == {"state": "queued", "task_id": result.id}
     assert tasks.wanders.apply_async((other, other), queue=queue).duplicate
     assert result.get(timeout=10) == other

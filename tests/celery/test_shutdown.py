@@ -18,11 +18,11 @@ def test_warm_shutdown(tasks, start_worker, seen, free):
         seen.wait("start")
         waiting = tasks.executed.apply_async((seen.name,), queue=queue, countdown=3)
         worker.signal(signal.SIGTERM)
-        worker.process.wait(15)
-    assert running.get(timeout=5) == seen.name
-    free(f"long:{seen.name}", timeout=1)
+        worker.process.wait(60)
+    assert running.get(timeout=30) == seen.name
+    free(f"long:{seen.name}")
     with start_worker("prefork", queue):
-        assert waiting.get(timeout=15) == seen.name
+        assert waiting.get(timeout=30) == seen.name
         free(f"executed:{seen.name}")
 
 
@@ -34,7 +34,7 @@ def test_cold_shutdown(tasks, start_worker, seen, free, grace):
         tasks.long.apply_async((seen.name, 30), queue=queue)
         seen.wait("start")
         worker.signal(signal.SIGQUIT)
-        worker.process.wait(15)
+        worker.process.wait(60)
         free(f"long:{seen.name}")
     assert not seen.count("end")
 
@@ -47,7 +47,7 @@ def test_cold_shutdown_of_what_comes_back(tasks, start_worker, seen, free, grace
         result = tasks.long_late.apply_async((seen.name, 3), queue=queue)
         seen.wait("start")
         worker.signal(signal.SIGQUIT)
-        worker.process.wait(15)
+        worker.process.wait(60)
     with start_worker("prefork", queue, CELERY_VISIBILITY="1"):
         assert result.get(timeout=30) == seen.name
         free(f"long_late:{seen.name}")
@@ -60,10 +60,10 @@ def test_processes_that_run_one_task_each(tasks, start_worker, seen, free):
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue, "--max-tasks-per-child", "1"):
         for _ in range(3):
-            assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=15) == seen.name
-            free(f"long:{seen.name}", timeout=1)
+            assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=30) == seen.name
+            free(f"long:{seen.name}")
         assert tasks.retries.apply_async((seen.name,), queue=queue).get(timeout=20) == seen.name
-        free(f"retries:{seen.name}", timeout=1)
+        free(f"retries:{seen.name}")
     assert len({event["pid"] for event in seen.events("start")}) == 6
 
 

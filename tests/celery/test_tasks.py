@@ -111,7 +111,7 @@ def test_a_class_with_requests_of_its_own(tasks, workers, seen, free, kind):
     """The main process sees its dead child all the same: free at once, with a lease of 60 s."""
     getattr(tasks, kind).apply_async((seen.name, 30), queue=workers("prefork"))
     os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
-    free(f"by_class:{seen.name}", timeout=10)
+    free(f"by_class:{seen.name}")
 
 
 def test_classes_that_inherit_from_each_other(tasks, seen, held):

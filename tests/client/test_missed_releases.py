@@ -58,6 +58,16 @@ def test_what_was_never_asked(missing):
     assert not missing._never_sent
 
 
+def test_a_waiter_that_could_not_leave(missing):
+    """A node got an acquire, and neither the cancellation of the waiter nor the release: its vote is still released."""
+    one, release = claim(), MUTEX.release_request
+    missing.sent(one.acquisition_id, 0)
+    missing.not_sent(one.acquisition_id, [MUTEX.dequeue_request(one)], 0)
+    missing.not_sent(one.acquisition_id, [release(one)], 0)
+    missing.add([MUTEX.dequeue_request(one), release(one)], 0)  # a cancellation of many waiters in one pipeline
+    assert [run for _, run in missing._missed[0]] == [release(one)] * 2
+
+
 def test_only_releases(missing):
     """Requests that free nothing are not repeated."""
     missing.add([MUTEX.acquire_request(claim())], 0)

@@ -144,3 +144,14 @@ def test_a_method_is_called_as_long_as_its_object_lives():
     assert in_child(lambda: called) == ["second"]
     assert called == []
     assert second
+
+
+def test_a_fork_within_the_work():
+    """The child of a fork within such a block leaves the block, too. Later forks in the child don't wait for it."""
+
+    def leave():
+        fork.postponed.__exit__()
+        return fork.postponed._working
+
+    with fork.postponed:
+        assert in_child(leave) == {}

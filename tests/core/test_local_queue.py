@@ -21,7 +21,7 @@ ACTORS, TURNS = 8, 4
 class World:
     """One node with one mutex, a local queue, and the schedule."""
 
-    alias, hook = "", None
+    alias, hook, max_ttl = "", None, 300.0
 
     def __init__(self, seed, monkeypatch):
         self.rng, self.now, self.faults = random.Random(seed), 1000.0, True

@@ -24,10 +24,11 @@ def backend(redis_url):
 
 @pytest.fixture
 def _foreground():
-    """Stop ignoring Ctrl-C: a shell makes background commands and their children ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Stop ignoring Ctrl-C and hang-ups: background commands of a shell, and those of nohup, ignore them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler), signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, before[0])
+    signal.signal(signal.SIGHUP, before[1])
 
 
 @pytest.fixture

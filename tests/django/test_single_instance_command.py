@@ -72,11 +72,15 @@ def test_ended_by_a_signal(stores, number):
             os.kill(os.getpid(), number)
             command.lock.check()
 
-    with pytest.raises(SystemExit) as ended:
-        call_command(Nightly(body))
+    before = signal.signal(number, signal.SIG_DFL)  # nohup ignores a hang-up
+    try:
+        with pytest.raises(SystemExit) as ended:
+            call_command(Nightly(body))
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
     assert ended.value.code == 128 + number
     assert stores["default"].describe("nightly") is None
-    assert signal.getsignal(number) is signal.SIG_DFL
 
 
 def test_interrupted(stores):

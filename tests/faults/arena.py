@@ -57,6 +57,7 @@ class Arena:
         self.proxied = proxied  # without proxies the clients connect to the servers directly, which is faster
         self.clients = Clients()
         self.prefix = ""
+        self.stretch = 1.0  # factor for the time for which two servers serve as primary
         self._ends = contextlib.ExitStack()
         self._files = Path(self._ends.enter_context(tempfile.TemporaryDirectory(prefix="fight-")))
         self._numbers = itertools.count()

@@ -242,7 +242,7 @@ def promote_beside_paused(arena: WithReplicas, rng: random.Random) -> None:
     else:
         former.resume()
         group.follow(other)
-    time.sleep(rng.uniform(0, 0.3))
+    time.sleep(arena.stretch * rng.uniform(0, 0.3))  # one client still uses the former primary
     arena.lead()
     group.follow(former)
 

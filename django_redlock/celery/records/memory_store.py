@@ -28,6 +28,7 @@ class MemoryStore:
         self.alias = backend.alias
         self.hook = backend.hook
         self.clock = backend.clock
+        self.max_ttl = backend.max_ttl
         self.algorithm: Algorithm = SingleNode(backend.clock)
         self._backend: Any = backend
 

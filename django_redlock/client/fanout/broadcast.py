@@ -72,13 +72,20 @@ class Broadcast:
                     break
             if decided(replies):
                 self._detach()
+            for number, (slot, connection) in tuple(open_.items()):
+                self._close(number)
+                self._failed(slot, connection, connection.fail(TimeoutError("no answer in time")))
             return replies
+        except GeneratorExit:  # the caller was cancelled while it waited: the nodes are not down
+            self._compensate()
+            self._detach()
+            raise
         finally:
             for slot in tuple(connecting):
                 self._not_connected(slot)
-            for number, (slot, connection) in open_.items():  # no reply in time, or interrupted
+            for number, (_, connection) in open_.items():  # an interrupt: the nodes are not down
                 self.poll.unregister(number)
-                self._failed(slot, connection, connection.fail(TimeoutError("no answer in time")))
+                connection.discard()
 
     def _begin(self, now: float) -> None:
         """Send to all connected nodes, and start to connect to all other nodes."""
@@ -179,6 +186,17 @@ class Broadcast:
             self.connections.missed_releases.not_sent(self.acquisition_id, calls, request.node)
         else:
             self.connections.missed_releases.add(closed.script_calls, request.node)
+
+    def _compensate(self) -> None:
+        """Send the compensation of the request on the same connections, so that it can't overtake the request."""
+        for number, (slot, connection) in tuple(self.open.items()):
+            if connection.compensation is None:
+                continue
+            try:
+                connection.send([connection.compensation()], time.monotonic())
+            except (RedisError, OSError) as error:
+                self._close(number)
+                self._failed(slot, connection, connection.fail(error))
 
     def _detach(self) -> None:
         """Keep the connections with outstanding replies, which are read before the next use of the connection."""

@@ -15,7 +15,7 @@ from ..discovery import Node
 from .background_connector import DOWN_SECONDS
 from .in_flight import InFlightConnection
 
-KEEP_SECONDS = 60.0  # seconds for which a release is retried: the default ``max_ttl``, after which the vote has expired
+KEEP_SECONDS = 300.0  # seconds for which a release is retried: at least the default `max_ttl` of every backend
 MAX_RELEASES = 1000  # releases that are kept for one node; the oldest release is dropped
 
 
@@ -35,12 +35,12 @@ class MissedReleases:
     def not_sent(self, acquisition_id: bytes, calls: Sequence[EvalScript], node: int) -> None:
         """Record that ``calls`` were not sent to the node. A release is retried if its acquire was sent."""
         with self._mutex:
-            if not _is_release(calls):
+            if calls[0].compensation is not None:  # an acquire
                 self._never_sent[acquisition_id, node] = None
                 if len(self._never_sent) > MAX_RELEASES:
                     del self._never_sent[next(iter(self._never_sent))]
                 return
-            if (acquisition_id, node) in self._never_sent:
+            if _releases(calls) and (acquisition_id, node) in self._never_sent:
                 del self._never_sent[acquisition_id, node]
                 return
         self.add(calls, node)
@@ -52,13 +52,13 @@ class MissedReleases:
                 self._never_sent.pop((acquisition_id, node), None)
 
     def add(self, calls: Sequence[EvalScript], node: int) -> None:
-        """Retry ``calls``, which the node has not answered, in the background, if they are releases."""
-        if not _is_release(calls):
+        """Retry the releases among ``calls``, which the node has not answered, in the background."""
+        if not (releases := _releases(calls)):
             return
         with self._mutex:
             until, fresh = time.monotonic() + KEEP_SECONDS, deque[tuple[float, EvalScript]](maxlen=MAX_RELEASES)
             missed = self._missed.setdefault(node, fresh)
-            missed.extend([(until, call) for call in calls])
+            missed.extend([(until, call) for call in releases])
         if missed is fresh:
             thread = threading.Thread(target=self._deliver, args=(node,), name="redlock-missed-releases", daemon=True)
             try:
@@ -97,5 +97,5 @@ class MissedReleases:
         return not any(isinstance(reply, Fault) for reply in replies)
 
 
-def _is_release(calls: Sequence[EvalScript]) -> bool:
-    return calls[0].script.name.endswith("_release")
+def _releases(calls: Sequence[EvalScript]) -> list[EvalScript]:
+    return [call for call in calls if call.script.name.endswith("_release")]

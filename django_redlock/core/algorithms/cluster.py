@@ -164,6 +164,11 @@ class Cluster(SingleNode):
         yield Batch([primitive.dequeue_request(part) for part in by_slot(claim)])
         return (yield from self.release(primitive, claim.all_attempts()))
 
+    def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
+        """`SingleNode.cancel_many`. Claims for locks in several slots are not served."""
+        served = iter((yield from super().cancel_many([each for each in claims if len(by_slot(each[1])) == 1])))
+        return [len(by_slot(claim)) == 1 and next(served) for _, claim in claims]
+
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Release all locks of ``claim``. Raises ``LockUnavailable``. Returns whether the claim held all its locks."""
         parts = by_lock(claim)

@@ -194,6 +194,10 @@ class Replicated:
         """Remove ``claim`` from the waiters and release it. Returns whether the claim held the lock."""
         return self._single_node.cancel(primitive, claim)
 
+    def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
+        """`cancel` for many claims, in one pipeline. Returns for each claim whether the primary has served it."""
+        return self._single_node.cancel_many(claims)
+
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
         """Returns the lock as described by the primary; ``None`` if it is not held. Raises ``LockUnavailable``."""
         return self._single_node.describe(name, keys, with_waiters)

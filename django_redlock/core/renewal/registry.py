@@ -80,7 +80,8 @@ class Renewal:
         The release is retried until the store has served the request or the lease must have ended.
         ``waited``: cancel the claim, because the store may list it as a waiter, or may still grant it.
         """
-        orphan = Orphan(store, primitive, claim, store.clock() + claim.ttl, waited)
+        # Not the claim's ttl: the lease may have been extended to a longer ttl.
+        orphan = Orphan(store, primitive, claim, store.clock() + store.max_ttl, waited)
         self.schedule(claim.token, orphan, after and after + SLACK)
         if waited:
             later = claim.all_attempts()

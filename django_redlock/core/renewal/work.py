@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..contract import Renewable, Store
 from ..events import logger
@@ -51,15 +51,39 @@ def serve(due: Mapping[bytes, Renewable | Orphan], served: set[bytes]) -> None:
     locks = {target: token for token, target in due.items() if not isinstance(target, Orphan)}
     failed = extend_all(locks)
     served.update(token for lock, token in locks.items() if lock not in failed)
+    orphans = {token: target for token, target in due.items() if isinstance(target, Orphan)}
+    released = release_many(orphans)
     silent: set[str] = set()  # servers that did not answer: their further orphans are left for the next round
-    for token, orphan in due.items():
-        if isinstance(orphan, Orphan):
-            server = orphan.store.server_of(orphan.claim.keys)
-            released = server not in silent and orphan.release()
-            if not released:
-                silent.add(server)
-            if released or orphan.store.clock() >= orphan.until:
-                served.add(token)
+    for token, orphan in orphans.items():
+        server = orphan.store.server_of(orphan.claim.keys)
+        done = token in released or (server not in silent and orphan.release())
+        if not done:
+            silent.add(server)
+        if done or orphan.store.clock() >= orphan.until:
+            served.add(token)
+
+
+def release_many(orphans: Mapping[bytes, Orphan]) -> set[bytes]:
+    """Release many orphans in few pipelines, because each pair of requests would delay the next renewals.
+
+    Returns the tokens of those that their store has served. The others are released one by one.
+    """
+    released: set[bytes] = set()
+    pairs = list(orphans.items())
+    store = pairs[0][1].store if len(pairs) > 1 else None  # a renewal thread has one store
+    cancel_many: Any = getattr(store.algorithm, "cancel_many", None) if store else None
+    if store is None or cancel_many is None:
+        return released
+    for first in range(0, len(pairs), BATCH):
+        batch = pairs[first : first + BATCH]
+        try:
+            outcomes = drive(cancel_many([(each.primitive, each.claim) for _, each in batch]), store.perform)
+        except Exception:  # noqa: BLE001  (any error: each is released by itself, or later)
+            break
+        released.update(token for (token, _), done in zip(batch, outcomes, strict=True) if done)
+        if not any(outcomes):
+            break
+    return released
 
 
 def extend_all(locks: Iterable[Renewable]) -> set[Renewable]:

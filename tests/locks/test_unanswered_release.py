@@ -1,0 +1,43 @@
+"""A release that gets no reply is repeated in the background until the lease must have ended."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.renewal import renewal
+from django_redlock.errors import LockUnavailable
+from tests.support.proxy import Proxy
+from tests.support.service import poll
+
+
+class Clock:
+    """A clock that can be advanced."""
+
+    ahead = 0.0
+
+    def __call__(self):
+        return time.monotonic() + self.ahead
+
+
+def test_a_lease_that_was_extended(start, redis_server):
+    """The lease was extended to more than its ttl: the release is repeated for as long as the lease may last."""
+    proxy, clock = start(Proxy(redis_server.url)), Clock()
+    backend = RedisBackend(proxy.url, node_timeout=0.5, clock=clock)
+    lock = backend.lock("stock", ttl=20, auto_renew=False)
+    assert lock.acquire(timeout=20)
+    lock.extend(200)
+    token = lock.token.encode()
+    proxy.drop()
+    with pytest.raises(LockUnavailable):
+        lock.release()
+    clock.ahead = 30
+    due, _ = renewal.entries[token]
+    poll(lambda: renewal.entries[token][0] != due, timeout=20, what="another try to release the lock")
+    proxy.restore()
+    poll(lambda: token not in renewal.entries, timeout=20, what="the release")
+    with redis_server.client() as client:
+        assert not client.exists("redlock:{stock}")
+    backend.close()
