@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Never, TypeVar
 
 from ..core.contract import Algorithm
 from ..core.events import Event, Hook, logger, report
@@ -17,7 +17,7 @@ from ..core.flow.requests import Flow
 from ..core.keys import Keys, check_name, check_prefix, keys_for
 from ..core.lock_info import LockInfo
 from ..core.locks.lock import Lock
-from ..core.options import LockOptions, OnLost
+from ..core.options import LockOptions, OnLost, check_options
 from ..core.owner import describe_owner
 from ..core.primitives.base import MUTEX, Primitive
 from ..core.values import Seconds, check_lease, seconds
@@ -105,6 +105,7 @@ class Backend(LockKinds):
         fencing: bool = False,
         owner: str | Mapping[str, Any] | None = None,
         on_lost: OnLost = "raise",
+        **unknown: Never,
     ) -> Lock:
         """Returns a mutex: a lock with at most one holder at a time. All times are seconds.
 
@@ -116,6 +117,8 @@ class Backend(LockKinds):
         ``"warn"`` or a callable that gets the lock. Raises ``TypeError`` and ``ValueError`` for bad values, and
         ``LockNotSupported`` for an option that this backend does not support.
         """
+        if unknown:
+            check_options("lock", unknown)
         keys = self.keys_of(name)
         if fair and self.fair is None:
             raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}: {self.unfair}")

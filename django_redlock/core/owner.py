@@ -50,10 +50,9 @@ class Owner:
         if len(text) <= LONGEST:
             try:
                 data = clean(json.loads(text))
-                if not isinstance(data, dict):
-                    raise TypeError(data)
-                known = {name: _KINDS[name](data.pop(name)) for name in tuple(data) if name in _KINDS}
-                return cls(**known, extra=data)
+                if isinstance(data, dict):
+                    known = {name: _KINDS[name](data.pop(name)) for name in tuple(data) if name in _KINDS}
+                    return cls(**known, extra=data)
             except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
                 pass
         return cls(label=clean(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"))
