@@ -71,12 +71,6 @@ def longest_wait(held: LockInfo) -> float | None:
     return max((waited for owner in held.queue if (waited := age(owner)) is not None), default=None)
 
 
-def by_trouble(held: LockInfo) -> tuple[float, ...]:
-    """Return a sort key: most waiters first, then the longest wait, then the longest hold."""
-    forever = float("inf")
-    return -held.waiters, min((owner.since or forever for owner in held.queue), default=0.0), held.since or forever
-
-
 def ends_soon(held: LockInfo) -> bool:
     """Whether less than a third of the lease is left: a renewal is overdue, or the lease is not renewed."""
     return held.remaining is not None and held.ttl is not None and held.remaining < held.ttl / 3

@@ -167,7 +167,7 @@ class Backend(LockKinds):
     def listing(self, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listing:
         """Returns the live locks as `held` does, and whether the list is complete. Raises ``LockUnavailable``.
 
-        ``max_keys``: read about this number of keys, and list locks with waiters first.
+        ``max_keys``: read about this number of keys. Locks with the most waiters come first.
         """
         return self.drive(self._listing(pattern, limit, max_keys))
 

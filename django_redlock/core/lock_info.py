@@ -77,6 +77,12 @@ class LockInfo:
         return claim_digest(lease.claim) in (self.digest, *self.digests)
 
 
+def by_trouble(held: LockInfo) -> tuple[float, ...]:
+    """Return a sort key: most waiters first, then the longest wait, then the longest hold."""
+    forever = float("inf")
+    return -held.waiters, min((owner.since or forever for owner in held.queue), default=0.0), held.since or forever
+
+
 def claim_digest(claim: Claim) -> str:
     """Return the SHA-1 of the claim's value in the store. It identifies an acquisition without showing the token.
 
