@@ -186,8 +186,9 @@ class Backend(LockKinds):
     def force_release(self, name: str, digest: str = "", by: str = "") -> bool:
         """Release the lock ``name`` regardless of its holder, and wake a waiter. Returns whether the lock was released.
 
-        ``digest``: release only if the `LockInfo` of the lock still has this digest. ``by``: the name of the operator,
-        for the event. Raises ``LockUnavailable``.
+        ``digest``: release only if the `LockInfo` of the lock still has this digest. With one of its ``digests``, only
+        that holder of a shared lock loses the lock. ``by``: the name of the operator, for the event. Raises
+        ``LockUnavailable``.
         """
         return self.drive(self._force_release_flow(name, digest, by))
 

@@ -38,7 +38,8 @@ class LockInfo:
       acquisition is released.
     - ``token_prefix``: the beginning of the token, long enough to find in a log and too short to release the lock.
     - ``owner``: the first holder. ``holders``: all holders of a lock that can have several.
-    - ``digests``: one digest for each holder of a shared lock.
+    - ``digests``: one digest for each holder of a shared lock, in the order of ``holders``. Pass one of them to
+      ``force_release`` to release this holder only.
     """
 
     name: str
