@@ -148,6 +148,17 @@ def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockI
     return seen
 
 
+def last_fencing_token(name: str, backend: Any) -> Flow[int | None]:
+    """Returns the largest fencing token that any node keeps for the lock ``name``; ``None`` if there is none."""
+    fence = backend.keys_of(name).fence
+    tokens = []
+    for index in range(len(getattr(backend, "nodes", ()))):
+        reply = yield Command((b"GET", fence), index, fence)
+        if isinstance(reply, bytes) and reply.isdigit():
+            tokens.append(int(reply))
+    return max(tokens, default=None)
+
+
 def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool]:
     """Delete the lock's key and wake a waiter. Returns whether it was held, with ``digest`` by that holder."""
     reply = yield EvalScript(script("force_release"), (keys.lock,), (digest.encode(),), node)
