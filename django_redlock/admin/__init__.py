@@ -146,7 +146,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             "title": gettext("Queued and running tasks") if shows_tasks(request) else gettext("Held locks"),
             "seen": seen,
             "down": [each for each in seen if each.error],
-            "nothing_known": bool(seen) and all(each.error and not each.locks for each in seen),
+            "nothing_known": any(each.error for each in seen) and not any(each.locks for each in seen),
             "further": query(request, scan=factor) if further else "",
             "tabs": [
                 (gettext("Locks"), counts[False], query(request, tab=""), not shows_tasks(request)),

@@ -33,15 +33,14 @@ if TYPE_CHECKING:
     from ..models import HeldLock
 
 MINUTE = 60  # seconds; live.js counts down from here
-_NOT_LISTED = ("state", "mode", "limit", "max_hold")  # shown as badges, or on the detail page only
+_BADGES = ("state", "mode")
+_NOT_LISTED = (*_BADGES, "limit", "max_hold")
 _LABELS = {
-    "state": gettext_lazy("State"),
-    "mode": gettext_lazy("Mode"),
     "limit": gettext_lazy("Limit"),
     "max_hold": gettext_lazy("Longest hold allowed"),
     "task_id": gettext_lazy("Task id"),
 }
-LONGEST_NAME = 28  # characters of a name in the list
+LONGEST_NAME = 22  # characters of a name in the list
 
 
 def bar(left: float | None, full: float) -> SafeString:
@@ -144,7 +143,7 @@ class Columns:
     def waiters(self, row: HeldLock) -> SafeString | str:
         return format_html("<b>{}</b>", row.held.waiters) if row.held.waiters else "0"
 
-    @admin.display(description=gettext_lazy("longest wait"), ordering="wait", empty_value="-")
+    @admin.display(description=gettext_lazy("longest wait"), ordering="wait", empty_value="")
     def wait(self, row: HeldLock) -> str:
         seconds = longest_wait(row.held)
         return "" if seconds is None else duration(seconds)
@@ -172,7 +171,11 @@ class Columns:
             (gettext("Thread"), owner.thread),
             (gettext("Task"), owner.task),
             (gettext("Label"), owner.label),
-            *((str(_LABELS.get(key, key)), self.detail(str(key), value)) for key, value in owner.extra.items()),
+            *(
+                (str(_LABELS.get(key, key)), self.detail(str(key), value))
+                for key, value in owner.extra.items()
+                if key not in _BADGES
+            ),
             (gettext("Since"), held.since and local_time(held.since)),
             (gettext("Queued for") if queued else gettext("Held for"), self.held_for(row)),
             (gettext("Record kept for"), self.kept_for(row)) if queued else (gettext("Lease left"), self.left(row)),
@@ -192,8 +195,6 @@ class Columns:
         """Return the value of a field of the owner. The id of a task links to its `result_page`, if there is a page."""
         if key == "max_hold" and isinstance(value, int | float):
             return duration(value)
-        if key in ("state", "mode"):
-            return gettext(str(value))
         url = result_page(value) if key == "task_id" else ""
         link = '<a href="{}">{}</a> <a class="button" href="{}">{}</a>'
         return format_html(link, url, value, url, gettext("Show task")) if url else value

@@ -43,7 +43,7 @@ def test_mode_of_waiters(client, stores, operator, own_thread):
         own_thread.until(lambda: backend.describe("prices").waiters)
         known, page = facts(client, "prices")
     thread.join(60)
-    assert known["Mode"] == "read"
+    assert known["Kind"] == "rwlock read"
     assert "mode=write" in page.split("1 waiter")[1]
 
 
