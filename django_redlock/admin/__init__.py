@@ -32,7 +32,7 @@ from .filters import SCAN, AliasFilter, HostFilter, KindFilter, ScanFilter, Stat
 from .queryset import LockRows
 
 
-class Store(NamedTuple):
+class StoreHealth(NamedTuple):
     """A store on the health page. ``lost``: primary key (quoted for URLs), name and number of losses of lost locks."""
 
     alias: str
@@ -227,7 +227,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             request, "health", {"title": gettext("Health of the lock stores"), "stores": list(self.stores())}
         )
 
-    def stores(self) -> Iterator[Store]:
+    def stores(self) -> Iterator[StoreHealth]:
         """Yield what the health page shows of each store."""
         for number, alias in enumerate(locks):
             nodes = health(alias)
@@ -236,7 +236,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
                 plots = charts(last_hour(alias)[0], number)
                 names = list(lost_names(alias).items()) if plots else []
                 lost = [(quote(make_pk(alias, name)), name, times) for name, times in names[: self.max_lost]]
-            yield Store(alias, [*nodes, *deployment(alias, nodes)], plots, lost)
+            yield StoreHealth(alias, [*nodes, *deployment(alias, nodes)], plots, lost)
 
     def release_view(self, request: HttpRequest) -> HttpResponse:
         """Release the locks of the confirmed form."""
