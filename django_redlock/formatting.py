@@ -6,11 +6,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
+
 from .core.lock_info import LockInfo
 from .core.owner import Owner
 from .history.counters import HistoryEvent
 
-STATES = ("queued", "running", "read", "write")
+STATES = (gettext_noop("queued"), gettext_noop("running"), gettext_noop("read"), gettext_noop("write"))
+EVENTS = (
+    gettext_noop("acquired"),
+    gettext_noop("released"),
+    gettext_noop("refused"),
+    gettext_noop("lost"),
+    gettext_noop("forced"),
+)
 KINDS = ("mutex", "rlock", "semaphore", "rwlock", "striped", "multilock", "task")
 
 
@@ -55,7 +64,8 @@ def owners(held: LockInfo) -> Sequence[Owner]:
 
 def others(held: LockInfo) -> str:
     """Return the number of holders besides the first as text: ``and 2 more``, or ``""`` for a single holder."""
-    return f"and {more} more" if (more := len(owners(held)) - 1) else ""
+    more = len(owners(held)) - 1
+    return gettext("and %(number)d more") % {"number": more} if more else ""
 
 
 def age(owner: Owner) -> float | None:
@@ -69,12 +79,6 @@ def age(owner: Owner) -> float | None:
 def longest_wait(held: LockInfo) -> float | None:
     """Return the longest time, in seconds, that a waiter has waited; ``None`` without a waiter, or if unknown."""
     return max((waited for owner in held.queue if (waited := age(owner)) is not None), default=None)
-
-
-def by_trouble(held: LockInfo) -> tuple[float, ...]:
-    """Return a sort key: most waiters first, then the longest wait, then the longest hold."""
-    forever = float("inf")
-    return -held.waiters, min((owner.since or forever for owner in held.queue), default=0.0), held.since or forever
 
 
 def ends_soon(held: LockInfo) -> bool:
@@ -120,25 +124,48 @@ _FACTS: dict[str, Callable[[Any], str]] = {
     "replica_lag": duration,
     "clock_difference": lambda seconds: f"{round(seconds * 1000):+} ms",
     "round_trip": lambda seconds: f"{seconds * 1000:.1f} ms",
-    "armed": lambda armed: "yes" if armed else "no",
-    "quarantine": lambda left: duration(left) if left else "none",
+    "armed": lambda armed: gettext("yes") if armed else gettext("no"),
+    "quarantine": lambda left: duration(left) if left else gettext("none"),
+}
+_LABELS = {
+    "version": gettext_lazy("version"),
+    "role": gettext_lazy("role"),
+    "replicas": gettext_lazy("replicas"),
+    "replica_lag": gettext_lazy("replica lag"),
+    "maxmemory_policy": gettext_lazy("maxmemory policy"),
+    "memory": gettext_lazy("memory"),
+    "persistence": gettext_lazy("persistence"),
+    "uptime": gettext_lazy("uptime"),
+    "clients": gettext_lazy("clients"),
+    "idle_connections": gettext_lazy("idle connections"),
+    "scripts": gettext_lazy("scripts"),
+    "clock_difference": gettext_lazy("clock difference"),
+    "round_trip": gettext_lazy("round trip"),
+    "armed": gettext_lazy("armed"),
+    "quarantine": gettext_lazy("quarantine"),
 }
 
 
 def facts(node: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return label and value of each fact in ``node``, a row of `health`."""
     known = {name: value for name, value in node.items() if name not in _NOT_FACTS and value not in ("", None)}
-    return [(name.replace("_", " "), _FACTS.get(name, str)(value)) for name, value in known.items()]
+    return [
+        (str(_LABELS.get(name) or name.replace("_", " ")), _FACTS.get(name, str)(value))
+        for name, value in known.items()
+    ]
+
+
+_EVENT_TEXTS = {
+    "acquired": gettext_lazy("%(who)s after %(time)s"),
+    "released": gettext_lazy("%(who)s after %(time)s"),
+    "refused": gettext_lazy("after %(time)s, %(reason)s %(who)s"),
+    "lost": gettext_lazy("%(who)s after %(time)s: %(reason)s"),
+    "forced": gettext_lazy("released %(who)s"),
+}
 
 
 def event_text(event: HistoryEvent) -> str:
     """Return the text after the kind of an event, such as ``by host1 after 0.2 s``."""
-    who = f" by {event.holder}" if event.holder else ""
-    words = {
-        "acquired": f"{who} after {duration(event.seconds)}",
-        "released": f"{who} after {duration(event.seconds)}",
-        "refused": f"after {duration(event.seconds)}, {event.reason}{who}",
-        "lost": f"{who} after {duration(event.seconds)}: {event.reason}",
-        "forced": f"released{who}",
-    }
-    return words.get(event.kind, who).strip()
+    who = gettext("by %(holder)s") % {"holder": event.holder} if event.holder else ""
+    words = {"who": who, "time": duration(event.seconds), "reason": event.reason}
+    return (str(_EVENT_TEXTS.get(event.kind, "%(who)s")) % words).strip()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ImproperlyConfigured
 
 from . import history
-from .backends.inspection import describe_on_each_node
+from .backends.inspection import describe_on_each_node, last_fencing_token
 from .core.events import logger
 from .core.keys import glob_escape
 from .core.lock_info import LockInfo
@@ -69,6 +69,16 @@ def last_hour(alias: str, name: str = "") -> tuple[list[MinuteStats], str]:
         return [], explain(error)
 
 
+def lost_names(alias: str) -> dict[str, int]:
+    """Return how often each lock of one store was lost in the last hour, the most frequent first. Never raises."""
+    try:
+        found = history.lost_names(locks[alias])
+    except Exception as error:  # noqa: BLE001  (an error of one store must not hide the other stores)
+        explain(error)
+        return {}
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
 class NodeView(NamedTuple):
     """The answer of one node about one lock.
 
@@ -90,6 +100,21 @@ def node_views(pk: str) -> list[NodeView]:
         return []
     seen = backend.drive(describe_on_each_node(name, backend))
     return [NodeView(node, held, trip, explain(error) if error else "") for node, held, trip, error in seen]
+
+
+def fencing_token(pk: str) -> int | None:
+    """Return the last fencing token of the lock with this primary key. Never raises.
+
+    Returns ``None`` if the lock was not acquired with ``fencing=True``, or if the store keeps no fencing tokens.
+    """
+    alias, name = parse_pk(pk)
+    backend = locks[alias]
+    try:
+        token: int | None = backend.drive(last_fencing_token(name, backend))
+    except LockError as error:
+        explain(error)
+        return None
+    return token
 
 
 def explain(error: Exception) -> str:

@@ -7,8 +7,8 @@ method.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypedDict, Unpack
+from collections.abc import Collection, Iterable
+from typing import Unpack
 
 from django.db import DEFAULT_DB_ALIAS
 
@@ -18,39 +18,9 @@ from .core.locks.read_write import RWLock
 from .core.locks.reentrant import RLock
 from .core.locks.semaphore import Semaphore
 from .core.locks.striped import Striped
-from .core.options import OnLost, unknown_options
-from .core.values import Seconds
+from .core.options import CommonOptions, LockKwargs, check_options
 from .handler import DEFAULT_ALIAS, locks
 from .transactions import CommitLock
-
-
-class CommonOptions(TypedDict, total=False):
-    """The options that all kinds of locks have. Times are seconds; see ``Backend.lock``."""
-
-    ttl: Seconds | None
-    blocking: bool
-    blocking_timeout: Seconds | None
-    auto_renew: bool | None
-    max_hold: Seconds | None
-    min_hold: Seconds | None
-    fencing: bool
-    owner: str | Mapping[str, Any] | None
-    on_lost: OnLost
-
-
-class LockKwargs(CommonOptions, total=False):
-    """The options of a backend's ``lock()``."""
-
-    fair: bool
-
-
-def check_options(where: str, options: Mapping[str, Any], known: type[CommonOptions] = LockKwargs) -> None:
-    """Raise ``TypeError`` for an option that ``known`` doesn't have. ``where``: the function's name, for the message.
-
-    Decorators check their options with it before the first call.
-    """
-    if unknown := [name for name in options if name not in known.__annotations__]:
-        raise unknown_options(where, unknown, known.__annotations__)
 
 
 def lock(
@@ -87,19 +57,16 @@ def fair_lock(
 
 def rlock(name: str, using: str = DEFAULT_ALIAS, **options: Unpack[CommonOptions]) -> RLock:
     """Return a reentrant lock: the thread or asyncio task that holds it may acquire it again."""
-    check_options("rlock", options, CommonOptions)
     return locks[using].rlock(name, **options)
 
 
 def semaphore(name: str, using: str = DEFAULT_ALIAS, *, limit: int, **options: Unpack[CommonOptions]) -> Semaphore:
     """Return a lock with up to ``limit`` holders at once."""
-    check_options("semaphore", options, CommonOptions)
     return locks[using].semaphore(name, limit=limit, **options)
 
 
 def rwlock(name: str, using: str = DEFAULT_ALIAS, **options: Unpack[CommonOptions]) -> RWLock:
     """Return a read-write lock: ``.read`` can have many holders at once, ``.write`` excludes all other holders."""
-    check_options("rwlock", options, CommonOptions)
     return locks[using].rwlock(name, **options)
 
 
@@ -112,11 +79,9 @@ def striped(
     **options: Unpack[CommonOptions],
 ) -> Striped:
     """Return a lock that acquires any free one of ``stripes`` locks; ``without`` excludes locks by index."""
-    check_options("striped", options, CommonOptions)
     return locks[using].striped(name, stripes, without=without, **options)
 
 
 def multilock(names: Iterable[str], using: str = DEFAULT_ALIAS, **options: Unpack[CommonOptions]) -> MultiLock:
     """Return a lock that acquires all of the locks ``names`` or none of them."""
-    check_options("multilock", options, CommonOptions)
     return locks[using].multilock(names, **options)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
-from django.contrib.admin.utils import unquote
+from django.contrib.admin.utils import quote, unquote
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.forms import Media, Script
@@ -23,13 +23,22 @@ from ..core.owner import Owner
 from ..errors import LockError
 from ..formatting import age, owners, state_of
 from ..handler import locks
-from ..inspection import explain, find_lock, health, last_hour, node_views
-from ..models import HeldLock, parse_pk
+from ..inspection import explain, find_lock, health, last_hour, lost_names, node_views
+from ..models import HeldLock, make_pk, parse_pk
 from . import release
 from .charts import Chart, charts
 from .columns import Columns, nodes_of
 from .filters import SCAN, AliasFilter, HostFilter, KindFilter, ScanFilter, StateFilter, TabFilter, TaskFilter
 from .queryset import LockRows
+
+
+class StoreHealth(NamedTuple):
+    """A store on the health page. ``lost``: primary key (quoted for URLs), name and number of losses of lost locks."""
+
+    alias: str
+    nodes: list[dict[str, Any]]
+    plots: list[Chart]
+    lost: list[tuple[str, str, int]]
 
 
 def _longest_first(waiter: tuple[Owner, float | None]) -> float:
@@ -72,6 +81,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
     max_locks = 1000
     max_keys = 20_000
     max_events = 20  # events of the last hour on the page of one lock
+    max_lost = 20  # lost locks on the health page, for each store
     refresh = 5  # seconds after which an open page is refreshed
 
     # ── permissions ──────────────────────────────────────────────────────────────────────────
@@ -136,7 +146,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             "title": gettext("Queued and running tasks") if shows_tasks(request) else gettext("Held locks"),
             "seen": seen,
             "down": [each for each in seen if each.error],
-            "nothing_known": bool(seen) and all(each.error and not each.locks for each in seen),
+            "nothing_known": any(each.error for each in seen) and not any(each.locks for each in seen),
             "further": query(request, scan=factor) if further else "",
             "tabs": [
                 (gettext("Locks"), counts[False], query(request, tab=""), not shows_tasks(request)),
@@ -168,6 +178,8 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         except (LockError, ImproperlyConfigured) as failure:
             error = explain(failure)
         minutes, _ = ([], "") if error else last_hour(alias, name)
+        people = owners(row.held) if row else ()
+        counted = [each for each in people if state_of(each) != "queued"] if locks[alias].history else []
         history = LogEntry.objects.filter(content_type=ContentType.objects.get_for_model(HeldLock), object_id=pk)
         context = {
             "title": name,
@@ -176,10 +188,10 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             "error": error,
             "facts": row and self.facts(row),
             "queued": row and state_of(row.held.owner) == "queued",
-            "holders": [(owner, age(owner)) for owner in owners(row.held)] if row else [],
+            "holders": [(owner, age(owner)) for owner in people],
             "queue": sorted(((owner, age(owner)) for owner in row.held.queue), key=_longest_first) if row else [],
             "views": node_views(pk),
-            "plots": charts(minutes),
+            "plots": charts(minutes, held=[seconds for each in counted if (seconds := age(each)) is not None]),
             "complete": all(minute.complete for minute in minutes),
             "events": [event for minute in reversed(minutes) for event in reversed(minute.events)][: self.max_events],
             "history": history.select_related("user")[:10],
@@ -215,12 +227,16 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             request, "health", {"title": gettext("Health of the lock stores"), "stores": list(self.stores())}
         )
 
-    def stores(self) -> Iterator[tuple[str, list[dict[str, Any]], list[Chart]]]:
-        """Yield the alias of each store, its health rows and the charts of its last hour."""
+    def stores(self) -> Iterator[StoreHealth]:
+        """Yield what the health page shows of each store."""
         for number, alias in enumerate(locks):
             nodes = health(alias)
-            asked = any(node["ok"] for node in nodes)
-            yield alias, [*nodes, *deployment(alias, nodes)], charts(last_hour(alias)[0], number) if asked else []
+            plots, lost = [], []
+            if any(node["ok"] for node in nodes):
+                plots = charts(last_hour(alias)[0], number)
+                names = list(lost_names(alias).items()) if plots else []
+                lost = [(quote(make_pk(alias, name)), name, times) for name, times in names[: self.max_lost]]
+            yield StoreHealth(alias, [*nodes, *deployment(alias, nodes)], plots, lost)
 
     def release_view(self, request: HttpRequest) -> HttpResponse:
         """Release the locks of the confirmed form."""

@@ -13,7 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 
-from ..history.counters import MinuteStats, quantile
+from ..history.counters import MinuteStats, bucket_of, quantile
 
 WIDTH, HEIGHT = 300, 132
 LEFT, TOP, BOTTOM = 40, 8, 18  # margins for the labels
@@ -46,11 +46,15 @@ class ChartColumn(NamedTuple):
     words: str
 
 
-def charts(minutes: Sequence[MinuteStats], number: int = 0) -> list[Chart]:
+def charts(minutes: Sequence[MinuteStats], number: int = 0, held: Sequence[float] = ()) -> list[Chart]:
     """Return three charts: the numbers of events, the waiting times and the hold times. ``[]`` without any event.
 
-    ``number``: makes the ids of the charts unique on a page.
+    ``number``: makes the ids of the charts unique on a page. ``held``: for how many seconds each present holder has
+    held the lock, which counts in the last minute.
     """
+    if held and minutes:
+        last = minutes[-1]
+        minutes = [*minutes[:-1], last._replace(held=Counter(last.held) + Counter(map(bucket_of, held)))]
     if not any(any(minute[1:-1]) for minute in minutes):
         return []
     return [
@@ -70,11 +74,12 @@ def _counts(minutes: Sequence[MinuteStats], name: str) -> Chart:
             sum_ += number
         if bars:
             columns.append(
-                ChartColumn(index, bars, ", ".join(f"{number} {kind}" for kind, number in numbers if number))
+                ChartColumn(index, bars, ", ".join(f"{number} {gettext(kind)}" for kind, number in numbers if number))
             )
     totals = [(kind, sum(getattr(minute, kind) for minute in minutes)) for kind in COUNTS]
-    legend = [(kind, f"{total:,}", kind) for kind, total in totals if total or kind in COUNTS[:3]]
-    return Chart(gettext("Acquired, refused, lost"), _picture(name, columns, minutes, _count, legend), legend)
+    legend = [(kind, f"{total:,}", gettext(kind)) for kind, total in totals if total or kind in COUNTS[:3]]
+    heading = gettext("Acquired, refused, lost")
+    return Chart(heading, _picture(heading, name, columns, minutes, _count, legend), legend)
 
 
 def _times(heading: str, histograms: Sequence[Mapping[int, int]], minutes: Sequence[MinuteStats], name: str) -> Chart:
@@ -87,16 +92,17 @@ def _times(heading: str, histograms: Sequence[Mapping[int, int]], minutes: Seque
             bars = [ChartBar("p50", 0, half), ChartBar("p95", half, most)]
             columns.append(ChartColumn(index, bars, f"p50 {short(half)}, p95 {short(most)}"))
     legend = [
-        (kind, short(time) if (time := quantile(whole, share)) is not None else "0", words)
+        (kind, short(time) if (time := quantile(whole, share)) is not None else "-", words)
         for kind, share, words in [("p50", 0.5, "p50"), ("p95", 0.95, "p95")]
     ]
-    return Chart(heading, _picture(name, columns, minutes, short, legend), legend)
+    return Chart(heading, _picture(heading, name, columns, minutes, short, legend), legend)
 
 
 # ── drawing ──────────────────────────────────────────────────────────────────────────────────
 
 
 def _picture(
+    heading: str,
     name: str,
     columns: Sequence[ChartColumn],
     minutes: Sequence[MinuteStats],
@@ -105,11 +111,18 @@ def _picture(
 ) -> SafeString:
     top = round_up(max((bar.high for column in columns for bar in column.bars), default=0) or 1)
     height = (FLOOR - TOP) / top
+    numbers = ", ".join(f"{number} {words}" for _, number, words in legend)
     marks = [top] if say is _count and top % 2 else [top, top / 2]
     return format_html(
         '<svg class="redlock-plot" viewBox="0 0 {} {}" role="img" aria-labelledby="{}-desc">'
         '<desc id="{}-desc">{}</desc>{}{}{}{}</svg>',
-        *(WIDTH, HEIGHT, name, name, f"The last hour: {', '.join(f'{number} {words}' for _, number, words in legend)}"),
+        *(
+            WIDTH,
+            HEIGHT,
+            name,
+            name,
+            gettext("%(chart)s, the last hour: %(numbers)s") % {"chart": heading, "numbers": numbers},
+        ),
         format_html_join("", '<rect class="unknown" x="{}" y="{}" width="{}" height="{}"/>', _unknown(minutes)),
         format_html_join(
             "",

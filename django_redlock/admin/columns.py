@@ -24,6 +24,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from ..formatting import age, duration, longest_wait, others, owners, shortened, state_of
 from ..handler import locks
+from ..inspection import fencing_token
 from ..templatetags.redlock import moment
 
 if TYPE_CHECKING:
@@ -32,7 +33,14 @@ if TYPE_CHECKING:
     from ..models import HeldLock
 
 MINUTE = 60  # seconds; live.js counts down from here
-LONGEST_NAME = 28  # characters of a name in the list
+_BADGES = ("state", "mode")
+_NOT_LISTED = (*_BADGES, "limit", "max_hold")
+_LABELS = {
+    "limit": gettext_lazy("Limit"),
+    "max_hold": gettext_lazy("Longest hold allowed"),
+    "task_id": gettext_lazy("Task id"),
+}
+LONGEST_NAME = 22  # characters of a name in the list
 
 
 def bar(left: float | None, full: float) -> SafeString:
@@ -98,7 +106,7 @@ class Columns:
         owner = row.held.owner
         if not owner.host:
             return format_html("<span>{}</span>", owner.label or _unknown())
-        fields = (f"{key}={value}" for key, value in owner.extra.items() if key not in ("state", "mode"))
+        fields = (f"{key}={value}" for key, value in owner.extra.items() if key not in _NOT_LISTED)
         rest = " · ".join(part for part in (owner.task or owner.thread, owner.label, *fields, others(row.held)) if part)
         host = owner.host if row.show_host else ""
         return format_html(
@@ -135,7 +143,7 @@ class Columns:
     def waiters(self, row: HeldLock) -> SafeString | str:
         return format_html("<b>{}</b>", row.held.waiters) if row.held.waiters else "0"
 
-    @admin.display(description=gettext_lazy("longest wait"), ordering="wait", empty_value="-")
+    @admin.display(description=gettext_lazy("longest wait"), ordering="wait", empty_value="")
     def wait(self, row: HeldLock) -> str:
         seconds = longest_wait(row.held)
         return "" if seconds is None else duration(seconds)
@@ -163,12 +171,17 @@ class Columns:
             (gettext("Thread"), owner.thread),
             (gettext("Task"), owner.task),
             (gettext("Label"), owner.label),
-            *((str(key), self.detail(str(key), value)) for key, value in owner.extra.items()),
+            *(
+                (str(_LABELS.get(key, key)), self.detail(str(key), value))
+                for key, value in owner.extra.items()
+                if key not in _BADGES
+            ),
             (gettext("Since"), held.since and local_time(held.since)),
             (gettext("Queued for") if queued else gettext("Held for"), self.held_for(row)),
             (gettext("Record kept for"), self.kept_for(row)) if queued else (gettext("Lease left"), self.left(row)),
             (gettext("Lease"), held.ttl and duration(held.ttl)),
             (gettext("Nodes"), format_html_join(", ", "{}", ((node,) for node in held.nodes))),
+            (gettext("Last fencing token"), fencing_token(row.pk)),
             (gettext("Token"), held.token_prefix and f"{held.token_prefix}…"),
         ]
         return ((label, value) for label, value in known if value not in ("", 0, None))
@@ -180,6 +193,8 @@ class Columns:
 
     def detail(self, key: str, value: Any) -> Any:
         """Return the value of a field of the owner. The id of a task links to its `result_page`, if there is a page."""
+        if key == "max_hold" and isinstance(value, int | float):
+            return duration(value)
         url = result_page(value) if key == "task_id" else ""
         link = '<a href="{}">{}</a> <a class="button" href="{}">{}</a>'
         return format_html(link, url, value, url, gettext("Show task")) if url else value

@@ -8,8 +8,9 @@ from typing import Any
 
 from django.core.exceptions import FieldError
 
+from ..core.lock_info import by_trouble
 from ..errors import LockError
-from ..formatting import age, by_trouble, longest_wait
+from ..formatting import age, longest_wait
 from ..inspection import Listed, find_lock, list_locks, pattern_for
 from ..models import HeldLock, make_pk
 

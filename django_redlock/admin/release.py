@@ -1,12 +1,13 @@
 """Force release: shows the holders, asks for confirmation, releases the locks and logs each release.
 
 The form contains the digest of each holder that was shown. A lock whose digest has changed since is not released,
-because it has a new holder.
+because it has a new holder. Of a semaphore or a read-write lock with several holders, the operator chooses some.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from django.contrib import admin, messages
@@ -15,8 +16,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext, gettext_lazy
 
 from ..audit import log_force_release
+from ..core.owner import Owner
 from ..errors import LockError
-from ..formatting import others, owners, state_of
+from ..formatting import age, owners, state_of
 from ..handler import locks
 from ..inspection import explain, find_lock
 from ..models import HeldLock, parse_pk
@@ -49,11 +51,19 @@ def ask(model_admin: Any, request: HttpRequest, pks: Iterable[str]) -> HttpRespo
     if not rows:
         return HttpResponseRedirect(model_admin.list_url())
     columns = model_admin.lock, model_admin.holder, model_admin.held_for
-    shown = [(f"{row.held.digest}:{row.pk}", row, *(column(row) for column in columns), meaning(row)) for row in rows]
+    shown = [(row, *(column(row) for column in columns), meaning(row), choices(row)) for row in rows]
     response: HttpResponse = model_admin.page(
         request, "force_release", {"title": gettext("Release by force?"), "shown": shown}
     )
     return response
+
+
+def choices(row: HeldLock) -> list[tuple[str, Owner, float | None]]:
+    """Return digest, owner and holding time of each holder among whom the operator chooses; ``[]`` without a choice."""
+    held = row.held
+    if held.kind not in ("semaphore", "rwlock") or len(held.digests) < 2:
+        return []
+    return [(digest, owner, age(owner)) for digest, owner in zip(held.digests, held.holders, strict=True)]
 
 
 def meaning(row: HeldLock) -> str:
@@ -63,6 +73,8 @@ def meaning(row: HeldLock) -> str:
         if state_of(held.owner) == "queued":
             return gettext("The record is deleted. The message may still be in the queue, and the task may still run.")
         return gettext("The task continues. Another call of the task may run at the same time.")
+    if choices(row):
+        return gettext("The chosen holders lose the lock. The others keep it.")
     if several:
         return gettext("All %(count)d holders lose the lock.") % {"count": len(owners(held))}
     return gettext("The next waiter gets the lock.") if held.waiters else gettext("The lock is free.")
@@ -77,7 +89,10 @@ class Outcome(NamedTuple):
 
 def carry_out(model_admin: Any, request: HttpRequest) -> HttpResponse:
     """Release the locks of the confirmed form that still have the same holder. Returns a redirect to the list."""
-    for holding in request.POST.getlist("holding"):
+    holdings = request.POST.getlist("holding")
+    if not holdings:
+        model_admin.message_user(request, gettext("No holder was chosen: nothing was released."), messages.WARNING)
+    for holding in holdings:
         digest, _, pk = holding.partition(":")
         level, text = _release(request, pk, digest)
         model_admin.message_user(request, text, level)
@@ -90,13 +105,36 @@ def _release(request: HttpRequest, pk: str, digest: str) -> Outcome:
         row = find_lock(pk)
         if row is None:
             return Outcome(messages.INFO, gettext("Lock %(name)s was free already.") % {"name": name})
-        if row.held.digest != digest or not locks[alias].force_release(name, digest, str(request.user)):
+        released = _released(row, digest)
+        if released is None or not locks[alias].force_release(name, digest, str(request.user)):
             text = gettext("Lock %(name)s has a new holder since the page was shown: it was not released.")
             return Outcome(messages.WARNING, text % {"name": name})
     except (LockError, ImproperlyConfigured) as error:
         text = gettext("Lock %(name)s may not have been released: %(error)s")
         return Outcome(messages.ERROR, text % {"name": name, "error": explain(error)})
-    log_force_release(row, str(request.user), request.user)
-    holders = f"{row.held.owner} {others(row.held)}".rstrip()
+    log_force_release(released, str(request.user), request.user)
     text = gettext("Lock %(name)s was released. It was held by %(holders)s.")
-    return Outcome(messages.SUCCESS, text % {"name": name, "holders": holders})
+    text %= {"name": name, "holders": _names(released)}
+    return Outcome(messages.SUCCESS, f"{text} {_second_look(pk)}".rstrip())
+
+
+def _released(row: HeldLock, digest: str) -> HeldLock | None:
+    """Return ``row`` with the holders that ``digest`` stands for: all, or one of several; ``None``: none of them."""
+    held = row.held
+    if digest == held.digest:
+        return row
+    chosen = [owner for each, owner in zip(held.digests, held.holders, strict=False) if each == digest]
+    return HeldLock.of(row.alias, replace(held, owner=chosen[0], holders=tuple(chosen))) if chosen else None
+
+
+def _second_look(pk: str) -> str:
+    """Return a sentence about the present holder, which the operator may not expect; ``""`` if the lock is free."""
+    try:
+        now = find_lock(pk)
+    except (LockError, ImproperlyConfigured):
+        return ""
+    return gettext("It is now held by %(holders)s.") % {"holders": _names(now)} if now else ""
+
+
+def _names(row: HeldLock) -> str:
+    return ", ".join(map(str, owners(row.held)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Never, TypeVar
 
 from ..core.contract import Algorithm
 from ..core.events import Event, Hook, logger, report
@@ -17,7 +17,7 @@ from ..core.flow.requests import Flow
 from ..core.keys import Keys, check_name, check_prefix, keys_for
 from ..core.lock_info import LockInfo
 from ..core.locks.lock import Lock
-from ..core.options import LockOptions, OnLost
+from ..core.options import LockOptions, OnLost, check_options
 from ..core.owner import describe_owner
 from ..core.primitives.base import MUTEX, Primitive
 from ..core.values import Seconds, check_lease, seconds
@@ -106,6 +106,7 @@ class Backend(LockKinds):
         fencing: bool = False,
         owner: str | Mapping[str, Any] | None = None,
         on_lost: OnLost = "raise",
+        **unknown: Never,
     ) -> Lock:
         """Returns a mutex: a lock with at most one holder at a time. All times are seconds.
 
@@ -117,6 +118,8 @@ class Backend(LockKinds):
         ``"warn"`` or a callable that gets the lock. Raises ``TypeError`` and ``ValueError`` for bad values, and
         ``LockNotSupported`` for an option that this backend does not support.
         """
+        if unknown:
+            check_options("lock", unknown)
         keys = self.keys_of(name)
         if fair and self.fair is None:
             raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}: {self.unfair}")
@@ -165,7 +168,7 @@ class Backend(LockKinds):
     def listing(self, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listing:
         """Returns the live locks as `held` does, and whether the list is complete. Raises ``LockUnavailable``.
 
-        ``max_keys``: read about this number of keys, and list locks with waiters first.
+        ``max_keys``: read about this number of keys. Locks with the most waiters come first.
         """
         return self.drive(self._listing(pattern, limit, max_keys))
 
@@ -184,8 +187,9 @@ class Backend(LockKinds):
     def force_release(self, name: str, digest: str = "", by: str = "") -> bool:
         """Release the lock ``name`` regardless of its holder, and wake a waiter. Returns whether the lock was released.
 
-        ``digest``: release only if the `LockInfo` of the lock still has this digest. ``by``: the name of the operator,
-        for the event. Raises ``LockUnavailable``.
+        ``digest``: release only if the `LockInfo` of the lock still has this digest. With one of its ``digests``, only
+        that holder of a shared lock loses the lock. ``by``: the name of the operator, for the event. Raises
+        ``LockUnavailable``.
         """
         return self.drive(self._force_release_flow(name, digest, by))
 

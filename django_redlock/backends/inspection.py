@@ -13,7 +13,7 @@ from ..core.flow.replies import fault_error, parse_reply, unavailable_error
 from ..core.flow.requests import Batch, Command, EvalScript, Fault, Flow
 from ..core.flow.scripts import Script, all_scripts, script
 from ..core.keys import check_name, keys_for, lock_name_of, scan_pattern
-from ..core.lock_info import LockInfo, read_lock_info
+from ..core.lock_info import LockInfo, by_trouble, read_lock_info
 from ..errors import LockUnavailable
 from .base import Listing
 
@@ -35,19 +35,22 @@ class FoundKeys(NamedTuple):
 def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, node: int = 0) -> Flow[Listing]:
     """Find locks by SCAN and describe them page by page. Raises ``LockUnavailable`` if no server can be asked.
 
-    With ``max_keys`` the scan does not end at ``limit`` locks: locks with waiters come first, wherever they are.
-    Costs one request for every 1,000 keys of the database, and one for every 100 locks.
+    With ``max_keys`` the scan does not end at ``limit`` locks: all locks with waiters are described, and the list has
+    the ``limit`` locks that `by_trouble` puts first.
+    Costs one request for every 1,000 keys of the database, and one for every 100 described locks.
     """
     if max_keys is None:
         keys, scanned, complete, unanswered = yield from find_keys(
             scan_pattern(prefix, pattern), limit, None, pattern, node
         )
+        keys = keys[:limit]
     else:
         found = yield from find_keys(f"{scan_pattern(prefix, pattern)}*", None, max_keys, pattern, node)
         scanned, complete, unanswered = found.scanned, found.complete, found.unanswered
-        keys = _waited_for_first(found.keys)
-        complete = complete and (limit is None or len(keys) <= limit)
-    named = [(key, name) for key in keys[:limit] if (name := lock_name_of(prefix.encode(), key)) is not None]
+        waited_for, others = _by_waiters(found.keys)
+        complete = complete and (limit is None or len(waited_for) + len(others) <= limit)
+        keys = waited_for + (others if limit is None else others[: max(0, limit - len(waited_for))])
+    named = [(key, name) for key in keys if (name := lock_name_of(prefix.encode(), key)) is not None]
     locks: list[LockInfo] = []
     for first in range(0, len(named), LOCKS_IN_PIPELINE):
         page = named[first : first + LOCKS_IN_PIPELINE]
@@ -59,13 +62,16 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
         for (_, name), reply in zip(page, replies, strict=True):
             if reply and type(reply) is not Fault:  # nothing: it was released meanwhile
                 locks.append(parse_reply(name, partial(read_lock_info, name), reply))
-    return Listing(locks, scanned, complete and not unanswered, unanswered)
+    if max_keys is not None:
+        locks.sort(key=by_trouble)
+    return Listing(locks[:limit], scanned, complete and not unanswered, unanswered)
 
 
-def _waited_for_first(keys: list[bytes]) -> list[bytes]:
-    """Returns the keys of locks among ``keys``, without auxiliary keys. Locks that have waiters come first."""
+def _by_waiters(keys: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Returns the keys of locks among ``keys``: those with waiters, and the others. Auxiliary keys are left out."""
     waited_for = {key.removesuffix(_WAITERS) for key in keys if key.endswith(_WAITERS)}
-    return sorted((key for key in keys if key.endswith(b"}")), key=lambda key: key not in waited_for)
+    held = [key for key in keys if key.endswith(b"}")]
+    return [key for key in held if key in waited_for], [key for key in held if key not in waited_for]
 
 
 def find_keys(keys_like: str, limit: int | None, max_keys: int | None, pattern: str, node: int = 0) -> Flow[FoundKeys]:
@@ -140,6 +146,17 @@ def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockI
                 error = failure
         seen.append((node.label, held, taken, error))
     return seen
+
+
+def last_fencing_token(name: str, backend: Any) -> Flow[int | None]:
+    """Returns the largest fencing token that any node keeps for the lock ``name``; ``None`` if there is none."""
+    fence = backend.keys_of(name).fence
+    tokens = []
+    for index in range(len(getattr(backend, "nodes", ()))):
+        reply = yield Command((b"GET", fence), index, fence)
+        if isinstance(reply, bytes) and reply.isdigit():
+            tokens.append(int(reply))
+    return max(tokens, default=None)
 
 
 def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool]:

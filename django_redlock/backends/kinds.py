@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar, Unpack
 
 from ..core.keys import Keys, stripe_keys
 from ..core.locks.lock import Lock
@@ -13,6 +13,7 @@ from ..core.locks.read_write import RWLock
 from ..core.locks.reentrant import RLock
 from ..core.locks.semaphore import Semaphore
 from ..core.locks.striped import Striped, check_stripes
+from ..core.options import CommonOptions, check_options
 from ..core.primitives.base import RLOCK, SEMAPHORE, Primitive
 from ..core.primitives.fair import ARRIVAL_ORDER, READ, WRITE
 from ..core.primitives.multi import MAX_LOCKS, MULTILOCK, STRIPED
@@ -34,14 +35,14 @@ class LockKinds:
     keys_of: Callable[[str], Keys]
     encoded_prefix: bytes
 
-    def rlock(self, name: str, **options: Any) -> RLock:
+    def rlock(self, name: str, **options: Unpack[CommonOptions]) -> RLock:
         """Returns a reentrant lock: the thread or asyncio task that holds the lock may acquire it again.
 
         The lock is free after as many releases as acquires, through any handle. Options and errors: `Backend.lock`.
         """
         return self._make_kind(RLock, RLOCK, name, options)
 
-    def semaphore(self, name: str, *, limit: int, **options: Any) -> Semaphore:
+    def semaphore(self, name: str, *, limit: int, **options: Unpack[CommonOptions]) -> Semaphore:
         """Returns a lock with up to ``limit`` holders, each with its own lease, like `threading.BoundedSemaphore`.
 
         All callers must use the same ``limit`` for a name. On N nodes a permit needs ``limit * N // (limit + 1) + 1``
@@ -54,7 +55,7 @@ class LockKinds:
             raise ValueError(f"limit must be at least 1, not {limit}")
         return self._make_kind(Semaphore, SEMAPHORE._replace(limit=limit), name, options)
 
-    def rwlock(self, name: str, **options: Any) -> RWLock:
+    def rwlock(self, name: str, **options: Unpack[CommonOptions]) -> RWLock:
         """Returns a pair of locks: ``.read`` with any number of holders, or ``.write`` with one holder.
 
         Each holder has its own lease. New readers queue behind a waiting writer. Options and errors: `Backend.lock`.
@@ -66,7 +67,9 @@ class LockKinds:
         )
         return RWLock(read, write)
 
-    def striped(self, name: str, stripes: int, *, without: Collection[int] = (), **options: Any) -> Striped:
+    def striped(
+        self, name: str, stripes: int, *, without: Collection[int] = (), **options: Unpack[CommonOptions]
+    ) -> Striped:
         """Returns a lock that acquires any free stripe of ``stripes`` in one request. ``.stripe`` is its index, from 0.
 
         Use it for work that is split into parts, such as a stock into segments. Each handle tries the stripes from a
@@ -82,7 +85,7 @@ class LockKinds:
         kind = partial(Striped, stripes=stripe_keys(self.encoded_prefix, name, stripes), indexes=indexes)
         return self._make_kind(kind, STRIPED, name, options)
 
-    def multilock(self, names: Iterable[str], **options: Any) -> MultiLock:
+    def multilock(self, names: Iterable[str], **options: Unpack[CommonOptions]) -> MultiLock:
         """Returns a lock that acquires all of the locks ``names`` or none. Order and duplicates make no difference.
 
         A multilock and ``lock(name)`` exclude each other for each of the names. Options and errors: `Backend.lock`.
@@ -101,8 +104,9 @@ class LockKinds:
         return made
 
     def _make_kind(
-        self, handle: Callable[..., L], primitive: Primitive, name: str, options: dict[str, Any], *, fair: bool = False
+        self, handle: Callable[..., L], primitive: Primitive, name: str, options: CommonOptions, *, fair: bool = False
     ) -> L:
+        check_options(primitive.kind, options)
         if primitive.kind not in self.kinds:
             raise LockNotSupported(name, f"{type(self).__name__} has no {primitive.kind}")
         if options.get("fair") and not fair:

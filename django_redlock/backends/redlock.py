@@ -15,7 +15,7 @@ from ..core.algorithms.redlock import Redlock
 from ..core.algorithms.votes import votes_needed
 from ..core.flow.requests import Flow
 from ..core.keys import check_name, keys_for
-from ..core.lock_info import LockInfo
+from ..core.lock_info import LockInfo, by_trouble
 from ..core.primitives.fair import READERS_BEHIND_WRITERS
 from ..errors import LockUnavailable
 from .base import Listing
@@ -75,6 +75,8 @@ class RedlockBackend(RedisBaseBackend):
         if len(errors) > len(self.nodes) - votes_needed(len(self.nodes)):
             raise LockUnavailable(pattern, f"no majority of the {len(self.nodes)} nodes can be asked", errors)
         rows = [row for views in found.values() if (row := merge_views(views)) is not None]
+        if max_keys is not None:
+            rows.sort(key=by_trouble)
         return Listing(rows[:limit], scanned, complete and (limit is None or len(rows) <= limit))
 
     def _force_release(self, name: str, digest: str) -> Flow[bool]:

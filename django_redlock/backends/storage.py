@@ -24,7 +24,7 @@ from typing import Any
 
 from ..core.flow.requests import AwaitWakeUp, CallFunction, Fault, Flow, Sleep
 from ..core.keys import Keys, glob_matcher
-from ..core.lock_info import LockInfo
+from ..core.lock_info import LockInfo, by_trouble
 from ..core.primitives.base import Primitive
 from ..core.renewal import renewal
 from ..core.values import Claim, Lease, Refusal
@@ -179,7 +179,7 @@ class StorageBackend(Backend):
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         most = limit if max_keys is None else max_keys
         found = yield from call_storage(self._list, pattern, most)
-        rows = found if max_keys is None else sorted(found, key=lambda held: -held.waiters)[:limit]
+        rows = found if max_keys is None else sorted(found, key=by_trouble)[:limit]
         return Listing(rows, len(found), (most is None or len(found) < most) and len(rows) == len(found))
 
     def _list(self, pattern: str, limit: int | None) -> list[LockInfo]:

@@ -16,7 +16,7 @@ from ..core.flow.replies import fault_error, parse_reply
 from ..core.flow.requests import Batch, EvalScript, Fault, Flow
 from ..core.flow.scripts import script
 from ..core.keys import Keys, check_name, glob_escape, keys_for
-from ..core.lock_info import LockInfo, read_lock_info
+from ..core.lock_info import LockInfo, by_trouble, read_lock_info
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import Primitive, script_family
@@ -149,6 +149,8 @@ class TimestampBackend(RedisBackend):
             page = named[first : first + LOCKS_IN_PIPELINE]
             replies = yield Batch([self.primitive.describe(keys) for _, keys in page])
             locks += [held for (name, _), reply in zip(page, replies, strict=True) if (held := _held(name, reply))]
+        if max_keys is not None:
+            locks.sort(key=by_trouble)
         return Listing(locks[:limit], scanned, complete and (limit is None or len(locks) <= limit), lost)
 
     def _force_release(self, name: str, digest: str) -> Flow[bool]:

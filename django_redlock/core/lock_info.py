@@ -38,7 +38,8 @@ class LockInfo:
       acquisition is released.
     - ``token_prefix``: the beginning of the token, long enough to find in a log and too short to release the lock.
     - ``owner``: the first holder. ``holders``: all holders of a lock that can have several.
-    - ``digests``: one digest for each holder of a shared lock.
+    - ``digests``: one digest for each holder of a shared lock, in the order of ``holders``. Pass one of them to
+      ``force_release`` to release this holder only.
     """
 
     name: str
@@ -75,6 +76,12 @@ class LockInfo:
         if lease.new_claim is not None:  # the store may have the previous or the new owner
             return self.token_prefix == visible_token_prefix(lease.claim.token)
         return claim_digest(lease.claim) in (self.digest, *self.digests)
+
+
+def by_trouble(held: LockInfo) -> tuple[float, ...]:
+    """Return a sort key: most waiters first, then the longest wait, then the longest hold."""
+    forever = float("inf")
+    return -held.waiters, min((owner.since or forever for owner in held.queue), default=0.0), held.since or forever
 
 
 def claim_digest(claim: Claim) -> str:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from .events import LockHandle
 from .values import Seconds
@@ -28,6 +28,26 @@ class LockOptions(NamedTuple):
     fencing: bool = False
     owner: str | Mapping[str, Any] | None = None
     on_lost: OnLost = "raise"
+
+
+class CommonOptions(TypedDict, total=False):
+    """The options that all kinds of locks have. Times are seconds; see ``Backend.lock``."""
+
+    ttl: Seconds | None
+    blocking: bool
+    blocking_timeout: Seconds | None
+    auto_renew: bool | None
+    max_hold: Seconds | None
+    min_hold: Seconds | None
+    fencing: bool
+    owner: str | Mapping[str, Any] | None
+    on_lost: OnLost
+
+
+class LockKwargs(CommonOptions, total=False):
+    """The options of a backend's ``lock()``."""
+
+    fair: bool
 
 
 def wait_seconds(blocking: bool, timeout: Seconds) -> float:
@@ -91,3 +111,9 @@ def _meant(name: str, known: list[str]) -> str:
     if hint := _KNOWN_ELSEWHERE.get(name, ""):
         return hint if any(re.search(rf"\b{each}\b", hint) for each in known) else ""
     return next(iter(get_close_matches(name, known, 1, 0.5)), "")
+
+
+def check_options(where: str, options: Mapping[str, Any], known: type[CommonOptions] = LockKwargs) -> None:
+    """Raise ``TypeError`` for an option that is not in ``known``. ``where``: the function's name, for the message."""
+    if unknown := [name for name in options if name not in known.__annotations__]:
+        raise unknown_options(where, unknown, known.__annotations__)

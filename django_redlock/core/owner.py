@@ -21,7 +21,8 @@ class Owner:
     """The description of a holder or waiter. A field that is unknown is empty or 0.
 
     ``since`` is the Unix time of ``acquire()`` by the holder's clock, ``ttl`` the ttl in seconds. ``extra`` has the
-    fields that the option ``owner={…}`` added.
+    fields that the option ``owner={…}`` added, and what is known of the lock: ``limit`` of a semaphore, ``mode`` of a
+    read-write lock, ``max_hold`` (seconds).
     """
 
     host: str = ""
@@ -56,6 +57,8 @@ class Owner:
                 pass
         return cls(label=clean(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"))
 
+
+Facts = tuple[tuple[str, Any], ...]  # names and values of fields
 
 LONGEST = 8192  # bytes of an owner as JSON
 _SHOWN = 200  # characters shown of a text that is not an owner
@@ -96,10 +99,10 @@ _encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
 @lru_cache(maxsize=1024)
-def _process_fields(pid: int, thread: str, ttl: float) -> str:
-    """Return the beginning of an owner's JSON: the fields that all locks of a thread have in common."""
+def _common_fields(pid: int, thread: str, ttl: float, more: Facts) -> str:
+    """Return the beginning of an owner's JSON: the fields that similar locks of a thread have in common."""
     fields = {"host": socket.gethostname(), "pid": pid, "thread": thread} | ({"ttl": ttl} if ttl else {})
-    return _encode(fields)[:-1]
+    return _encode(fields | dict(more))[:-1]
 
 
 _current = threading.local()
@@ -133,13 +136,14 @@ def _readable(owner: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def describe_owner(owner: str | Mapping[str, Any] | None = None, ttl: float = 0.0) -> bytes:
+def describe_owner(owner: str | Mapping[str, Any] | None = None, ttl: float = 0.0, more: Facts = ()) -> bytes:
     """Describe the running thread or asyncio task as JSON, with the current time as ``since``.
 
     ``owner`` adds a label (a text) or fields (a mapping); ``None`` adds nothing. ``ttl`` is the ttl in seconds; 0
-    leaves the field out. Raises ``ValueError`` for an ``owner`` that `Owner.parse` could not read.
+    leaves the field out. ``more``: further fields. Raises ``ValueError`` for an ``owner`` that `Owner.parse` could not
+    read.
     """
-    text = f'{_process_fields(os.getpid(), _thread_name(), ttl)},"since":{time.time():.3f}'
+    text = f'{_common_fields(os.getpid(), _thread_name(), ttl, more)},"since":{time.time():.3f}'
     if (task := running_task()) is not None:
         text += f',"task":{_encode(task.get_name())}'
     if owner is not None:

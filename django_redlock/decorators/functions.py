@@ -10,9 +10,10 @@ from typing import Any, ParamSpec, TypeVar, Unpack, cast
 from asgiref.sync import iscoroutinefunction
 
 from ..core.locks.lock import Lock
+from ..core.options import LockKwargs, check_options
 from ..handler import DEFAULT_ALIAS
 from ..name_templates import namer
-from ..shortcuts import LockKwargs, check_options, lock
+from ..shortcuts import lock
 
 P = ParamSpec("P")
 R = TypeVar("R")

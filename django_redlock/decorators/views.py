@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial, wraps
 from inspect import isawaitable, signature
-from typing import Any, NamedTuple, TypeVar, Unpack
+from typing import Any, NamedTuple, TypeVar, Unpack, cast
 
 from asgiref.sync import iscoroutinefunction
 from django.core.exceptions import BadRequest
@@ -21,10 +21,10 @@ from ..core.events import logger
 from ..core.keys import check_name, stripe_name
 from ..core.locks.lock import Lock
 from ..core.locks.striped import Striped, check_stripes
+from ..core.options import CommonOptions, LockKwargs, check_options
 from ..errors import LockLost, LockNotAcquired, LockUnavailable
 from ..handler import DEFAULT_ALIAS, locks
 from ..name_templates import namer
-from ..shortcuts import LockKwargs, check_options
 from ..transactions import in_atomic
 from .uncancelled import run_to_end
 
@@ -134,7 +134,7 @@ class ViewLock(NamedTuple):
         backend = locks[self.using]
         if self.stripes is None:
             return backend.lock(name, **self.options)
-        return backend.striped(name, self.stripes, **self.options)
+        return backend.striped(name, self.stripes, **cast("CommonOptions", self.options))
 
     def is_missed(self, held: Lock | None, error: LockNotAcquired | LockUnavailable) -> bool:
         """Whether ``error`` is about the view's own lock: not acquired (``held`` is ``None``), or no free stripe.

@@ -118,6 +118,22 @@ def read_minute(start: float, texts: Iterable[str], complete: bool = True) -> Mi
     )
 
 
+def without_forced(minutes: Iterable[MinuteStats]) -> list[MinuteStats]:
+    """Returns ``minutes`` without the losses that force releases have caused.
+
+    A holder that was released by force reports a loss at its next renewal, a third of its ttl later. So for each force
+    release, one loss in the same or the next two minutes is left out.
+    """
+    found: list[MinuteStats] = []
+    expected: list[int] = []  # the minutes of force releases whose loss was not seen yet
+    for number, minute in enumerate(minutes):
+        expected = [each for each in expected if number - each <= 2] + [number] * minute.forced
+        caused = min(len(expected), minute.lost)
+        expected = expected[caused:]
+        found.append(minute._replace(lost=minute.lost - caused))
+    return found
+
+
 def _read_event(line: str) -> HistoryEvent:
     """Returns the event in a line. Raises ``ValueError`` and ``TypeError`` for a line not written by `_event_line`."""
     at, kind, seconds, reason, holder = clean(json.loads(line))

@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..core.algorithms.single_node import run_idempotent
 from ..core.flow.replies import fault_error, parse_reply
 from ..core.flow.requests import Batch, EvalScript, Fault, Flow
 from ..core.flow.scripts import script
-from .counters import MAX_EVENTS, MINUTES, MinuteStats, minutes_until, read_minute
+from .counters import MAX_EVENTS, MINUTES, MinuteStats, minutes_until, read_minute, without_forced
 
 TTL_MS = (MINUTES + 2) * 60_000
 NAMES_PER_SCRIPT = 50  # about 0.5 ms of the server's time
+
+
+class Loss(NamedTuple):
+    """How often the lock ``name`` was lost and released by force in a minute."""
+
+    name: str
+    lost: int
+    forced: int
 
 
 class HistoryStore(Protocol):
@@ -28,6 +37,8 @@ class HistoryStore(Protocol):
     def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]: ...
 
     def read(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]: ...
+
+    def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]: ...
 
 
 def last_hour(backend: Any, name: str = "") -> list[MinuteStats]:
@@ -54,11 +65,25 @@ def add(backend: Any, minute: int, texts: Mapping[str, str]) -> None:
         backend.drive(store.add(minute, texts, backend.history))
 
 
+def lost_names(backend: Any) -> dict[str, int]:
+    """Returns how often each lock of ``backend`` was lost in the last hour. Names without a loss are left out.
+
+    A holder that was released by force reports a loss: as many losses of a name are left out as it was released by
+    force. Raises ``LockUnavailable``.
+    """
+    if (store := backend.history_store) is None:
+        return {}
+    found: Counter[str] = Counter()
+    for name, lost, forced in backend.drive(store.losses(minutes_until(time.time()))):
+        found[name] += lost - forced
+    return dict(+found)
+
+
 def _read(backend: Any, name: str) -> Flow[list[MinuteStats]]:
     if (store := backend.history_store) is None:
         return []
     minutes: list[MinuteStats] = yield from store.read(name, minutes_until(time.time()))
-    return minutes
+    return without_forced(minutes)
 
 
 class RedisHistory:
@@ -92,22 +117,34 @@ class RedisHistory:
 
     def read(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
         """Returns the counts of ``name`` in each of ``minutes``. Raises ``LockUnavailable`` if no node replies."""
-        answers: list[list[Any]] = []
-        fault: Fault | None = None
-        for node in range(self._nodes):
-            runs = [
-                EvalScript(script("history_read"), (self._key(minute),), (name.encode(),), node) for minute in minutes
-            ]
-            replies = yield Batch(runs, node)
-            fault = next((reply for reply in replies if isinstance(reply, Fault)), None)
-            if fault is None:
-                answers.append(replies)
-        if not answers and fault is not None:
-            raise fault_error(name, fault)
+        answers = yield from self._ask_all("history_read", (name.encode(),), minutes)
         by_minute = {
             minute: [reply for reply in each if reply] for minute, *each in zip(minutes, *answers, strict=True)
         }
         return [parse_reply(name, _read_minute, replies, minute) for minute, replies in by_minute.items()]
+
+    def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]:
+        """Returns the losses and force releases in ``minutes``. Raises ``LockUnavailable`` if no node replies."""
+        answers = yield from self._ask_all("history_losses", (), minutes)
+        return [loss for replies in answers for reply in replies for loss in parse_reply("", _read_losses, reply)]
+
+    def _ask_all(self, name: str, args: tuple[bytes, ...], minutes: Sequence[int]) -> Flow[list[list[Any]]]:
+        """Run a script for each of ``minutes`` on every node. Returns the replies of each node that has replied."""
+        answers: list[list[Any]] = []
+        fault: Fault | None = None
+        for node in range(self._nodes):
+            replies = yield Batch([EvalScript(script(name), (self._key(each),), args, node) for each in minutes], node)
+            fault = next((reply for reply in replies if isinstance(reply, Fault)), None)
+            if fault is None:
+                answers.append(replies)
+        if not answers and fault is not None:
+            raise fault_error("", fault)
+        return answers
+
+
+def _read_losses(reply: Sequence[Any]) -> list[Loss]:
+    names, lost, forced = reply[::3], reply[1::3], reply[2::3]
+    return [Loss(name.decode(errors="replace"), *counts) for name, *counts in zip(names, lost, forced, strict=True)]
 
 
 def _read_minute(replies: Sequence[Sequence[Any]], minute: int) -> MinuteStats:

@@ -9,6 +9,7 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 
 from ..core.owner import Owner
 from ..formatting import age, event_text, facts
@@ -22,7 +23,7 @@ register.filter(event_text)
 @register.filter
 def duration(seconds: float | None) -> str:
     """Format seconds, such as ``3 min 12 s``; ``None`` is ``unknown``."""
-    return "unknown" if seconds is None else _duration(seconds)
+    return gettext("unknown") if seconds is None else _duration(seconds)
 
 
 @register.filter

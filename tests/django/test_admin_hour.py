@@ -60,8 +60,8 @@ def test_detail(detail, operator, using):
     assert "1 acquired, 1 refused" in page
     rows = re.findall(r'<b class="redlock-(\w+)">\w+</b> (.*?)</td>', page)
     assert [kind for kind, _ in rows] == ["released", "refused", "acquired"]
-    assert re.fullmatch(r"by \S+ MainThread till 7 after 0\.0 s", rows[2][1])
-    assert re.fullmatch(r"after 0\.0 s, taken by \S+ MainThread till 7", rows[1][1])
+    assert re.fullmatch(r"by \S+ MainThread till 7 after \d\.\d s", rows[2][1])
+    assert re.fullmatch(r"after \d\.\d s, taken by \S+ MainThread till 7", rows[1][1])
 
 
 def test_nothing_happened(detail, operator):
@@ -109,6 +109,16 @@ def test_health(client, operator, stores):
     ids = re.findall(r' id="(redlock-[^"]+)"', page)
     assert page.count(PLOT) == 6
     assert len(set(ids)) == len(ids)
+
+
+def test_lost_locks_are_links(client, operator, stores):
+    """The health page names the locks that were lost, with a link to their events."""
+    add(stores["default"], int(time.time() // 60), {"": "l=3", "stock:1": "l=1", "a<b": "l=2", "calm": "a=1"})
+    page = client.get(f"{LIST}health/").content.decode()
+    text = page.split("Lost in the last hour:")[1].split("</p>")[0]
+    links = re.findall(r'<a href="([^"]+)#redlock-events">(.*?)</a> \((\d)\)', text)
+    assert [(name, number) for _, name, number in links] == [("a&lt;b", "2"), ("stock:1", "1")]
+    assert all(client.get(url).status_code == 200 for url, _, _ in links)
 
 
 def test_store_down(client, one_down, operator):
@@ -177,7 +187,7 @@ def test_counts_are_drawn():
     assert picture.get("role") == "img"
     description = picture.find(f"{SVG}desc")
     assert description.get("id") == picture.get("aria-labelledby")
-    assert description.text == "The last hour: 8 acquired, 4 refused, 2 lost"
+    assert description.text == "Acquired, refused, lost, the last hour: 8 acquired, 4 refused, 2 lost"
     assert picture.find(f"{SVG}g/{SVG}title").text.endswith(": 8 acquired, 4 refused, 2 lost")
 
 
@@ -188,6 +198,21 @@ def test_times_are_drawn():
     assert found["p95"] > 20 * found["p50"]
     assert [kind for kind, _, _ in waited.legend] == ["p50", "p95"]
     assert set(bars(held)) == set()
+
+
+def test_present_holding_counts():
+    """A lock that has been held for 17 minutes is no dash, also if nothing else happened."""
+    assert charts(an_hour()) == []
+    _, waited, held = charts(an_hour(), held=[17 * 60])
+    assert held.legend[0][1] == "17 min"
+    assert "p50" in bars(held)
+    assert [number for _, number, _ in waited.legend] == ["-", "-"]
+
+
+def test_names_for_screen_readers():
+    """Each chart has a name of its own, which begins with its heading."""
+    for chart in charts(an_hour(acquired=1, waited={3: 1}, held={4: 1})):
+        assert drawn(chart).find(f"{SVG}desc").text.startswith(f"{chart.heading}, the last hour: ")
 
 
 def test_uncertain_minutes_are_shaded():

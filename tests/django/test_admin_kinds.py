@@ -1,12 +1,50 @@
 """Each kind of lock in the admin's list."""
 
+import re
+
 import pytest
 from django.contrib.admin.utils import quote
 
+from django_redlock.models import make_pk
 from django_redlock.testing.conformance.shared_handles import MAKE
 from tests.django.test_admin_list import LIST, names_in
 
 NAMES = {"striped": ["{x}#0", "{x}#1", "{x}#2"], "multilock": ["x", "x:2"]}
+
+
+def facts(client, name):
+    """The lines of a lock's page, by label."""
+    page = client.get(f"{LIST}{quote(make_pk('default', name))}/change/").content.decode()
+    found = re.findall(r'<th scope="row">(.*?)</th><td>(.*?)</td>', page)
+    return {label: re.sub("<[^>]*>", "", value) for label, value in found}, page
+
+
+def test_facts(client, stores, operator):
+    """What a lock was made with: limit of a semaphore, longest hold, last fencing token."""
+    backend = stores["default"]
+    with backend.semaphore("exports", limit=3), backend.lock("report", max_hold=90, fencing=True) as report:
+        fencing_token = report.fencing_token
+        exports, _ = facts(client, "exports")
+        known, _ = facts(client, "report")
+        row = backend.describe("exports")
+    assert exports["Limit"] == "3"
+    assert "Last fencing token" not in exports
+    assert known["Longest hold allowed"] == "1 min 30 s"
+    assert known["Last fencing token"] == str(fencing_token)
+    assert row.owner.extra == {"limit": 3}
+
+
+def test_mode_of_waiters(client, stores, operator, own_thread):
+    """Of a read-write lock, the page says who waits to write."""
+    backend = stores["default"]
+    lock = backend.rwlock("prices")
+    with lock.read:
+        thread = own_thread(lambda: lock.write.acquire(timeout=60) and lock.write.release())
+        own_thread.until(lambda: backend.describe("prices").waiters)
+        known, page = facts(client, "prices")
+    thread.join(60)
+    assert known["Kind"] == "rwlock read"
+    assert "mode=write" in page.split("1 waiter")[1]
 
 
 @pytest.mark.parametrize("kind", sorted(MAKE))

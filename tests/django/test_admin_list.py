@@ -8,6 +8,8 @@ import time
 import pytest
 from redis import Redis
 
+from django_redlock.core.owner import describe_owner
+
 LIST = "/admin/django_redlock/heldlock/"
 EVIL = "<script>alert(1)</script>\"'&"
 
@@ -101,10 +103,10 @@ def test_bounded_and_says_so(client, stores, operator, monkeypatch):
     assert all(lock.acquire() for lock in held)
     page = client.get(LIST)
     assert len(names_in(page)) == 3
-    assert "3 locks found among the first" in page.content.decode()
+    assert "3 locks of the first 1000 keys are shown" in page.content.decode()
     assert "?scan=10" in page.content.decode()
     monkeypatch.setattr(admin.site.get_model_admin(HeldLock), "max_locks", 1)
-    assert "1 lock found among the first" in client.get(LIST).content.decode()
+    assert "1 lock of the first 1000 keys is shown" in client.get(LIST).content.decode()
     further = client.get(LIST, {"scan": "10"})
     assert len(names_in(further)) == 5
     assert "There may be more" not in further.content.decode()
@@ -277,14 +279,34 @@ def test_detail_of_several_holders(client, stores, operator, using):
     assert sorted(rows) == ["one", "two"]
 
 
+def raw(backend):
+    """A client of the Redis that ``backend`` uses."""
+    host, port = backend.nodes[0].find_pool(None).where.split(":")
+    return Redis(host=host, port=int(port))
+
+
+def test_most_waiters_first_beyond_the_limit(client, stores, operator, monkeypatch):
+    """Of many locks with waiters, the list has those with the most waiters, then those that are waited for longest."""
+    from django.contrib import admin
+
+    from django_redlock.models import HeldLock
+
+    monkeypatch.setattr(admin.site.get_model_admin(HeldLock), "max_locks", 3)
+    waiting = {"calm": [], "one": [5], "long": [600], "crowd": [1, 2, 3], "two": [7, 8]}
+    with contextlib.ExitStack() as held, raw(stores["default"]) as redis:
+        for name, seconds in waiting.items():
+            held.enter_context(stores["default"].lock(name, ttl=60))
+            for number, ago in enumerate(seconds):
+                owner = describe_owner({"since": time.time() - ago})
+                redis.zadd(f"redlock:{{{name}}}:waiters", {b"%024d " % number + owner: 9e12})
+        assert names_in(client.get(LIST)) == ["crowd", "two", "long"]
+
+
 def test_tabs(client, stores, operator):
     """Locks and tasks have a tab each, with their numbers."""
-    from django_redlock.core.owner import describe_owner
-
     record = b"queued run-1 sent-1 9999999999999 next-1 0 " + describe_owner({"label": "settle", "task_id": "1"})
     with stores["default"].lock("stock"):
-        store = stores["default"].nodes[0].find_pool(None)
-        with Redis(host=store.where.partition(":")[0], port=int(store.where.partition(":")[2])) as redis:
+        with raw(stores["default"]) as redis:
             redis.hset("redlock:{settle(17)}", "run-1", record)
         locks, tasks = client.get(LIST), client.get(LIST, {"tab": "tasks"})
     assert names_in(locks) == ["stock"]

@@ -43,11 +43,17 @@ def test_release_older_than(permits, stores):
 
 
 def test_admin(client, stores, operator, permits):
-    """Its list counts them, and filters by each of them; who releases hears how many it was taken from."""
+    """Its list counts the holders and filters by each of them. A force release asks which of them loses the lock."""
     for host in "here", "elsewhere":
         assert names_in(client.get(LIST, {"host": host})) == ["permits"]
     page = client.get(LIST).content.decode()
     assert re.search(r" · and 2 more</small>", page)
     assert "elsewhere (1)" in page
-    done = client.post(f"{LIST}release/", {"holding": holdings(asked(client, "default:permits"))}, follow=True)
-    assert re.search(r"It was held by .* and 2 more\.$", *said(done))
+    first, *others = holdings(asked(client, "default:permits"))
+    assert len(others) == 2
+    done = client.post(f"{LIST}release/", {"holding": first}, follow=True)
+    held = stores["default"].describe("permits")
+    assert [f"{digest}:default:permits" for digest in held.digests] == others
+    now = re.escape(", ".join(map(str, held.holders)))
+    assert re.fullmatch(rf"Lock permits was released\. It was held by [^,]*\. It is now held by {now}\.", *said(done))
+    assert said(client.post(f"{LIST}release/", {}, follow=True)) == ["No holder was chosen: nothing was released."]

@@ -8,7 +8,7 @@ from celery import shared_task
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import path
 
-from django_redlock import fair_lock, lock, multilock, rlock, rwlock, semaphore, striped
+from django_redlock import fair_lock, lock, locks, multilock, rlock, rwlock, semaphore, striped
 from django_redlock.celery import is_duplicate, single_instance_task
 from django_redlock.decorators import LockedRequest, StripedRequest, locked, locked_view
 
@@ -65,4 +65,6 @@ assert_type(report(1), str)
 report("1")  # type: ignore[arg-type]
 lock("a", timeout=5)  # type: ignore[call-arg]
 semaphore("d")  # type: ignore[call-arg]
+locks["default"].lock("a", timeout=5)  # type: ignore[arg-type]
+locks["default"].semaphore("a", limit=2, tll=5)  # type: ignore[call-arg]
 lock("a").acquire(blocking_timeout=5)  # type: ignore[arg-type]

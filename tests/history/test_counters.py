@@ -11,12 +11,14 @@ from django_redlock.history.counters import (
     ALL_LOCKS,
     MAX_EVENTS,
     OTHER_LOCKS,
+    MinuteStats,
     bucket_of,
     check_history_option,
     count_by_minute,
     quantile,
     read_minute,
     upper_bound,
+    without_forced,
 )
 from django_redlock.history.recorder import Recorder
 
@@ -137,6 +139,24 @@ def test_minutes_are_told_apart():
     """What happens at twelve belongs to the minute that begins then."""
     found = count_by_minute([moment(at=AT - 0.001), moment(at=AT)], {})
     assert [minute * 60 for _, minute in found] == [AT - 60, AT]
+
+
+@pytest.mark.parametrize(
+    ("forced", "lost", "left"),
+    [
+        ([1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]),
+        ([1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]),
+        ([1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 1]),
+        ([0, 1, 0, 0], [1, 3, 0, 0], [1, 2, 0, 0]),
+        ([2, 0, 0, 0], [1, 1, 1, 0], [0, 0, 1, 0]),
+    ],
+)
+def test_forced_releases_are_not_lost_too(forced, lost, left):
+    """A loss that follows a force release within two minutes is that force release, and each counts once."""
+    minutes = [
+        MinuteStats(60.0 * index, forced=f, lost=n) for index, (f, n) in enumerate(zip(forced, lost, strict=True))
+    ]
+    assert [each.lost for each in without_forced(minutes)] == left
 
 
 @pytest.mark.parametrize(("option", "number"), [(True, 200), (False, 0), (0, 0), (7, 7)])

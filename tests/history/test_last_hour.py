@@ -13,7 +13,7 @@ from django_redlock.core.event_queue import event_queue
 from django_redlock.errors import LockUnavailable
 from django_redlock.history.counters import MAX_EVENTS, MINUTES
 from django_redlock.history.recorder import recorder
-from django_redlock.history.store import add, alast_hour, last_hour
+from django_redlock.history.store import add, alast_hour, last_hour, lost_names
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 
@@ -78,6 +78,16 @@ def test_forced(backend):
     event_queue.flush()
     [forced] = [event for each in last_hour(backend, "stock") for event in each.events if event.kind == "forced"]
     assert forced.holder.endswith(" eve")
+
+
+def test_lost_names(backend):
+    """Names with losses and how often, without those that follow a force release."""
+    minute = int(time.time() // 60)
+    backend.lock("stock").locked()  # a location in memory begins with its first use
+    add(backend, minute - 1, {"": "a=3 f=1 l=2", "stock": "l=1 a=3", "sale": "f=1", "calm": "a=9 w7=1"})
+    add(backend, minute, {"": "l=3", "stock": 'l=2\n[1,"lost",0," l=9",""]', "sale": "l=1"})
+    assert lost_names(backend) == {"stock": 3}
+    assert sum(each.lost for each in last_hour(backend)) == 4
 
 
 async def test_asyncio(backend):

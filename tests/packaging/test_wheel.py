@@ -1,5 +1,6 @@
 """The wheel, built from a copy of the tree and installed in a separate environment."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -69,6 +70,9 @@ def test_metadata(wheel):
         metadata = HeaderParser().parsestr(archive.read(name).decode())
     assert (metadata["Name"], metadata["License-Expression"]) == ("django-redlock", "BSD-3-Clause")
     assert metadata["Requires-Python"] == ">=3.11"
+    versions = {"Python :: 3.11", "Python :: 3.12", "Framework :: Django :: 5.2"}
+    assert all(any(each.endswith(version) for each in metadata.get_all("Classifier")) for version in versions)
+    assert not re.search(r"\]\((?!https://)", metadata.get_payload()), "a relative link breaks on the index's page"
     extras = {"celery", "django-redis", "zookeeper", "embedded", "prometheus", "dev"}
     assert extras <= set(metadata.get_all("Provides-Extra"))
 

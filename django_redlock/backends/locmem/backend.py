@@ -148,9 +148,14 @@ class LocMemBackend(StorageBackend):
                 return bool(
                     table.side_table.force_release(keys_for(self.encoded_prefix, name.encode()).lock, now, digest_seen)
                 )
-            if not entries or digest_seen not in ("", digest_of(entries)):
+            whole = digest_seen in ("", digest_of(entries))
+            kept = [] if whole else [entry for entry in entries if entry.digest != digest_seen]
+            if len(kept) == len(entries):
                 return False
-            del table.held[name]
+            if kept:
+                table.held[name] = kept
+            else:
+                del table.held[name]
             wake = table.next_wake(name, now)
         wake()
         return True

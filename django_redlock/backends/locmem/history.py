@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ...core.flow.requests import Flow
 from ...history.counters import ALL_LOCKS, MINUTES, OTHER_LOCKS, MinuteStats, merge_texts, read_minute
+from ...history.store import Loss
 from .table import LockTable
 
 
@@ -32,6 +33,16 @@ class MemoryHistory:
             for name, text in texts.items():
                 key = name if name in (ALL_LOCKS, *kept) or len(kept) <= max_names else OTHER_LOCKS
                 kept[key] = merge_texts([kept.get(key, ""), text])
+
+    def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]:
+        """Returns the losses and force releases in ``minutes``."""
+        yield from ()
+        if (table := self._find()) is None:
+            return []
+        with table.mutex:
+            kept = [item for minute in minutes for item in table.minutes.get(minute, {}).items()]
+        read = [(name, read_minute(0.0, [text])) for name, text in kept if name not in (ALL_LOCKS, OTHER_LOCKS)]
+        return [Loss(name, minute.lost, minute.forced) for name, minute in read]
 
     def read(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
         """Returns the counts of the lock ``name`` in each of ``minutes``."""

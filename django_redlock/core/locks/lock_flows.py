@@ -28,7 +28,10 @@ class LockFlows(RenewedLease):
         """Return the claim for the next acquisition, with a new token."""
         options = self.options
         transferable = options.auto_renew and options.max_hold is None and not options.fencing
-        owner, asked = describe_owner(options.owner, options.ttl), self.store.clock()
+        facts = self.primitive.facts
+        if options.max_hold is not None:
+            facts += (("max_hold", options.max_hold),)
+        owner, asked = describe_owner(options.owner, options.ttl, facts), self.store.clock()
         return Claim(
             self.name,
             self.keys,

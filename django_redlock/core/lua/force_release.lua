@@ -1,18 +1,25 @@
 -- Release a lock of any kind regardless of its holder, and wake one waiter, or the first waiters in the fair queue.
 -- USES fair_queue
 -- KEYS 1 lock (as mutex_release's)
--- ARGV 1 digest (as describe returned it to the caller; empty: release whatever is held now)
+-- ARGV 1 digest (as describe returned it to the caller; that of one holder of a shared lock: release this holder only;
+--   empty: release whatever is held now)
 -- Returns 1 released, 0 not held, -1 another holder has it now.
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' then return 0 end
+local one -- the only holder to release, of several
 if ARGV[1] ~= '' then
   local holders = kind == 'string' and {redis.call('GET', KEYS[1])}
     or kind == 'hash' and redis.call('HKEYS', KEYS[1])
     or kind == 'zset' and redis.call('ZRANGE', KEYS[1], 0, -1)
     or {}
   table.sort(holders)
-  if redis.sha1hex(table.concat(holders, '\n')) ~= ARGV[1] then return -1 end
+  if redis.sha1hex(table.concat(holders, '\n')) ~= ARGV[1] then
+    for _, holder in ipairs(kind == 'hash' and holders or {}) do
+      if redis.sha1hex(holder) == ARGV[1] then one = holder end
+    end
+    if not one then return -1 end
+  end
 end
-redis.call('DEL', KEYS[1])
-if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 and not wake_line(true, KEYS[1]) then wake_one(KEYS[1]) end
+if one then redis.call('HDEL', KEYS[1], one) else redis.call('DEL', KEYS[1]) end
+if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 and not wake_line(not one, KEYS[1]) then wake_one(KEYS[1]) end
 return 1

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..flow.requests import EvalScript
 from ..flow.scripts import Script, script
+from ..owner import Facts
 from ..values import PRECISION, Claim, Refusal, millis
 
 # The longest time in seconds that a waiter blocks. Then the waiter tries again, in case a wake-up was lost. A waiter in
@@ -34,6 +35,11 @@ class Primitive(NamedTuple):
     def max_block(self) -> float:
         """The longest time in seconds for which a waiter blocks before it tries again."""
         return MAX_BLOCK_IN_QUEUE if self.access else MAX_BLOCK
+
+    @property
+    def facts(self) -> Facts:
+        """The fields that this kind of lock adds to the owner, for people who look at the lock."""
+        return ()
 
     @property
     def waiter_ttl_ms(self) -> int:
@@ -90,6 +96,11 @@ class Primitive(NamedTuple):
 
 class SharedPrimitive(Primitive):
     """A lock with several shares, each with its own lease."""
+
+    @property
+    def facts(self) -> Facts:
+        """The limit of a semaphore."""
+        return (("limit", self.limit),) if self.kind == "semaphore" else ()
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         """Returns the request of `Primitive.acquire_request` with the kind of lock, the limit and the holder added."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..flow.requests import EvalScript
 from ..flow.scripts import script
+from ..owner import Facts
 from ..values import Claim, Refusal
 from .base import Primitive, script_family
 
@@ -27,6 +28,11 @@ class FairMutex(Primitive):
 
 class ReadWriteMutex(FairMutex):
     """One side of a read-write lock: several readers, or one writer, may hold the lock."""
+
+    @property
+    def facts(self) -> Facts:
+        """The mode, ``read`` or ``write``, which tells readers and writers apart while they wait."""
+        return (("mode", "read" if self.access == "r" else "write"),)
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         """Returns the request of `FairMutex.acquire_request` with the access (read or write) and the holder added."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from ...core.lock_info import LockInfo
+from ...core.lock_info import LockInfo, by_trouble
 from ...core.owner import Owner
-from ...formatting import KINDS, STATES, age, as_dict, by_trouble, owners, state_of, task_of
+from ...formatting import KINDS, STATES, age, as_dict, owners, state_of, task_of
 from ...inspection import Listed, list_locks, pattern_for
 from ..base import StoreCommand, at_least
 

@@ -98,6 +98,25 @@ class SemaphoreCases(Fixtures):
         assert not any(permit.owned() for permit in permits)
         assert client.held(glob_escape(name)) == []
 
+    def test_force_release_of_one_permit(self, client: Client, name: str) -> None:
+        """A force release with the digest of one holder ends that permit only, and another can have it."""
+        kept, lost = (client.semaphore(name, limit=2, owner=label, on_lost="warn") for label in ("kept", "lost"))
+        for permit in (kept, lost):
+            permit.acquire()
+
+        def digests() -> dict[str, str]:
+            (row,) = client.held(glob_escape(name))
+            return dict(zip((owner.label for owner in row.holders), row.digests, strict=True))
+
+        assert eventually(lambda: set(digests()) == {"kept", "lost"})
+        digest = digests()["lost"]
+        assert client.force_release(name, digest)
+        assert not client.force_release(name, digest)
+        assert set(digests()) == {"kept"}
+        assert client.semaphore(name, limit=2, owner="next").acquire(timeout=TEST_TIMEOUT)
+        assert set(digests()) == {"kept", "next"}
+        assert kept.owned()
+
     def test_permits_and_mutex(self, client: Client, name: str) -> None:
         """A name that is held as a semaphore can't be acquired as a mutex, and the other way round."""
         with client.semaphore(name, limit=2), pytest.raises(LockError):
