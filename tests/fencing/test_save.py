@@ -119,7 +119,7 @@ def test_nothing_held(stock, backend):
             stock.delete(lock=nothing)
         with pytest.raises(LockNotHeld):
             Stock.objects.fenced(nothing)
-    with pytest.raises(TypeError, match="is a lock that is held"):
+    with pytest.raises(TypeError, match="lock must be a held lock"):
         stock.save(lock="rows")
 
 
