@@ -41,6 +41,7 @@ PLACES = {
     "conformance/test_transports.py": Tier.REST,
     "conformance/test_zookeeper.py": Tier.REST,
     "django/test_commands_closed_pipe.py": Tier.REST,  # processes
+    "django/test_commands_leader.py": Tier.REST,  # processes
     "django/test_flash_sale.py": Tier.REST,
     "django/test_typing.py": Tier.REST,  # mypy and pyright
     "faults/": Tier.REST,
