@@ -41,7 +41,7 @@ def beat(broker, unique, tmp_path):
     def make(interval=0.05, **conf):
         app = Celery(unique, set_as_current=False, broker=broker.url)
         entry = {"task": "tests.tick", "schedule": interval, "options": {"queue": unique}}
-        app.conf.update(redlock_beat_name=unique, beat_schedule={"tick": entry}, **conf)
+        app.conf.update({"redlock_beat_name": unique, "beat_schedule": {"tick": entry}, **conf})
         made.append(LeaderScheduler(app=app, schedule_filename=str(tmp_path / f"{len(made)}")))
         return made[-1]
 
@@ -152,6 +152,15 @@ def test_broker_that_restarts(own_redis, unique, tmp_path):
     finally:
         beat.close()
         app.close()
+
+
+def test_arguments_that_cannot_be_sent(beat, messages, unique, caplog):
+    """A task whose arguments can't be serialized is logged once for each run, and other tasks are sent."""
+    entry = {"task": "tests.tick", "schedule": 0.05, "options": {"queue": unique}}
+    one = beat(beat_schedule={"good": entry, "bad": {**entry, "args": [object()]}})
+    tick_until(one, lambda: len(messages()) >= 3 and "Couldn't apply scheduled task bad" in caplog.text)
+    assert list(one._term.runs.unsent()) == []
+    assert [each[RUN_HEADER] for each in messages()] == [*range(1, len(messages()) + 1)]
 
 
 def test_other_store(settings):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kombu.exceptions import OperationalError
+
 from ...core.events import logger
 from .in_doubt import was_sent
 from .runs import Run, Runs
@@ -15,7 +17,8 @@ RESEND_SECONDS = 1.0  # pause before a message is sent again after an error of t
 def led_by(base: type[Any], runs: Runs, published: dict[str, str]) -> type[Any]:
     """Returns a subclass of the scheduler class ``base`` that takes the last runs from ``runs`` and records them there.
 
-    ``published``: the task id of the last message of each entry that this process has sent, in any term.
+    ``published``: for each entry the task id of the last message that this process has sent, or can't send, in any
+    term.
     """
 
     class LedScheduler(base):  # type: ignore[misc]
@@ -25,7 +28,8 @@ def led_by(base: type[Any], runs: Runs, published: dict[str, str]) -> type[Any]:
 
         def tick(self, *args: Any, **kwargs: Any) -> Any:
             for name, run in runs.unsent():
-                self._resend(name, run)
+                if (entry := self.schedule.get(name)) is not None:
+                    self._resend(entry, run)
             interval = super().tick(*args, **kwargs)
             return min(interval or 0.0, RESEND_SECONDS) if any(runs.unsent()) else interval
 
@@ -46,18 +50,27 @@ def led_by(base: type[Any], runs: Runs, published: dict[str, str]) -> type[Any]:
             self._send(entry, runs.begin(entry.name, self._reserved.last_run_at), producer)
 
         def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **kwargs: Any) -> Any:
-            result = super().apply_async(entry, producer=producer, advance=advance, **kwargs)
-            if task_id := entry.options.get("task_id"):
-                published[entry.name] = task_id
+            try:
+                result = super().apply_async(entry, producer=producer, advance=advance, **kwargs)
+            except Exception as error:
+                # Another attempt helps only where the broker has failed, not for arguments that can't be serialized.
+                if not isinstance(error.__context__, self._broker_errors()):
+                    published[entry.name] = entry.options["task_id"]
+                raise
+            published[entry.name] = entry.options["task_id"]
             return result
 
-        def _resend(self, name: str, run: Run) -> None:
+        def _broker_errors(self) -> tuple[type[Exception], ...]:
+            connection = self.connection
+            return (OperationalError, *connection.connection_errors, *connection.channel_errors)
+
+        def _resend(self, entry: Any, run: Run) -> None:
             """Send a message that was recorded, unless this process, the broker or the result store has seen it."""
-            if published.get(name) == run.task_id or was_sent(self.app, run.task_id):
-                runs.mark_sent(name)
-            elif (entry := self.schedule.get(name)) is not None:
-                logger.warning("beat: sending %r now, task id %s: it was recorded, but not sent", name, run.task_id)
-                self._send(entry, run, self.producer)
+            if published.get(entry.name) == run.task_id or was_sent(self.app, run.task_id):
+                runs.mark_sent(entry.name)
+                return
+            logger.warning("beat: sending %r now, task id %s: it was recorded, but not sent", entry.name, run.task_id)
+            self._send(entry, run, self.producer)
 
         def _send(self, entry: Any, run: Run, producer: Any) -> None:
             runs.check()

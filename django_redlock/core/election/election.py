@@ -78,7 +78,7 @@ class Election:
         self._term: Term | None = None
         self._lost = False
         self._work: Work | None = None
-        self._failure = ""
+        self._failing = False  # the last attempt failed, which was logged
         self._pause_due = False  # after a failure: pause before the next round
         self._mutex = threading.RLock()  # reentrant: a signal handler may end the candidate
         self._events: set[WakeEvent] = set()
@@ -170,11 +170,11 @@ class Election:
         try:
             outcome = yield from self._lock.acquire_flow(STAND_SECONDS)
         except LockError as error:
-            if self._failure != str(error):
+            if not self._failing:
                 logger.warning("leader %r: %s; asking again", self.name, error)
-            self._failure, self._pause_due = str(error), True
+            self._failing = self._pause_due = True
             return
-        self._failure = ""
+        self._failing = False
         if isinstance(outcome, Lease) and self._standing:
             yield from self._lead()
 
