@@ -114,9 +114,8 @@ def test_run_that_was_sent(beat, messages, monkeypatch, unique):
     first = beat()
     with monkeypatch.context() as patch:
         patch.setattr(Runs, "mark_sent", died)
-        tick_until(first, lambda: first.schedule)
-        token = first._term.runs.token
         tick_until(first, messages)
+        token = first._leader.fencing_token
         first.close()
     assert [run.number for _, run in runs_of(unique, token).unsent()] == [1]
     second = beat(3600)

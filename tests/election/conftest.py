@@ -19,7 +19,7 @@ def asynchronous(request):
 
 
 @pytest.fixture
-def candidate(asynchronous):
+def candidate(asynchronous, backend):  # backend: it is closed after the candidates have ended
     """`candidate(backend, name, **options)`: a candidate that stands until the end of the test."""
     made = []
 

@@ -37,7 +37,7 @@ def store(request, unique):
 
 
 @pytest.mark.parametrize("store", STORES, indirect=True)
-def test_one_after_the_other(candidate, store, unique):
+def test_one_after_the_other(store, candidate, unique):
     """The second of two candidates leads when the first has ended."""
     first = candidate(store, unique)
     first.expect("elected")
