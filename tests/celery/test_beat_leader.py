@@ -144,7 +144,7 @@ def test_broker_that_restarts(own_redis, unique, tmp_path):
     try:
         tick_until(beat, lambda: server.client().llen(unique) == 1)
         server.kill()
-        tick_until(beat, lambda: any(beat._term.runs.unsent()))
+        tick_until(beat, lambda: beat._term and any(beat._term.runs.unsent()))
         server.start()
         tick_until(beat, lambda: server.client().llen(unique) >= 1)
         assert json.loads(server.client().lindex(unique, -1))["headers"][RUN_HEADER] == 2
