@@ -12,6 +12,8 @@ from typing import Unpack
 
 from django.db import DEFAULT_DB_ALIAS
 
+from .core.election.leader import Leader
+from .core.election.work import Callback
 from .core.locks.lock import Lock
 from .core.locks.multilock import MultiLock
 from .core.locks.read_write import RWLock
@@ -85,3 +87,21 @@ def striped(
 def multilock(names: Iterable[str], using: str = DEFAULT_ALIAS, **options: Unpack[CommonOptions]) -> MultiLock:
     """Return a lock that acquires all of the locks ``names`` or none of them."""
     return locks[using].multilock(names, **options)
+
+
+def leader(
+    name: str,
+    on_elected: Callback | None = None,
+    on_lost: Callback | None = None,
+    using: str = DEFAULT_ALIAS,
+    *,
+    ttl: Seconds | None = None,
+    stop_before: Seconds | None = None,
+    owner: str | Mapping[str, Any] | None = None,
+) -> Leader:
+    """Return a candidate for the lead ``name``: of all candidates at most one leads, and another follows when it ends.
+
+    The candidate stands for election within ``with`` or ``async with``. ``on_elected`` and ``on_lost`` get it as their
+    argument; for asyncio they may be coroutine functions. For the other options see ``Backend.leader``.
+    """
+    return locks[using].leader(name, on_elected, on_lost, ttl=ttl, stop_before=stop_before, owner=owner)

@@ -32,6 +32,7 @@ PLACES = {
     "": Tier.TEST,
     "backends/zookeeper/": Tier.REST,
     "browser/": Tier.REST,
+    "celery/test_beat_leader.py": Tier.REST,  # processes
     "celery/test_typing.py": Tier.REST,  # mypy once more
     "conformance/test_cache.py": Tier.REST,
     "conformance/test_cache_pools.py": Tier.REST,
@@ -41,6 +42,7 @@ PLACES = {
     "conformance/test_transports.py": Tier.REST,
     "conformance/test_zookeeper.py": Tier.REST,
     "django/test_commands_closed_pipe.py": Tier.REST,  # processes
+    "django/test_commands_leader.py": Tier.REST,  # processes
     "django/test_flash_sale.py": Tier.REST,
     "django/test_typing.py": Tier.REST,  # mypy and pyright
     "faults/": Tier.REST,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TypeVar, Unpack
 
+from ..core.election.leader import Leader
+from ..core.election.work import Callback
 from ..core.keys import Keys, stripe_keys
 from ..core.locks.lock import Lock
 from ..core.locks.multilock import MultiLock
@@ -17,6 +19,7 @@ from ..core.options import CommonOptions, check_options
 from ..core.primitives.base import RLOCK, SEMAPHORE, Primitive
 from ..core.primitives.fair import ARRIVAL_ORDER, READ, WRITE
 from ..core.primitives.multi import MAX_LOCKS, MULTILOCK, STRIPED
+from ..core.values import Seconds
 from ..errors import LockNotSupported
 
 L = TypeVar("L")
@@ -102,6 +105,32 @@ class LockKinds:
         made.name = " + ".join(made.names)
         made.all_keys = [places[name] for name in made.names]
         return made
+
+    def leader(
+        self,
+        name: str,
+        on_elected: Callback | None = None,
+        on_lost: Callback | None = None,
+        *,
+        ttl: Seconds | None = None,
+        stop_before: Seconds | None = None,
+        owner: str | Mapping[str, Any] | None = None,
+    ) -> Leader:
+        """Returns a candidate for the lead ``name``, a context for threads and for asyncio. The lead is a lock.
+
+        ``on_elected``: called with the leader in a thread or task of its own when the candidate is elected. If it
+        raises, the lead ends. ``on_lost``: called with the leader when the lead ends; it must stop the work before
+        another candidate can lead. ``ttl``: seconds after which another candidate follows a killed leader.
+        ``stop_before``: if the lease can't be renewed, the lead ends this number of seconds before the lease; at most
+        half of the ttl, and a third of the lease by default. ``owner``: as for a lock. Raises ``TypeError`` and
+        ``ValueError`` for bad values.
+        """
+        options = {"ttl": ttl, "auto_renew": True, "owner": owner}
+        try:
+            made = self.lock(name, fencing=True, **options)
+        except LockNotSupported:  # a TimestampBackend has no fencing tokens
+            made = self.lock(name, **options)
+        return Leader(made, on_elected, on_lost, stop_before)
 
     def _make_kind(
         self, handle: Callable[..., L], primitive: Primitive, name: str, options: CommonOptions, *, fair: bool = False

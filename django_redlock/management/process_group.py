@@ -16,7 +16,9 @@ from typing import Any
 FORWARDED = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGCONT")
 ASKS_FOR_TERMINAL = {signal.SIGTTIN, signal.SIGTTOU}  # stop a background process group that uses the terminal
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+ENDING = {signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}  # ask a command to end
 POLL = 0.02  # seconds between two checks whether the group is empty
+REAP_SECONDS = 1.0  # longest wait for the end of a command after SIGKILL
 
 
 class ProcessGroup:
@@ -26,27 +28,38 @@ class ProcessGroup:
     """
 
     def __init__(self, command: Sequence[str], grace: float) -> None:
-        self._command = command
+        self.command = command
         self._grace = grace
         self._terminal = Terminal()
         self._group = 0
         self._early: list[int] = []
         self._terminated = False
+        self._asked_to_end = False
+        self._begun = False
         self._lost = threading.Event()
         self._ended = threading.Event()
+
+    @property
+    def ended_by_loss(self) -> bool:
+        """Whether the loss of the lock ended the command, and no signal to this process asked for its end."""
+        return self._lost.is_set() and not self._asked_to_end
 
     def run(self, environment: Mapping[str, str]) -> int:
         """Run the command to its end with ``environment`` added to the variables, and forward signals to its group.
 
         Returns the exit code as a shell reports it: 128 + n after signal n. Raises ``OSError`` when the command can't
-        be started.
+        be started. A command whose lock is lost already is not started.
         """
+        self._begun = True
+        if self._lost.is_set():
+            self._ended.set()
+            return 128 + signal.SIGTERM
         signals = [getattr(signal, each) for each in FORWARDED]
         taken = [each for each in signals if signal.getsignal(each) is not signal.SIG_IGN]  # ignored under nohup
         before = {each: signal.signal(each, self._forward) for each in taken}
         try:
             process = subprocess.Popen(
-                self._command,
+                self.command,
                 env={**os.environ, **environment},
                 process_group=0,
                 preexec_fn=_die_with_parent(),  # noqa: PLW1509  (the function takes no mutex)
@@ -65,19 +78,27 @@ class ProcessGroup:
                 signal.signal(each, handler)
         return code if code >= 0 else 128 - code
 
-    def stop(self, held: Any = None) -> None:
+    def stop(self, held: Any = None, within: float | None = None) -> None:
         """Stop the command after the loss of the lock: send SIGTERM and, after ``grace`` seconds, SIGKILL.
 
-        Blocks until the command has ended or SIGKILL is sent, so the caller needs a separate thread. ``held`` is the
-        lock, which ``on_lost`` passes; it is not used.
+        ``within``: seconds after which SIGKILL is sent at the latest, whatever ``grace`` is.
+        Blocks until the command has ended or was killed, so the caller needs a separate thread. ``held`` is the lock,
+        which ``on_lost`` passes; it is not used.
         """
         self._lost.set()
-        if self._group:
+        if not self._begun:
+            return
+        if within is not None:
+            self._grace = min(self._grace, within)
+        if self._group and not self._ended.is_set():
             self._terminate()
-            if not self._ended.wait(self._grace):
+        if not self._ended.wait(self._grace):
+            if self._group:
                 self._send(signal.SIGKILL)
+            self._ended.wait(REAP_SECONDS)
 
     def _forward(self, number: int, frame: Any) -> None:
+        self._asked_to_end = self._asked_to_end or number in ENDING
         if self._group:
             self._send(number)
         else:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_redlock import fair_lock, lock, multilock, rlock, rwlock, semaphore, striped
+from django_redlock import fair_lock, leader, lock, multilock, rlock, rwlock, semaphore, striped
 
 KINDS = {
     "mutex": lambda **options: lock("x", **options),
@@ -65,3 +65,13 @@ def test_limit_is_needed(stores):
     """A semaphore without a limit is refused by Python."""
     with pytest.raises(TypeError, match="limit"):
         semaphore("x")
+
+
+def test_leader(stores, using):
+    """A leader is on the backend ``using``, with the options that it was given."""
+    called = []
+    with leader("x", on_lost=called.append, using=using, ttl=7, owner="beat") as candidate:
+        assert candidate.wait(30)
+        (held,) = stores[using].held()
+        assert (held.name, held.ttl, held.owner.label) == ("x", 7, "beat")
+    assert called == [candidate]

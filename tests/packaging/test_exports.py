@@ -11,7 +11,18 @@ import django_redlock
 
 # What the documentation promises, by module.
 PROMISED = {
-    "django_redlock": {"errors", "fair_lock", "lock", "locks", "multilock", "rlock", "rwlock", "semaphore", "striped"},
+    "django_redlock": {
+        "errors",
+        "fair_lock",
+        "leader",
+        "lock",
+        "locks",
+        "multilock",
+        "rlock",
+        "rwlock",
+        "semaphore",
+        "striped",
+    },
     "django_redlock.errors": {
         "LockDeadlock",
         "LockError",
@@ -26,6 +37,7 @@ PROMISED = {
     "django_redlock.fencing": {"FencedManager", "FencedModel", "FencedQuerySet"},
     "django_redlock.decorators": {"locked", "locked_view"},
     "django_redlock.celery": {"single_instance_task"},
+    "django_redlock.celery.beat": {"LeaderScheduler"},
     "django_redlock.signals": {"lock_acquired", "lock_lost", "lock_refused", "lock_released"},
     "django_redlock.models": {"HeldLock"},
     "django_redlock.testing": {

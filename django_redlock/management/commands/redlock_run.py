@@ -1,4 +1,4 @@
-"""``manage.py redlock_run NAME -- COMMAND``: run a command under a lock, as flock(1) does."""
+"""``manage.py redlock_run NAME -- COMMAND``: run a command under a lock, as flock(1) does, or while it leads."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from ...core.election.leader import Leader
 from ...errors import LockError, LockLost, LockNotAcquired, LockNotSupported, LockUnavailable
+from ...handler import locks
 from ...shortcuts import lock
 from ..base import MISUSED, LockCommand, at_least, misused
 from ..process_group import ProcessGroup
+from ..single import ended_in_order
 
 NOT_GOT, STORE_DOWN, LOST, NOT_EXECUTABLE, NOT_FOUND = 75, 69, 70, 126, 127  # 69, 70, 75: as in sysexits.h
+GRACE = 10.0  # seconds
 
 
 class Command(LockCommand):
@@ -21,6 +25,7 @@ class Command(LockCommand):
     epilog = f"""The command finds the lock's name in REDLOCK_NAME and its fencing token in REDLOCK_FENCING_TOKEN.
 Signals are forwarded to the command and to the processes that it has started. Processes that are left are ended
 with it.
+With --leader the command is started when this process is elected, stopped when the lead is lost, and started again.
 
 Exit code: the command's; 128 + n when signal n ended it; {NOT_GOT} the lock has another holder (0 with
 --skip-if-locked); {STORE_DOWN} the store can't be asked; {LOST} the lock was lost while the command ran;
@@ -46,10 +51,13 @@ settings: it was not run."""
         parser.add_argument(
             "--skip-if-locked", action="store_true", help="don't wait, and exit with 0 if the lock is held"
         )
+        parser.add_argument(
+            "--leader", action="store_true", help="stand for election: run COMMAND while leading, as often as elected"
+        )
         parser.add_argument("--ttl", type=float, metavar="SECONDS", help="lease, renewed while the command runs")
         parser.add_argument("--on-lost", choices=("kill", "warn"), default="kill", help="when the lock is lost (kill)")
         parser.add_argument(
-            "--grace", type=at_least(0), default=10, metavar="SECONDS", help="from SIGTERM to SIGKILL (10)"
+            "--grace", type=at_least(0), metavar="SECONDS", help=f"from SIGTERM to SIGKILL (default: {GRACE:g})"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -58,10 +66,12 @@ settings: it was not run."""
             raise misused("no command: redlock_run NAME -- COMMAND")
         if options["skip_if_locked"] and options["timeout"]:
             raise misused("--skip-if-locked does not wait: it can't be combined with --timeout")
-        raise SystemExit(self._run(**options))
+        if options["leader"] and (options["skip_if_locked"] or options["on_lost"] == "warn"):
+            raise misused("--leader waits until it leads, and stops the command when it no longer leads")
+        raise SystemExit((self._lead if options["leader"] else self._run)(**options))
 
     def _run(self, *, name: str, command: list[str], using: str, skip_if_locked: bool, **options: Any) -> int:
-        child = ProcessGroup(command, options["grace"])
+        child = ProcessGroup(command, GRACE if options["grace"] is None else options["grace"])
         on_lost: dict[str, Callable[[Any], Any]] = {
             "kill": child.stop,
             "warn": lambda _: self._complain(f"lock {name!r} was lost; {command[0]} runs on"),
@@ -90,11 +100,7 @@ settings: it was not run."""
             return self._complain(str(error), STORE_DOWN)
         except LockError as error:
             return self._complain(str(error), NOT_GOT)
-        try:
-            code = child.run({"REDLOCK_NAME": name, "REDLOCK_FENCING_TOKEN": str(held.fencing_token)})
-        except OSError as error:
-            self._complain(f"{command[0]}: {error.strerror}")
-            code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+        code = self._run_child(child, name, held.fencing_token)
         try:
             held.release()
         except LockLost:
@@ -103,6 +109,49 @@ settings: it was not run."""
         except LockUnavailable as error:
             self._complain(str(error))  # the command ran under a valid lease
         return code
+
+    def _lead(self, *, name: str, command: list[str], using: str, timeout: float | None, **options: Any) -> int:
+        running: list[ProcessGroup] = []  # the command of this term
+
+        def stop(candidate: Leader) -> None:
+            # A lease that has ended already leaves nothing to be kept: the command gets the whole grace.
+            left = candidate.remaining
+            for child in running:
+                child.stop(within=max(0.0, left - margin) if left else None)
+
+        try:
+            store = locks[using]
+            ttl = store.ttl if options["ttl"] is None else store.check_ttl(options["ttl"])
+            margin = min(1.0, ttl / 10)  # seconds between SIGKILL and the end of the lease
+            grace = min(GRACE, ttl / 2 - margin) if options["grace"] is None else options["grace"]
+            if grace > ttl / 2 - margin:
+                raise misused(f"--grace is at most {ttl / 2 - margin:g} s with --leader and a ttl of {ttl:g} s")
+            owner = {"command": " ".join(command)[:200]}
+            candidate = store.leader(name, on_lost=stop, ttl=ttl, stop_before=grace + margin, owner=owner)
+        except (ValueError, LockError) as error:
+            raise misused(error) from error
+        with ended_in_order(), candidate:
+            while candidate.wait(timeout):
+                timeout = None
+                token, child = candidate.fencing_token, ProcessGroup(command, grace)
+                running[:] = [child]  # from here on, `stop` stops this command or keeps it from starting
+                if candidate.leading and candidate.fencing_token == token:
+                    code = self._run_child(child, name, token)
+                    if not child.ended_by_loss:
+                        running.clear()
+                        return code
+        try:
+            holder = store.describe(name)
+        except LockUnavailable as error:
+            return self._complain(str(error), STORE_DOWN)
+        return self._complain(f"{name!r} is led{f' by {holder.owner}' if holder else ' by another'}", NOT_GOT)
+
+    def _run_child(self, child: ProcessGroup, name: str, fencing_token: int | None) -> int:
+        try:
+            return child.run({"REDLOCK_NAME": name, "REDLOCK_FENCING_TOKEN": str(fencing_token)})
+        except OSError as error:
+            code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+            return self._complain(f"{child.command[0]}: {error.strerror}", code)
 
     def _complain(self, text: str, code: int = 0) -> int:
         self.stderr.write(self.style.ERROR(text))

@@ -1,0 +1,29 @@
+"""Whether a message was sent by a process that died before it could record that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...core.events import logger
+from ..lost_calls import BrokerUnreadable, message_ids
+
+
+def was_sent(app: Any, task_id: str) -> bool:
+    """Whether the message of ``task_id`` is in a queue or with a worker, or the result store knows the task.
+
+    Where none of them can be asked, ``False``: the message is sent again under the same id.
+    """
+    try:
+        return _has_result(app, task_id) or task_id in message_ids(app) or _has_result(app, task_id)
+    except BrokerUnreadable as error:
+        logger.warning("beat: %s", error)
+    except Exception:
+        logger.exception("beat: the result store or the broker can't be asked for task %s", task_id)
+    return False
+
+
+def _has_result(app: Any, task_id: str) -> bool:
+    try:
+        return bool(app.AsyncResult(task_id).state != "PENDING")
+    except (AttributeError, NotImplementedError):  # no result store
+        return False

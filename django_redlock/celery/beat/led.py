@@ -1,0 +1,87 @@
+"""Makes any scheduler of ``celery beat`` record each run before its message is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kombu.exceptions import OperationalError
+
+from ...core.events import logger
+from .in_doubt import was_sent
+from .runs import Run, Runs
+
+RUN_HEADER = "redlock_beat_run"  # the number of the run
+RESEND_SECONDS = 1.0  # pause before a message is sent again after an error of the broker
+
+
+def led_by(base: type[Any], runs: Runs, published: dict[str, str]) -> type[Any]:
+    """Returns a subclass of the scheduler class ``base`` that takes the last runs from ``runs`` and records them there.
+
+    ``published``: for each entry the task id of the last message that this process has sent, or can't send, in any
+    term.
+    """
+
+    class LedScheduler(base):  # type: ignore[misc]
+        """Ticks as ``base``. Its methods raise ``LeadEnded`` and ``LockError``; then it must not tick again."""
+
+        _reserved: Any = None
+
+        def tick(self, *args: Any, **kwargs: Any) -> Any:
+            for name, run in runs.unsent():
+                if (entry := self.schedule.get(name)) is not None:
+                    self._resend(entry, run)
+            interval = super().tick(*args, **kwargs)
+            return min(interval or 0.0, RESEND_SECONDS) if any(runs.unsent()) else interval
+
+        def populate_heap(self, *args: Any, **kwargs: Any) -> None:
+            for entry in self.schedule.values():
+                runs.restore(entry)
+            super().populate_heap(*args, **kwargs)
+
+        def is_due(self, entry: Any) -> Any:
+            runs.restore(entry)  # a scheduler may have read the entry anew, with an older time
+            return super().is_due(entry)
+
+        def reserve(self, entry: Any) -> Any:
+            self._reserved = super().reserve(entry)
+            return self._reserved
+
+        def apply_entry(self, entry: Any, producer: Any = None) -> None:
+            self._send(entry, runs.begin(entry.name, self._reserved.last_run_at), producer)
+
+        def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **kwargs: Any) -> Any:
+            try:
+                result = super().apply_async(entry, producer=producer, advance=advance, **kwargs)
+            except Exception as error:
+                # Another attempt helps only where the broker has failed, not for arguments that can't be serialized.
+                if not isinstance(error.__context__, self._broker_errors()):
+                    published[entry.name] = entry.options["task_id"]
+                raise
+            published[entry.name] = entry.options["task_id"]
+            return result
+
+        def _broker_errors(self) -> tuple[type[Exception], ...]:
+            connection = self.connection
+            return (OperationalError, *connection.connection_errors, *connection.channel_errors)
+
+        def _resend(self, entry: Any, run: Run) -> None:
+            """Send a message that was recorded, unless this process, the broker or the result store has seen it."""
+            if published.get(entry.name) == run.task_id or was_sent(self.app, run.task_id):
+                runs.mark_sent(entry.name)
+                return
+            logger.warning("beat: sending %r now, task id %s: it was recorded, but not sent", entry.name, run.task_id)
+            self._send(entry, run, self.producer)
+
+        def _send(self, entry: Any, run: Run, producer: Any) -> None:
+            runs.check()
+            options = entry.options
+            headers = {**(options.get("headers") or {}), RUN_HEADER: run.number}
+            entry.options = {**options, "task_id": run.task_id, "headers": headers}
+            try:
+                super().apply_entry(entry, producer=producer)  # logs an error of the broker
+            finally:
+                entry.options = options
+            if published.get(entry.name) == run.task_id:
+                runs.mark_sent(entry.name)
+
+    return LedScheduler

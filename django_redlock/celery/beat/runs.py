@@ -1,0 +1,115 @@
+"""The last runs of the schedule's entries, kept in the lock store, so that the next leader goes on with them.
+
+A run is recorded before its message is sent, and marked as sent afterwards. A leader that finds a run without the mark
+sends the message under the recorded task id. The store refuses the records of a leader whose fencing token is not the
+largest, so a process that was paused can't record a run after another has begun to lead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, NamedTuple, Self
+from uuid import uuid4
+
+from ...backends.redis import RedisBackend
+from ...core.algorithms.single_node import run_idempotent
+from ...core.election.leader import Leader
+from ...core.flow.replies import fault_error
+from ...core.flow.requests import EvalScript, Fault, Flow
+from ...core.flow.scripts import script
+
+KEPT_MS = 400 * 24 * 3600 * 1000  # for more than a year, since entries may run once a year
+
+_SCRIPT = script("beat_run")
+
+
+class LeadEnded(Exception):
+    """This process no longer leads."""
+
+
+class Run(NamedTuple):
+    """The last run of an entry. ``at`` is its time in ISO format, ``task_id`` the id of its message.
+
+    ``number`` counts the runs. A run with number 0 was not sent: it keeps the time from which the entry counts.
+    """
+
+    number: int
+    at: str
+    task_id: str = ""
+    sent: bool = True
+
+    @classmethod
+    def parse(cls, text: bytes) -> Self:
+        return cls(*json.loads(text))
+
+    def encode(self) -> bytes:
+        return json.dumps(self).encode()
+
+
+class Runs:
+    """The last runs as the leader of one term knows them. All methods raise ``LeadEnded`` and ``LockError``."""
+
+    def __init__(self, backend: RedisBackend, leader: Leader) -> None:
+        token = leader.fencing_token
+        if token is None:
+            raise LeadEnded
+        self.token = token
+        self._backend = backend
+        self._leader = leader
+        self._key = backend.keys_of(leader.name).lock + b":runs"
+        reply = self._request()
+        fields = dict(zip(reply[::2], reply[1::2], strict=True))
+        self._runs = {name.decode(): Run.parse(text) for name, text in fields.items() if name}
+
+    def check(self) -> None:
+        """Raise ``LeadEnded`` unless this process leads in this term."""
+        if self._leader.fencing_token != self.token:
+            raise LeadEnded
+
+    def restore(self, entry: Any) -> None:
+        """Set the time of the entry's last run. An entry without a run gets one, from which its schedule counts."""
+        if (run := self._runs.get(entry.name)) is None:
+            self._record(entry.name, Run(0, entry.last_run_at.isoformat()))
+        else:
+            entry.last_run_at = datetime.fromisoformat(run.at)
+
+    def begin(self, name: str, at: datetime) -> Run:
+        """Record a run of the entry ``name``, which is not sent yet. Returns the run.
+
+        A run before that could not be sent, for example while the broker was down, goes on with the new time.
+        """
+        before = self._runs.get(name, Run(0, ""))
+        new = Run(before.number + 1, "", str(uuid4()), sent=False) if before.sent else before
+        run = new._replace(at=at.isoformat())
+        self._record(name, run)
+        return run
+
+    def mark_sent(self, name: str) -> None:
+        """Record that the message of the last run of ``name`` was sent."""
+        self._record(name, self._runs[name]._replace(sent=True))
+
+    def unsent(self) -> Iterator[tuple[str, Run]]:
+        """The entries whose last run is not marked as sent, and these runs."""
+        return iter([(name, run) for name, run in self._runs.items() if not run.sent])
+
+    def _record(self, name: str, run: Run) -> None:
+        self.check()
+        before = self._runs.get(name)
+        if self._request(name.encode(), before.encode() if before else b"", run.encode()) != 1:
+            raise LeadEnded
+        self._runs[name] = run
+
+    def _request(self, name: bytes = b"", before: bytes = b"", run: bytes = b"") -> Any:
+        reply = self._backend.drive(self._flow(name, before, run))
+        if reply == 0:
+            raise LeadEnded
+        return reply
+
+    def _flow(self, *args: bytes) -> Flow[Any]:
+        words = (b"%d" % self.token, *args, b"%d" % KEPT_MS)
+        reply = yield from run_idempotent(EvalScript(_SCRIPT, (self._key,), words))
+        if isinstance(reply, Fault):
+            raise fault_error(self._leader.name, reply)
+        return reply

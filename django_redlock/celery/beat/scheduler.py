@@ -1,0 +1,139 @@
+"""`LeaderScheduler`: the scheduler that ``celery beat`` runs on every machine."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, NamedTuple
+
+from celery.utils.imports import load_extension_class_names, symbol_by_name
+from django.core.exceptions import ImproperlyConfigured
+
+from ...backends.redis import RedisBackend
+from ...core.election.leader import Leader
+from ...core.events import logger
+from ...errors import LockError
+from ...handler import DEFAULT_ALIAS, locks
+from .led import led_by
+from .runs import LeadEnded, Runs
+
+LEAD_NAME = "celery-beat"
+WRAPPED = "celery.beat:PersistentScheduler"
+WAKE_SECONDS = 1.0  # longest pause in which the scheduler does not notice the end or the beginning of a term
+STORE_PAUSE_SECONDS = 0.5  # pause after an error of the store
+
+
+class BeatTerm(NamedTuple):
+    """The wrapped scheduler of one term, and the last runs."""
+
+    scheduler: Any
+    runs: Runs
+
+
+class LeaderScheduler:
+    """Wraps another scheduler of ``celery beat``. Of all processes with this scheduler only the leader sends tasks.
+
+    The next leader goes on with the last runs of its predecessor. Settings of the Celery app:
+    ``redlock_beat_scheduler`` (the wrapped scheduler), ``redlock_beat_using`` (the alias of a ``RedisBackend``),
+    ``redlock_beat_name`` (the name of the lead), ``redlock_beat_ttl`` and ``redlock_beat_stop_before`` (seconds, see
+    ``Backend.leader``).
+
+    Raises ``ImproperlyConfigured`` for a store of another kind, ``TypeError`` and ``ValueError`` for bad values.
+    """
+
+    def __init__(self, app: Any, max_interval: float | None = None, lazy: bool = False, **options: Any) -> None:
+        get = app.conf.get
+        aliases = dict(load_extension_class_names("celery.beat_schedulers"))  # type: ignore[var-annotated, arg-type]
+        self._wrapped = symbol_by_name(get("redlock_beat_scheduler") or WRAPPED, aliases=aliases)
+        using = get("redlock_beat_using") or DEFAULT_ALIAS
+        backend = locks[using]
+        if not isinstance(backend, RedisBackend):
+            raise ImproperlyConfigured(
+                f"redlock_beat_using={using!r} is a {type(backend).__name__}: "
+                "celery beat needs a RedisBackend, which keeps the last runs"
+            )
+        self._backend = backend
+        self._options = {"app": app, "max_interval": max_interval, **options}
+        self.max_interval = max_interval or app.conf.beat_max_loop_interval or self._wrapped.max_interval
+        self._leader: Leader = backend.leader(
+            get("redlock_beat_name") or LEAD_NAME,
+            on_lost=self._on_lost,
+            ttl=get("redlock_beat_ttl"),
+            stop_before=get("redlock_beat_stop_before"),
+            owner={"command": "celery beat"},
+        )
+        self._standing = False
+        self._closing = False
+        self._term: BeatTerm | None = None
+        self._next_tick = 0.0
+        self._published: dict[str, str] = {}
+        self._ticking = threading.RLock()  # reentrant: the signal handler of celery beat closes the scheduler
+
+    @property
+    def info(self) -> str:
+        """A line for the banner of ``celery beat``."""
+        return f"    . leader -> {self._leader.name}, {self._wrapped.__module__}.{self._wrapped.__name__}"
+
+    @property
+    def schedule(self) -> Any:
+        """The schedule of the wrapped scheduler; empty while another process leads."""
+        return self._term.scheduler.schedule if self._term else {}
+
+    def tick(self) -> float:
+        """Tick if this process leads, else wait up to a second for that. Returns the seconds to sleep."""
+        if not self._standing:
+            self._standing = True
+            self._leader.__enter__()
+        if self._term is not None and self._term.runs.token != self._leader.fencing_token:
+            self._end_term()
+        if self._term is None and not self._leader.wait(WAKE_SECONDS):
+            return 0.0
+        try:
+            with self._ticking:
+                return min(self._tick(), WAKE_SECONDS)
+        except LeadEnded:
+            logger.info("beat: another process leads")
+        except LockError as error:
+            logger.warning("beat: %s", error)
+        self._end_term()
+        return STORE_PAUSE_SECONDS
+
+    def _tick(self) -> float:
+        if self._term is None:
+            runs = Runs(self._backend, self._leader)
+            scheduler = led_by(self._wrapped, runs, self._published)(**self._options)
+            self._term, self._next_tick = BeatTerm(scheduler, runs), 0.0
+        if (left := self._next_tick - time.monotonic()) > 0:
+            return left
+        interval: float = self._term.scheduler.tick() or 0.0
+        self._next_tick = time.monotonic() + interval
+        return interval
+
+    def _end_term(self) -> None:
+        term, self._term = self._term, None
+        if term is not None:
+            try:
+                term.scheduler.close()
+            except Exception:
+                logger.exception("beat: the scheduler can't be closed")
+
+    def _on_lost(self, leader: Leader) -> None:
+        """Wait until no task is being sent any more, as long as the lease lasts."""
+        if not self._closing and self._ticking.acquire(timeout=leader.remaining):
+            self._ticking.release()
+
+    def should_sync(self) -> bool:
+        """Whether the wrapped scheduler wants to write its schedule."""
+        return self._term is not None and bool(self._term.scheduler.should_sync())
+
+    def _do_sync(self) -> None:
+        if self._term is not None:
+            self._term.scheduler._do_sync()
+
+    def close(self) -> None:
+        """End the lead, so that another process follows at once. Called at the end of ``celery beat``."""
+        self._closing = True
+        self._end_term()
+        if self._standing:
+            self._standing = False
+            self._leader.__exit__()

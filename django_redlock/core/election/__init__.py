@@ -1,0 +1,1 @@
+"""Leader election: of several candidates, the one that holds the lock leads."""

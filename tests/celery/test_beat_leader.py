@@ -1,0 +1,245 @@
+"""`celery beat` on several machines: the scheduler ticks where its process leads, and the next leader goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from types import SimpleNamespace
+
+import pytest
+from celery import Celery
+from django.core.exceptions import ImproperlyConfigured
+
+from django_redlock import locks
+from django_redlock.celery.beat import LeaderScheduler
+from django_redlock.celery.beat.led import RUN_HEADER
+from django_redlock.celery.beat.runs import LeadEnded, Runs
+from django_redlock.errors import LockUnavailable
+from testproject.processes import Child
+from tests.celery.conftest import ROOT
+from tests.support.service import poll
+
+
+@pytest.fixture
+def messages(broker, unique):
+    """`messages()`: the messages in the queue of this test, the first one first."""
+
+    def read():
+        with broker.client() as client:
+            return [json.loads(each)["headers"] for each in reversed(client.lrange(unique, 0, -1))]
+
+    return read
+
+
+@pytest.fixture
+def beat(broker, unique, tmp_path):
+    """`beat(interval)`: a scheduler of a machine of its own. The entry is due every `interval` seconds."""
+    made = []
+
+    def make(interval=0.05, **conf):
+        app = Celery(unique, set_as_current=False, broker=broker.url)
+        entry = {"task": "tests.tick", "schedule": interval, "options": {"queue": unique}}
+        app.conf.update({"redlock_beat_name": unique, "beat_schedule": {"tick": entry}, **conf})
+        made.append(LeaderScheduler(app=app, schedule_filename=str(tmp_path / f"{len(made)}")))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+        each._options["app"].close()
+
+
+def tick_until(beat, ready):
+    """Let a scheduler tick until something has happened."""
+    poll(lambda: (beat.tick(), ready())[1], timeout=60, what="a tick")
+
+
+def runs_of(name, token):
+    """The last runs in the store, as a leader with this fencing token sees them."""
+    return Runs(locks["default"], SimpleNamespace(name=name, fencing_token=token))
+
+
+def test_only_the_leader_ticks(beat, messages):
+    """A second scheduler sends nothing as long as the first one leads. Then it goes on with the next number."""
+    first, second = beat(), beat()
+    tick_until(first, lambda: len(messages()) >= 3)
+    assert second.tick() == 0
+    first.close()
+    tick_until(second, lambda: len(messages()) >= 6)
+    assert [each[RUN_HEADER] for each in messages()] == [*range(1, len(messages()) + 1)]
+    assert len({each["id"] for each in messages()}) == len(messages())
+
+
+def test_last_run_is_kept(beat, messages):
+    """An entry that ran a moment ago is not due for the next leader, although its own file has never seen a run."""
+    first = beat()
+    tick_until(first, messages)
+    ran_at = first.schedule["tick"].last_run_at
+    first.close()
+    second = beat(3600)
+    tick_until(second, lambda: second.schedule)
+    assert second.schedule["tick"].last_run_at == ran_at
+
+
+def test_first_run_is_not_forgotten(beat, messages):
+    """An entry that has not run yet is due when it would have been for the former leader."""
+    first = beat(3600)
+    tick_until(first, lambda: first.schedule)
+    since = first.schedule["tick"].last_run_at
+    first.close()
+    second = beat(3600)
+    tick_until(second, lambda: second.schedule)
+    assert second.schedule["tick"].last_run_at == since
+    assert messages() == []
+
+
+def test_run_that_was_not_sent(beat, messages):
+    """A leader that died between record and message: the next one sends the message, under the recorded task id."""
+    first = beat(3600)
+    tick_until(first, lambda: first.schedule)
+    run = first._term.runs.begin("tick", first.schedule["tick"].last_run_at)
+    first.close()
+    tick_until(beat(3600), messages)
+    assert [(each["id"], each[RUN_HEADER]) for each in messages()] == [(run.task_id, 1)]
+
+
+def test_run_that_was_sent(beat, messages, monkeypatch, unique):
+    """A leader that died between the message and its record: the next one finds the message, and sends no other."""
+
+    def died(*_args):
+        raise LockUnavailable("beat")
+
+    first = beat()
+    with monkeypatch.context() as patch:
+        patch.setattr(Runs, "mark_sent", died)
+        tick_until(first, messages)
+        token = first._leader.fencing_token
+        first.close()
+    assert [run.number for _, run in runs_of(unique, token).unsent()] == [1]
+    second = beat(3600)
+    tick_until(second, lambda: second.schedule and not list(second._term.runs.unsent()))
+    assert len(messages()) == 1
+
+
+def test_store_refuses_an_earlier_leader(beat, unique):
+    """A leader that was paused after its last look at the lease can't record a run when another one has begun."""
+    first = beat(3600)
+    tick_until(first, lambda: first.schedule)
+    paused = first._term.runs
+    paused.check = lambda: None  # it looked before the pause
+    runs_of(unique, paused.token + 1)
+    with pytest.raises(LeadEnded):
+        paused.begin("tick", first.schedule["tick"].last_run_at)
+
+
+def test_broker_that_restarts(own_redis, unique, tmp_path):
+    """A run whose message the broker did not take is sent when it is back, once."""
+    server = own_redis()
+    app = Celery(unique, set_as_current=False, broker=server.url)
+    entry = {"task": "tests.tick", "schedule": 2.0, "options": {"queue": unique}}
+    app.conf.update(redlock_beat_name=unique, beat_schedule={"tick": entry})
+    beat = LeaderScheduler(app=app, schedule_filename=str(tmp_path / "schedule"))
+    try:
+        tick_until(beat, lambda: server.client().llen(unique) == 1)
+        server.kill()
+        tick_until(beat, lambda: beat._term and any(beat._term.runs.unsent()))
+        server.start()
+        tick_until(beat, lambda: server.client().llen(unique) >= 1)
+        assert json.loads(server.client().lindex(unique, -1))["headers"][RUN_HEADER] == 2
+    finally:
+        beat.close()
+        app.close()
+
+
+def test_arguments_that_cannot_be_sent(beat, messages, unique, caplog):
+    """A task whose arguments can't be serialized is logged once for each run, and other tasks are sent."""
+    entry = {"task": "tests.tick", "schedule": 0.05, "options": {"queue": unique}}
+    one = beat(beat_schedule={"good": entry, "bad": {**entry, "args": [object()]}})
+    tick_until(one, lambda: len(messages()) >= 3 and "Couldn't apply scheduled task bad" in caplog.text)
+    assert list(one._term.runs.unsent()) == []
+    assert [each[RUN_HEADER] for each in messages()] == [*range(1, len(messages()) + 1)]
+
+
+def test_other_store(settings):
+    """A store that can't keep the last runs is refused when beat starts."""
+    settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend"}}
+    with pytest.raises(ImproperlyConfigured, match="is a LocMemBackend: celery beat needs a RedisBackend"):
+        LeaderScheduler(app=Celery(set_as_current=False))
+
+
+def test_settings(broker):
+    """The settings of the app choose the scheduler that is wrapped, and the options of the lead."""
+    app = Celery(set_as_current=False, broker=broker.url)
+    app.conf.update(redlock_beat_scheduler="celery.beat:Scheduler", redlock_beat_ttl=9, redlock_beat_stop_before=4)
+    made = LeaderScheduler(app=app, lazy=True)
+    assert made.info == "    . leader -> celery-beat, celery.beat.Scheduler"
+    assert made._leader._lock.options.ttl == 9
+    app.conf.redlock_beat_stop_before = 5
+    with pytest.raises(ValueError, match="at most half of the ttl"):
+        LeaderScheduler(app=app)
+
+
+# ── three processes ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def start_beat(records, unique, tmp_path):
+    """`start_beat()`: ``celery beat`` in a process of its own, with a task every second."""
+    started = []
+    conf = {
+        "beat_scheduler": "django_redlock.celery.beat:LeaderScheduler",
+        "redlock_beat_name": unique,
+        "redlock_beat_ttl": 3,
+        "beat_schedule": {"tick": {"task": "tests.tick", "schedule": 1.0, "options": {"queue": unique}}},
+    }
+
+    def start():
+        command = [sys.executable, "-m", "celery", "-A", "tests.celery.app", "beat", "-l", "INFO", "--pidfile="]
+        number = len(started)
+        child = Child(
+            [*command, "-s", str(tmp_path / f"schedule-{number}")],
+            output=tmp_path / f"log-{number}",
+            env={
+                "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+                "TESTPROJECT_REDIS": os.environ["CELERY_LOCKS"],
+                "CELERY_CONF": json.dumps(conf),
+            },
+        )
+        started.append(child)
+        return child
+
+    yield start
+    for child in started:
+        child.kill()
+
+
+def test_killed_and_paused(start_beat, held, unique, messages):
+    """The leader of three is killed, the next one is paused: no tick is sent twice, none is missing."""
+    beats = {child.pid: child for child in [start_beat() for _ in range(3)]}
+
+    def leader(other_than=None):
+        poll(lambda: (found := held(unique)) and found.owner.pid != other_than, timeout=60, what="a leader")
+        return held(unique).owner.pid
+
+    def sends():
+        before = len(messages())
+        poll(lambda: len(messages()) > before, timeout=60, what="a tick")
+
+    for fate in (signal.SIGKILL, signal.SIGSTOP):
+        pid = leader()
+        sends()
+        beats[pid].signal(fate)
+        leader(other_than=pid)
+        sends()
+        if fate == signal.SIGSTOP:
+            beats[pid].signal(signal.SIGCONT)
+            sends()
+        else:
+            started = start_beat()
+            beats[started.pid] = started
+    for child in beats.values():
+        child.stop()
+    assert [each[RUN_HEADER] for each in messages()] == [*range(1, len(messages()) + 1)]
+    assert not any("Traceback" in child.log(100_000) for child in beats.values())

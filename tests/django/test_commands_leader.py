@@ -1,0 +1,175 @@
+"""`manage.py redlock_run --leader`, as real processes on a real Redis."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from tests.support.service import poll
+
+ROOT = Path(__file__).parents[2]
+# Writes its fencing token and the time of the system's monotonic clock, until SIGTERM.
+WORK = """
+import os, signal, sys, time
+token = os.environ["REDLOCK_FENCING_TOKEN"]
+def end(number, frame):
+    os.write(1, b"got SIGTERM\\n")
+    STUBBORN or os._exit(7)
+signal.signal(signal.SIGTERM, end)
+os.write(1, f"begins {token} {time.monotonic()}\\n".encode())
+while True:
+    time.sleep(0.02)
+    BEATS and os.write(1, f"works {token} {time.monotonic()}\\n".encode())
+"""
+
+
+def work(*, stubborn=False, beats=False):
+    return [sys.executable, "-c", WORK.replace("STUBBORN", str(stubborn)).replace("BEATS", str(beats))]
+
+
+@pytest.fixture
+def backend(redis_url):
+    backend = RedisBackend(redis_url)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def launch(redis_url, tmp_path):
+    """`launch(*args)`: a `redlock_run --leader` that runs beside the test."""
+    running = []
+
+    def begin(*args, url=redis_url):
+        process = subprocess.Popen(
+            [sys.executable, ROOT / "manage.py", "redlock_run", "--leader", *args],
+            env={**os.environ, "TESTPROJECT_REDIS": url, "TESTPROJECT_DATABASE": str(tmp_path / "db.sqlite3")},
+            cwd=tmp_path, text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        running.append(process)
+        return process
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background ignores Ctrl-C
+    yield begin
+    signal.signal(signal.SIGINT, before)
+    for process in running:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def begins(process):
+    """Wait for the start of the command. Returns its fencing token and its start by the monotonic clock."""
+    event, token, when = process.stdout.readline().split()
+    assert event == "begins"
+    return int(token), float(when)
+
+
+def until_standing(backend, process):
+    poll(lambda: backend.describe("job").waiters or process.poll() is not None, timeout=60, what="a candidate")
+    assert process.poll() is None, process.stderr.read()
+
+
+def test_another_follows(launch, backend):
+    """SIGTERM goes to the command, whose exit code is ours. Then another runs it, under a larger fencing token."""
+    first = launch("job", "--", *work())
+    token, _ = begins(first)
+    second = launch("job", "--", *work())
+    until_standing(backend, second)
+    first.terminate()
+    assert (first.stdout.read(), first.wait(30)) == ("got SIGTERM\n", 7)
+    assert begins(second)[0] > token
+
+
+def test_killed(launch, backend):
+    """After ``kill -9`` of the leader another candidate runs the command."""
+    first = launch("--ttl", "2", "job", "--", *work())
+    token, _ = begins(first)
+    second = launch("job", "--", *work())
+    until_standing(backend, second)
+    first.kill()
+    assert begins(second)[0] > token
+
+
+def test_lost(launch, backend):
+    """The lock is released by force: the command is stopped, and started again when this process leads again."""
+    process = launch("--ttl", "1.5", "job", "--", *work())
+    token, _ = begins(process)
+    backend.force_release("job")
+    assert process.stdout.readline() == "got SIGTERM\n"
+    assert begins(process)[0] > token
+
+
+def test_stubborn_command(launch, redis_server):
+    """The store no longer answers: a command that ignores SIGTERM is killed. When the store is back, it runs again."""
+    process = launch("--ttl", "3", "--grace", "0.2", "job", "--", *work(stubborn=True))
+    token, _ = begins(process)
+    redis_server.pause()
+    assert process.stdout.readline() == "got SIGTERM\n"
+    redis_server.resume()
+    assert begins(process)[0] > token
+
+
+def test_stops_before_the_next_leader(launch, backend, proxy):
+    """The leader is cut off from the store: its command has ended before that of the next leader begins."""
+    first = launch("--ttl", "6", "--grace", "2", "job", "--", *work(beats=True), url=proxy.url)
+    token, last = begins(first)
+    second = launch("--ttl", "6", "job", "--", *work())
+    until_standing(backend, second)
+    proxy.drop()
+    while (line := first.stdout.readline().split())[0] == "works":
+        last = float(line[2])
+    second_token, start = begins(second)
+    assert (token < second_token, last < start) == (True, True)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signal_while_standing(launch, backend, number, code):
+    """A candidate that does not lead ends at once. It runs nothing, and leaves no waiter."""
+    with backend.lock("job"):
+        process = launch("job", "--", *work())
+        until_standing(backend, process)
+        process.send_signal(number)
+        assert (*process.communicate(timeout=60), process.returncode) == ("", "", code)
+        assert not backend.describe("job").waiters
+
+
+@pytest.mark.parametrize(("command", "code"), [(["sh", "-c", "exit 3"], 3), (["no-such-command-anywhere"], 127)])
+def test_command_that_ends(launch, backend, command, code):
+    """A command that ends by itself ends the candidate, with its exit code. The lock is free."""
+    assert launch("job", "--", *command).wait(60) == code
+    assert backend.describe("job") is None
+
+
+def test_timeout(launch, backend, redis_server):
+    """Not elected within --timeout: 75, and the message names the leader; without a store 69."""
+    with backend.lock("job", owner="somebody"):
+        process = launch("--timeout", "0.5", "job", "--", *work())
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out) == (75, "")
+        assert "somebody" in err
+    redis_server.stop()
+    process = launch("--timeout", "0.5", "job", "--", *work())
+    assert (process.communicate(timeout=60)[0], process.returncode) == ("", 69)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--skip-if-locked"], "--leader waits"),
+        (["--on-lost", "warn"], "--leader waits"),
+        (["--ttl", "4", "--grace", "3"], "--grace is at most 1.6 s"),
+        (["--ttl", "-1"], "ttl"),
+    ],
+)
+def test_misused(launch, options, text):
+    """Wrong options: exit code 2, and nothing runs."""
+    process = launch(*options, "job", "--", *work())
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, "")
+    assert text in err
