@@ -1,5 +1,6 @@
 """A repeat that arrives while the first request runs, and what the running request leaves behind."""
 
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +12,7 @@ from django_redlock import locks
 from django_redlock.decorators import idempotent
 from django_redlock.errors import LockNotSupported
 from django_redlock.idempotency.answers import AnswerNotStorable
+from django_redlock.testing import override_locks
 from tests.idempotency.conftest import ALICE, ask, code, replayed
 from tests.support.service import poll
 
@@ -91,11 +93,15 @@ def test_live_locks_show_running_requests(new_store, pool):
 def test_the_lease_is_renewed(new_store):
     """A view may take longer than the ttl."""
 
-    @idempotent(**new_store("default"), ttl=5)
+    @idempotent(**new_store("default"), ttl=6)
     def view(_request):
-        [held] = locks["default"].held()
-        before = held.remaining
-        poll(lambda: locks["default"].held()[0].remaining > before, timeout=30, what="a renewal")
+        seen = []
+
+        def renewed():
+            seen.append(locks["default"].held()[0].remaining)
+            return seen[-1] > min(seen) + 0.5
+
+        poll(renewed, timeout=60, what="a renewal")
         return HttpResponse()
 
     assert ask(view).status_code == 200
@@ -292,3 +298,23 @@ def test_the_user_is_seen(new_store):
     """The view gets the request that came in."""
     view = idempotent(**new_store("sqlite"))(lambda request: HttpResponse(str(request.user.pk)))
     assert ask(view, user=ALICE).content == b"1"
+
+
+# ── other servers, and tests of users ────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", ["cluster", "quarantine", "override"])
+def test_other_stores(kind, settings, request, stores):
+    """On a Redis Cluster, under quarantine, and with `override_locks` in the tests of users."""
+    entry = dict(settings.REDLOCK["default"])
+    if kind == "cluster":
+        entry["LOCATION"] = request.getfixturevalue("cluster").url
+    if kind == "quarantine":
+        entry["OPTIONS"] = {**entry["OPTIONS"], "quarantine": True}
+    settings.REDLOCK = {"default": entry}
+    locks["default"].arm()
+    view = idempotent()(lambda _request: HttpResponse(b"done"))
+    with override_locks() if kind == "override" else contextlib.nullcontext():
+        assert [replayed(ask(view)) for _ in range(2)] == [False, True]
+        assert code(ask(view, {"other": 1})) == (422, "idempotency-key-reused")
+    locks.reset()
