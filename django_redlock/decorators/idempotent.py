@@ -202,7 +202,7 @@ def _flow(terms: _Terms, entry_of: Callable[[], Any], work: Callable[[], Any], b
         known = yield from lock.begin_flow()
     except LockUnavailable:
         logger.exception("%s: the store can't be asked", entry.label)
-        return problems.UNAVAILABLE.response(problems.RETRY_AFTER)
+        return problems.UNAVAILABLE.response(problems.LATER)
     if known is not None:
         return _known_response(known)
     began.append(entry)
@@ -233,7 +233,7 @@ def _known_response(known: Known) -> HttpResponse:
         return problems.KEY_REUSED.response()
     if known.found == "in_doubt":
         return problems.IN_DOUBT.response()
-    return problems.RUNNING.response(problems.RETRY_AFTER if known.retry_after is None else known.retry_after)
+    return problems.RUNNING.response(problems.SOON)
 
 
 def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:

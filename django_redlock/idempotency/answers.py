@@ -12,8 +12,10 @@ from django.http import HttpResponse
 REPLAYED = "Idempotent-Replayed"  # as Stripe calls it
 # The headers that are stored by default: what describes the body, and how long it may be cached.
 HEADERS = (
+    "Allow",
     "Cache-Control",
     "Content-Disposition",
+    "Content-Encoding",
     "Content-Language",
     "Content-Location",
     "Content-Type",

@@ -59,7 +59,7 @@ class DatabaseStore:
                 except LockNotAcquired as error:
                     if error.name != entry.name:  # a lock of the view
                         raise
-                    return Known("running", retry_after=error.retry_after)
+                    return Known("running")
                 except _RowTaken as error:
                     taken = error
         raise ImproperlyConfigured(f"the row of {entry.name} can't be written: {taken.__cause__}") from taken.__cause__

@@ -24,11 +24,7 @@ class Entry(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Why a request does not run: it has an answer, or it is refused.
-
-    ``retry_after``: seconds until the running request's lease ends; ``None`` if unknown.
-    """
+    """Why a request does not run: it has an answer, or it is refused."""
 
     found: Found
     answer: bytes = b""
-    retry_after: float | None = None

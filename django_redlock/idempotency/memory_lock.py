@@ -41,7 +41,7 @@ class MemoryRequestLock(Lock):
             return known
         outcome = yield from self.acquire_flow(0.0)
         if not isinstance(outcome, Lease):
-            return Known("running", retry_after=outcome.remaining)
+            return Known("running")
         if known := self._known(now):
             yield from super().release_flow()
             return known

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from http import HTTPStatus
 from typing import NamedTuple
 
 from django.http import HttpResponse, JsonResponse
 
-RETRY_AFTER = 5  # seconds, used when the time until the other request ends is unknown
+SOON, LATER = 1, 5  # seconds after which to repeat: a request usually ends soon, a store needs longer to come back
 
 
 class Problem(NamedTuple):
@@ -18,7 +17,7 @@ class Problem(NamedTuple):
     code: str
     detail: str
 
-    def response(self, retry_after: float | None = None) -> HttpResponse:
+    def response(self, retry_after: int | None = None) -> HttpResponse:
         """Return the response. ``retry_after``: seconds; ``None`` for a request that is not to be repeated."""
         content = {
             "type": "about:blank",
@@ -29,7 +28,7 @@ class Problem(NamedTuple):
         }
         headers = {"Cache-Control": "no-store"}
         if retry_after is not None:
-            headers["Retry-After"] = str(max(1, math.ceil(retry_after)))
+            headers["Retry-After"] = str(retry_after)
         return JsonResponse(content, status=self.status.value, content_type="application/problem+json", headers=headers)
 
 

@@ -70,7 +70,7 @@ class RequestLock(Lock):
         outcome = yield from self.acquire_flow(0.0)
         if isinstance(outcome, Lease):
             return None
-        return self.known or Known("running", retry_after=outcome.remaining)
+        return self.known or Known("running")
 
     def new_claim(self) -> Claim:
         return super().new_claim()._replace(payload=_Record(self.entry))
