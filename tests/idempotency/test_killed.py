@@ -6,7 +6,7 @@ from django.db import connections
 from tests.idempotency.conftest import create_tables, new_database
 from tests.idempotency.killed_server import KilledServer, judge, play
 
-REQUESTS = 30  # `python -m tests.idempotency.killed_server` plays 200 on each store
+REQUESTS = 20  # `python -m tests.idempotency.killed_server` plays 200 on each store
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
