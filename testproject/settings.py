@@ -24,6 +24,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.staticfiles",
     "django_redlock",
+    "django_redlock.idempotency",
     "testproject.shop",
 ]
 MIDDLEWARE = [

@@ -46,6 +46,7 @@ PLACES = {
     "django/test_flash_sale.py": Tier.REST,
     "django/test_typing.py": Tier.REST,  # mypy and pyright
     "faults/": Tier.REST,
+    "idempotency/test_killed.py": Tier.REST,  # servers
     "packaging/": Tier.REST,
     "packaging/test_exports.py": Tier.TEST,
     "packaging/test_structure.py": Tier.TEST,

@@ -33,9 +33,12 @@ OnConflict = int | Callable[[HttpRequest, LockNotAcquired], Any]
 
 RETRY_AFTER = 5  # seconds, used when the time until the lock or the store is available is unknown
 _RIGHT_PLACE = (
-    "put locked_view() on the view function, on the class (@locked_view(...) above `class`), or on dispatch: "
-    '@method_decorator(locked_view(...), name="dispatch")'
+    "put {0}() on the view function, on the class (@{0}(...) above `class`), or on dispatch: "
+    '@method_decorator({0}(...), name="dispatch")'
 )
+
+
+_IDEMPOTENT = "_redlock_idempotent"  # the attribute of a view with `idempotent`
 
 
 class LockedRequest(HttpRequest):
@@ -118,10 +121,9 @@ class ViewLock(NamedTuple):
         ``ATOMIC_REQUESTS``.
         """
         if not hasattr(request, "META"):
-            raise TypeError(f"locked_view() got {type(request).__name__} instead of a request: {_RIGHT_PLACE}")
-        for alias, settings in connections.settings.items():
-            if settings["ATOMIC_REQUESTS"] and alias not in opted_out and in_atomic(connections[alias]):
-                raise TypeError(f"the transaction of ATOMIC_REQUESTS on {alias!r} is outside the lock: {_RIGHT_PLACE}")
+            kind = type(request).__name__
+            raise TypeError(f"locked_view() got {kind} instead of a request: {_right_place('locked_view')}")
+        _check_place("locked_view", "the lock", opted_out)
         # The request is the first argument; its parameter may have any name.
         try:
             name = self.name_of(request, *args, **kwargs, request=request)
@@ -159,6 +161,18 @@ def _retry_later(status: int, text: str, seconds: float | None) -> HttpResponse:
     return HttpResponse(f"{text}\n", status=status, content_type="text/plain; charset=utf-8", headers=headers)
 
 
+def _right_place(decorator: str) -> str:
+    return _RIGHT_PLACE.format(decorator)
+
+
+def _check_place(decorator: str, inner: str, opted_out: set[str]) -> None:
+    """Raise ``TypeError`` inside a transaction of ``ATOMIC_REQUESTS``, which would end after ``inner``."""
+    for alias, settings in connections.settings.items():
+        if settings["ATOMIC_REQUESTS"] and alias not in opted_out and in_atomic(connections[alias]):
+            place = _right_place(decorator)
+            raise TypeError(f"the transaction of ATOMIC_REQUESTS on {alias!r} is outside {inner}: {place}")
+
+
 class EveryAlias(set[str]):
     """A set whose ``in`` is true for every database alias, so that Django opens no transaction outside the lock.
 
@@ -170,7 +184,7 @@ class EveryAlias(set[str]):
 
 
 def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
-    opted_out = EveryAlias(getattr(view, "_non_atomic_requests", ()))
+    opted_out, inner = _opted_out(view), hasattr(view, _IDEMPOTENT)
 
     @wraps(view)
     def call(request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -184,7 +198,7 @@ def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
 
             try:
                 held = request.lock = stack.enter_context(lock)
-                response: HttpResponseBase = _atomic(work, opted_out)()
+                response: HttpResponseBase = _atomic(work, opted_out, inner)()
             except (LockNotAcquired, LockUnavailable) as error:
                 if not guard.is_missed(held, error):
                     raise
@@ -207,7 +221,7 @@ def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
 
                 try:
                     held = request.lock = await stack.enter_async_context(lock)
-                    response: HttpResponseBase = await _atomic(work, opted_out)()
+                    response: HttpResponseBase = await _atomic(work, opted_out, inner)()
                 except (LockNotAcquired, LockUnavailable) as error:
                     if not guard.is_missed(held, error):
                         raise
@@ -223,12 +237,18 @@ def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
     return wrapper  # type: ignore[no-any-return]
 
 
-def _atomic(work: Any, opted_out: set[str]) -> Any:
-    """Wrap ``work`` in the transactions of ``ATOMIC_REQUESTS``.
+def _opted_out(view: Any) -> EveryAlias:
+    """Return the aliases that ``view`` excludes from ``ATOMIC_REQUESTS``. Decorators above may still add to them."""
+    own = getattr(view, "_non_atomic_requests", ())
+    return own if isinstance(own, EveryAlias) else EveryAlias(own)
+
+
+def _atomic(work: Any, opted_out: EveryAlias, inner: bool) -> Any:
+    """Wrap ``work`` in the transactions of ``ATOMIC_REQUESTS``, unless an ``inner`` decorator opens them.
 
     Raises Django's ``RuntimeError`` if ``work`` is async and a database has ``ATOMIC_REQUESTS``.
     """
-    work._non_atomic_requests = set(opted_out)
+    work._non_atomic_requests = opted_out if inner else set(opted_out)
     return BaseHandler().make_view_atomic(work)
 
 
@@ -243,9 +263,9 @@ def _is_async(view: Any) -> bool:
     return iscoroutinefunction(view) or bool(getattr(owner, "view_is_async", False))
 
 
-def _on_class(view: Any, decorate: Callable[[Any], Any]) -> Any:
+def _on_class(view: Any, decorate: Callable[[Any], Any], decorator: str = "locked_view") -> Any:
     if not callable(getattr(view, "as_view", None)):
-        raise TypeError(f"{view.__qualname__} has no as_view(): {_RIGHT_PLACE}")
+        raise TypeError(f"{view.__qualname__} has no as_view(): {_right_place(decorator)}")
     inherited = view.as_view.__func__
 
     def as_view(cls: Any, /, *args: Any, **initkwargs: Any) -> Any:
@@ -255,11 +275,11 @@ def _on_class(view: Any, decorate: Callable[[Any], Any]) -> Any:
     return view
 
 
-def _check_view(view: Any) -> None:
+def _check_view(view: Any, decorator: str = "locked_view") -> None:
     if not callable(view) or isinstance(view, classmethod | staticmethod):
-        raise TypeError(f"{view!r} is not a view: {_RIGHT_PLACE}")
+        raise TypeError(f"{view!r} is not a view: {_right_place(decorator)}")
     if not _poses_as_method(view) and next(iter(signature(view).parameters), "") in ("self", "cls"):
-        raise TypeError(f"{view.__qualname__} is a method: {_RIGHT_PLACE}")
+        raise TypeError(f"{view.__qualname__} is a method: {_right_place(decorator)}")
 
 
 def _poses_as_method(view: Any) -> bool:

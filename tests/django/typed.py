@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, assert_type
 
 from celery import shared_task
@@ -10,7 +11,7 @@ from django.urls import path
 
 from django_redlock import fair_lock, lock, locks, multilock, rlock, rwlock, semaphore, striped
 from django_redlock.celery import is_duplicate, single_instance_task
-from django_redlock.decorators import LockedRequest, StripedRequest, locked, locked_view
+from django_redlock.decorators import IdempotentRequest, LockedRequest, StripedRequest, idempotent, locked, locked_view
 
 
 @locked_view("stock:{sku}", ttl=10)
@@ -27,7 +28,12 @@ def plain(request: HttpRequest) -> HttpResponse:
     return HttpResponse(request.lock.name)  # type: ignore[attr-defined]
 
 
-urlpatterns = [path("buy/<sku>/", buy), path("sell/<sku>/", sell)]
+@idempotent(database="default", keep=timedelta(hours=1), scope=lambda request: request.headers.get("X-Client"))
+def pay(request: IdempotentRequest) -> HttpResponse:
+    return HttpResponse(request.idempotency_key)
+
+
+urlpatterns = [path("buy/<sku>/", buy), path("sell/<sku>/", sell), path("pay/", pay)]
 
 
 @shared_task
@@ -64,6 +70,7 @@ def hold() -> Any:
 assert_type(report(1), str)
 report("1")  # type: ignore[arg-type]
 lock("a", timeout=5)  # type: ignore[call-arg]
+idempotent(in_doubt="maybe")  # type: ignore[arg-type]
 semaphore("d")  # type: ignore[call-arg]
 locks["default"].lock("a", timeout=5)  # type: ignore[arg-type]
 locks["default"].semaphore("a", limit=2, tll=5)  # type: ignore[call-arg]

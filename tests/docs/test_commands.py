@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from tests.docs.pages import DOCS, PAGES, ROOT, examples, headings
 
 PAGE = DOCS / "reference" / "commands.rst"
-COMMANDS = sorted(name for name, app in get_commands().items() if app == "django_redlock")
+COMMANDS = sorted(name for name, app in get_commands().items() if app.startswith("django_redlock"))
 EXAMPLES = [
     (page, shlex.split(line)[2:])
     for page in [*PAGES, ROOT / "README.md"]
@@ -25,7 +25,7 @@ EXAMPLES = [
 
 
 def parser_of(name: str) -> CommandParser:
-    parser = load_command_class("django_redlock", name).create_parser("manage.py", name)
+    parser = load_command_class(get_commands()[name], name).create_parser("manage.py", name)
     parser.called_from_command_line = False  # an error is raised instead of ending the process
     return parser
 

@@ -20,14 +20,14 @@ from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redis_base import RedisBaseBackend
 from django_redlock.backends.storage import StorageBackend
 from django_redlock.celery import single_instance_task
-from django_redlock.decorators import locked, locked_view
+from django_redlock.decorators import idempotent, locked, locked_view
 from django_redlock.shortcuts import LockKwargs, lock
 from django_redlock.testing import plugin
 from tests.docs.pages import DOCS, headings, options_table
 
 SETTINGS = DOCS / "reference" / "settings.rst"
 BASES = {Backend, StorageBackend, RedisBaseBackend}
-COMMANDS = sorted(name for name, app in get_commands().items() if app == "django_redlock")
+COMMANDS = sorted(name for name, app in get_commands().items() if app.startswith("django_redlock"))
 _ASKED = re.compile(r'settings(?:\.|, ")(REDLOCK_\w+)')
 _GIVEN = re.compile(r'"(REDLOCK_\w+)":')
 BACKENDS = {page.stem: page for page in (DOCS / "backends").glob("*.rst")}
@@ -65,6 +65,12 @@ def test_options_that_django_adds():
     """What `lock()` takes beyond the backends' own `lock()` is listed, and hands all of theirs on."""
     assert options_table(SETTINGS, "options-django") == keyword_options(lock)
     assert set(LockKwargs.__annotations__) == set(keyword_options(Backend.lock))
+
+
+def test_options_of_idempotent():
+    """The table of the options of `idempotent()` is its signature, defaults included."""
+    written = options_table(DOCS / "howto" / "idempotency.rst", "options-idempotent")
+    assert written == keyword_options(idempotent) | {"headers": "HEADERS"}
 
 
 def test_options_of_every_backend():
@@ -163,7 +169,7 @@ def test_exit_codes_of_a_command(name):
     """The help of a command and the page of commands both say what its exit codes mean."""
     section = (DOCS / "reference" / "commands.rst").read_text().partition(f"\n{name}\n---")[2]
     assert "xit code" in re.split(r"\n\w+\n---", section, maxsplit=1)[0]
-    assert "xit code" in load_command_class("django_redlock", name).epilog
+    assert "xit code" in load_command_class(get_commands()[name], name).epilog
 
 
 def test_layout_names_every_module():

@@ -35,7 +35,7 @@ PROMISED = {
         "StaleLock",
     },
     "django_redlock.fencing": {"FencedManager", "FencedModel", "FencedQuerySet"},
-    "django_redlock.decorators": {"locked", "locked_view"},
+    "django_redlock.decorators": {"idempotent", "locked", "locked_view"},
     "django_redlock.celery": {"single_instance_task"},
     "django_redlock.celery.beat": {"LeaderScheduler"},
     "django_redlock.signals": {"lock_acquired", "lock_lost", "lock_refused", "lock_released"},

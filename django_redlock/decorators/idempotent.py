@@ -1,0 +1,335 @@
+"""``@idempotent()`` runs a view once for each ``Idempotency-Key``. Repeated requests get the stored answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial, wraps
+from typing import Any, NamedTuple, Never, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpRequest, HttpResponse
+
+from ..core.events import logger
+from ..core.flow.drivers import adrive, drive
+from ..core.flow.requests import Flow
+from ..core.values import Seconds, check_lease, seconds
+from ..errors import LockError, LockUnavailable
+from ..handler import DEFAULT_ALIAS, locks
+from ..idempotency import problems
+from ..idempotency.answers import HEADERS, Answer, AnswerNotStorable
+from ..idempotency.database import DatabaseStore
+from ..idempotency.entries import Entry, InDoubt, Known
+from ..idempotency.identity import KEY_HEADER, fingerprint, read_key, record_name, user_or_session
+from ..idempotency.stores import request_lock
+from .uncancelled import run_to_end
+from .views import (
+    _IDEMPOTENT,
+    EveryAlias,
+    _atomic,
+    _check_place,
+    _check_view,
+    _is_async,
+    _on_class,
+    _opted_out,
+    _right_place,
+)
+
+V = TypeVar("V", bound=Callable[..., Any])
+Scope = Callable[[Any], str | None]
+
+ANSWER_SECONDS = 86400
+MAX_ANSWER = 1 << 20  # bytes
+
+
+class IdempotentRequest(HttpRequest):
+    """Annotates the request of an idempotent view. Never instantiated.
+
+    ``request.idempotency_key`` is the client's key; the view has no such attribute for a request without one.
+    """
+
+    idempotency_key: str
+
+
+def idempotent(
+    *misplaced: Never,
+    database: str | None = None,
+    using: str = DEFAULT_ALIAS,
+    required: bool = True,
+    scope: Scope | None = None,
+    keep: Seconds = ANSWER_SECONDS,
+    ttl: Seconds | None = None,
+    in_doubt: InDoubt | None = None,
+    headers: Collection[str] = HEADERS,
+    max_answer: int = MAX_ANSWER,
+    methods: Collection[str] = ("POST", "PATCH"),
+) -> Callable[[V], V]:
+    """Run a view once for each ``Idempotency-Key`` of a user. Decorates functions and class-based views.
+
+    A repeat of a request gets the stored status, headers and body, and the header ``Idempotent-Replayed: true``. Other
+    responses are problem details (RFC 9457): 400 without a valid key, 409 with ``Retry-After`` while the first request
+    runs, 422 for another request under the same key, 503 when the store does not answer. Source:
+    draft-ietf-httpapi-idempotency-key-header.
+
+    Without ``database``, the answers are kept in Redis, in the backend ``using``. With ``database``, the alias of the
+    database that the view writes to, the answer is written in the same transaction as the work of the view; a lock of
+    the backend ``using`` refuses repeats meanwhile. Async views can't have a ``database``.
+
+    ``required``: whether a request needs a key. ``scope``: a function that returns for a request to whom its key
+    belongs, by default the user or else the session. ``keep``: seconds for which an answer is kept. ``ttl``: seconds of
+    the running request's lease, which is renewed. ``in_doubt``: in Redis, what happens to the repeat of a request whose
+    process has died: ``"refuse"`` (the default) answers 409, ``"run"`` runs it again. ``headers``: the response
+    headers to store. ``max_answer``: the largest body to store, in bytes. ``methods``: the HTTP methods to protect.
+
+    Not stored are exceptions, statuses of 500 and above, 408, 425 and 429, and responses with ``Retry-After``: a repeat
+    runs the view again. A streaming or too large response raises ``AnswerNotStorable``.
+
+    The decorator raises ``TypeError`` and ``ValueError`` for bad options and for an object that is not a view.
+    """
+    if misplaced:
+        raise TypeError("idempotent() has keyword options only: write @idempotent() above the view, with parentheses")
+    if in_doubt not in (None, "refuse", "run"):
+        raise ValueError(f'in_doubt is "refuse" or "run", not {in_doubt!r}')
+    if database is not None and in_doubt is not None:
+        raise TypeError("in_doubt= is for answers in Redis: with database= the outcome is always known")
+    if scope is not None and not callable(scope):
+        raise TypeError(f"scope is a function of the request, not {scope!r}")
+    if isinstance(max_answer, bool) or not isinstance(max_answer, int) or max_answer < 1:
+        raise ValueError(f"max_answer is a positive number of bytes, not {max_answer!r}")
+    terms = _Terms(
+        None if database is None else DatabaseStore(_text(database, "database"), _text(using, "using"), _lease(ttl)),
+        _text(using, "using"),
+        bool(required),
+        scope,
+        seconds(keep, "keep"),
+        _lease(ttl),
+        in_doubt or "refuse",
+        _names(headers, "headers"),
+        max_answer,
+        frozenset(each.upper() for each in _names(methods, "methods")),
+    )
+
+    def decorate(view: Any) -> Any:
+        if isinstance(view, type):
+            return _on_class(view, decorate, "idempotent")
+        _check_view(view, "idempotent")
+        _check_order(view, terms)
+        return _wrap(view, terms)
+
+    return decorate
+
+
+class _Terms(NamedTuple):
+    """The options of one `idempotent`, checked. Times are seconds."""
+
+    database: DatabaseStore | None
+    using: str
+    required: bool
+    scope: Scope | None
+    keep: float
+    ttl: float | None
+    in_doubt: InDoubt
+    headers: tuple[str, ...]
+    max_answer: int
+    methods: frozenset[str]
+
+    def entry_of(self, request: Any, view: Any, opted_out: set[str]) -> Entry | HttpResponse | None:
+        """Return what identifies ``request``, or the response that refuses it; ``None`` if it needs no protection.
+
+        Raises ``TypeError`` if the decorator is in the wrong place.
+        """
+        if not isinstance(request, HttpRequest):
+            kind = type(request).__name__
+            raise TypeError(f"idempotent() got {kind} instead of an HttpRequest: {_right_place('idempotent')}")
+        _check_place("idempotent", "the stored answer", opted_out)
+        if request.method not in self.methods:
+            return None
+        if (header := request.headers.get(KEY_HEADER)) is None:
+            return problems.KEY_MISSING.response() if self.required else None
+        if (key := read_key(header)) is None:
+            return problems.KEY_INVALID.response()
+        try:
+            scope = self.scope(request) if self.scope else user_or_session(request, view)
+        except Exception as error:
+            if (refused := problems.not_authenticated(error)) is None:
+                raise
+            return refused
+        if not scope:
+            return problems.NO_USER.response()
+        try:
+            mark = fingerprint(request, _text(scope, "scope()"))
+        except RequestDataTooBig:
+            return problems.TOO_LARGE.response()
+        request.idempotency_key = key  # type: ignore[attr-defined]
+        label = f"{request.method} {request.path}"
+        return Entry(record_name(scope, key), mark, label, self.keep, self.in_doubt)
+
+    def answer_of(self, response: Any) -> Answer | None:
+        """Return the answer to store, ``None`` if it is not stored. Renders ``response`` if needed."""
+        return Answer.of(response, self.headers, self.max_answer)
+
+
+class _Query(NamedTuple):
+    """Call a function that may use the database. asyncio calls it in a thread."""
+
+    call: Callable[[], Any]
+
+
+class _RunView(NamedTuple):
+    """Run the view. The reply is ``(response, answer)``, or `_Raised`."""
+
+
+class _Raised(NamedTuple):
+    """An exception of the view, or after the view. ``in_doubt``: the work may have taken effect all the same."""
+
+    error: BaseException
+    in_doubt: bool
+
+
+def _flow(terms: _Terms, entry_of: Callable[[], Any], work: Callable[[], Any], began: list[Entry]) -> Flow[Any]:
+    """Return the response: of the view, of an earlier request, or a problem. ``began``: gets the entry that runs."""
+    entry = yield _Query(entry_of)
+    if isinstance(entry, HttpResponse):
+        return entry
+    if entry is None:
+        response, _ = _result((yield _RunView()))
+        return response
+    if terms.database is not None:
+        outcome = yield _Query(partial(terms.database.run, entry, work))
+        return _known_response(outcome) if isinstance(outcome, Known) else outcome
+    lock = request_lock(locks[terms.using], entry, terms.ttl)
+    try:
+        known = yield from lock.begin_flow()
+    except LockUnavailable:
+        logger.exception("%s: the store can't be asked", entry.label)
+        return problems.UNAVAILABLE.response(problems.LATER)
+    if known is not None:
+        return _known_response(known)
+    began.append(entry)
+    outcome = yield _RunView()
+    if isinstance(outcome, _Raised) and outcome.in_doubt:
+        lock.end_lease()  # the record stays, without an answer
+    else:
+        answer = None if isinstance(outcome, _Raised) else outcome[1]
+        lock.answer = b"" if answer is None else answer.encoded()
+        try:
+            yield from lock.release_flow()
+        except LockError as error:  # the work is done: the client gets its answer
+            logger.warning("%s: the answer may not be stored: %s", entry.label, error)
+    response, _ = _result(outcome)
+    return response
+
+
+def _result(outcome: Any) -> Any:
+    if isinstance(outcome, _Raised):
+        raise outcome.error
+    return outcome
+
+
+def _known_response(known: Known) -> HttpResponse:
+    if known.found == "answer":
+        return Answer.decoded(known.answer).response()
+    if known.found == "mismatch":
+        return problems.KEY_REUSED.response()
+    if known.found == "in_doubt":
+        return problems.IN_DOUBT.response()
+    return problems.RUNNING.response(problems.SOON)
+
+
+def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
+    opted_out, inner = _opted_out(view), _is_locked(view)
+
+    @wraps(view)
+    def call(request: Any, *args: Any, **kwargs: Any) -> Any:
+        returned = False
+
+        def work() -> Any:
+            nonlocal returned
+            response = view(request, *args, **kwargs)
+            result = response, terms.answer_of(response)
+            returned = True
+            return result
+
+        def perform(step: Any) -> Any:
+            if type(step) is _Query:
+                return step.call()
+            if type(step) is not _RunView:
+                return locks[terms.using].perform(step)
+            try:
+                return atomic()
+            except BaseException as error:  # noqa: BLE001  (the flow raises it again)
+                return _Raised(error, returned or _leaves_doubt(error))
+
+        atomic = _atomic(work, opted_out, inner)
+        return drive(_flow(terms, partial(terms.entry_of, request, view, set(opted_out)), atomic, []), perform)
+
+    @wraps(view)
+    async def acall(request: Any, *args: Any, **kwargs: Any) -> Any:
+        began: list[Entry] = []
+
+        async def work() -> Any:
+            response = await view(request, *args, **kwargs)
+            return response, await sync_to_async(terms.answer_of)(response)
+
+        async def perform(step: Any) -> Any:
+            if type(step) is _Query:
+                return await sync_to_async(step.call)()
+            if type(step) is not _RunView:
+                return await locks[terms.using].aperform(step)
+            try:
+                return await _atomic(work, opted_out, inner)()
+            except BaseException as error:  # noqa: BLE001  (the flow raises it again)
+                return _Raised(error, _leaves_doubt(error))
+
+        flow = _flow(terms, partial(terms.entry_of, request, view, set(opted_out)), work, began)
+        # A client that disconnects cancels this coroutine. Its request has begun, and its repeat needs an answer.
+        return await run_to_end(adrive(flow, perform), cancellable=lambda: not began)
+
+    wrapper: Any = acall if _is_async(view) else call
+    wrapper._non_atomic_requests = opted_out
+    setattr(wrapper, _IDEMPOTENT, True)
+    return wrapper  # type: ignore[no-any-return]
+
+
+def _leaves_doubt(error: BaseException) -> bool:
+    """Whether the view may have done its work although it raised ``error``."""
+    return isinstance(error, AnswerNotStorable) or not isinstance(error, Exception)
+
+
+def _check_order(view: Any, terms: _Terms) -> None:
+    """Raise ``TypeError`` if ``view`` already has a decorator that must not be inside this one."""
+    name = getattr(view, "__qualname__", view)
+    if getattr(view, _IDEMPOTENT, False):
+        raise TypeError(f"{name} has two idempotent() decorators")
+    if terms.database is None:
+        return
+    if _is_async(view):
+        raise TypeError(
+            f"{name} is async, and Django has no transactions in async code: write the view with `def`, or leave out "
+            "database= to keep the answers in Redis"
+        )
+    if _is_locked(view):
+        raise TypeError(
+            f"put locked_view() above idempotent(database=…) on {name}: the lock has to outlive the transaction"
+        )
+
+
+def _is_locked(view: Any) -> bool:
+    """Whether ``view`` has a `locked_view`, which opens the transactions of ``ATOMIC_REQUESTS`` inside its lock."""
+    return isinstance(getattr(view, "_non_atomic_requests", None), EveryAlias)
+
+
+def _lease(ttl: Seconds | None) -> float | None:
+    return None if ttl is None else check_lease(seconds(ttl, "ttl"), "ttl")
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is a text, not {value!r}")
+    return value
+
+
+def _names(values: Collection[str], what: str) -> tuple[str, ...]:
+    if isinstance(values, str):
+        raise TypeError(f"{what} is a list of names, not one text: [{values!r}]")
+    return tuple(_text(each, f"each of {what}") for each in values)

@@ -1,0 +1,90 @@
+"""`Answer`: the response to a request as it is stored, and made again for a repeated request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from http.cookies import SimpleCookie
+from typing import Any, NamedTuple, Self
+
+from django.http import HttpResponse
+
+REPLAYED = "Idempotent-Replayed"  # as Stripe calls it
+# The headers that are stored by default: what describes the body, and how long it may be cached.
+HEADERS = (
+    "Allow",
+    "Cache-Control",
+    "Content-Disposition",
+    "Content-Encoding",
+    "Content-Language",
+    "Content-Location",
+    "Content-Type",
+    "ETag",
+    "Expires",
+    "Last-Modified",
+    "Link",
+    "Location",
+    "Vary",
+)
+_COOKIES = "set-cookie"
+_REPEATABLE = frozenset({408, 425, 429})  # these statuses ask the client to repeat the request
+
+
+class AnswerNotStorable(TypeError):
+    """The view has returned a response that can't be stored: a streaming one, or one that is too large."""
+
+
+class Answer(NamedTuple):
+    """The status, the chosen headers and the body of a response."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+    @classmethod
+    def of(cls, response: Any, headers: Collection[str], max_answer: int) -> Self | None:
+        """Return the answer in ``response``, which is rendered if needed; ``None`` if it is not to be stored.
+
+        Not stored: statuses of 500 and above, 408, 425, 429, and responses with a ``Retry-After`` header. ``headers``:
+        the names to keep; ``Set-Cookie`` stands for all cookies. Raises `AnswerNotStorable` for a streaming response,
+        and for a body of more than ``max_answer`` bytes.
+        """
+        if not isinstance(response, HttpResponse):
+            kind = type(response).__name__
+            raise AnswerNotStorable(f"idempotent(): a {kind} can't be stored and sent again; return an HttpResponse")
+        if callable(render := getattr(response, "render", None)):
+            render()
+        if response.status_code >= 500 or response.status_code in _REPEATABLE or "Retry-After" in response:
+            return None
+        body = response.content
+        if len(body) > max_answer:
+            raise AnswerNotStorable(
+                f"idempotent(): the response has {len(body)} bytes, and max_answer allows {max_answer}"
+            )
+        kept = [(name, response[name]) for name in headers if name in response and name.lower() != _COOKIES]
+        if _COOKIES in map(str.lower, headers):
+            kept += [("Set-Cookie", morsel.OutputString()) for morsel in response.cookies.values()]
+        return cls(response.status_code, tuple(kept), body)
+
+    def response(self) -> HttpResponse:
+        """Return the response to a repeated request. A header says that it is a replay."""
+        response = HttpResponse(self.body, status=self.status)
+        del response["Content-Type"]  # unless the first response had one
+        for name, value in self.headers:
+            if name.lower() == _COOKIES:
+                response.cookies.update(SimpleCookie(value))
+            else:
+                response[name] = value
+        response[REPLAYED] = "true"
+        return response
+
+    def encoded(self) -> bytes:
+        """Return the answer as bytes: a line of JSON, then the body."""
+        return json.dumps([self.status, self.headers]).encode() + b"\n" + self.body
+
+    @classmethod
+    def decoded(cls, text: bytes) -> Self:
+        """Return the answer that `encoded` has written. Raises ``ValueError`` for other bytes."""
+        head, _, body = text.partition(b"\n")
+        status, headers = json.loads(head)
+        return cls(status, tuple((name, value) for name, value in headers), body)

@@ -1,0 +1,107 @@
+"""The database store: the answer is a row, written in the same transaction as the work of the view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
+from django.db import IntegrityError, connections, transaction
+from django.utils import timezone
+
+from ..core.events import logger
+from ..errors import LockNotAcquired, LockUnavailable
+from ..handler import locks
+from .answers import Answer
+from .entries import Entry, Known
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+    from .models import StoredAnswer
+
+T = TypeVar("T")
+_TRIES = 3
+
+
+class _RowTaken(Exception):
+    """Another request has committed a row of this name."""
+
+
+class DatabaseStore:
+    """Answers in the database ``alias``. A lock of the backend ``using`` refuses a repeat while the first request runs.
+
+    The lock is for the client's sake only: without it, for example while Redis is down, a repeat waits in the database
+    for the row of the first request, and then gets its answer.
+    """
+
+    def __init__(self, alias: str, using: str, ttl: float | None) -> None:
+        self.alias = alias
+        self.using = using
+        self.ttl = ttl
+
+    def run(self, entry: Entry, work: Callable[[], tuple[T, Answer | None]]) -> T | Known:
+        """Run ``work`` in a transaction, and store its answer in the same transaction.
+
+        Returns the response of ``work``, or what is known if it does not run. Without an answer to store, and after an
+        exception, the transaction is rolled back, so that a repeat finds nothing done.
+        """
+        for _ in range(_TRIES):
+            if known := self._find(entry):
+                return known
+            with ExitStack() as stack:
+                try:
+                    self._lock(stack, entry)
+                    return self._run(entry, work)
+                except LockNotAcquired as error:
+                    if error.name != entry.name:  # a lock of the view
+                        raise
+                    return Known("running")
+                except _RowTaken as error:
+                    taken = error
+        raise ImproperlyConfigured(f"the row of {entry.name} can't be written: {taken.__cause__}") from taken.__cause__
+
+    def _run(self, entry: Entry, work: Callable[[], tuple[T, Answer | None]]) -> T:
+        rows = self._rows()
+        expires_at = timezone.now() + timedelta(seconds=entry.keep)
+        with transaction.atomic(using=self.alias, durable=True):
+            try:
+                rows.create(name=entry.name, fingerprint=entry.fingerprint, expires_at=expires_at)
+            except IntegrityError as error:
+                raise _RowTaken from error
+            response, answer = work()
+            if answer is None or connections[self.alias].needs_rollback:
+                transaction.set_rollback(True, using=self.alias)
+            else:
+                rows.filter(name=entry.name).update(answer=answer.encoded())
+        return response
+
+    def _find(self, entry: Entry) -> Known | None:
+        row = self._rows().filter(name=entry.name)
+        if (found := row.first()) is None:
+            return None
+        if found.expires_at <= (now := timezone.now()):
+            row.filter(expires_at__lte=now).delete()
+            return None
+        if found.fingerprint != entry.fingerprint:
+            return Known("mismatch")
+        return Known("answer", bytes(found.answer))
+
+    def _rows(self) -> QuerySet[StoredAnswer]:
+        try:
+            model: type[StoredAnswer] = apps.get_model("redlock_idempotency", "StoredAnswer")
+        except LookupError as error:
+            raise ImproperlyConfigured(
+                'idempotent(database=…) needs "django_redlock.idempotency" in INSTALLED_APPS, and `manage.py migrate`'
+            ) from error
+        return model.objects.using(self.alias)
+
+    def _lock(self, stack: ExitStack, entry: Entry) -> None:
+        lock = locks[self.using].lock(entry.name, ttl=self.ttl, blocking=False, owner=entry.label, on_lost="warn")
+        try:
+            stack.enter_context(lock)
+        except LockUnavailable as error:
+            logger.warning("%s: a repeated request waits in the database: %s", entry.label, error)

@@ -1,0 +1,105 @@
+"""What identifies a request: its idempotency key, its user or session, and a fingerprint of its content."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from django.http import HttpRequest
+
+KEY_HEADER = "Idempotency-Key"
+MAX_KEY = 255  # characters
+# A String of RFC 8941, section 3.3.3, with parameters, which are ignored; or the same text without the quotes.
+_QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"\s*(?:;.*)?')
+_BARE = re.compile(r"[!#-+\--:<-\[\]-~]+")
+_ESCAPE = re.compile(r"\\(.)")
+
+
+def read_key(header: str) -> str | None:
+    """Return the key in the value of an ``Idempotency-Key`` header; ``None`` for a value that is not valid.
+
+    A key without quotes is accepted too, because many clients send it that way; it has no spaces, commas, semicolons,
+    quotes or backslashes. Source: draft-ietf-httpapi-idempotency-key-header, section 2.1.
+    """
+    text = header.strip()
+    if quoted := _QUOTED.fullmatch(text):
+        key = _ESCAPE.sub(r"\1", quoted[1])
+    elif _BARE.fullmatch(text):
+        key = text
+    else:
+        return None
+    return key if 0 < len(key) <= MAX_KEY else None
+
+
+def user_or_session(request: HttpRequest, view: Any = None) -> str | None:
+    """Return a text for the user or, for anonymous users, the session of ``request``; ``None`` without either.
+
+    ``view``: the view, which may authenticate the user itself (Django REST framework); its error is raised.
+    """
+    user = _user(request, view)
+    if user is not None and user.is_authenticated:
+        return f"user:{user.pk}"
+    session = getattr(request, "session", None)
+    if session is None:
+        return None
+    session.keys()  # loads the session: a cookie may name a session that does not exist
+    return f"session:{session.session_key}" if session.session_key else None
+
+
+def _user(request: HttpRequest, view: Any) -> Any:
+    """Return ``request.user``, or the user whom a view of Django REST framework authenticates; ``None`` without one."""
+    cls: Any = getattr(view, "cls", None) or type(getattr(getattr(view, "func", None), "__self__", None))
+    if not hasattr(cls, "initialize_request"):
+        return getattr(request, "user", None)
+    instance = cls(**getattr(view, "initkwargs", {}))
+    instance.request, instance.action_map = request, getattr(view, "actions", None) or {}
+    asked = instance.initialize_request(request)
+    try:
+        return asked.user
+    except Exception as error:
+        error.auth_header = instance.get_authenticate_header(asked)  # type: ignore[attr-defined]  # as DRF does
+        raise
+
+
+def hashed(parts: Iterable[bytes]) -> str:
+    """Return a SHA-256 of ``parts`` in hex. The length of each part is hashed too, so that parts can't be shifted."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(b"%d:" % len(part))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def record_name(scope: str, key: str) -> str:
+    """Return the name under which a request is stored: a hash of its user and its key."""
+    return f"idempotency:{hashed((scope.encode(), key.encode()))}"
+
+
+def fingerprint(request: HttpRequest, scope: str) -> str:
+    """Return a hash of method, path with query, user and body. A repeat of ``request`` has the same.
+
+    Multipart forms are hashed by field and file, because a client may choose a new boundary for each repeat. Raises
+    Django's ``RequestDataTooBig`` and ``TooManyFieldsSent`` for large requests.
+    """
+    head = (request.method or "", request.get_full_path(), scope)
+    parts = _form(request) if _is_form(request) else iter((request.body,))
+    return hashed((*(each.encode(errors="surrogateescape") for each in head), *parts))
+
+
+def _is_form(request: HttpRequest) -> bool:
+    return request.method == "POST" and request.content_type == "multipart/form-data"
+
+
+def _form(request: HttpRequest) -> Iterator[bytes]:
+    for name, values in sorted(request.POST.lists()):
+        yield from (each.encode(errors="surrogateescape") for each in (name, *values))
+    for name, files in sorted(request.FILES.lists()):
+        for file in files:
+            yield from (each.encode() for each in (name, file.name or "", file.content_type or ""))
+            digest = hashlib.sha256()
+            for chunk in file.chunks():
+                digest.update(chunk)
+            file.seek(0)
+            yield digest.digest()

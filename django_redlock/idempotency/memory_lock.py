@@ -1,0 +1,68 @@
+"""`MemoryRequestLock`: the same as `RequestLock` with a dict, for ``LocMemBackend`` and ``DummyBackend`` in tests."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from ..backends.base import Backend
+from ..core.flow.requests import Flow
+from ..core.locks.lock import Lock
+from ..core.options import LockOptions
+from ..core.primitives.base import MUTEX
+from ..core.values import Lease
+from .entries import Entry, Known
+
+
+class MemoryRecord(NamedTuple):
+    """A request that has begun. ``answer`` is empty until it has ended. ``until``: seconds of the backend's clock."""
+
+    fingerprint: str
+    until: float
+    answer: bytes = b""
+
+
+_records: WeakKeyDictionary[Backend, dict[str, MemoryRecord]] = WeakKeyDictionary()
+
+
+class MemoryRequestLock(Lock):
+    """The handle of one running request. The lock of the same name protects its record."""
+
+    def __init__(self, backend: Backend, entry: Entry, options: LockOptions) -> None:
+        super().__init__(backend, MUTEX, entry.name, backend.keys_of(entry.name), options)
+        self.entry = entry
+        self.answer = b""
+        self._records = _records.setdefault(backend, {})
+
+    def begin_flow(self) -> Flow[Known | None]:
+        """Begin the request. Returns ``None``, or what is known if it does not run."""
+        now = self.store.clock()
+        if known := self._known(now):
+            return known
+        outcome = yield from self.acquire_flow(0.0)
+        if not isinstance(outcome, Lease):
+            return Known("running")
+        if known := self._known(now):
+            yield from super().release_flow()
+            return known
+        self._records[self.name] = MemoryRecord(self.entry.fingerprint, now + self.entry.keep)
+        return None
+
+    def release_flow(self, token: bytes | None = None) -> Flow[None]:
+        if self.answer:
+            until = self.store.clock() + self.entry.keep
+            self._records[self.name] = MemoryRecord(self.entry.fingerprint, until, self.answer)
+        else:
+            self._records.pop(self.name, None)
+        yield from super().release_flow(token)
+
+    def _known(self, now: float) -> Known | None:
+        record = self._records.get(self.name)
+        if record is None or record.until <= now:
+            return None
+        if record.fingerprint != self.entry.fingerprint:
+            return Known("mismatch")
+        if record.answer:
+            return Known("answer", record.answer)
+        # Without the lock, the record may belong to a request that runs.
+        return Known("in_doubt") if self.current_lease() and self.entry.in_doubt == "refuse" else None

@@ -1,0 +1,110 @@
+"""`RequestLock`: the lease of a running request with an idempotency key, and the record of its answer, in one Redis."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+from ..core.algorithms.quarantine import unwrap_reply
+from ..core.algorithms.single_node import SingleNode, run_idempotent
+from ..core.contract import Store
+from ..core.flow.replies import fault_error, parse_reply, read_outcome
+from ..core.flow.requests import EvalScript, Fault, Flow
+from ..core.flow.scripts import script
+from ..core.keys import keys_for
+from ..core.locks.lease_state import EndedLease
+from ..core.locks.lock import Lock
+from ..core.options import LockOptions
+from ..core.primitives.base import Primitive
+from ..core.values import Claim, Lease, Refusal, millis
+from .entries import Entry, Found, Known
+
+_BEGIN, _EXTEND, _FINISH = script("idempotent_begin"), script("mutex_extend"), script("idempotent_finish")
+_KNOWN = [9]  # how a reply begins when the store knows the request already
+
+
+class _Record(NamedTuple):
+    """The payload of a claim. ``answer``: stored when the lease is released; if empty, the request is forgotten."""
+
+    entry: Entry
+    answer: bytes = b""
+
+
+class RequestPrimitive(Primitive):
+    """A mutex with a record beside it: the scripts ``idempotent_begin`` and ``idempotent_finish``."""
+
+    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
+        """Returns the request that begins, or replies with what is known. It never waits."""
+        entry = _record(claim).entry
+        args = (
+            claim.token,
+            claim.owner,
+            millis(claim.ttl),
+            entry.fingerprint.encode(),
+            millis(entry.keep),
+            entry.in_doubt.encode(),
+        )
+        return EvalScript(_BEGIN, _keys(claim), args, node, partial(self.release_request, claim, node=node))
+
+    def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
+        """Returns the request that stores the answer in the claim, or forgets the request, and frees the lock."""
+        entry, answer = _record(claim)
+        return EvalScript(_FINISH, _keys(claim), (claim.token, millis(entry.keep), answer), node)
+
+
+REQUEST = RequestPrimitive("mutex", _BEGIN, _EXTEND, _FINISH)
+
+
+class RequestLock(Lock):
+    """The handle of one running request. ``answer``: what its release stores."""
+
+    def __init__(self, store: Store, prefix: bytes, entry: Entry, options: LockOptions) -> None:
+        super().__init__(store, REQUEST, entry.name, keys_for(prefix, entry.name.encode()), options)
+        self.entry = entry
+        self.answer = b""
+        self.known: Known | None = None
+
+    def begin_flow(self) -> Flow[Known | None]:
+        """Begin the request. Returns ``None``, or what is known if it does not run. Raises ``LockUnavailable``."""
+        self.known = None
+        outcome = yield from self.acquire_flow(0.0)
+        if isinstance(outcome, Lease):
+            return None
+        return self.known or Known("running")
+
+    def new_claim(self) -> Claim:
+        return super().new_claim()._replace(payload=_Record(self.entry))
+
+    def end_lease(self, token: bytes | None = None) -> EndedLease:
+        ended = super().end_lease(token)
+        claim = ended.lease.claim._replace(payload=_Record(self.entry, self.answer))
+        return ended._replace(lease=ended.lease._replace(claim=claim))
+
+    def _request(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
+        algorithm, start = cast("SingleNode", self.store.algorithm), self.store.clock()
+        run = self.primitive.acquire_request(claim)
+        reply = yield from run_idempotent(algorithm.quarantine.wrap(run) if algorithm.quarantine else run)
+        if type(reply) is list and reply[:1] == _KNOWN:
+            self.known = parse_reply(self.name, _known, reply)
+            return Refusal(0.0)
+        reply = unwrap_reply(reply)
+        if isinstance(reply, Fault):
+            raise fault_error(self.name, reply)
+        return read_outcome(claim, reply, start)
+
+    def _emit(self, kind: Any, *args: Any, **facts: Any) -> None:
+        if kind != "refused" or self.known is None:  # a repeat of an answered request is not a refused lock
+            super()._emit(kind, *args, **facts)
+
+
+def _record(claim: Claim) -> _Record:
+    return cast("_Record", claim.payload)
+
+
+def _keys(claim: Claim) -> tuple[bytes, bytes]:
+    return claim.keys.lock, claim.keys.lock + b":answer"
+
+
+def _known(reply: list[Any]) -> Known:
+    _, found, answer = reply
+    return Known(cast("Found", found.decode()), answer)

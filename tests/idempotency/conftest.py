@@ -1,0 +1,108 @@
+"""Views with `@idempotent` on each store: Redis, memory, SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from types import SimpleNamespace
+
+import pytest
+from django.db import connections
+from django.test import AsyncRequestFactory, RequestFactory
+
+from django_redlock import locks
+from django_redlock.core.event_queue import event_queue
+from django_redlock.idempotency.models import StoredAnswer
+from tests.idempotency.models import Charge
+from tests.support.databases import postgres_database, sqlite_file
+
+ALICE = SimpleNamespace(is_authenticated=True, pk=1)
+BOB = SimpleNamespace(is_authenticated=True, pk=2)
+
+
+@pytest.fixture
+def stores(settings, redis_url, unique):
+    """`default` on a real Redis, `memory` in this process, and a store that can't be reached."""
+    redis = "django_redlock.backends.redis.RedisBackend"
+    settings.REDLOCK = {
+        "default": {"BACKEND": redis, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}},  # the machine may be busy
+        "memory": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": unique},
+        "broken": {"BACKEND": redis, "LOCATION": "redis://127.0.0.1:1/0"},
+    }
+    yield locks
+    event_queue.flush()
+    locks.reset()
+
+
+def new_database(kind, request, unique, tmp_path):
+    """A database of that kind with the tables of these tests."""
+    if kind == "sqlite":
+        return sqlite_file(unique, tmp_path / "db.sqlite3")
+    return postgres_database(unique, request.getfixturevalue("postgres"), unique)
+
+
+def create_tables(alias):
+    with connections[alias].schema_editor() as editor:
+        editor.create_model(StoredAnswer)
+        editor.create_model(Charge)
+
+
+@pytest.fixture
+def new_store(request, stores, unique, tmp_path, django_db_blocker):
+    """`new_store("sqlite")`: the options of `idempotent()` for that store."""
+    with contextlib.ExitStack() as stack:
+
+        def make(kind):
+            if kind in ("default", "memory"):
+                return {"using": kind}
+            stack.enter_context(django_db_blocker.unblock())
+            alias = stack.enter_context(new_database(kind, request, unique, tmp_path))
+            create_tables(alias)
+            return {"database": alias}
+
+        yield make
+
+
+@pytest.fixture(params=["default", "memory", "sqlite"])
+def options(request, new_store):
+    """The options of `idempotent()` for each store in turn."""
+    return new_store(request.param)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request, new_store):
+    """The alias of each kind of database in turn."""
+    return new_store(request.param)["database"]
+
+
+def _ask(factory, body, key, user, method, path, extra):
+    headers = {"Idempotency-Key": key} if key else {}
+    request = factory.generic(method, path, json.dumps(body), "application/json", headers=headers, **extra)
+    request.user = user
+    return request
+
+
+def ask(view, body=None, *, key='"k1"', user=ALICE, method="POST", path="/pay", **extra):
+    """Send one request to a view, which answers."""
+    return view(_ask(RequestFactory(), body, key, user, method, path, extra))
+
+
+async def aask(view, body=None, *, key='"k1"', user=ALICE, method="POST", path="/pay", **extra):
+    """Send one request to an async view, which answers."""
+    return await view(_ask(AsyncRequestFactory(), body, key, user, method, path, extra))
+
+
+def code(response):
+    """The status and the code of a problem; the code is empty for another response."""
+    if response.headers.get("Content-Type") != "application/problem+json":
+        return response.status_code, ""
+    problem = json.loads(response.content)
+    assert problem["status"] == response.status_code
+    assert problem["title"]
+    assert problem["detail"]
+    return response.status_code, problem["code"]
+
+
+def replayed(response):
+    """Whether a response is a stored one."""
+    return response.headers.get("Idempotent-Replayed") == "true"

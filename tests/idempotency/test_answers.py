@@ -1,0 +1,247 @@
+"""The first request runs the view; its repeats get the stored answer. The same on every store."""
+
+import io
+import itertools
+
+import pytest
+from django.http import FileResponse, HttpResponse, HttpResponseRedirect, JsonResponse, StreamingHttpResponse
+from django.template.response import TemplateResponse
+from django.test import RequestFactory
+
+from django_redlock.decorators import idempotent
+from django_redlock.idempotency.answers import AnswerNotStorable
+from tests.idempotency.conftest import ALICE, BOB, ask, code, replayed
+
+
+@pytest.fixture
+def pay(options):
+    """`pay(**more)`: a view that counts its calls and answers with the number."""
+
+    def make(respond=None, **more):
+        numbers = itertools.count(1)
+
+        @idempotent(**options, **more)
+        def view(request):
+            number = next(numbers)
+            return respond(request, number) if respond else JsonResponse({"charge": number}, status=201)
+
+        return view
+
+    return make
+
+
+def test_repeat(pay):
+    """A repeat gets status and body of the first answer, and is marked as a replay."""
+    view = pay()
+    first, second = ask(view, {"sku": 1}), ask(view, {"sku": 1})
+    assert (first.status_code, first.content) == (201, b'{"charge": 1}')
+    assert (second.status_code, second.content) == (201, b'{"charge": 1}')
+    assert second["Content-Type"] == "application/json"
+    assert (replayed(first), replayed(second)) == (False, True)
+
+
+def test_another_key(pay):
+    """Another key is another request."""
+    view = pay()
+    assert ask(view).content != ask(view, key='"k2"').content
+
+
+def test_key_without_quotes(pay):
+    """A bare key is the same as the key in quotes."""
+    view = pay()
+    ask(view, key='"8e03978e"')
+    assert replayed(ask(view, key="8e03978e"))
+
+
+def test_key_of_another_user(pay):
+    """The same key of another user is another request: nobody sees the answer to somebody else."""
+    view = pay()
+    assert ask(view, user=ALICE).content == b'{"charge": 1}'
+    assert ask(view, user=BOB).content == b'{"charge": 2}'
+
+
+@pytest.mark.parametrize("change", [{"body": {"sku": 2}}, {"path": "/pay?now=1"}, {"method": "PATCH"}], ids=str)
+def test_another_request_under_the_same_key(pay, change):
+    """A key belongs to one request: method, path, query and body."""
+    view = pay()
+    ask(view, {"sku": 1})
+    assert code(ask(view, **({"body": {"sku": 1}} | change))) == (422, "idempotency-key-reused")
+    assert replayed(ask(view, {"sku": 1}))
+
+
+def test_key_is_missing(pay):
+    """A request without a key is refused."""
+    view = pay()
+    assert code(ask(view, key=None)) == (400, "idempotency-key-missing")
+    assert ask(view).content == b'{"charge": 1}'
+
+
+@pytest.mark.parametrize("key", ["", '""', '"a', 'a"b"', '"a", "b"', "a,b", '"\\x"', "a b", '"é"', f'"{"x" * 256}"'])
+def test_key_is_invalid(pay, key):
+    """A key that is no text in quotes is refused; so are two keys."""
+    request = RequestFactory().post("/pay", HTTP_IDEMPOTENCY_KEY=key)
+    request.user = ALICE
+    assert code(pay()(request)) == (400, "idempotency-key-invalid")
+
+
+def test_key_is_not_required(pay):
+    """Where no key is required, a request without one runs as it would without the decorator."""
+    view = pay(required=False)
+    assert [ask(view, key=None).content for _ in range(2)] == [b'{"charge": 1}', b'{"charge": 2}']
+
+
+def test_other_methods(pay):
+    """A GET needs no key, and its answer is not stored."""
+    view = pay()
+    assert [ask(view, method="GET", key=key).content for key in (None, '"k"', '"k"')] == [
+        b'{"charge": 1}',
+        b'{"charge": 2}',
+        b'{"charge": 3}',
+    ]
+
+
+def test_client_errors_are_stored(pay):
+    """What was wrong with a request is wrong with its repeat, too."""
+    view = pay(lambda _request, number: HttpResponse(str(number), status=404))
+    assert [ask(view).content for _ in range(2)] == [b"1", b"1"]
+
+
+@pytest.mark.parametrize("status", [500, 503, 408, 425, 429])
+def test_answers_that_are_not_stored(pay, status):
+    """After an answer that asks for a repeat, the repeat runs."""
+    view = pay(lambda _request, number: HttpResponse(str(number), status=status))
+    assert [ask(view).content for _ in range(2)] == [b"1", b"2"]
+
+
+def test_retry_after_is_not_stored(pay):
+    """An answer with Retry-After, such as that of a locked view, asks for a repeat."""
+    view = pay(lambda _request, number: HttpResponse(str(number), status=409, headers={"Retry-After": "5"}))
+    assert [ask(view).content for _ in range(2)] == [b"1", b"2"]
+
+
+def test_exceptions_are_not_stored(pay):
+    """An exception is raised, and a repeat runs the view again."""
+
+    def respond(_request, number):
+        if number == 1:
+            raise ZeroDivisionError
+        return HttpResponse(str(number))
+
+    view = pay(respond)
+    with pytest.raises(ZeroDivisionError):
+        ask(view)
+    assert ask(view).content == b"2"
+    assert replayed(ask(view))
+
+
+def test_headers(pay):
+    """The headers that describe the body are stored, not all headers, and no cookies."""
+
+    def respond(_request, _number):
+        headers = {"Location": "/orders/1", "Vary": "Cookie", "X-Request-Id": "17", "Cache-Control": "private"}
+        response = HttpResponseRedirect("/orders/1", headers=headers)
+        response.set_cookie("cart", "empty")
+        return response
+
+    view = pay(respond)
+    ask(view)
+    again = ask(view)
+    assert again.status_code == 302
+    assert {**again.headers} == {
+        "Cache-Control": "private",
+        "Content-Type": "text/html; charset=utf-8",
+        "Idempotent-Replayed": "true",
+        "Location": "/orders/1",
+        "Vary": "Cookie",
+    }
+    assert not again.cookies
+
+
+def test_chosen_headers(pay):
+    """Cookies, and headers of one's own, are sent again where they are chosen."""
+
+    def respond(_request, _number):
+        response = HttpResponse(b"\x00\xff", headers={"X-Request-Id": "17"})
+        response.set_cookie("cart", "a b", max_age=60, httponly=True, samesite="Lax")
+        response.set_cookie("seen", "1")
+        return response
+
+    view = pay(respond, headers=["X-Request-Id", "Set-Cookie"])
+    first, again = ask(view), ask(view)
+    assert again.content == b"\x00\xff"
+    assert {**again.headers} == {"X-Request-Id": "17", "Idempotent-Replayed": "true"}
+    assert again.cookies.output() == first.cookies.output()
+
+
+def test_rendered_templates(pay):
+    """A template response is rendered before it is stored."""
+    view = pay(lambda request, number: TemplateResponse(request, "admin/404.html", {"number": number}))
+    first, again = ask(view), ask(view)
+    assert first.is_rendered
+    assert (replayed(again), again.content) == (True, first.content)
+
+
+@pytest.mark.parametrize("kind", [StreamingHttpResponse, FileResponse])
+def test_streaming(pay, kind):
+    """A streaming answer can't be stored: an error that says so."""
+    with pytest.raises(AnswerNotStorable, match="can't be stored"):
+        ask(pay(lambda _request, _number: kind(io.BytesIO(b"x"))))
+
+
+def test_large_answer(pay):
+    """An answer of more than `max_answer` bytes is an error that names both numbers."""
+    view = pay(lambda _request, number: HttpResponse(b"x" * (9 + number)), max_answer=10)
+    assert len(ask(view).content) == 10
+    with pytest.raises(AnswerNotStorable, match="11 bytes, and max_answer allows 10"):
+        ask(view, key='"k2"')
+
+
+def test_large_request(pay, settings):
+    """A request that Django refuses to read is refused."""
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 10
+    assert code(ask(pay(), "x" * 20)) == (413, "idempotency-request-too-large")
+
+
+def test_forms(pay):
+    """A form with a file is the same request with another boundary, and another one with another file."""
+    view = pay(lambda request, number: JsonResponse([number, request.FILES["file"].read().decode()], safe=False))
+
+    def send(boundary, content):
+        parts = f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n{content}\r\n'
+        body = f"{parts}--{boundary}--\r\n".encode()
+        kind = f"multipart/form-data; boundary={boundary}"
+        request = RequestFactory().post("/pay", body, content_type=kind, HTTP_IDEMPOTENCY_KEY='"k"')
+        request.user = ALICE
+        return view(request)
+
+    assert send("one", "x").content == b'[1, "x"]'
+    assert replayed(send("two", "x"))
+    assert code(send("one", "y")) == (422, "idempotency-key-reused")
+
+
+def test_the_view_knows_the_key(pay):
+    """The view can hand the key on, for example to a payment provider."""
+    assert ask(pay(lambda request, _number: HttpResponse(request.idempotency_key))).content == b"k1"
+    assert ask(pay(lambda request, _number: HttpResponse(request.idempotency_key)), key="k2").content == b"k2"
+
+
+def test_scope(pay):
+    """`scope` says to whom a key belongs."""
+    view = pay(scope=lambda request: request.headers.get("X-Client"))
+    assert ask(view, HTTP_X_CLIENT="a", user=None).content == b'{"charge": 1}'
+    assert ask(view, HTTP_X_CLIENT="b", user=None).content == b'{"charge": 2}'
+    assert replayed(ask(view, HTTP_X_CLIENT="a", user=BOB))
+    assert code(ask(view)) == (400, "idempotency-user-missing")
+
+
+def test_neither_user_nor_session(pay):
+    """A key that would belong to all is refused."""
+    assert code(ask(pay(), user=None)) == (400, "idempotency-user-missing")
+
+
+def test_answers_expire(pay):
+    """After `keep` seconds the answer is forgotten."""
+    view = pay(keep=0.001)
+    while ask(view).content == b'{"charge": 1}':
+        pass
+    assert ask(view, key='"k2"').status_code == 201

@@ -1,0 +1,119 @@
+"""Async functions and classes."""
+
+import asyncio
+
+import pytest
+from django.http import HttpResponse
+from django.utils.decorators import method_decorator
+from django.views import View
+
+from django_redlock.decorators import idempotent
+from tests.idempotency.conftest import aask, code, replayed
+
+
+@pytest.fixture(params=["default", "memory"])
+def using(request, stores):
+    """Each store for async views in turn."""
+    return request.param
+
+
+def function(using, respond):
+    @idempotent(using=using)
+    async def view(request):
+        return await respond()
+
+    return view
+
+
+def on_class(using, respond):
+    @idempotent(using=using)
+    class OnClass(View):
+        async def post(self, request):
+            return await respond()
+
+    return OnClass.as_view()
+
+
+def on_dispatch(using, respond):
+    @method_decorator(idempotent(using=using), name="dispatch")
+    class OnDispatch(View):
+        async def post(self, request):
+            return await respond()
+
+    return OnDispatch.as_view()
+
+
+def counting():
+    """A view that answers with the number of its calls."""
+    calls = []
+
+    async def respond():
+        calls.append(1)
+        return HttpResponse(str(len(calls)))
+
+    return respond
+
+
+@pytest.mark.parametrize("make", [function, on_class, on_dispatch])
+async def test_repeat(using, make):
+    """A repeat gets the stored answer, another key a new one."""
+    view = make(using, counting())
+    first, again, other = await aask(view), await aask(view), await aask(view, key='"k2"')
+    assert (first.content, again.content, other.content) == (b"1", b"1", b"2")
+    assert list(map(replayed, (first, again, other))) == [False, True, False]
+
+
+async def test_while_the_first_runs(using):
+    """A repeat is refused while the first runs, also where both run on one event loop."""
+    entered, go = asyncio.Event(), asyncio.Event()
+
+    async def respond():
+        entered.set()
+        await go.wait()
+        return HttpResponse(b"done")
+
+    view = function(using, respond)
+    first = asyncio.create_task(aask(view))
+    await asyncio.wait_for(entered.wait(), 60)
+    refused = await aask(view)
+    go.set()
+    assert code(refused) == (409, "idempotency-key-in-use")
+    assert (await first).content == b"done"
+    assert replayed(await aask(view))
+
+
+async def test_the_client_disconnects(using):
+    """A view that has begun runs to its end, and its answer is stored."""
+    entered, go = asyncio.Event(), asyncio.Event()
+
+    async def respond():
+        entered.set()
+        await go.wait()
+        return HttpResponse(b"done")
+
+    view = function(using, respond)
+    first = asyncio.create_task(aask(view))
+    await asyncio.wait_for(entered.wait(), 60)
+    first.cancel()
+    await asyncio.sleep(0)
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    again = await aask(view)
+    assert (again.content, replayed(again)) == (b"done", True)
+
+
+async def test_exceptions_are_not_stored(using):
+    """An exception is raised; the repeat runs."""
+    calls = []
+
+    async def respond():
+        calls.append(1)
+        if len(calls) == 1:
+            raise ZeroDivisionError
+        return HttpResponse(b"done")
+
+    view = function(using, respond)
+    with pytest.raises(ZeroDivisionError):
+        await aask(view)
+    assert (await aask(view)).content == b"done"

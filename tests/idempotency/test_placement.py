@@ -1,0 +1,194 @@
+"""Where the decorator stands: on functions, classes and methods, beside other decorators; and bad options."""
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.handlers.base import BaseHandler
+from django.db import connections, transaction
+from django.http import HttpResponse
+from django.test import RequestFactory
+from django.utils.decorators import method_decorator
+from django.views import View
+from django.views.decorators.csrf import csrf_exempt
+
+from django_redlock import locks
+from django_redlock.decorators import idempotent, locked_view
+from tests.idempotency.conftest import ALICE, ask, code, replayed
+from tests.idempotency.models import Charge
+
+
+def plain(_request):
+    return HttpResponse(b"done")
+
+
+async def coroutine(_request):
+    return HttpResponse(b"done")
+
+
+@pytest.mark.parametrize("place", ["class", "dispatch", "post", "url"])
+def test_class_based_views(options, place):
+    """On a class, its `dispatch`, a handler, or around `as_view()`."""
+    decorator = idempotent(**options)
+
+    class Pay(View):
+        calls = 0
+
+        def post(self, request):
+            type(self).calls += 1
+            return HttpResponse(str(self.calls))
+
+    if place == "class":
+        view = decorator(Pay).as_view()
+    elif place == "url":
+        view = decorator(Pay.as_view())
+    else:
+        view = method_decorator(decorator, name=place)(Pay).as_view()
+    assert [ask(view).content for _ in range(2)] == [b"1", b"1"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"in_doubt": "maybe"}, '"refuse" or "run"'),
+        ({"in_doubt": "run", "database": "default"}, "always known"),
+        ({"scope": "user"}, "scope is a function"),
+        ({"max_answer": 0}, "positive number of bytes"),
+        ({"max_answer": True}, "positive number of bytes"),
+        ({"keep": 0}, "keep is a positive number"),
+        ({"keep": "1d"}, "keep is a number"),
+        ({"ttl": -1}, "ttl is a positive number"),
+        ({"ttl": 0.001}, "ttl must be at least"),
+        ({"headers": "Location"}, "headers is a list"),
+        ({"headers": [1]}, "headers is a text"),
+        ({"methods": "POST"}, "methods is a list"),
+        ({"database": 1}, "database is a text"),
+        ({"using": None}, "using is a text"),
+        ({"timeout": 1}, "timeout"),
+    ],
+    ids=str,
+)
+def test_bad_options(bad, message):
+    """A bad option is an error where the view is decorated."""
+    with pytest.raises((TypeError, ValueError), match=message):
+        idempotent(**bad)
+
+
+@pytest.mark.parametrize(
+    ("decorate", "message"),
+    [
+        (lambda: idempotent(plain), "with parentheses"),
+        (lambda: idempotent()(17), "is no view"),
+        (lambda: idempotent()(int), "has no as_view"),
+        (lambda: idempotent()(View.dispatch), "is a method"),
+        (lambda: idempotent()(idempotent()(plain)), "two idempotent"),
+        (lambda: idempotent(database="default")(coroutine), "no transactions in async code"),
+        (lambda: idempotent(database="default")(locked_view("x")(plain)), "above idempotent"),
+    ],
+)
+def test_bad_places(decorate, message):
+    """What can't be decorated is an error there."""
+    with pytest.raises(TypeError, match=message):
+        decorate()
+
+
+def test_a_request_of_another_kind(stores):
+    """A handler of Django REST framework gets a request of its own: an error that names the right places."""
+    with pytest.raises(TypeError, match=r"instead of an HttpRequest.*on the class"):
+        idempotent()(plain)(object())
+
+
+def test_attributes_stay(stores):
+    """What other decorators have marked on a view stays."""
+    view = idempotent()(csrf_exempt(plain))
+    assert view.csrf_exempt
+    assert view.__name__ == "plain"
+
+
+@pytest.mark.parametrize("order", ["lock outside", "lock inside"])
+def test_with_a_lock(new_store, order):
+    """In Redis, both orders work."""
+    here, lock = idempotent(**new_store("default")), locked_view("stock")
+    view = here(lock(plain)) if order == "lock inside" else lock(here(plain))
+    assert [replayed(ask(view)) for _ in range(2)] == [False, True]
+
+
+def test_a_refused_lock_is_not_stored(new_store):
+    """The 409 of a locked view is no answer to keep."""
+    view = idempotent(**new_store("default"))(locked_view("stock")(plain))
+    with locks["default"].lock("stock"):
+        assert ask(view).status_code == 409
+    assert ask(view).content == b"done"
+
+
+def test_app_is_missing(stores, settings):
+    """Without its app, the database store says what to install."""
+    settings.INSTALLED_APPS = [each for each in settings.INSTALLED_APPS if each != "django_redlock.idempotency"]
+    with pytest.raises(ImproperlyConfigured, match="INSTALLED_APPS"):
+        ask(idempotent(database="default")(plain))
+
+
+# ── ATOMIC_REQUESTS ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def atomic_requests(new_store):
+    """The alias of a database with ATOMIC_REQUESTS."""
+    alias = new_store("sqlite")["database"]
+    connections[alias].settings_dict["ATOMIC_REQUESTS"] = True
+    return alias
+
+
+def as_django(view):
+    """The view as Django's handler calls it."""
+    return BaseHandler().make_view_atomic(view)
+
+
+def paying(alias, number=200):
+    def view(_request):
+        assert connections[alias].in_atomic_block
+        Charge.objects.using(alias).create(order="1")
+        return HttpResponse(status=number)
+
+    return view
+
+
+@pytest.mark.parametrize("with_lock", [False, True])
+@pytest.mark.parametrize("kind", ["redis", "database"])
+def test_the_answer_follows_the_commit(atomic_requests, kind, with_lock):
+    """The transaction of ATOMIC_REQUESTS ends before the answer is stored, or with it; a lock is outside of both."""
+    view = idempotent(**({"database": atomic_requests} if kind == "database" else {}))(paying(atomic_requests))
+    view = as_django(locked_view("stock")(view) if with_lock else view)
+    assert [replayed(ask(view)) for _ in range(2)] == [False, True]
+    assert Charge.objects.using(atomic_requests).count() == 1
+
+
+def test_a_failing_commit_is_in_doubt(atomic_requests):
+    """An error after the view may come after the commit: its repeat is refused, there is one charge."""
+
+    def view(request):
+        transaction.on_commit(lambda: 1 / 0, using=atomic_requests)
+        return paying(atomic_requests)(request)
+
+    view = as_django(idempotent()(view))
+    with pytest.raises(ZeroDivisionError):
+        ask(view)
+    assert code(ask(view)) == (409, "idempotency-key-in-use")
+    assert Charge.objects.using(atomic_requests).count() == 1
+
+
+def test_inside_the_transaction(atomic_requests):
+    """On a handler, the decorator would be inside the transaction: an error that says where it belongs."""
+
+    @method_decorator(idempotent(), name="post")
+    class Pay(View):
+        def post(self, request):
+            return HttpResponse()
+
+    with pytest.raises(TypeError, match="outside the stored answer"):
+        ask(as_django(Pay.as_view()))
+
+
+def test_a_get_has_its_transaction(atomic_requests):
+    """A request that needs no key has the transaction of ATOMIC_REQUESTS all the same."""
+    view = as_django(idempotent()(paying(atomic_requests)))
+    assert view(RequestFactory().get("/")).status_code == 200
+    assert ask(as_django(idempotent(required=False)(paying(atomic_requests))), key=None, user=ALICE).status_code == 200

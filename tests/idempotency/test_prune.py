@@ -1,0 +1,47 @@
+"""`redlock_idempotency_prune` removes answers that have expired, and no others."""
+
+import io
+from datetime import timedelta
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from django_redlock.idempotency.models import StoredAnswer
+
+
+@pytest.fixture
+def rows(database):
+    """The answers in the database: five that have expired, and two that have not."""
+    rows = StoredAnswer.objects.using(database)
+    for number in range(7):
+        expires_at = timezone.now() + timedelta(minutes=1 if number < 2 else -1)
+        rows.create(name=str(number), fingerprint="f", expires_at=expires_at)
+    return rows
+
+
+def prune(database, *words):
+    out = io.StringIO()
+    call_command("redlock_idempotency_prune", "--database", database, *words, stdout=out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("words", [(), ("--batch", "2")], ids=str)
+def test_prune(database, rows, words):
+    """The expired answers are removed, in batches of any size."""
+    assert prune(database, *words) == "5 expired answers removed\n"
+    assert sorted(rows.values_list("name", flat=True)) == ["0", "1"]
+    assert prune(database) == "0 expired answers removed\n"
+
+
+def test_dry_run(database, rows):
+    """A dry run removes nothing."""
+    assert prune(database, "--dry-run") == "5 expired answers\n"
+    assert rows.count() == 7
+
+
+@pytest.mark.parametrize("words", [("--batch", "0"), ("--batch", "x"), ("--database", "nowhere")])
+def test_bad_options(words):
+    """A bad option is an error."""
+    with pytest.raises(CommandError):
+        call_command("redlock_idempotency_prune", *words)

@@ -1,0 +1,150 @@
+"""Views of Django REST framework: the user that they authenticate, and responses that have to be rendered."""
+
+import base64
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import RequestFactory
+from django.urls import path
+from django.utils.decorators import method_decorator
+
+from django_redlock.decorators import idempotent
+from tests.idempotency.conftest import code, replayed
+
+pytest.importorskip("rest_framework")
+
+from rest_framework.authentication import BasicAuthentication
+from rest_framework.decorators import api_view, authentication_classes
+from rest_framework.response import Response
+from rest_framework.serializers import ValidationError
+from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSet
+
+calls = []
+
+
+def answer(request):
+    calls.append(request.user.username)
+    if "bad" in request.data:
+        raise ValidationError("bad")
+    return Response({"call": len(calls), "sku": request.data["sku"]}, status=201)
+
+
+@idempotent(using="memory")
+class OnClass(APIView):
+    authentication_classes = (BasicAuthentication,)
+
+    def post(self, request):
+        return answer(request)
+
+
+@method_decorator(idempotent(using="memory"), name="dispatch")
+class OnDispatch(APIView):
+    authentication_classes = (BasicAuthentication,)
+
+    def post(self, request):
+        return answer(request)
+
+
+@idempotent(using="memory")
+class OnViewSet(ViewSet):
+    authentication_classes = (BasicAuthentication,)
+
+    def create(self, request):
+        return answer(request)
+
+
+@idempotent(using="memory")
+@api_view(["POST"])
+@authentication_classes([BasicAuthentication])
+def on_function(request):
+    return answer(request)
+
+
+@method_decorator(idempotent(using="memory"), name="post")
+class OnHandler(APIView):
+    def post(self, request):
+        return answer(request)
+
+
+VIEWS = {
+    "class": OnClass.as_view(),
+    "dispatch": OnDispatch.as_view(),
+    "view set": OnViewSet.as_view({"post": "create"}),
+    "function": on_function,
+}
+urlpatterns = [path(name, view) for name, view in VIEWS.items()]
+
+
+@pytest.fixture(params=VIEWS)
+def send(request, stores, db):
+    """`send("alice", {"sku": 1})`: a request to each kind of view in turn, which answers."""
+    calls.clear()
+    for name in ("alice", "bob"):
+        User.objects.get_or_create(username=name, defaults={"password": "plain$$secret"})
+
+    def run(user, body, password="secret"):
+        secret = base64.b64encode(f"{user}:{password}".encode()).decode()
+        headers = {"Idempotency-Key": '"k"'} | ({"Authorization": f"Basic {secret}"} if user else {})
+        response = VIEWS[request.param](RequestFactory().post("/", body, "application/json", headers=headers))
+        return response.render() if hasattr(response, "render") else response
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def quick_passwords(settings):
+    settings.PASSWORD_HASHERS = ["tests.idempotency.test_rest_framework.Plain"]
+
+
+class Plain:
+    """Passwords as they are: hashing one takes long."""
+
+    algorithm = "plain"
+
+    def verify(self, password, encoded):
+        return encoded == f"plain$${password}"
+
+    def must_update(self, _encoded):
+        return False
+
+    def harden_runtime(self, _password, _encoded):
+        pass
+
+    def encode(self, password, _salt):
+        return f"plain$${password}"
+
+    def salt(self):
+        return ""
+
+
+def test_repeat(send):
+    """The rendered answer is stored for the user whom the view authenticates; another user has other keys."""
+    first, again, other = send("alice", {"sku": 1}), send("alice", {"sku": 1}), send("bob", {"sku": 1})
+    assert (first.status_code, first.content) == (201, b'{"call":1,"sku":1}')
+    assert (again.status_code, again.content, again["Content-Type"]) == (201, first.content, "application/json")
+    assert [replayed(each) for each in (first, again, other)] == [False, True, False]
+    assert calls == ["alice", "bob"]
+    assert code(send("alice", {"sku": 2})) == (422, "idempotency-key-reused")
+
+
+def test_validation_errors(send):
+    """The 400 of a serializer is an answer."""
+    assert [send("alice", {"bad": 1}).status_code for _ in range(2)] == [400, 400]
+    assert calls == ["alice"]
+
+
+def test_wrong_credentials(send):
+    """The error of the authentication is told; no view runs."""
+    answer = send("alice", {"sku": 1}, "wrong")
+    assert code(answer) == (401, "not-authenticated")
+    assert answer["WWW-Authenticate"].startswith("Basic")
+    assert code(send(None, {"sku": 1})) == (400, "idempotency-user-missing")
+    assert calls == []
+
+
+def test_on_a_handler(stores):
+    """A handler is the wrong place, and the error says which are right."""
+    request = RequestFactory().post("/", {}, headers={"Idempotency-Key": "k"})
+    with pytest.raises(TypeError, match=r"got Request instead of an HttpRequest.*on the class"):
+        OnHandler.as_view()(request)

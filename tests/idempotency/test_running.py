@@ -1,0 +1,320 @@
+"""A repeat that arrives while the first request runs, and what the running request leaves behind."""
+
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import connections, transaction
+from django.http import HttpResponse, StreamingHttpResponse
+
+from django_redlock import locks
+from django_redlock.decorators import idempotent
+from django_redlock.errors import LockNotSupported
+from django_redlock.idempotency.answers import AnswerNotStorable
+from django_redlock.testing import override_locks
+from tests.idempotency.conftest import ALICE, ask, code, replayed
+from tests.support.service import poll
+
+
+class Paused:
+    """A view that waits in its first call: `entered` is set then, and it goes on when `go` is set."""
+
+    def __init__(self):
+        self.entered, self.go, self.calls = threading.Event(), threading.Event(), 0
+
+    def __call__(self, _request):
+        self.calls += 1
+        self.entered.set()
+        assert self.go.wait(60)
+        return HttpResponse(b"done")
+
+
+def send(view, **more):
+    """`ask`, in a thread: it closes its database connections."""
+    try:
+        return ask(view, **more)
+    finally:
+        connections.close_all()
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor(4) as threads:
+        yield threads
+
+
+def test_while_the_first_runs(options, pool):
+    """A repeat is refused with 409 and the time after which to try again; then it gets the answer."""
+    paused = Paused()
+    view = idempotent(**options, ttl=30)(paused)
+    first = pool.submit(send, view)
+    try:
+        assert paused.entered.wait(60)
+        refused = ask(view)
+        assert code(refused) == (409, "idempotency-key-in-use")
+        assert refused["Retry-After"] == "1"
+    finally:
+        paused.go.set()
+    assert first.result(60).content == b"done"
+    assert replayed(ask(view))
+    assert paused.calls == 1
+
+
+def test_another_request_while_the_first_runs(new_store, pool):
+    """In Redis, another request under the key is recognised while the first runs."""
+    paused = Paused()
+    view = idempotent(**new_store("default"))(paused)
+    first = pool.submit(send, view)
+    try:
+        assert paused.entered.wait(60)
+        assert code(ask(view, {"other": 1})) == (422, "idempotency-key-reused")
+    finally:
+        paused.go.set()
+    first.result(60)
+
+
+def test_live_locks_show_running_requests(new_store, pool):
+    """A running request is in the list of live locks with its method and path; its answer is not."""
+    paused = Paused()
+    view = idempotent(**new_store("default"))(paused)
+    first = pool.submit(send, view)
+    try:
+        assert paused.entered.wait(60)
+        [held] = locks["default"].held()
+        assert held.name.startswith("idempotency:")
+        assert held.owner.label == "POST /pay"
+    finally:
+        paused.go.set()
+    first.result(60)
+    assert locks["default"].held() == []
+
+
+def test_the_lease_is_renewed(new_store):
+    """A view may take longer than the ttl."""
+
+    @idempotent(**new_store("default"), ttl=6)
+    def view(_request):
+        seen = []
+
+        def renewed():
+            seen.append(locks["default"].held()[0].remaining)
+            return seen[-1] > min(seen) + 0.5
+
+        poll(renewed, timeout=60, what="a renewal")
+        return HttpResponse()
+
+    assert ask(view).status_code == 200
+
+
+def die(view, **more):
+    """Leave what a process leaves that dies in the view: a record without an answer. The lease has run out."""
+
+    class Death(BaseException):
+        pass
+
+    def dying(request):
+        raise Death
+
+    with pytest.raises(Death):
+        ask(view(dying), **more)
+    [held] = locks["default"].held()
+    assert locks["default"].force_release(held.name)
+
+
+def test_in_doubt(new_store):
+    """Whether a dead process has done its work is not known: a repeat is refused, and is not told to try again."""
+    decorate = idempotent(**new_store("default"))
+    die(decorate)
+    again = ask(decorate(lambda _request: HttpResponse()))
+    assert code(again) == (409, "idempotency-outcome-unknown")
+    assert "Retry-After" not in again
+    assert code(ask(decorate(lambda _request: HttpResponse()), {"other": 1})) == (422, "idempotency-key-reused")
+
+
+def test_in_doubt_run(new_store):
+    """With `in_doubt="run"` it runs again."""
+    decorate = idempotent(**new_store("default"), in_doubt="run")
+    die(decorate)
+    view = decorate(lambda _request: HttpResponse(b"again"))
+    assert (ask(view).content, replayed(ask(view))) == (b"again", True)
+
+
+def test_an_answer_that_cannot_be_stored_is_in_doubt(new_store):
+    """The view has done its work: its repeat must not do it again."""
+    view = idempotent(**new_store("default"))(lambda _request: StreamingHttpResponse([b"x"]))
+    with pytest.raises(AnswerNotStorable):
+        ask(view)
+    assert code(ask(view)) == (409, "idempotency-key-in-use")
+    locks["default"].force_release(locks["default"].held()[0].name)
+    assert code(ask(view)) == (409, "idempotency-outcome-unknown")
+
+
+def test_the_lease_was_lost(new_store):
+    """A lease that was lost does not lose the answer, as long as no other request has begun."""
+
+    def view(_request):
+        locks["default"].force_release(locks["default"].held()[0].name)
+        return HttpResponse(b"done")
+
+    view = idempotent(**new_store("default"))(view)
+    assert ask(view).content == b"done"
+    assert replayed(ask(view))
+
+
+def test_store_is_down(stores):
+    """Without the store no view runs: 503."""
+    calls = []
+    answer = ask(idempotent(using="broken")(calls.append))
+    assert code(answer) == (503, "idempotency-store-unavailable")
+    assert int(answer["Retry-After"]) > 0
+    assert calls == []
+
+
+def test_store_goes_down_in_between(settings, own_redis):
+    """The client gets the answer, although it can't be stored."""
+    server = own_redis()
+    settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": server.url}}
+
+    def view(_request):
+        server.kill()
+        return HttpResponse(b"done")
+
+    try:
+        assert ask(idempotent()(view)).content == b"done"
+    finally:
+        locks.reset()
+
+
+def test_several_nodes(settings):
+    """A backend whose scripts don't see both lock and record is refused by name."""
+    redis = "redis://127.0.0.1:1/0"
+    settings.REDLOCK = {
+        "default": {"BACKEND": "django_redlock.backends.redlock.RedlockBackend", "LOCATION": [redis] * 3}
+    }
+    with pytest.raises(LockNotSupported, match="RedlockBackend"):
+        ask(idempotent()(lambda _request: HttpResponse()))
+    locks.reset()
+
+
+# ── the database store ───────────────────────────────────────────────────────────────────────
+
+
+def charge(alias):
+    from tests.idempotency.models import Charge
+
+    Charge.objects.using(alias).create(order="1")
+
+
+def charges(alias):
+    from tests.idempotency.models import Charge
+
+    return Charge.objects.using(alias).count()
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("way", ["raises", "500", "rollback"])
+def test_nothing_is_done_without_an_answer(database, way):
+    """What gets no stored answer has done nothing: the repeat does it, once."""
+    calls = []
+
+    def view(_request):
+        charge(database)
+        calls.append(1)
+        if len(calls) == 1:
+            if way == "raises":
+                raise ZeroDivisionError
+            if way == "rollback":
+                transaction.set_rollback(True, using=database)
+            return HttpResponse(status=500 if way == "500" else 200)
+        return HttpResponse(b"done")
+
+    view = idempotent(database=database)(view)
+    try:
+        ask(view)
+    except ZeroDivisionError:
+        assert way == "raises"
+    assert charges(database) == 0
+    assert [ask(view).content for _ in range(2)] == [b"done", b"done"]
+    assert charges(database) == 1
+
+
+def test_without_the_lock(database, pool):
+    """While Redis is down, repeats wait in the database for the first, and get its answer: one charge."""
+    paused, barrier = Paused(), threading.Barrier(4)
+
+    def work(request):
+        charge(database)
+        return paused(request)
+
+    view = idempotent(database=database, using="broken")(work)
+
+    def late():
+        barrier.wait(60)
+        return send(view)
+
+    first = pool.submit(send, view)
+    try:
+        assert paused.entered.wait(60)
+        others = [pool.submit(late) for _ in range(3)]
+        barrier.wait(60)
+    finally:
+        paused.go.set()
+    assert first.result(60).content == b"done"
+    assert [replayed(each.result(60)) for each in others] == [True] * 3
+    assert (paused.calls, charges(database)) == (1, 1)
+
+
+def test_the_loser_of_a_race_gets_the_answer(database, pool):
+    """Of requests that begin at once without a lock, one runs and the others get its answer."""
+    barrier = threading.Barrier(4)
+
+    def work(_request):
+        charge(database)
+        return HttpResponse(b"done")
+
+    view = idempotent(database=database, using="broken")(work)
+
+    def one():
+        barrier.wait(60)
+        return send(view)
+
+    answers = [each.result(60) for each in [pool.submit(one) for _ in range(4)]]
+    assert [each.content for each in answers] == [b"done"] * 4
+    assert sorted(map(replayed, answers)) == [False, True, True, True]
+    assert charges(database) == 1
+
+
+def test_the_answer_is_read_back(database):
+    """Bytes and headers come back from each kind of database as they went in."""
+    view = idempotent(database=database)(lambda _request: HttpResponse(b"\x00\xff", headers={"Location": "/1"}))
+    ask(view)
+    again = ask(view)
+    assert (replayed(again), again.content, again["Location"]) == (True, b"\x00\xff", "/1")
+    assert code(ask(view, {"other": 1})) == (422, "idempotency-key-reused")
+
+
+def test_the_user_is_seen(new_store):
+    """The view gets the request that came in."""
+    view = idempotent(**new_store("sqlite"))(lambda request: HttpResponse(str(request.user.pk)))
+    assert ask(view, user=ALICE).content == b"1"
+
+
+# ── other servers, and tests of users ────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", ["cluster", "quarantine", "override"])
+def test_other_stores(kind, settings, request, stores):
+    """On a Redis Cluster, under quarantine, and with `override_locks` in the tests of users."""
+    entry = dict(settings.REDLOCK["default"])
+    if kind == "cluster":
+        entry["LOCATION"] = request.getfixturevalue("cluster").url
+    if kind == "quarantine":
+        entry["OPTIONS"] = {**entry["OPTIONS"], "quarantine": True}
+    settings.REDLOCK = {"default": entry}
+    locks["default"].arm()
+    view = idempotent()(lambda _request: HttpResponse(b"done"))
+    with override_locks() if kind == "override" else contextlib.nullcontext():
+        assert [replayed(ask(view)) for _ in range(2)] == [False, True]
+        assert code(ask(view, {"other": 1})) == (422, "idempotency-key-reused")
+    locks.reset()

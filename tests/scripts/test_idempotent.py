@@ -1,0 +1,134 @@
+"""The scripts of requests with an idempotency key: idempotent_begin, idempotent_finish."""
+
+import pytest
+
+from tests.scripts.conftest import OTHER, OWNER, TOKEN, VALUE
+
+KNOWN = 9
+
+
+@pytest.fixture
+def record(keys):
+    return keys.lock + b":answer"
+
+
+@pytest.fixture
+def begin(call, keys, record):
+    """`begin()`: with TOKEN."""
+
+    def run(token=TOKEN, fingerprint=b"f", keep=b"60000", in_doubt=b"refuse"):
+        return call("idempotent_begin", (keys.lock, record), token, OWNER, b"10000", fingerprint, keep, in_doubt)
+
+    return run
+
+
+@pytest.fixture
+def finish(call, keys, record):
+    """`finish()`: with TOKEN."""
+    return lambda answer=b"done", token=TOKEN: call("idempotent_finish", (keys.lock, record), token, b"120000", answer)
+
+
+def test_begins(begin, redis, keys, record):
+    """The lock is a mutex with a lease; the record outlives it. The answer is the server's time."""
+    seconds, micros = redis.time()
+    assert begin() >= seconds * 10**6 + micros
+    assert redis.get(keys.lock) == VALUE
+    assert 9000 < redis.pttl(keys.lock) <= 10000
+    assert redis.hgetall(record) == {b"fingerprint": b"f", b"token": TOKEN}
+    assert 59000 < redis.pttl(record) <= 60000
+
+
+def test_begins_again(begin, dump):
+    """The same request sent twice is granted twice."""
+    assert begin() > 1
+    state = dump()
+    assert begin() > 1
+    assert dump() == state
+
+
+def test_another_runs(begin, dump):
+    """While another request runs, the lease that is left and its owner."""
+    begin(OTHER)
+    state = dump()
+    refused, left, _, owner = begin()
+    assert (refused, owner) == (0, OWNER)
+    assert 9000 < left <= 10000
+    assert dump() == state
+
+
+def test_another_fingerprint(begin, finish):
+    """Another request under the key, while the first runs and afterwards."""
+    begin()
+    assert begin(OTHER, b"g") == [KNOWN, b"mismatch", b""]
+    finish()
+    assert begin(OTHER, b"g") == [KNOWN, b"mismatch", b""]
+
+
+def test_answered(begin, finish, redis, keys, record):
+    """The answer is stored, its time begins, and the lock is free."""
+    begin()
+    assert finish(b"\x00 answer") == 1
+    assert redis.get(keys.lock) is None
+    assert 119000 < redis.pttl(record) <= 120000
+    assert begin(OTHER) == [KNOWN, b"answer", b"\x00 answer"]
+
+
+def test_forgotten(begin, finish, dump):
+    """Without an answer nothing is left."""
+    begin()
+    assert finish(b"") == 1
+    assert dump() == {}
+
+
+@pytest.mark.parametrize("prefix", [TOKEN, TOKEN[:24]], ids=["token", "all attempts"])
+def test_forgetting_keeps_an_answer(begin, finish, prefix):
+    """A late cancellation does not remove an answer."""
+    begin()
+    finish()
+    assert finish(b"", prefix) == 1
+    assert begin(OTHER) == [KNOWN, b"answer", b"done"]
+
+
+def test_in_doubt(begin, redis, keys):
+    """A record without a lock or an answer: the request of another is refused, or runs."""
+    begin()
+    redis.delete(keys.lock)
+    assert begin(OTHER) == [KNOWN, b"in_doubt", b""]
+    assert begin(OTHER, in_doubt=b"run") > 1
+    assert begin()[0] == 0
+
+
+def test_finish_without_the_lock(begin, finish, redis, keys):
+    """A lease that has ended does not lose the answer."""
+    begin()
+    redis.delete(keys.lock)
+    assert finish() == 1
+    assert begin(OTHER) == [KNOWN, b"answer", b"done"]
+
+
+def test_finish_after_another_has_begun(begin, finish, redis, keys, dump):
+    """The answer of a request that was replaced is not stored, and the other's lock stays."""
+    begin()
+    redis.delete(keys.lock)
+    begin(OTHER, in_doubt=b"run")
+    state = dump()
+    assert finish() == 0
+    assert finish(b"") == 0
+    assert dump() == state
+
+
+def test_finish_twice(begin, finish, dump):
+    """The same request sent twice leaves the same state."""
+    begin()
+    finish()
+    state = dump()
+    assert finish() == 1
+    assert dump() == state
+
+
+def test_finish_out_of_memory(begin, finish, full):
+    """An answer is stored on a server that is full, too."""
+    begin()
+    with full():
+        assert finish() == 1
+    assert begin(OTHER) == [KNOWN, b"answer", b"done"]
