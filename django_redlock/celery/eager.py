@@ -81,7 +81,7 @@ def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, 
         with _value(_replaced, ()), _value(_running, (*_running.get(), (message.name, task_id))):
             return flag_result(run(args, kwargs, *rest, **options), False)
     finally:
-        release_body(lock, "ended")
+        release_body(lock, "removed")  # no broker can deliver the call again
 
 
 def replacing(task_id: str | None) -> AbstractContextManager[None]:

@@ -12,6 +12,7 @@ from celery import Task
 from ..backends.base import Backend
 from ..backends.dummy import DummyBackend
 from ..backends.locmem import LocMemBackend
+from ..core.algorithms.cluster import Cluster
 from ..core.algorithms.single_node import SingleNode
 from ..core.contract import Store
 from ..core.events import logger
@@ -97,6 +98,7 @@ class TaskLock:
             options.limit,
             options.queued_ttl + delay if options.mode.until_expiry else min(options.queued_ttl + delay, expires),
             self._done_ttl,
+            cluster=isinstance(backend.algorithm, Cluster),
         )
 
     def received_call(self, task: Task[Any, Any], request: Any) -> TaskCall:

@@ -67,8 +67,9 @@ def requeue_dead(call: TaskCall, pid: int) -> Flow[bool]:
 
     Returns whether the call was running there. Raises ``LockUnavailable``.
     """
-    args = (call.task_id.encode(), owner_part(pid), millis(call.requeue_ttl) if call.requeue_ttl else b"0")
-    request = EvalScript(_REQUEUE_DEAD, (call.keys.lock, call.done_key), args)
+    ended, keep = call.ended, millis(call.requeue_ttl) if call.requeue_ttl else b"0"
+    args = (call.task_id.encode(), owner_part(pid), keep, ended.number)
+    request = EvalScript(_REQUEUE_DEAD, (call.keys.lock, ended.key), args)
     return (yield from _run(call, request, by_key(request, b"0")))
 
 

@@ -50,6 +50,11 @@ local function refusal(entry)
   return {0, entry.due - now, now_us, '{"state":"' .. entry.state .. '",' .. string.sub(entry.owner, 2)}
 end
 
+-- Returns the key that exists while a delivery is known as replaced.
+local function replaced_key(delivery)
+  return KEYS[1] .. ':replaced:' .. delivery
+end
+
 -- Wake one waiter. While a Cluster moves the slot, the keys of waiters may be on another server, hence pcall.
 local function wake()
   local list = KEYS[1] .. ':wake'

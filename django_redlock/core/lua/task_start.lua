@@ -1,17 +1,18 @@
 -- Start the body of a queued task, or of a task without a record. Idempotent per token.
 -- USES task_record
--- KEYS 1 lock  2 waiters  3 done (of this delivery)
--- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 task id  5 delivery id  6 limit  7 rivals  8 period in ms  9 wait
+-- KEYS 1 lock  2 waiters  3 ended (set of numbers)
+-- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 task id  5 delivery id  6 limit  7 rivals  8 period in ms  9 wait  10 number
 --   rivals: the states of others that count
 --   period: >0 to count as queued until then, while running and after; a queued task keeps the end of its record
 --   wait: ms for which a refused task is listed as a waiter. 0: not listed; negative: was listed before; -1: last try,
 --   after which the task is no longer listed
+--   number: the delivery's number in the set
 -- Returns the server's time in µs; refused {0, time left in ms, time, blocking owner with its state}. For a delivery
 --   that has ended or was replaced before, the owner is only {"state": "ended"} or {"state": "replaced"}.
 local wait = tonumber(ARGV[9])
 local place = ARGV[1] .. ' ' .. ARGV[2]
-local done = redis.call('GET', KEYS[3])
-if done then return {0, 0, now_us, '{"state":"' .. done .. '"}'} end
+if redis.call('SISMEMBER', KEYS[3], ARGV[10]) == 1 then return {0, 0, now_us, '{"state":"ended"}'} end
+if redis.call('EXISTS', replaced_key(ARGV[5])) == 1 then return {0, 0, now_us, '{"state":"replaced"}'} end
 
 local last, rivals, mine, rival = 0, 0, nil, nil
 for _, entry in ipairs(read_all()) do
