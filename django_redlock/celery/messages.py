@@ -20,12 +20,16 @@ class Message(NamedTuple):
     """The header of a protected task's message. ``tries``: number of times the message was sent again after a conflict.
 
     ``task_id`` shows that the header belongs to this message, because middleware copies headers to other messages.
+    ``until``: time (seconds since the epoch) at which the current try has failed. ``prompt``: a copy without an ETA,
+    sent when a body has ended.
     """
 
     name: str
     delivery_id: str
     task_id: str
     tries: int = 0
+    until: float = 0.0
+    prompt: bool = False
 
     @classmethod
     def read(cls, header: Any, task_id: str) -> Message | None:
@@ -34,8 +38,8 @@ class Message(NamedTuple):
         ``None``: the header is missing, malformed, or belongs to another task id.
         """
         match header:
-            case [str(name), str(delivery_id), str(own), int(tries)] if own == task_id:
-                return cls(name, delivery_id, own, tries)
+            case [str(), str(), str(own), int(), int() | float(), bool()] if own == task_id:
+                return cls(*header)
         return None
 
 

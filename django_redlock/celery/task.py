@@ -136,12 +136,15 @@ class SubmitMixin(_Task):
     def _conflict(self, call: TaskCall, refusal: Refusal) -> Conflict:
         return conflict_of(self.name, call.task_id, call.name, "submit", refusal)
 
-    def resend(self, seconds: float, message: Message) -> AsyncResult[Any]:
-        """Send the running message again, to start in ``seconds``. The new message keeps the delivery id."""
+    def resend(self, seconds: float, message: Message, **options: Any) -> AsyncResult[Any]:
+        """Send the running message again, to start in ``seconds``. The new message keeps the delivery id.
+
+        ``options``: further options of ``apply_async``.
+        """
         request = self.request
         signature = self.signature_from_request(request, countdown=seconds, retries=request.retries)
         headers = {**(signature.options.pop("headers", None) or {}), HEADER: list(message)}
-        return super().apply_async(signature.args, signature.kwargs, headers=headers, **signature.options)
+        return super().apply_async(signature.args, signature.kwargs, headers=headers, **signature.options, **options)
 
 
 if TYPE_CHECKING:

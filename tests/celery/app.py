@@ -101,6 +101,9 @@ def undecided(conflict: Any) -> str:
 
 
 both("undecided", work, mode="until_and_while_executing", on_conflict=("skip", undecided))
+both("next_one", work, mode="until_and_while_executing", ttl=60)
+both("next_after", work, mode="until_and_while_executing", ttl=6)
+both("next_retry", work, mode="while_executing", on_conflict="retry", ttl=60)
 both("waiting", work, mode="while_executing", on_conflict="wait")
 both("retrying", work, mode="while_executing", on_conflict="retry")
 both("starting_raises", work, mode="while_executing", on_conflict="raise")

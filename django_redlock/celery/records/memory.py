@@ -77,10 +77,14 @@ class ExpiringKeys:
 
 
 class Past(NamedTuple):
-    """The deliveries that have ended and the deliveries that were replaced."""
+    """The deliveries that have ended and the deliveries that were replaced.
+
+    ``put_off``: lock key -> delivery id -> message of a call that was put off.
+    """
 
     ended: ExpiringKeys
     replaced: ExpiringKeys
+    put_off: dict[bytes, dict[bytes, bytes]]
 
 
 class TaskTable:
@@ -89,7 +93,7 @@ class TaskTable:
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.locks: dict[bytes, dict[bytes, TaskRecord]] = {}
-        self.past = Past(ExpiringKeys(), ExpiringKeys())
+        self.past = Past(ExpiringKeys(), ExpiringKeys(), {})
 
     def run(self, script: str, now: int, keys: Words, args: Words) -> Any:
         """Run a script with these keys and arguments. Returns its reply."""
@@ -182,19 +186,35 @@ def _start(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> 
         return [0, 0, now * 1000, b'{"state":"ended"}']
     if past.replaced.has(_place(keys[0], delivery_id), now):
         return [0, 0, now * 1000, b'{"state":"replaced"}']
+    if blocker := _blocker(entries, now, task, token, states, limit):
+        return blocker.refusal(now)
     mine = entries.get(task)
-    running = mine is not None and mine.state == b"running"
-    rivals = [entry for other, entry in entries.items() if other != task and entry.counts(states, now)]
-    if mine and running:
-        if mine.token != token:
-            return mine.refusal(now)
+    if mine and mine.state == b"running":
         following = mine.next_delivery_id, mine.next_due
     else:
-        if len(rivals) >= int(limit) and not (mine and b"queued" in states):
-            return rivals[0].refusal(now)
         following = (delivery_id, mine.due if mine else now + int(period)) if period != b"0" else (b"-", 0)
     entries[task] = TaskRecord(b"running", token, delivery_id, now + int(ttl), *following, owner)
+    past.put_off.get(keys[0], {}).pop(delivery_id, None)
     return now * 1000
+
+
+def _blocker(entries: Entries, now: int, task: bytes, token: bytes, states: bytes, limit: bytes) -> TaskRecord | None:
+    """Returns the entry that refuses the start of a task; ``None`` if it may start."""
+    mine = entries.get(task)
+    if mine and mine.state == b"running":
+        return mine if mine.token != token else None
+    rivals = [entry for other, entry in entries.items() if other != task and entry.counts(states, now)]
+    return rivals[0] if len(rivals) >= int(limit) and not (mine and b"queued" in states) else None
+
+
+def _put_off(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> int:
+    task, delivery_id, limit, states, message, _, most = args
+    if _blocker(entries, now, task, b"", states, limit) is None:
+        return 0
+    messages = past.put_off.setdefault(keys[0], {})
+    if len(messages) < int(most):
+        messages[delivery_id] = message
+    return 1
 
 
 def _extend(entries: Entries, _past: Past, now: int, _keys: Words, args: Words) -> int:
@@ -205,25 +225,37 @@ def _extend(entries: Entries, _past: Past, now: int, _keys: Words, args: Words) 
     return 0
 
 
-def _stop(entries: Entries, now: int, task: bytes, keep: bytes) -> int:
+def _stop(entries: Entries, past: Past, now: int, key: bytes, task: bytes, keep: bytes) -> Any:
     if (stopped := entries.pop(task).stopped(now, int(keep))) is not None:
         entries[task] = stopped
-    return 1
+    if not (messages := past.put_off.pop(key, None)):
+        return 1
+    message = messages.pop(next(iter(messages)))
+    past.put_off[key] = messages
+    return [1, message]
 
 
-def _end(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> int:
+def _end(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> Any:
     token, task, done_ttl, keep, number = args
     if done_ttl != b"0":
         past.ended.add(_place(keys[1], number), now + int(done_ttl), now)
     entry = entries.get(task)
-    return _stop(entries, now, task, keep) if entry and entry.token.startswith(token) else 0
+    return _stop(entries, past, now, keys[0], task, keep) if entry and entry.token.startswith(token) else 0
 
 
-def _requeue_dead(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> int:
+def _requeue_dead(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> Any:
     task, process, keep, number = args
-    past.ended.discard(_place(keys[1], number))
+    if keys[1:]:
+        past.ended.discard(_place(keys[1], number))
     entry = entries.get(task)
-    return _stop(entries, now, task, keep) if entry and entry.state == b"running" and process in entry.owner else 0
+    if not entry or entry.state != b"running" or process not in entry.owner:
+        return 0
+    return _stop(entries, past, now, keys[0], task, keep)
+
+
+def _done(_entries: Entries, past: Past, now: int, keys: Words, args: Words) -> int:
+    past.ended.add(_place(keys[0], args[1]), now + int(args[0]), now)
+    return 1
 
 
 def _cancel(entries: Entries, _past: Past, _now: int, _keys: Words, args: Words) -> int:
@@ -251,6 +283,8 @@ _SCRIPTS: dict[str, Callable[[Entries, Past, int, Words, Words], Any]] = {
     "task_start": _start,
     "task_extend": _extend,
     "task_end": _end,
+    "task_done": _done,
+    "task_put_off": _put_off,
     "task_cancel": _cancel,
     "task_requeue_dead": _requeue_dead,
     "waiter_remove": _dequeue,

@@ -6,10 +6,11 @@
 --   number: the delivery's number in the set
 --   done ttl: how long the delivery is known as ended; 0 when it has not ended and may run again
 --   keep: >0 to be queued again for that long, 0 to be removed
--- Returns 1 freed or queued again, 0 the token did not run the task.
+-- Returns 1 freed or queued again; {1, message} if a call was put off, whose message is to be sent; 0 the token did not
+--   run the task.
 if KEYS[2] and ARGV[3] ~= '0' then mark_ended(KEYS[2], ARGV[5], ARGV[3]) end
 local entry = read(ARGV[2])
 if not entry or string.sub(entry.token, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
 stop(entry, ARGV[4])
 wake()
-return 1
+return next_put_off()
