@@ -43,6 +43,8 @@ def put_off(task: ProtectedTask, call: TaskCall, message: Message, conflict: Con
             pause = min(MAX_RESEND_SECONDS, 2.0**message.tries) * random.uniform(0.5, 1.0)
             message = message._replace(tries=message.tries + 1, until=now + pause)
         task.resend(min(message.until - now, conflict.remaining + _LEASE_MARGIN), message)
+    if not task.redlock.keeps_records:
+        return
     try:
         copy = _prompt_copy(task, message)
         if copy is not None and not task.redlock.drive(keep_message(call, copy)):
@@ -72,7 +74,7 @@ class Perform:
 
     def __call__(self, request: Any) -> Any:
         reply = self._perform(request)
-        if isinstance(reply, list) and len(reply) == 2 and reply[0] == 1:
+        if isinstance(reply, list) and reply[:1] == [1] and isinstance(reply[-1], bytes):
             self.message = reply[1]
             return 1
         return reply

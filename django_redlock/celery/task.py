@@ -26,6 +26,7 @@ _CANVAS_OPTIONS = {"chain", "chord", "group_id", "parent_id", "root_id"}
 _POLL_SECONDS = 0.05
 
 if TYPE_CHECKING:
+    from ..core.algorithms.replicated import Replicated
     from ..core.algorithms.single_node import SingleNode
 
     _Task = ProtectedTask
@@ -111,7 +112,7 @@ class SubmitMixin(_Task):
         ``None``: send the call without a record, and the worker decides at the start.
         """
         task_lock = self.redlock
-        algorithm, on_conflict = cast("SingleNode", task_lock.store.algorithm), task_lock.options.at_submit
+        algorithm, on_conflict = cast("SingleNode | Replicated", task_lock.store.algorithm), task_lock.options.at_submit
         deadline = time.monotonic() + task_lock.options.wait
         action: Any = on_conflict
         while True:

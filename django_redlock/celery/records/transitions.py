@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 
-from ...core.algorithms.quarantine import unwrap_reply
+from ...core.algorithms.replicated import Replicated
 from ...core.algorithms.single_node import SingleNode, run_idempotent, run_in_order
 from ...core.flow.replies import fault_error, read_outcome
 from ...core.flow.requests import EvalScript, Fault, Flow
@@ -25,7 +25,7 @@ KEEP_SECONDS = 120.0  # a call that is put off keeps its message again before
 MAX_MESSAGES = 1000  # in one lock
 
 
-def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> Flow[Lease | Refusal]:
+def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode | Replicated) -> Flow[Lease | Refusal]:
     """Queue the call. ``own``: a retry by the record's owner, always granted. ``replace``: replace a queued call.
 
     Returns a `Lease`, or a `Refusal` if other calls are in the way. Raises ``LockUnavailable``.
@@ -50,8 +50,7 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> F
         compensation=partial(cancel_request, call.keys, call.task_id, call.delivery_id),
     )
     start = algorithm.clock()
-    guarded = algorithm.quarantine.wrap(request) if algorithm.quarantine else request
-    reply = unwrap_reply((yield from run_idempotent(guarded)))
+    reply = yield from algorithm.run_granting(request, call.name)
     if isinstance(reply, Fault):
         raise fault_error(call.name, reply)
     return read_outcome(claim, reply, start)
