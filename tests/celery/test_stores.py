@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 from django.core import checks
 
@@ -17,7 +13,6 @@ from django_redlock.core.flow.drivers import drive
 from django_redlock.core.values import Lease, Refusal
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
-from tests.celery.conftest import ROOT
 from tests.support.group import Group
 from tests.support.replicas import Replicated
 from tests.support.service import poll
@@ -130,16 +125,14 @@ def test_while_executing_with_a_limit_where_nodes_vote(tasks, start, seen, setti
         release_body(lock, "ended")
 
 
-def test_a_worker_refuses_to_start_with_what_its_store_does_not_support(records):
-    """The message names the tasks, and the process ends with an error."""
-    command = [sys.executable, "-m", "celery", "-A", "tests.celery.app", "worker", "-P", "solo", "-l", "INFO"]
-    environment = {"TESTPROJECT_QUORUM": "1", "TESTPROJECT_NODES": " ".join(NOWHERE), "PYTHONPATH": str(ROOT)}
-    run = subprocess.run(
-        command, check=False, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120
+def test_a_worker_refuses_to_start_with_what_its_store_does_not_support(start_worker, unique):
+    """The error names the tasks and the store, and the process ends."""
+    quorum = {"TESTPROJECT_QUORUM": "1", "TESTPROJECT_NODES": " ".join(NOWHERE)}
+    refused = (
+        r"ended with code 1:\n(.|\n)*task tests\.celery\.app\.\w+: store 'default': RedlockBackend keeps no records"
     )
-    assert run.returncode != 0
-    assert "task tests.celery.app.executed: store 'default': RedlockBackend keeps no records" in run.stderr + run.stdout
-    assert " ready." not in run.stderr
+    with pytest.raises(RuntimeError, match=refused), start_worker("solo", unique, **quorum):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ class CheckTasks(Step):
         app: Celery = parent.app
         tasks = ((name, task.redlock.options) for name, task in app.tasks.items() if hasattr(task, "redlock"))
         if refused := list(_refused(tasks)):
-            raise LockNotSupported("", "; ".join(refused))
+            raise LockNotSupported("", "\n".join(refused))
 
 
 def refused_tasks() -> list[str]:
