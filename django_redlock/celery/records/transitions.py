@@ -21,7 +21,7 @@ from .call import TaskCall
 
 _SUBMIT, _REQUEUE_DEAD = script("task_submit"), script("task_requeue_dead")
 _PUT_OFF, _DONE = script("task_put_off"), script("task_done")
-KEEP_SECONDS = 120.0  # a call that is put off keeps its message again before
+MESSAGE_SECONDS = 120.0  # a call that is put off keeps its message again before
 MAX_MESSAGES = 1000  # in one lock
 
 
@@ -75,7 +75,7 @@ def keep_message(call: TaskCall, message: bytes) -> Flow[bool]:
         b"%d" % call.limit,
         call.mode.at_start.encode(),
         message,
-        millis(KEEP_SECONDS),
+        millis(MESSAGE_SECONDS),
         b"%d" % MAX_MESSAGES,
     )
     return (yield from _run(call, EvalScript(_PUT_OFF, (call.keys.lock,), args)))
