@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 try:
@@ -23,6 +24,7 @@ from . import patching
 from .call_names import CallNamer
 from .conflicts import Conflict, OnConflict, is_duplicate
 from .modes import ModeName, options
+from .records.support import declared
 
 __all__ = ["Conflict", "is_duplicate", "single_instance_task", "task_duplicate"]
 
@@ -118,6 +120,8 @@ def single_instance_task(
             raise TypeError(f"single_instance_task takes keyword arguments only, not {function!r}")
         CallNamer(function, chosen.key, chosen.unique_on)  # raises now if an argument does not exist
         setattr(function, patching.OPTIONS_ATTRIBUTE, chosen)
+        with suppress(TypeError):  # a callable object without weak references
+            declared[function] = chosen
         return function
 
     return declare if function is None else declare(function)

@@ -15,7 +15,9 @@ from kombu.utils.imports import symbol_by_name
 
 from ..core import fork
 from ..core.events import logger
+from ..core.flow.drivers import drive
 from . import revoke
+from .put_off import Perform, send
 from .records.call import TaskCall
 from .records.transitions import requeue_dead
 
@@ -89,9 +91,12 @@ class LockReleasingRequest:
         with self._logged():
             dead = self.worker_pid if self.worker_pid is not None and _wait_for_exit(self.worker_pid) else None
             with fork.postponed:
+                redelivered = self._will_be_redelivered()
                 if dead is not None:
-                    task_lock.drive(requeue_dead(call, dead))
-                if not self._will_be_redelivered():
+                    perform = Perform(task_lock.store.perform)
+                    drive(requeue_dead(call, dead, redelivered), perform)
+                    send(self.task.app, perform.message)
+                if not redelivered:
                     task_lock.cancel(call)
 
     @contextmanager

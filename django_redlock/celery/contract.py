@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         def lock_name(self, args: Any, kwargs: Any, serializer: str | None) -> str:
             """Returns the lock's name for a call."""
 
-        def resend(self, seconds: float, message: Message) -> Any:
+        def resend(self, seconds: float, message: Message, **options: Any) -> Any:
             """Send the running message again, to start in ``seconds``."""
 
 else:

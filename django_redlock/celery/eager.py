@@ -20,6 +20,7 @@ from .conflicts import conflict_of, decide, duplicate_result, flag_result, notif
 from .contract import ProtectedTask
 from .execution import release_body
 from .messages import Message, new_delivery_id
+from .put_off import send
 
 _ACTIONS = ("skip", "log", "raise", "wait", "replace", "retry")
 # Lock name and id of each eager task that encloses this call. Celery runs an eager retry inside the retried call.
@@ -81,7 +82,7 @@ def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, 
         with _value(_replaced, ()), _value(_running, (*_running.get(), (message.name, task_id))):
             return flag_result(run(args, kwargs, *rest, **options), False)
     finally:
-        release_body(lock, "ended")
+        send(task.app, release_body(lock, "removed"))  # no broker can deliver the call again
 
 
 def replacing(task_id: str | None) -> AbstractContextManager[None]:

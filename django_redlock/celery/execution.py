@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import random
+import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, NoReturn
 
 from celery.app.autoretry import add_autoretry_behaviour
@@ -20,12 +21,12 @@ from ..errors import LockError, LockUnavailable
 from .conflicts import AT_START, Conflict, conflict_of, decide, duplicate_result, notify_duplicate
 from .contract import ProtectedTask
 from .messages import Message
+from .put_off import MAX_RESEND_SECONDS, Perform, on_prompt_start, put_off, send
 from .records.body import BodyLock
 from .records.call import Ending, TaskCall
 
 ENTERED = "redlock_entered"  # attribute of a request whose body has begun: direct calls from the body acquire no lock
 RETRY_OVERLAP_SECONDS = 0.5  # how long a retry or redelivery waits for the end of the previous run
-MAX_RESEND_SECONDS = 60.0
 # Delivery id of the last body that this thread or greenlet was about to run.
 _last_delivery_id: ContextVar[str] = ContextVar("redlock_last_delivery", default="")
 
@@ -53,6 +54,8 @@ def run(task: ProtectedTask, request: Any, body: Callable[..., Any], args: Any, 
         raise
     if isinstance(outcome, Refusal):
         return _refused(task, request, call, message, outcome)
+    if message.prompt:
+        on_prompt_start(task, call)
     return _run_protected(task, lock, body, args, kwargs)
 
 
@@ -87,7 +90,7 @@ def _run_protected(task: ProtectedTask, lock: Lock, body: Callable[..., Any], ar
         raise
     finally:
         # Not in after_return: before that, Celery sends the next step of a chain, which may need the same lock.
-        release_body(lock, ending)
+        send(task.app, release_body(lock, ending))
 
 
 def cancel_unstarted(task: ProtectedTask, error: BaseException) -> None:
@@ -118,17 +121,19 @@ def _will_be_redelivered(task: ProtectedTask, error: BaseException) -> bool:
     return bool(requeued and options.acks_late)
 
 
-def release_body(lock: Lock, ending: Ending) -> None:
-    """Release the lock of a body.
+def release_body(lock: Lock, ending: Ending) -> bytes | None:
+    """Release the lock of a body. Returns the message of a call that was put off and is to be sent now.
 
     Errors are logged and not raised, because they must not change the outcome of the task.
     """
     if isinstance(lock, BodyLock):
         lock.ending = ending
+    perform = Perform(lock.store.perform)
     try:
-        drive(lock.release_flow(), lock.store.perform)
+        drive(lock.release_flow(), perform)
     except LockError as error:
         logger.warning("%s", error)
+    return perform.message
 
 
 def _refused(task: ProtectedTask, request: Any, call: TaskCall, message: Message, refusal: Refusal) -> Any:
@@ -140,7 +145,9 @@ def _refused(task: ProtectedTask, request: Any, call: TaskCall, message: Message
     if _is_ending(conflict, request):
         pause = min(max(refusal.remaining, 1.0), MAX_RESEND_SECONDS)
         logger.info("task %s[%s] still runs: tried again in %.0f s", task.name, conflict.holder, pause)
-        return _resend(task, call, pause, message)
+        return _ignored(task, call, partial(task.resend, pause, message))
+    if message.prompt:
+        return _ignored(task, call, partial(put_off, task, call, message, conflict))
     notify_duplicate(conflict, options.at_start == "log")
     if conflict.state == "replaced":
         return duplicate_result(conflict)
@@ -148,9 +155,9 @@ def _refused(task: ProtectedTask, request: Any, call: TaskCall, message: Message
         action = decide(options.at_start, conflict, AT_START)
     except Exception as error:  # noqa: BLE001  (the task fails with whatever the callable raised)
         _fail(task, call, error)
-    if action == "retry" and (options.retries is None or message.tries < options.retries):
-        pause = min(MAX_RESEND_SECONDS, 2.0**message.tries) * random.uniform(0.5, 1.0)
-        return _resend(task, call, pause, message._replace(tries=message.tries + 1))
+    left = options.retries is None or message.tries < options.retries or time.time() < message.until
+    if action == "retry" and left:
+        return _ignored(task, call, partial(put_off, task, call, message, conflict))
     if action in ("raise", "wait", "retry"):
         _fail(task, call, conflict.error())
     _cancel(task, call)
@@ -184,13 +191,14 @@ def _raising(error: Exception) -> Callable[..., NoReturn]:
     return run
 
 
-def _resend(task: ProtectedTask, call: TaskCall, seconds: float, message: Message) -> NoReturn:
+def _ignored(task: ProtectedTask, call: TaskCall, resend: Callable[[], Any]) -> NoReturn:
+    """Call ``resend``, then end this run of the task without a result."""
     try:
-        task.resend(seconds, message)
+        resend()
     except Exception:
         _cancel(task, call)
         raise
-    raise Ignore(f"sent again, to start in {seconds:.1f} s")
+    raise Ignore("sent again")
 
 
 def _cancel(task: ProtectedTask, call: TaskCall) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from math import inf
@@ -11,8 +13,6 @@ from typing import Any, NamedTuple
 from celery import Task
 from celery.utils.time import maybe_make_aware
 
-from ..core.values import new_token
-
 HEADER = "redlock"  # name of the message header, which holds the fields of `Message` as a list
 
 
@@ -20,12 +20,16 @@ class Message(NamedTuple):
     """The header of a protected task's message. ``tries``: number of times the message was sent again after a conflict.
 
     ``task_id`` shows that the header belongs to this message, because middleware copies headers to other messages.
+    ``until``: time (seconds since the epoch) at which the current try has failed. ``prompt``: a copy without an ETA,
+    sent when a body has ended.
     """
 
     name: str
     delivery_id: str
     task_id: str
     tries: int = 0
+    until: float = 0.0
+    prompt: bool = False
 
     @classmethod
     def read(cls, header: Any, task_id: str) -> Message | None:
@@ -34,14 +38,14 @@ class Message(NamedTuple):
         ``None``: the header is missing, malformed, or belongs to another task id.
         """
         match header:
-            case [str(name), str(delivery_id), str(own), int(tries)] if own == task_id:
-                return cls(name, delivery_id, own, tries)
+            case [str(), str(), str(own), int(), int() | float(), bool()] if own == task_id:
+                return cls(*header)
         return None
 
 
 def new_delivery_id() -> str:
-    """Returns a random delivery id."""
-    return new_token().decode()
+    """Returns a delivery id in hex: 4 bytes with the time in seconds and 8 random bytes. `ended_mark` splits it."""
+    return f"{int(time.time()):08x}{os.urandom(8).hex()}"
 
 
 def delay_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:

@@ -16,6 +16,7 @@ from celery import Task
 
 from . import execution
 from .cleanup import request_class
+from .records.support import CheckTasks
 from .task import SingleInstanceMixin, SubmitMixin
 from .task_lock import TaskLock
 
@@ -92,6 +93,8 @@ _bind = Task.bind.__func__  # type: ignore[attr-defined]
 def bind(cls: type[Any], app: Any) -> Any:
     """Patch the task class, then call Celery's ``Task.bind``."""
     patch(cls)
+    if hasattr(cls, "redlock"):
+        app.steps["worker"].add(CheckTasks)
     return _bind(cls, app)
 
 

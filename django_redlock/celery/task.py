@@ -26,6 +26,7 @@ _CANVAS_OPTIONS = {"chain", "chord", "group_id", "parent_id", "root_id"}
 _POLL_SECONDS = 0.05
 
 if TYPE_CHECKING:
+    from ..core.algorithms.replicated import Replicated
     from ..core.algorithms.single_node import SingleNode
 
     _Task = ProtectedTask
@@ -111,7 +112,7 @@ class SubmitMixin(_Task):
         ``None``: send the call without a record, and the worker decides at the start.
         """
         task_lock = self.redlock
-        algorithm, on_conflict = cast("SingleNode", task_lock.store.algorithm), task_lock.options.at_submit
+        algorithm, on_conflict = cast("SingleNode | Replicated", task_lock.store.algorithm), task_lock.options.at_submit
         deadline = time.monotonic() + task_lock.options.wait
         action: Any = on_conflict
         while True:
@@ -136,12 +137,15 @@ class SubmitMixin(_Task):
     def _conflict(self, call: TaskCall, refusal: Refusal) -> Conflict:
         return conflict_of(self.name, call.task_id, call.name, "submit", refusal)
 
-    def resend(self, seconds: float, message: Message) -> AsyncResult[Any]:
-        """Send the running message again, to start in ``seconds``. The new message keeps the delivery id."""
+    def resend(self, seconds: float, message: Message, **options: Any) -> AsyncResult[Any]:
+        """Send the running message again, to start in ``seconds``. The new message keeps the delivery id.
+
+        ``options``: further options of ``apply_async``.
+        """
         request = self.request
         signature = self.signature_from_request(request, countdown=seconds, retries=request.retries)
         headers = {**(signature.options.pop("headers", None) or {}), HEADER: list(message)}
-        return super().apply_async(signature.args, signature.kwargs, headers=headers, **signature.options)
+        return super().apply_async(signature.args, signature.kwargs, headers=headers, **signature.options, **options)
 
 
 if TYPE_CHECKING:

@@ -10,9 +10,7 @@ from typing import Any, NamedTuple
 from celery import Task
 
 from ..backends.base import Backend
-from ..backends.dummy import DummyBackend
-from ..backends.locmem import LocMemBackend
-from ..core.algorithms.single_node import SingleNode
+from ..core.algorithms.cluster import Cluster
 from ..core.contract import Store
 from ..core.events import logger
 from ..core.flow.drivers import drive
@@ -20,7 +18,7 @@ from ..core.flow.requests import Flow
 from ..core.keys import keys_for
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
-from ..core.primitives.base import MUTEX
+from ..core.primitives.base import MUTEX, SEMAPHORE
 from ..core.renewal import Orphan, renewal
 from ..core.values import Claim
 from ..errors import LockError, LockNotSupported, LockUnavailable
@@ -30,7 +28,7 @@ from .messages import HEADER, Message
 from .modes import TaskOptions
 from .records.body import QUEUED, BodyLock
 from .records.call import TaskCall
-from .records.memory_store import DummyStore, MemoryStore
+from .records.support import store_of, unsupported
 from .records.transitions import cancel
 
 CANCEL_RETRY_SECONDS = 3600.0  # time for which a cancellation is retried while the store can't be asked
@@ -97,6 +95,7 @@ class TaskLock:
             options.limit,
             options.queued_ttl + delay if options.mode.until_expiry else min(options.queued_ttl + delay, expires),
             self._done_ttl,
+            cluster=isinstance(backend.algorithm, Cluster),
         )
 
     def received_call(self, task: Task[Any, Any], request: Any) -> TaskCall:
@@ -111,30 +110,36 @@ class TaskLock:
         return locks[self.options.using]
 
     @property
+    def keeps_records(self) -> bool:
+        """Whether the store lists queued and running calls."""
+        return self._record_store().store is not None
+
+    @property
     def store(self) -> Store:
         """The store for the records. Raises ``LockNotSupported`` for a backend that can't keep records."""
         store = self._record_store().store
         if store is None:
             kept = f"store {self.options.using!r}: {type(self.backend).__name__} keeps no records of queued tasks"
-            raise LockNotSupported("", f"{kept}: it supports while_executing, limit=1")
+            raise LockNotSupported("", unsupported(self.backend, self.options) or kept)
         return store
 
     def body_lock(self, call: TaskCall) -> Lock:
-        """Returns a handle for the lease of the body. Without records, ``while_executing`` uses an ordinary mutex.
+        """Returns a handle for the lease of the body. Without records: a mutex, or a permit of a semaphore.
 
         Raises ``LockNotSupported`` if the mode needs records and the backend can't keep them.
         """
         backend, store, lease = self._record_store()
         options = LockOptions(lease, owner=call.owner, on_lost="warn")
-        if store is None and self.options.name == "while_executing" and self.options.limit == 1:
-            return Lock(backend, MUTEX, call.name, call.keys, options)
+        if store is None and not unsupported(backend, self.options):
+            primitive = MUTEX if call.limit == 1 else SEMAPHORE._replace(limit=call.limit)
+            return Lock(backend, primitive, call.name, call.keys, options)
         return BodyLock(self.store, call, options)
 
     def _record_store(self) -> RecordStore:
         backend = self.backend
         if self._records is None or self._records.backend is not backend:
             lease = backend.check_ttl(self.options.body_ttl(backend.max_ttl))
-            self._records = RecordStore(backend, _store_of(backend), lease)
+            self._records = RecordStore(backend, store_of(backend), lease)
         return self._records
 
     def cancel(self, call: TaskCall, same_delivery: bool = True) -> None:
@@ -157,15 +162,3 @@ class TaskLock:
     def drive(self, flow: Flow[Any]) -> Any:
         """Run a flow on the store for the records. Returns its result."""
         return drive(flow, self.store.perform)
-
-
-def _store_of(backend: Backend) -> Store | None:
-    """Returns the store for the records: one Redis, or memory.
-
-    ``None``: several nodes, where no script moves a whole record.
-    """
-    if isinstance(backend.algorithm, SingleNode):
-        return backend
-    if isinstance(backend, DummyBackend):
-        return DummyStore(backend)
-    return MemoryStore(backend) if isinstance(backend, LocMemBackend) else None

@@ -1,3 +1,3 @@
-"""System checks: of the settings, and of a deployment."""
+"""System checks: of the settings, of a deployment, and of Celery tasks."""
 
-from . import settings  # noqa: F401  (registers the checks)
+from . import settings, tasks  # noqa: F401  (registers the checks)

@@ -14,6 +14,7 @@ from django_redlock.management.pipes import unread
 from tests.benchmarks.async_pairs import asyncio_pair
 from tests.benchmarks.costs import costs
 from tests.benchmarks.crowd import crowd, tasks
+from tests.benchmarks.ended_tasks import ended_tasks
 from tests.benchmarks.handover import handover, handover_busy
 from tests.benchmarks.history import history
 from tests.benchmarks.listing import listing, listing_full
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Row]]] = {
         listing,
         listing_full,
         history,
+        ended_tasks,
         quorum,
         quorum_faults,
         replica,

@@ -101,6 +101,22 @@ def undecided(conflict: Any) -> str:
 
 
 both("undecided", work, mode="until_and_while_executing", on_conflict=("skip", undecided))
+
+
+def gated(self: Any, name: str, seconds: float = 0.0) -> str:
+    """Go on when the test says so."""
+    note(name, "start", id=self.request.id)
+    with believing(RECORDS / f"{name}.beliefs", name, f"{os.getpid()}/{self.request.id}"):
+        while not (RECORDS / f"{name}.go").exists():
+            time.sleep(0.01)
+        time.sleep(seconds)
+    note(name, "end", id=self.request.id)
+    return name
+
+
+both("next_one", gated, mode="until_and_while_executing", ttl=60)
+both("next_after", gated, mode="until_and_while_executing", ttl=6)
+both("next_retry", gated, mode="while_executing", on_conflict="retry", ttl=60)
 both("waiting", work, mode="while_executing", on_conflict="wait")
 both("retrying", work, mode="while_executing", on_conflict="retry")
 both("starting_raises", work, mode="while_executing", on_conflict="raise")

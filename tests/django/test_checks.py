@@ -13,6 +13,7 @@ from django.core.management.base import SystemCheckError
 
 import django_redlock.checks.deploy
 import django_redlock.checks.settings
+import django_redlock.checks.tasks
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
@@ -248,7 +249,7 @@ def test_command(settings, capsys):
 def test_documented():
     """Every id is explained in the docs, and none that doesn't exist."""
     pattern = re.compile(r"\b[EWI]\d{3}\b")
-    modules = (django_redlock.checks.settings, django_redlock.checks.deploy)
+    modules = (django_redlock.checks.settings, django_redlock.checks.deploy, django_redlock.checks.tasks)
     given = {id for module in modules for id in pattern.findall(Path(module.__file__).read_text())}
     explained = set(pattern.findall((ROOT / "docs/reference/checks.rst").read_text()))
     assert given == explained

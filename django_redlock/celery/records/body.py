@@ -35,14 +35,15 @@ def cancel_request(keys: Keys, task_id: str, delivery_id: str = "") -> EvalScrip
 
 
 def by_key(request: EvalScript, done_ttl: bytes | None) -> list[EvalScript]:
-    """Split ``request`` into one request per key: first the done key, then the record.
+    """Split ``request`` into one request per key: first the set of ended deliveries, then the record.
 
     A Cluster refuses a request with two keys while it moves their slot, see ``core/lua/task_done.lua``. ``done_ttl``:
-    ms for which the delivery is remembered as ended. ``0`` forgets it, ``None`` leaves the done key unchanged.
+    ms for which the delivery is remembered as ended. ``0`` forgets it, ``None`` leaves the set unchanged. The last
+    argument of ``request`` is the delivery's number in the set.
     """
-    lock, done = request.keys
+    lock, ended = request.keys
     alone = request._replace(script=request.script._replace(keys=1), keys=(lock,))
-    return [alone] if done_ttl is None else [EvalScript(_DONE, (done,), (done_ttl,)), alone]
+    return [alone] if done_ttl is None else [EvalScript(_DONE, (ended,), (done_ttl, request.args[-1])), alone]
 
 
 class BodyPrimitive(Primitive):
@@ -54,6 +55,7 @@ class BodyPrimitive(Primitive):
         With ``queue_order`` 0 no other call can refuse it: the lease is restored after a loss of data.
         """
         call, keys = call_of(claim), claim.keys
+        ended = call.ended
         args = (
             claim.token,
             claim.owner,
@@ -64,9 +66,10 @@ class BodyPrimitive(Primitive):
             call.mode.at_start.encode() if self.queue_order else b"",
             millis(call.queued_ttl) if call.mode.until_expiry else b"0",
             b"%d" % wait,
+            ended.number,
         )
         undo = partial(self.release_request, claim, node=node)
-        return EvalScript(_START, (keys.lock, keys.waiters, call.done_key), args, node, undo)
+        return EvalScript(_START, (keys.lock, keys.waiters, ended.key), args, node, undo)
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
         """Set the lease to ``ttl`` seconds from now."""
@@ -75,18 +78,20 @@ class BodyPrimitive(Primitive):
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """End the body. The ``ending`` of the call decides the fate of the record."""
         call = call_of(claim)
+        ended = call.ended
         args = (
             claim.token,
             call.task_id.encode(),
             millis(call.done_ttl) if call.ending == "ended" else b"0",
             millis(call.requeue_ttl) if call.ending == "requeued" and call.requeue_ttl else b"0",
+            ended.number,
         )
-        return EvalScript(_END, (claim.keys.lock, call.done_key), args, node)
+        return EvalScript(_END, (claim.keys.lock, ended.key), args, node)
 
     def release_by_key(self, claim: Claim, keep: float = 0.0) -> Sequence[EvalScript]:
         """Returns `release_request` split into one request per key.
 
-        The first sets the done key, the last releases the lease.
+        The first remembers the delivery as ended, the last releases the lease.
         """
         call = call_of(claim)
         return by_key(self.release_request(claim, keep), millis(call.done_ttl) if call.ending == "ended" else None)

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from ...core.keys import Keys
 from ..modes import Mode
+from .ended import EndedMark, ended_mark
 
 # The effect of a body's end on its record. "ended": remember the delivery as ended. "requeued": queue the call again,
 # because the broker will deliver the message again. "removed": only remove the record.
@@ -17,7 +18,8 @@ class TaskCall(NamedTuple):
 
     ``delivery_id``: the identity of the message. A redelivered message keeps it, a retry gets a new one.
     ``queued_ttl``: time to live of a queued record from now. ``done_ttl``: time for which an ended delivery is
-    remembered. ``ending``: the effect of releasing the body's lease on the record.
+    remembered. ``ending``: the effect of releasing the body's lease on the record. ``cluster``: the records are in a
+    Redis Cluster.
     """
 
     name: str
@@ -30,6 +32,7 @@ class TaskCall(NamedTuple):
     queued_ttl: float
     done_ttl: float
     ending: Ending = "requeued"
+    cluster: bool = False
 
     @property
     def owner(self) -> dict[str, str]:
@@ -42,6 +45,6 @@ class TaskCall(NamedTuple):
         return self.queued_ttl if self.mode.at_submit else 0.0
 
     @property
-    def done_key(self) -> bytes:
-        """The key that marks this delivery as ended or replaced."""
-        return self.keys.lock + b":done:" + self.delivery_id.encode()
+    def ended(self) -> EndedMark:
+        """The place where this delivery is remembered as ended."""
+        return ended_mark(self.keys.lock, self.delivery_id, self.cluster)

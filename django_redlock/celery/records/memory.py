@@ -57,19 +57,49 @@ def queued(delivery_id: bytes, due: int, owner: bytes) -> TaskRecord:
     return TaskRecord(b"queued", b"-", delivery_id, due, b"-", 0, owner)
 
 
+class ExpiringKeys:
+    """Keys, each with the time at which it lapses. Adding a key removes keys from the front that have lapsed."""
+
+    def __init__(self) -> None:
+        self._due: dict[bytes, int] = {}
+
+    def add(self, key: bytes, due: int, now: int) -> None:
+        self.discard(key)
+        while self._due and self._due[first := next(iter(self._due))] <= now:
+            del self._due[first]
+        self._due[key] = due
+
+    def discard(self, key: bytes) -> None:
+        self._due.pop(key, None)
+
+    def has(self, key: bytes, now: int) -> bool:
+        return self._due.get(key, now) > now
+
+
+class Past(NamedTuple):
+    """The deliveries that have ended and the deliveries that were replaced.
+
+    ``put_off``: lock key -> delivery id -> message of a call that was put off.
+    """
+
+    ended: ExpiringKeys
+    replaced: ExpiringKeys
+    put_off: dict[bytes, dict[bytes, bytes]]
+
+
 class TaskTable:
     """The records of one location by lock key and task id, and the deliveries that have ended or were replaced."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.locks: dict[bytes, dict[bytes, TaskRecord]] = {}
-        self.done: dict[bytes, tuple[bytes, int]] = {}
+        self.past = Past(ExpiringKeys(), ExpiringKeys(), {})
 
     def run(self, script: str, now: int, keys: Words, args: Words) -> Any:
         """Run a script with these keys and arguments. Returns its reply."""
         with self.changed:
             entries = self._live(keys[0], now)
-            reply = _SCRIPTS[script](entries, self.done, now, keys, args)
+            reply = _SCRIPTS[script](entries, self.past, now, keys, args)
             self._keep(keys[0], entries)
             self.changed.notify_all()
         return reply
@@ -121,10 +151,13 @@ def _digest(entries: Iterable[bytes]) -> str:
 # ── the scripts ──────────────────────────────────────────────────────────────────────────────────
 
 Entries = dict[bytes, TaskRecord]
-Done = dict[bytes, tuple[bytes, int]]
 
 
-def _submit(entries: Entries, done: Done, now: int, keys: Words, args: Words) -> Any:
+def _place(key: bytes, delivery: bytes) -> bytes:
+    return key + b" " + delivery
+
+
+def _submit(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> Any:
     task, delivery_id, owner, ttl, limit, states, own, replace, done_ttl = args
     same = entries.get(task)
     mine = same if same and (own == b"1" or same.delivery_id == delivery_id) else None
@@ -139,7 +172,7 @@ def _submit(entries: Entries, done: Done, now: int, keys: Words, args: Words) ->
         if running or replace != b"1":
             return rival.refusal(now)
         del entries[other]
-        done[keys[0] + b":done:" + rival.delivery_id] = b"replaced", max(rival.due, now + int(done_ttl))
+        past.replaced.add(_place(keys[0], rival.delivery_id), max(rival.due, now + int(done_ttl)), now)
     record = queued(delivery_id, now + int(ttl), owner)
     if same and same.state == b"running":
         record = same._replace(next_delivery_id=delivery_id, next_due=record.due)
@@ -147,27 +180,44 @@ def _submit(entries: Entries, done: Done, now: int, keys: Words, args: Words) ->
     return now * 1000
 
 
-def _start(entries: Entries, done: Done, now: int, keys: Words, args: Words) -> Any:
-    token, owner, ttl, task, delivery_id, limit, states, period, _ = args
-    state, until = done.get(keys[2], (b"", 0))
-    if until > now:
-        return [0, 0, now * 1000, b'{"state":"%b"}' % state]
+def _start(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> Any:
+    token, owner, ttl, task, delivery_id, limit, states, period, _, number = args
+    if past.ended.has(_place(keys[2], number), now):
+        return [0, 0, now * 1000, b'{"state":"ended"}']
+    if past.replaced.has(_place(keys[0], delivery_id), now):
+        return [0, 0, now * 1000, b'{"state":"replaced"}']
+    if blocker := _blocker(entries, now, task, token, states, limit):
+        return blocker.refusal(now)
     mine = entries.get(task)
-    running = mine is not None and mine.state == b"running"
-    rivals = [entry for other, entry in entries.items() if other != task and entry.counts(states, now)]
-    if mine and running:
-        if mine.token != token:
-            return mine.refusal(now)
+    if mine and mine.state == b"running":
         following = mine.next_delivery_id, mine.next_due
     else:
-        if len(rivals) >= int(limit) and not (mine and b"queued" in states):
-            return rivals[0].refusal(now)
         following = (delivery_id, mine.due if mine else now + int(period)) if period != b"0" else (b"-", 0)
     entries[task] = TaskRecord(b"running", token, delivery_id, now + int(ttl), *following, owner)
+    past.put_off.get(keys[0], {}).pop(delivery_id, None)
     return now * 1000
 
 
-def _extend(entries: Entries, _done: Done, now: int, _keys: Words, args: Words) -> int:
+def _blocker(entries: Entries, now: int, task: bytes, token: bytes, states: bytes, limit: bytes) -> TaskRecord | None:
+    """Returns the entry that refuses the start of a task; ``None`` if it may start."""
+    mine = entries.get(task)
+    if mine and mine.state == b"running":
+        return mine if mine.token != token else None
+    rivals = [entry for other, entry in entries.items() if other != task and entry.counts(states, now)]
+    return rivals[0] if len(rivals) >= int(limit) and not (mine and b"queued" in states) else None
+
+
+def _put_off(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> int:
+    task, delivery_id, limit, states, message, _, most = args
+    if _blocker(entries, now, task, b"", states, limit) is None:
+        return 0
+    messages = past.put_off.setdefault(keys[0], {})
+    if len(messages) < int(most):
+        messages[delivery_id] = message
+    return 1
+
+
+def _extend(entries: Entries, _past: Past, now: int, _keys: Words, args: Words) -> int:
     for task, entry in entries.items():
         if entry.token == args[0]:
             entries[task] = entry._replace(due=now + int(args[1]))
@@ -175,28 +225,40 @@ def _extend(entries: Entries, _done: Done, now: int, _keys: Words, args: Words) 
     return 0
 
 
-def _stop(entries: Entries, now: int, task: bytes, keep: bytes) -> int:
+def _stop(entries: Entries, past: Past, now: int, key: bytes, task: bytes, keep: bytes) -> Any:
     if (stopped := entries.pop(task).stopped(now, int(keep))) is not None:
         entries[task] = stopped
+    if not (messages := past.put_off.pop(key, None)):
+        return 1
+    message = messages.pop(next(iter(messages)))
+    past.put_off[key] = messages
+    return [1, message]
+
+
+def _end(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> Any:
+    token, task, done_ttl, keep, number = args
+    if done_ttl != b"0":
+        past.ended.add(_place(keys[1], number), now + int(done_ttl), now)
+    entry = entries.get(task)
+    return _stop(entries, past, now, keys[0], task, keep) if entry and entry.token.startswith(token) else 0
+
+
+def _requeue_dead(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> Any:
+    task, process, keep, number = args
+    if keys[1:]:
+        past.ended.discard(_place(keys[1], number))
+    entry = entries.get(task)
+    if not entry or entry.state != b"running" or process not in entry.owner:
+        return 0
+    return _stop(entries, past, now, keys[0], task, keep)
+
+
+def _done(_entries: Entries, past: Past, now: int, keys: Words, args: Words) -> int:
+    past.ended.add(_place(keys[0], args[1]), now + int(args[0]), now)
     return 1
 
 
-def _end(entries: Entries, done: Done, now: int, keys: Words, args: Words) -> int:
-    token, task, done_ttl, keep = args
-    if done_ttl != b"0":
-        done[keys[1]] = b"ended", now + int(done_ttl)
-    entry = entries.get(task)
-    return _stop(entries, now, task, keep) if entry and entry.token.startswith(token) else 0
-
-
-def _requeue_dead(entries: Entries, done: Done, now: int, keys: Words, args: Words) -> int:
-    task, process, keep = args
-    done.pop(keys[1], None)
-    entry = entries.get(task)
-    return _stop(entries, now, task, keep) if entry and entry.state == b"running" and process in entry.owner else 0
-
-
-def _cancel(entries: Entries, _done: Done, _now: int, _keys: Words, args: Words) -> int:
+def _cancel(entries: Entries, _past: Past, _now: int, _keys: Words, args: Words) -> int:
     task, delivery_id = args
     if (entry := entries.get(task)) is None:
         return 0
@@ -211,16 +273,18 @@ def _cancel(entries: Entries, _done: Done, _now: int, _keys: Words, args: Words)
     return 1
 
 
-def _dequeue(_entries: Entries, _done: Done, _now: int, _keys: Words, _args: Words) -> int:
+def _dequeue(_entries: Entries, _past: Past, _now: int, _keys: Words, _args: Words) -> int:
     """No waiter is listed in memory."""
     return 0
 
 
-_SCRIPTS: dict[str, Callable[[Entries, Done, int, Words, Words], Any]] = {
+_SCRIPTS: dict[str, Callable[[Entries, Past, int, Words, Words], Any]] = {
     "task_submit": _submit,
     "task_start": _start,
     "task_extend": _extend,
     "task_end": _end,
+    "task_done": _done,
+    "task_put_off": _put_off,
     "task_cancel": _cancel,
     "task_requeue_dead": _requeue_dead,
     "waiter_remove": _dequeue,

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 
-from ...core.algorithms.quarantine import unwrap_reply
+from ...core.algorithms.replicated import Replicated
 from ...core.algorithms.single_node import SingleNode, run_idempotent, run_in_order
 from ...core.flow.replies import fault_error, read_outcome
 from ...core.flow.requests import EvalScript, Fault, Flow
@@ -20,9 +20,12 @@ from .body import by_key, cancel_request
 from .call import TaskCall
 
 _SUBMIT, _REQUEUE_DEAD = script("task_submit"), script("task_requeue_dead")
+_PUT_OFF, _DONE = script("task_put_off"), script("task_done")
+MESSAGE_SECONDS = 120.0  # a call that is put off keeps its message again before
+MAX_MESSAGES = 1000  # in one lock
 
 
-def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> Flow[Lease | Refusal]:
+def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode | Replicated) -> Flow[Lease | Refusal]:
     """Queue the call. ``own``: a retry by the record's owner, always granted. ``replace``: replace a queued call.
 
     Returns a `Lease`, or a `Refusal` if other calls are in the way. Raises ``LockUnavailable``.
@@ -47,8 +50,7 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode) -> F
         compensation=partial(cancel_request, call.keys, call.task_id, call.delivery_id),
     )
     start = algorithm.clock()
-    guarded = algorithm.quarantine.wrap(request) if algorithm.quarantine else request
-    reply = unwrap_reply((yield from run_idempotent(guarded)))
+    reply = yield from algorithm.run_granting(request, call.name)
     if isinstance(reply, Fault):
         raise fault_error(call.name, reply)
     return read_outcome(claim, reply, start)
@@ -62,14 +64,40 @@ def cancel(call: TaskCall, same_delivery: bool = True) -> Flow[bool]:
     return (yield from _run(call, cancel_request(call.keys, call.task_id, call.delivery_id if same_delivery else "")))
 
 
-def requeue_dead(call: TaskCall, pid: int) -> Flow[bool]:
+def keep_message(call: TaskCall, message: bytes) -> Flow[bool]:
+    """Keep the message of a call that was refused at its start, for the script that ends a body.
+
+    Returns whether the call would still be refused: if not, nothing is kept. Raises ``LockUnavailable``.
+    """
+    args = (
+        call.task_id.encode(),
+        call.delivery_id.encode(),
+        b"%d" % call.limit,
+        call.mode.at_start.encode(),
+        message,
+        millis(MESSAGE_SECONDS),
+        b"%d" % MAX_MESSAGES,
+    )
+    return (yield from _run(call, EvalScript(_PUT_OFF, (call.keys.lock,), args)))
+
+
+def remember_ended(call: TaskCall) -> Flow[bool]:
+    """Remember the delivery of the call as ended. Raises ``LockUnavailable``."""
+    ended = call.ended
+    return (yield from _run(call, EvalScript(_DONE, (ended.key,), (millis(call.done_ttl), ended.number))))
+
+
+def requeue_dead(call: TaskCall, pid: int, redelivered: bool = True) -> Flow[bool]:
     """Queue a call again that was running in the dead process ``pid`` of this host.
 
-    Returns whether the call was running there. Raises ``LockUnavailable``.
+    ``redelivered``: the broker will deliver the message again, so the delivery has not ended. Returns whether the call
+    was running there. Raises ``LockUnavailable``.
     """
-    args = (call.task_id.encode(), owner_part(pid), millis(call.requeue_ttl) if call.requeue_ttl else b"0")
-    request = EvalScript(_REQUEUE_DEAD, (call.keys.lock, call.done_key), args)
-    return (yield from _run(call, request, by_key(request, b"0")))
+    ended, keep = call.ended, millis(call.requeue_ttl) if call.requeue_ttl else b"0"
+    args = (call.task_id.encode(), owner_part(pid), keep, ended.number)
+    request = EvalScript(_REQUEUE_DEAD, (call.keys.lock, ended.key), args)
+    forget, alone = by_key(request, b"0")
+    return (yield from (_run(call, request, (forget, alone)) if redelivered else _run(call, alone)))
 
 
 def owner_part(pid: int) -> bytes:

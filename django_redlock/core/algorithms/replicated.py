@@ -103,26 +103,43 @@ class Replicated:
             outcome = yield from again()
 
     def _attempt(self, primitive: Primitive, claim: Claim, wait: int) -> Flow[Lease | Refusal | Fault]:
+        start = self.clock()
+        reply, missed = yield from self._run_guarded(primitive.acquire_request(claim, wait), claim.name)
+        if isinstance(reply, Fault):
+            return reply
+        outcome = read_outcome(claim, reply, start)
+        if isinstance(outcome, Lease) and missed:
+            yield from self._single_node.release(primitive, claim)
+            raise missed
+        return outcome
+
+    def run_granting(self, run: EvalScript, name: str) -> Flow[Any]:
+        """Run a script that grants something to ``name`` unless it refuses. Returns the reply or a `Fault`.
+
+        If too few replicas acknowledge a grant, the compensation of ``run`` takes the grant back.
+        """
+        reply, missed = yield from self._run_guarded(run, name)
+        if missed and type(reply) is int:
+            if run.compensate:
+                yield from run_idempotent(run.compensate)
+            return Fault(missed)
+        return reply
+
+    def _run_guarded(self, run: EvalScript, name: str) -> Flow[tuple[Any, LockError | None]]:
+        """Run a script with the quarantine before it, and wait for acknowledgements.
+
+        Returns the reply or a `Fault`, and the error to raise for a grant that too few replicas have acknowledged.
+        """
         for _ in range(_ADJUSTMENTS):
             expected, guard = self._expected
-            run = primitive.acquire_request(claim, wait)
-            start = self.clock()
-            answer = yield from self._confirmed(claim.name, expected, guard.wrap(run) if guard else run)
+            answer = yield from self._confirmed(name, expected, guard.wrap(run) if guard else run)
             if isinstance(answer, Fault):
-                return answer
+                return answer, None
             (answered,), missed = answer
-            if isinstance(answered, list) and answered[:1] == [5] and type(answered[1]) is int:
-                self._expect(answered[1])
-                continue
-            reply = unwrap_reply(answered)
-            if isinstance(reply, Fault):
-                return reply
-            outcome = read_outcome(claim, reply, start)
-            if isinstance(outcome, Lease) and missed:
-                yield from self._single_node.release(primitive, claim)
-                raise missed
-            return outcome
-        raise LockUnavailable(claim.name, "the number of replicas keeps changing")
+            if not (isinstance(answered, list) and answered[:1] == [5] and type(answered[1]) is int):
+                return unwrap_reply(answered), missed
+            self._expect(answered[1])
+        raise LockUnavailable(name, "the number of replicas keeps changing")
 
     def _confirmed(
         self, name: str, expected: int, *runs: EvalScript

@@ -227,6 +227,10 @@ class SingleNode(NamedTuple):
         run = primitive.acquire_request(claim, wait)
         return self.quarantine.wrap(run) if self.quarantine else run
 
+    def run_granting(self, run: EvalScript, name: str) -> Flow[Any]:
+        """Run a script that grants something to ``name`` unless it refuses. Returns the reply or a `Fault`."""
+        return unwrap_reply((yield from run_idempotent(self.quarantine.wrap(run) if self.quarantine else run)))
+
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
         """Returns the lease with ``ttl`` seconds from now; ``None`` if it is lost. Raises ``LockUnavailable``."""
         (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])

@@ -50,6 +50,49 @@ local function refusal(entry)
   return {0, entry.due - now, now_us, '{"state":"' .. entry.state .. '",' .. string.sub(entry.owner, 2)}
 end
 
+-- Returns the key that exists while a delivery is known as replaced.
+local function replaced_key(delivery)
+  return KEYS[1] .. ':replaced:' .. delivery
+end
+
+-- Returns the entry that refuses the start of a task (nil: none), the entry of the task, and the end of the last other.
+local function find_blocker(task, token, states, limit)
+  local mine, rivals, rival, last = nil, 0, nil, 0
+  for _, entry in ipairs(read_all()) do
+    if entry.task == task then
+      mine = entry
+    else
+      last = math.max(last, entry.due, entry.next_due)
+      if counts(entry, states) then
+        rivals = rivals + 1
+        rival = rival or entry
+      end
+    end
+  end
+  if mine and mine.state == 'running' then return mine.token ~= token and mine or nil, mine, last end
+  local queued = mine and string.find(states, 'queued', 1, true)
+  return rivals >= tonumber(limit) and not queued and rival or nil, mine, last
+end
+
+-- Returns the key of a hash: delivery id -> message of a call that was put off. With ':order' a list of delivery ids,
+-- also of those that have started since.
+local function put_off_key()
+  return KEYS[1] .. ':put_off'
+end
+
+-- Returns the reply of a script that has ended a body: 1, or {1, message} with the message that was put off first.
+local function next_put_off()
+  while true do
+    local delivery = redis.pcall('LPOP', put_off_key() .. ':order')
+    if type(delivery) ~= 'string' then return 1 end
+    local message = redis.pcall('HGET', put_off_key(), delivery)
+    if type(message) == 'string' then
+      redis.pcall('HDEL', put_off_key(), delivery)
+      return {1, message}
+    end
+  end
+end
+
 -- Wake one waiter. While a Cluster moves the slot, the keys of waiters may be on another server, hence pcall.
 local function wake()
   local list = KEYS[1] .. ':wake'

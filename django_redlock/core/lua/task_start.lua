@@ -1,37 +1,20 @@
 -- Start the body of a queued task, or of a task without a record. Idempotent per token.
 -- USES task_record
--- KEYS 1 lock  2 waiters  3 done (of this delivery)
--- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 task id  5 delivery id  6 limit  7 rivals  8 period in ms  9 wait
---   rivals: the states of others that count
+-- KEYS 1 lock  2 waiters  3 ended (set of numbers)
+-- ARGV 1 token  2 owner (JSON)  3 ttl in ms  4 task id  5 delivery id  6 limit  7 rivals  8 period in ms  9 wait  10 number
+--   rivals: the states of others that count; empty to restore a body that runs
 --   period: >0 to count as queued until then, while running and after; a queued task keeps the end of its record
 --   wait: ms for which a refused task is listed as a waiter. 0: not listed; negative: was listed before; -1: last try,
 --   after which the task is no longer listed
+--   number: the delivery's number in the set
 -- Returns the server's time in µs; refused {0, time left in ms, time, blocking owner with its state}. For a delivery
 --   that has ended or was replaced before, the owner is only {"state": "ended"} or {"state": "replaced"}.
 local wait = tonumber(ARGV[9])
 local place = ARGV[1] .. ' ' .. ARGV[2]
-local done = redis.call('GET', KEYS[3])
-if done then return {0, 0, now_us, '{"state":"' .. done .. '"}'} end
+if ARGV[7] ~= '' and redis.call('SISMEMBER', KEYS[3], ARGV[10]) == 1 then return {0, 0, now_us, '{"state":"ended"}'} end
+if redis.call('EXISTS', replaced_key(ARGV[5])) == 1 then return {0, 0, now_us, '{"state":"replaced"}'} end
 
-local last, rivals, mine, rival = 0, 0, nil, nil
-for _, entry in ipairs(read_all()) do
-  if entry.task == ARGV[4] then
-    mine = entry
-  else
-    last = math.max(last, entry.due, entry.next_due)
-    if counts(entry, ARGV[7]) then
-      rivals = rivals + 1
-      rival = rival or entry
-    end
-  end
-end
-
-local running, blocker = mine and mine.state == 'running', nil
-if running then
-  blocker = mine.token ~= ARGV[1] and mine
-elseif rivals >= tonumber(ARGV[6]) and not (mine and string.find(ARGV[7], 'queued', 1, true)) then
-  blocker = rival
-end
+local blocker, mine, last = find_blocker(ARGV[4], ARGV[1], ARGV[7], ARGV[6])
 if blocker then
   if math.abs(wait) > 1 then
     redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
@@ -45,11 +28,12 @@ end
 
 if wait < 0 then redis.call('ZREM', KEYS[2], place) end
 local next_delivery, next_due = '-', 0
-if running then
+if mine and mine.state == 'running' then
   next_delivery, next_due = mine.next_delivery, mine.next_due
 elseif ARGV[8] ~= '0' then
   next_delivery, next_due = ARGV[5], mine and mine.due or now + ARGV[8]
 end
 write(ARGV[4], 'running', ARGV[1], ARGV[5], now + ARGV[3], next_delivery, next_due, ARGV[2])
 redis.call('PEXPIREAT', KEYS[1], math.max(last, now + ARGV[3], next_due))
+redis.pcall('HDEL', put_off_key(), ARGV[5]) -- last: a full server lets a script go on that has begun to write
 return now_us

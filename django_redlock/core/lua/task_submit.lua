@@ -23,7 +23,7 @@ if not mine and (twin or rivals >= tonumber(ARGV[5])) then
   if ARGV[8] ~= '1' then return refusal(twin or rival) end
   if rival.state ~= 'queued' then return refusal(rival) end
   redis.call('HDEL', KEYS[1], rival.task)
-  redis.call('SET', KEYS[1] .. ':done:' .. rival.delivery, 'replaced', 'PX', math.max(rival.due - now, ARGV[9]))
+  redis.call('SET', replaced_key(rival.delivery), '', 'PX', math.max(rival.due - now, ARGV[9]))
 end
 if body then -- queued when the body has ended
   write(ARGV[1], 'running', body.token, body.delivery, body.due, ARGV[2], now + ARGV[4], body.owner)

@@ -1,0 +1,62 @@
+"""Where the store remembers that a delivery has ended: a set of 64-bit numbers for the deliveries of some minutes.
+
+Redis keeps a set of up to 512 such numbers as an array of 8 bytes each (``set-max-intset-entries``), and the set lapses
+as a whole. A new delivery is taken for one that has ended with a probability of the size of its set in 2**64.
+"""
+
+from __future__ import annotations
+
+from binascii import crc_hqx
+from functools import cache
+from hashlib import sha1
+from typing import NamedTuple
+
+# The deliveries of 128 seconds are in 512 sets. Up to 2,048 deliveries a second, a set stays an array. From 25 a second
+# on, a delivery's part of the name and the head of its set, together with its number, is less than 40 bytes. On a
+# Cluster, the set must be in the slot of the lock, and the deliveries of an hour share it.
+_SECONDS, _SETS = 128, 512
+_CLUSTER_SECONDS, _SLOTS = 3600, 16384
+_DIGITS = 24  # of the ids that `new_delivery_id` makes
+_SIGN = 1 << 63
+
+
+class EndedMark(NamedTuple):
+    """The set that remembers a delivery, and the delivery's number in the set."""
+
+    key: bytes
+    number: bytes
+
+
+def ended_mark(lock_key: bytes, delivery_id: str, cluster: bool) -> EndedMark:
+    """Returns the place of a delivery. ``cluster``: the set must be in the slot of ``lock_key``.
+
+    An id that `new_delivery_id` did not make contains no time, so it has a set of its own.
+    """
+    try:
+        sent, number = divmod(int(delivery_id, 16), 1 << 64)
+    except ValueError:
+        sent = 0
+    if len(delivery_id) != _DIGITS or not sent:
+        digest = sha1(delivery_id.encode(), usedforsecurity=False).digest()
+        return EndedMark(lock_key + b":ended:" + delivery_id.encode(), b"%d" % (int.from_bytes(digest[:8]) - _SIGN))
+    prefix, _, name = lock_key.partition(b":{")
+    if cluster:
+        tag = _tag_of_slot(crc_hqx(name.partition(b"}")[0], 0) % _SLOTS)
+        key = b"%b:ended:{%b}:%x" % (prefix, tag, sent // _CLUSTER_SECONDS)
+    else:
+        key = b"%b:ended:%x.%x" % (prefix, sent // _SECONDS, number % _SETS)
+    return EndedMark(key, b"%d" % (number - _SIGN))
+
+
+@cache
+def _tag_of_slot(slot: int) -> bytes:
+    """Returns a hash tag of four letters and digits in this slot of a Cluster.
+
+    The slot is the CRC16 of the tag (Redis Cluster specification, "Key distribution model"). Running the CRC backwards
+    gives the two bytes that lead to it from the CRC of any first two.
+    """
+    crc = slot
+    for _ in range(16):
+        crc = (crc ^ 0x1021) >> 1 | 0x8000 if crc & 1 else crc >> 1
+    heads = (b"%02x" % number for number in range(256))
+    return next(tag for head in heads if (tag := head + (crc ^ crc_hqx(head, 0)).to_bytes(2)).isalnum())

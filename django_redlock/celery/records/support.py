@@ -1,0 +1,78 @@
+"""Which backends keep records, and which tasks a backend supports. Other tasks are refused when a worker starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from celery import Celery
+from celery.bootsteps import Step
+from django.utils.module_loading import autodiscover_modules
+
+from ...backends.base import Backend
+from ...backends.dummy import DummyBackend
+from ...backends.locmem import LocMemBackend
+from ...core.algorithms.replicated import Replicated
+from ...core.algorithms.single_node import SingleNode
+from ...core.contract import Store
+from ...core.events import logger
+from ...errors import LockNotSupported
+from ...handler import locks
+from ..modes import TaskOptions
+from .memory_store import DummyStore, MemoryStore
+
+# The functions below `single_instance_task` in the modules that were imported.
+declared: WeakKeyDictionary[Callable[..., Any], TaskOptions] = WeakKeyDictionary()
+
+
+def store_of(backend: Backend) -> Store | None:
+    """Returns the store for the records: one Redis, a primary with its replicas, or memory.
+
+    ``None``: several nodes vote, where no script moves a whole record, or the store is not Redis.
+    """
+    if isinstance(backend.algorithm, SingleNode | Replicated):
+        return backend
+    if isinstance(backend, DummyBackend):
+        return DummyStore(backend)
+    return MemoryStore(backend) if isinstance(backend, LocMemBackend) else None
+
+
+def unsupported(backend: Backend, options: TaskOptions) -> str:
+    """Returns the reason why the backend can't protect a task with these options, or an empty text."""
+    has_limits = "semaphore" in backend.kinds
+    if store_of(backend) is not None or (options.name == "while_executing" and (has_limits or options.limit == 1)):
+        return ""
+    kept = f"store {options.using!r}: {type(backend).__name__} keeps no records of queued tasks"
+    return f"{kept}: it supports while_executing{'' if has_limits else ', limit=1'}"
+
+
+class CheckTasks(Step):
+    """A step in the start of a worker. Raises ``LockNotSupported`` if a backend can't protect one of the tasks."""
+
+    def create(self, parent: Any) -> None:
+        app: Celery = parent.app
+        tasks = ((name, task.redlock.options) for name, task in app.tasks.items() if hasattr(task, "redlock"))
+        if refused := list(_refused(tasks)):
+            raise LockNotSupported("", "\n".join(refused))
+
+
+def refused_tasks() -> list[str]:
+    """Returns a reason for each task that its backend can't protect. Imports the ``tasks`` of Django's apps."""
+    # Not by Celery's loader: in a worker, that runs Django's checks and would call this function again.
+    try:
+        autodiscover_modules("tasks")
+    except Exception as error:  # noqa: BLE001  (a worker reports it)
+        logger.info("not all tasks are checked: %r", error)
+    tasks = ((f"{function.__module__}.{function.__qualname__}", options) for function, options in declared.items())
+    return list(_refused(tasks))
+
+
+def _refused(tasks: Iterable[tuple[str, TaskOptions]]) -> Iterator[str]:
+    for name, options in tasks:
+        reason = ""
+        with suppress(Exception):  # other checks report an alias that can't be built
+            reason = unsupported(locks[options.using], options)
+        if reason:
+            yield f"task {name}: {reason}"

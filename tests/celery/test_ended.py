@@ -1,0 +1,83 @@
+"""What is kept of deliveries that have ended: little, for long enough, and in the slot of the lock."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from redis.crc import key_slot
+
+from django_redlock import locks
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.celery.messages import new_delivery_id
+from django_redlock.celery.records.ended import ended_mark
+from django_redlock.celery.records.memory import TaskTable
+from tests.celery.test_records import MemoryStore, Player, RedisBackend
+
+DELIVERIES = 300
+
+
+def test_deliveries_that_have_ended_share_sets_that_are_arrays(redis_server):
+    """Each with a name of its own; the sets lapse after the visibility timeout, an hour here."""
+    with redis_server.client() as client:
+        before = set(client.keys("redlock:ended:*"))
+        store = RedisBackend(redis_server.unix_url)
+        sent = f"{int(time.time()):08x}"
+        for number in range(DELIVERIES):
+            player = Player(store, "while_executing", remember=3600.0)
+            delivery = sent + f"{number << 9:016x}"  # all in one of the sets
+            call = player.ticket("a", delivery)
+            player.ticket = lambda *_, call=call: call
+            assert player.play("start", "a", "") == "granted"
+            assert player.play("end", "a", "") in (0, 1)
+        (key,) = set(client.keys("redlock:ended:*")) - before
+        assert client.object("encoding", key) == b"intset"
+        assert client.memory_usage(key, samples=0) < 40 * DELIVERIES
+        assert 3590_000 < client.pttl(key) <= 3600_000
+        store.close()
+
+
+@pytest.mark.parametrize("name", ["a", "settle:17", "{a}{b", "a}b", "ä"])
+def test_on_a_cluster_the_set_is_in_the_slot_of_the_lock(name):
+    """One script reads both. Deliveries of other times and of other slots are in other sets."""
+    key = f"redlock:{{{name}}}".encode()
+    mark = ended_mark(key, new_delivery_id(), cluster=True)
+    assert key_slot(mark.key) == key_slot(key)
+    assert len({ended_mark(key, f"{hour * 3600:08x}{5:016x}", cluster=True).key for hour in range(1, 5)}) == 4
+
+
+def test_every_slot_of_a_cluster_has_a_tag():
+    """Also those whose tag is found late."""
+    from django_redlock.celery.records.ended import _tag_of_slot
+
+    assert all(key_slot(b"{%b}" % _tag_of_slot(slot)) == slot for slot in range(0, 16384, 7))
+
+
+def test_ids_that_differ_have_numbers_that_differ():
+    """A number is 64 bits, and stands for one delivery of its set."""
+    marks = {ended_mark(b"redlock:{a}", new_delivery_id(), cluster=False) for _ in range(1000)}
+    assert len(marks) == 1000
+    assert all(-(2**63) <= int(mark.number) < 2**63 for mark in marks)
+    assert (
+        len({ended_mark(b"redlock:{a}", each, False).key for each in ("a-1", "a-2", "0" * 24, "f" * 40, "+1" * 12)})
+        == 5
+    )
+
+
+def test_memory_forgets_what_has_lapsed():
+    """The store in memory keeps no delivery longer than Redis does."""
+    backend = LocMemBackend("ended")
+    player = Player(MemoryStore(backend), "while_executing", remember=0.001)
+    for number in range(50):
+        player.play("start", "a", str(number), run=number)
+        player.play("end", "a", str(number), run=number)
+        time.sleep(0.002)
+    assert len(backend.beside(TaskTable).past.ended._due) < 25
+
+
+def test_an_eager_call_leaves_nothing(tasks, seen, settings):
+    """No broker can deliver it again."""
+    settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": seen.name}}
+    assert tasks.executed.apply((seen.name,)).get() == seen.name
+    table = locks["default"].beside(TaskTable)
+    assert (table.locks, table.past.ended._due) == ({}, {})

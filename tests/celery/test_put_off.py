@@ -1,0 +1,165 @@
+"""A call that was put off starts when the body ends, and its copy with an ETA does not run again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+
+import pytest
+import redis
+
+from django_redlock.backends.locmem import LocMemBackend
+from django_redlock.celery.messages import Message
+from django_redlock.celery.records.transitions import keep_message
+from django_redlock.core.flow.drivers import drive
+from tests.celery.test_records import MemoryStore, Player, RedisBackend
+from tests.support.service import poll
+
+NEXT = ["next_one", "next_retry"]
+ENDED = "was delivered again after it had ended"
+SOON = 15.0  # seconds; the copy with the ETA comes after half a minute at the earliest
+
+
+@pytest.fixture
+def long_eta(monkeypatch):
+    """Messages that this test sends have been tried so often that the next pause is half a minute to a minute."""
+    monkeypatch.setattr("django_redlock.celery.task.Message", partial(Message, tries=6))
+
+
+@pytest.fixture
+def kept(records):
+    """`kept(name)`: the number of messages that are kept beside the lock."""
+    with redis.Redis.from_url(os.environ["CELERY_LOCKS"]) as client:
+        yield lambda name: client.hlen(f"redlock:{{{name}}}:put_off")
+
+
+@pytest.fixture
+def go(records, seen):
+    """`go()`: the bodies of this test may end."""
+    return (records / f"{seen.name}.go").touch
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("kind", NEXT)
+def test_it_starts_when_the_body_ends(tasks, workers, seen, kept, go, long_eta, kind, pool):
+    """Not at its ETA, which is half a minute later."""
+    task, queue, name = getattr(tasks, kind), workers(pool), f"{kind}:{seen.name}"
+    first = task.apply_async((seen.name,), queue=queue)
+    seen.wait("start")
+    second = task.apply_async((seen.name,), queue=queue)
+    poll(lambda: kept(name) == 1, timeout=20, what="a kept message")
+    go()
+    assert first.get(timeout=10) == second.get(timeout=SOON) == seen.name
+    end, start = seen.events("end")[0], seen.events("start")[1]
+    assert (start["id"], seen.overlap(), kept(name)) == (second.id, [], 0)
+    assert 0 < start["at"] - end["at"] < SOON
+
+
+def test_each_end_sends_one(tasks, workers, seen, kept, go, long_eta):
+    """Several calls that were put off run one after another."""
+    queue, name = workers("prefork"), f"next_retry:{seen.name}"
+    results = [tasks.next_retry.apply_async((seen.name,), queue=queue)]
+    seen.wait("start")
+    results += [tasks.next_retry.apply_async((seen.name, 0.1), queue=queue) for _ in range(4)]
+    poll(lambda: kept(name) == 4, timeout=20, what="four kept messages")
+    go()
+    assert [result.get(timeout=SOON) for result in results] == [seen.name] * 5
+    assert (seen.count("start"), seen.overlap()) == (5, [])
+
+
+@pytest.mark.parametrize("seconds", [0, 1.5], ids=["ended", "running"])
+@pytest.mark.parametrize("kind", NEXT)
+def test_the_copy_with_the_eta_is_the_same_delivery(tasks, start_worker, seen, kept, go, kind, seconds):
+    """It comes when the prompt copy has ended or while that runs, and is not run."""
+    task, queue = getattr(tasks, kind), f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        first = task.apply_async((seen.name,), queue=queue)
+        seen.wait("start")
+        second = task.apply_async((seen.name, seconds), queue=queue)
+        poll(lambda: kept(f"{kind}:{seen.name}") == 1, timeout=20, what="a kept message")
+        go()
+        assert first.get(timeout=10) == second.get(timeout=20) == seen.name
+        poll(lambda: ENDED in worker.log(100_000), timeout=20, what="the copy with the ETA")
+    assert (seen.count("start"), seen.overlap()) == (2, [])
+
+
+def test_a_prompt_copy_that_is_killed_is_lost_as_any_message_that_was_acknowledged(tasks, start_worker, seen, kept, go):
+    """Acknowledged before its body, it runs once at most: the copy with the ETA does not run it again."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        first = tasks.next_one.apply_async((seen.name,), queue=queue)
+        seen.wait("start")
+        second = tasks.next_one.apply_async((seen.name, 60), queue=queue)
+        poll(lambda: kept(f"next_one:{seen.name}") == 1, timeout=20, what="a kept message")
+        go()
+        first.get(timeout=10)
+        start = seen.wait("start", 2)[1]
+        assert start["id"] == second.id
+        os.kill(start["pid"], signal.SIGKILL)
+        poll(lambda: ENDED in worker.log(100_000), timeout=40, what="the copy with the ETA")
+    assert seen.count("start") == 2
+
+
+def test_the_process_of_the_body_is_killed(tasks, workers, seen, kept, go, long_eta):
+    """The main process frees the lock of the dead body, and sends the call that was put off."""
+    queue, name = workers("prefork"), f"next_one:{seen.name}"
+    tasks.next_one.apply_async((seen.name,), queue=queue)
+    pid = seen.wait("start")[0]["pid"]
+    second = tasks.next_one.apply_async((seen.name,), queue=queue)
+    poll(lambda: kept(name) == 1, timeout=20, what="a kept message")
+    os.kill(pid, signal.SIGKILL)
+    go()
+    assert second.get(timeout=SOON + 5) == seen.name
+
+
+def test_the_worker_of_the_body_is_killed(tasks, start_worker, workers, seen, kept, go, long_eta):
+    """Nothing ends the body: the call starts when its lease has ended, and not at the next growing pause."""
+    own, name = f"q-{seen.name}", f"next_after:{seen.name}"
+    with start_worker("prefork", own) as worker:
+        tasks.next_after.apply_async((seen.name,), queue=own)
+        seen.wait("start")
+        second = tasks.next_after.apply_async((seen.name,), queue=workers("prefork"))
+        poll(lambda: kept(name) == 1, timeout=20, what="a kept message")
+        worker.kill()
+        go()
+        assert second.get(timeout=SOON + 10) == seen.name
+
+
+def test_a_large_message_waits_for_its_eta(tasks, workers, seen, kept, go):
+    """It is not kept, and runs all the same."""
+    queue, name = workers("prefork"), f"next_one:{seen.name}"
+    tasks.next_one.apply_async((seen.name,), queue=queue)
+    seen.wait("start")
+    second = tasks.next_one.apply_async((seen.name,), queue=queue, headers={"large": "x" * 20_000})
+    worker = workers.running["prefork"]
+    poll(lambda: f"[{second.id}] ignored" in worker.log(1_000_000), timeout=20, what="the refusal")
+    assert kept(name) == 0
+    go()
+    assert second.get(timeout=20) == seen.name
+
+
+@pytest.fixture(params=["redis", "memory"])
+def player(request):
+    store = (
+        RedisBackend(request.getfixturevalue("redis_server").unix_url)
+        if request.param == "redis"
+        else MemoryStore(LocMemBackend("put-off"))
+    )
+    return Player(store, "while_executing")
+
+
+def keep(player, task, message):
+    return drive(keep_message(player.ticket(task, f"{task}-1"), message), player.store.perform)
+
+
+def test_messages_are_sent_in_order_and_not_after_a_start(player):
+    """Kept twice is sent once. What has started is not sent, and what may start is not kept."""
+    assert not keep(player, "b", b"B")
+    player.play("start", "a", "1")
+    assert [keep(player, task, task.upper().encode()) for task in "bcdb"] == [True] * 4
+    assert player.play("end", "a", "1") == [1, b"B"]
+    assert player.play("start", "c", "1") == "granted"
+    assert player.play("end", "c", "1") == [1, b"D"]
+    player.play("start", "e", "1")
+    assert player.play("end", "e", "1") == 1

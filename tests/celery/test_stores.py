@@ -1,0 +1,160 @@
+"""Which stores keep the records of tasks, and what a worker and ``manage.py check`` say of the others."""
+
+from __future__ import annotations
+
+import pytest
+from django.core import checks
+
+from django_redlock import locks
+from django_redlock.celery import is_duplicate, single_instance_task
+from django_redlock.celery.execution import release_body
+from django_redlock.celery.messages import Message, new_delivery_id
+from django_redlock.core.flow.drivers import drive
+from django_redlock.core.values import Lease, Refusal
+from django_redlock.errors import LockUnavailable
+from testproject.redis_server import RedisServer
+from tests.support.group import Group
+from tests.support.replicas import Replicated
+from tests.support.service import poll
+
+NOWHERE = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
+
+
+def use(settings, kind, location, **options):
+    settings.REDLOCK = {
+        "default": {"BACKEND": f"django_redlock.backends.{kind}", "LOCATION": location, "OPTIONS": options}
+    }
+
+
+@pytest.fixture
+def primary(start, settings):
+    """A primary with two replicas, which keeps the records."""
+    group = start(Replicated(2))
+    use_primary(settings, group.primary)
+    assert list(locks["default"].arm().values()) == ["armed"]
+    return group
+
+
+def use_primary(settings, server):
+    use(settings, "replica.ReplicaBackend", server.url, node_timeout=2, ttl=3, max_ttl=4)
+
+
+def body(task, name, task_id):
+    """The handle of a body of that task."""
+    message = Message(task.redlock.name(task, (name,), {}), new_delivery_id(), task_id)
+    return task.redlock.body_lock(task.redlock.new_call(task, task_id, message))
+
+
+def begin(lock):
+    return drive(lock.acquire_flow(0.0), lock.store.perform)
+
+
+def test_a_submit_counts_when_the_replicas_have_it(tasks, primary, seen, settings):
+    """Deduplication survives the loss of the primary: the promoted replica knows the record."""
+    first = tasks.executed.apply_async((seen.name,), queue="nobody")
+    for replica in primary.replicas:
+        with replica.client() as client:
+            assert client.hkeys(f"redlock:{{executed:{seen.name}}}") == [first.id.encode()]
+    chosen, other = primary.replicas
+    primary.promote(chosen)
+    primary.follow(other)
+    use_primary(settings, chosen)
+    later = []
+
+    def answered():
+        try:
+            later.append(tasks.executed.apply_async((seen.name,), queue="nobody"))
+        except LockUnavailable:  # in quarantine
+            return False
+        return True
+
+    poll(answered, timeout=40, what="the end of the quarantine")
+    assert (later[0].duplicate, later[0].id) == (True, first.id)
+
+
+def test_a_submit_that_no_replica_has_is_taken_back(tasks, primary, seen, held):
+    """Nothing is sent, and no record is left. A retry of the owner would be sent without a record."""
+    primary.cut_off(*primary.replicas)
+    with pytest.raises(LockUnavailable):
+        tasks.executed.apply_async((seen.name,), queue="nobody")
+    primary.rejoin(*primary.replicas)
+    assert held(f"executed:{seen.name}") is None
+    assert not tasks.executed.apply_async((seen.name,), queue="nobody").duplicate
+
+
+def test_a_body_on_a_primary_with_replicas(tasks, primary, seen, held):
+    """It begins, is renewed and ends; another is refused meanwhile, and the ended delivery does not run again."""
+    lock, other = body(tasks.executed, seen.name, "a"), body(tasks.executed, seen.name, "b")
+    assert isinstance(begin(lock), Lease)
+    assert lock.extend(3) > 0
+    assert isinstance(begin(other), Refusal)
+    call = lock.call
+    release_body(lock, "ended")
+    assert held(call.name) is None
+    again = begin(tasks.executed.redlock.body_lock(call))
+    assert "ended" in again.holder
+
+
+def test_a_worker_with_a_primary_and_replicas(tasks, primary, start_worker, seen, settings):
+    """Submit, duplicate, body and a call that is put off, with a real worker."""
+    url = primary.primary.url
+    use(settings, "replica.ReplicaBackend", url)
+    with primary.primary.client() as client:
+        client.delete("redlock:marker")
+    locks["default"].arm()
+    environment = {"TESTPROJECT_PRIMARY": url, "DJANGO_SETTINGS_MODULE": "tests.celery.replica_settings"}
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue, **environment):
+        first = tasks.next_one.apply_async((seen.name, 1), queue=queue)
+        seen.wait("start")
+        second, third = (tasks.next_one.apply_async((seen.name,), queue=queue) for _ in range(2))
+        assert first.get(timeout=20) == second.get(timeout=20) == seen.name
+    assert (is_duplicate(second), is_duplicate(third), seen.count("start")) == (False, True, 2)
+
+
+def test_while_executing_with_a_limit_where_nodes_vote(tasks, start, seen, settings):
+    """Three bodies at once on five nodes, as a semaphore, and never four."""
+    group = start(Group(RedisServer() for _ in range(3)))
+    use(settings, "redlock.RedlockBackend", [server.url for server in group.servers], node_timeout=5, quarantine=False)
+    bodies = [body(tasks.three, seen.name, f"id-{number}") for number in range(5)]
+    outcomes = [begin(lock) for lock in bodies]
+    assert [isinstance(outcome, Lease) for outcome in outcomes] == [True] * 3 + [False] * 2
+    release_body(bodies[0], "ended")
+    assert isinstance(begin(bodies[3]), Lease)
+    for lock in bodies[1:4]:
+        release_body(lock, "ended")
+
+
+def test_a_worker_refuses_to_start_with_what_its_store_does_not_support(start_worker, unique):
+    """The error names the tasks and the store, and the process ends."""
+    quorum = {"TESTPROJECT_QUORUM": "1", "TESTPROJECT_NODES": " ".join(NOWHERE)}
+    refused = (
+        r"ended with code 1:\n(.|\n)*task tests\.celery\.app\.\w+: store 'default': RedlockBackend keeps no records"
+    )
+    with pytest.raises(RuntimeError, match=refused), start_worker("solo", unique, **quorum):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("options", "backend", "location", "refused"),
+    [
+        ({}, "redlock.RedlockBackend", NOWHERE, True),
+        ({"mode": "while_executing", "limit": 3}, "redlock.RedlockBackend", NOWHERE, False),
+        ({"mode": "while_executing", "limit": 3}, "zookeeper.ZooKeeperBackend", "127.0.0.1:1", True),
+        ({"mode": "while_executing"}, "zookeeper.ZooKeeperBackend", "127.0.0.1:1", False),
+        ({}, "replica.ReplicaBackend", NOWHERE[0], False),
+        ({}, "redis.RedisBackend", NOWHERE[0], False),
+        ({}, "locmem.LocMemBackend", "", False),
+        ({}, "dummy.DummyBackend", "", False),
+    ],
+)
+def test_manage_py_check(settings, unique, options, backend, location, refused):
+    """Each task that the store can't protect is an error, without a request to the store."""
+    use(settings, backend, location)
+
+    def checked(): ...
+
+    checked.__qualname__ = unique
+    single_instance_task(using="default", **options)(checked)
+    messages = [each for each in checks.run_checks(tags=["redlock"]) if unique in each.msg]
+    assert [each.id for each in messages] == ["redlock.E005"] * refused
