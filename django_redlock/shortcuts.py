@@ -12,6 +12,8 @@ from typing import Any, TypedDict, Unpack
 
 from django.db import DEFAULT_DB_ALIAS
 
+from .backends.base import Backend
+from .core.hand_off import HandedOff
 from .core.locks.lock import Lock
 from .core.locks.multilock import MultiLock
 from .core.locks.read_write import RWLock
@@ -71,6 +73,29 @@ def lock(
     if not release_on_commit:
         return made
     return CommitLock.like(made, DEFAULT_DB_ALIAS if release_on_commit is True else release_on_commit)
+
+
+def adopt(text: str, using: str | None = None, **options: Unpack[LockKwargs]) -> Lock:
+    """Go on with the lock for which another process has called ``hand_off()``. Returns a handle that holds the lock.
+
+    ``using``: the alias, if it has another name here than in the other process. ``with adopt(text) as held:`` releases
+    the lock at its end.
+    """
+    check_options("adopt", options)
+    return _backend_of(text, using).adopt(text, **options)
+
+
+async def aadopt(text: str, using: str | None = None, **options: Unpack[LockKwargs]) -> Lock:
+    """`adopt` for asyncio.
+
+    Use: ``async with await aadopt(text) as held:``.
+    """
+    check_options("aadopt", options)
+    return await _backend_of(text, using).aadopt(text, **options)
+
+
+def _backend_of(text: str, using: str | None) -> Backend:
+    return locks[HandedOff.parse(text).alias or DEFAULT_ALIAS if using is None else using]
 
 
 def fair_lock(

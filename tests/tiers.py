@@ -44,6 +44,7 @@ PLACES = {
     "django/test_flash_sale.py": Tier.REST,
     "django/test_typing.py": Tier.REST,  # mypy and pyright
     "faults/": Tier.REST,
+    "locks/test_hand_off.py": Tier.REST,  # processes
     "packaging/": Tier.REST,
     "packaging/test_exports.py": Tier.TEST,
     "packaging/test_structure.py": Tier.TEST,

@@ -11,6 +11,7 @@ from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.testing.conformance import TransportConformance
 from django_redlock.testing.conformance.fairness import FairCases
 from django_redlock.testing.conformance.handles import HandleCases
+from django_redlock.testing.conformance.harness.hand_offs import HandOffCases
 from django_redlock.testing.conformance.harness.kinds import KindCases
 from django_redlock.testing.conformance.inspection import InspectionCases
 from django_redlock.testing.conformance.interruptions import ForkCases, InterruptionCases
@@ -38,7 +39,14 @@ class TestRedlockAtLarge(
 
 
 class TestRedlockKinds(
-    OnRedlock, ReentrantCases, SemaphoreCases, ReadWriteCases, StripedCases, MultilockCases, SharedHandleCases
+    OnRedlock,
+    ReentrantCases,
+    SemaphoreCases,
+    ReadWriteCases,
+    StripedCases,
+    MultilockCases,
+    SharedHandleCases,
+    HandOffCases,
 ):
     """The other kinds of locks, with votes of their own."""
 
@@ -91,6 +99,7 @@ class TestReplica(
     ReadWriteCases,
     StripedCases,
     MultilockCases,
+    HandOffCases,
 ):
     """On a primary whose replica must confirm."""
 

@@ -11,7 +11,19 @@ import django_redlock
 
 # What the documentation promises, by module.
 PROMISED = {
-    "django_redlock": {"errors", "fair_lock", "lock", "locks", "multilock", "rlock", "rwlock", "semaphore", "striped"},
+    "django_redlock": {
+        "aadopt",
+        "adopt",
+        "errors",
+        "fair_lock",
+        "lock",
+        "locks",
+        "multilock",
+        "rlock",
+        "rwlock",
+        "semaphore",
+        "striped",
+    },
     "django_redlock.errors": {
         "LockDeadlock",
         "LockError",

@@ -12,6 +12,7 @@ from ...core.lock_info import LockInfo, mutex_kind, visible_token_prefix
 from ...core.owner import Owner
 from ...core.primitives.base import KINDS, MUTEX, Primitive
 from ...core.primitives.fair import FAIR
+from ...core.primitives.multi import ADOPT
 from ...core.values import Claim, Lease, Refusal
 from ..storage import StorageBackend
 from .fair_queue import QueueEntry
@@ -29,6 +30,7 @@ class LocMemBackend(StorageBackend):
 
     kinds = KINDS
     fair = FAIR
+    adopting = ADOPT
     does_io = False
 
     def __init__(self, location: Any = "", **options: Any) -> None:
@@ -63,6 +65,8 @@ class LocMemBackend(StorageBackend):
         with table.mutex:
             if primitive.kind == "striped":
                 outcome = table.grant_any(claim, parts, now)
+            elif primitive is ADOPT:
+                outcome = table.adopt(claim, parts, now)
             elif primitive.kind == "multilock":
                 outcome = table.grant_all(claim, parts, now)
             else:

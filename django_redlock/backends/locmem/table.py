@@ -124,6 +124,17 @@ class LockTable:
                 return refusal._replace(blocking_index=which)
         return [self.grant(MUTEX, part, now) for part in parts][-1]._replace(claim=claim)
 
+    def adopt(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
+        """Give the mutexes of ``parts`` from the holder whose token is the claim's payload to ``claim``, or none."""
+        for which, part in enumerate(parts, 1):
+            entries = self.live_holders(part.name, now)
+            if not any(entry.claim.token in (claim.payload, claim.token) for entry in entries):
+                holder = entries[0].claim.owner.decode(errors="replace") if entries else ""
+                return Refusal(entries[0].expires - now if entries else 0.0, holder, blocking_index=which)
+        for part in parts:
+            del self.held[part.name]
+        return [self.grant(MUTEX, part._replace(payload=b""), now) for part in parts][-1]._replace(claim=claim)
+
     def next_wake(self, name: str, now: float) -> Callable[[], Any]:
         """Returns the function that wakes the first waiters if the lock is free for them. Call it without the mutex."""
         entries = self.live_holders(name, now)

@@ -21,6 +21,7 @@ from .arguments import ArgumentCases
 from .exclusion import ExclusionCases
 from .fairness import FairCases
 from .handles import HandleCases
+from .harness.hand_offs import HandOffCases
 from .harness.kinds import KindCases
 from .inspection import InspectionCases
 from .interruptions import ForkCases, InterruptionCases
@@ -53,6 +54,7 @@ class BackendConformance(
     StripedCases,
     MultilockCases,
     SharedHandleCases,
+    HandOffCases,
     KindCases,
 ):
     """All cases: locks, inspection, and the other kinds of locks that the store supports."""
