@@ -10,7 +10,7 @@ from .core.lock_info import LockInfo
 from .core.owner import Owner
 from .history.counters import HistoryEvent
 
-STATES = ("queued", "running", "read", "write")
+STATES = ("queued", "running", "done", "read", "write")
 KINDS = ("mutex", "rlock", "semaphore", "rwlock", "striped", "multilock", "task")
 
 
@@ -43,7 +43,10 @@ def task_of(owner: Owner) -> str:
 
 
 def state_of(owner: Owner) -> str:
-    """Return ``queued`` or ``running`` for a task, ``read`` or ``write`` for a read-write lock, else ``""``."""
+    """Return ``queued`` or ``running`` for a task, ``running`` or ``done`` for work that starts once in a period.
+
+    For a read-write lock it is ``read`` or ``write``, else ``""``.
+    """
     state = owner.extra.get("state") or owner.extra.get("mode")
     return state if state in STATES else ""
 

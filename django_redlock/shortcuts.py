@@ -44,6 +44,7 @@ class LockKwargs(CommonOptions, total=False):
     """The options of a backend's ``lock()``."""
 
     fair: bool
+    every: Seconds | None
 
 
 def check_options(where: str, options: Mapping[str, Any], known: type[CommonOptions] = LockKwargs) -> None:
@@ -75,22 +76,22 @@ def lock(
     return CommitLock.like(made, DEFAULT_DB_ALIAS if release_on_commit is True else release_on_commit)
 
 
-def adopt(text: str, using: str | None = None, **options: Unpack[LockKwargs]) -> Lock:
+def adopt(text: str, using: str | None = None, **options: Unpack[CommonOptions]) -> Lock:
     """Go on with the lock for which another process has called ``hand_off()``. Returns a handle that holds the lock.
 
     ``using``: the alias, if it has another name here than in the other process. ``with adopt(text) as held:`` releases
     the lock at its end.
     """
-    check_options("adopt", options)
+    check_options("adopt", options, CommonOptions)
     return _backend_of(text, using).adopt(text, **options)
 
 
-async def aadopt(text: str, using: str | None = None, **options: Unpack[LockKwargs]) -> Lock:
+async def aadopt(text: str, using: str | None = None, **options: Unpack[CommonOptions]) -> Lock:
     """`adopt` for asyncio.
 
     Use: ``async with await aadopt(text) as held:``.
     """
-    check_options("aadopt", options)
+    check_options("aadopt", options, CommonOptions)
     return await _backend_of(text, using).aadopt(text, **options)
 
 

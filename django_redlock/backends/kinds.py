@@ -134,6 +134,8 @@ class LockKinds:
             raise ValueError(
                 f"the text is for key_prefix {handed.key_prefix!r}, and this backend has {self.key_prefix!r}"
             )
+        if options.get("every") is not None:
+            raise LockNotSupported(name, "a lock with every= can't be handed off")
         options = {"ttl": handed.ttl, "fencing": handed.fencing, **options}
         if not handed.is_multilock:
             made = self.lock(name, **options)
@@ -150,5 +152,7 @@ class LockKinds:
             raise LockNotSupported(name, f"{type(self).__name__} has no {primitive.kind}")
         if options.get("fair") and not fair:
             raise LockNotSupported(name, f"a {primitive.kind} keeps no order of arrival: fair=True is for lock()")
+        if options.get("every") is not None:
+            raise LockNotSupported(name, f"a {primitive.kind} has no every=, which is for lock()")
         made = self.lock(name, **options)
         return handle(made.store, primitive, name, made.keys, made.options)

@@ -119,6 +119,8 @@ class TimestampBackend(RedisBackend):
     kinds = ("mutex",)  # older code has no other kinds
     fair = None
     unfair = "the old code does not stand in line"
+    periodic = None
+    not_periodic = "older code reads the end of the lease from the key"
 
     def __init__(
         self,

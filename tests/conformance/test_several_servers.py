@@ -13,6 +13,7 @@ from django_redlock.testing.conformance.fairness import FairCases
 from django_redlock.testing.conformance.handles import HandleCases
 from django_redlock.testing.conformance.harness.hand_offs import HandOffCases
 from django_redlock.testing.conformance.harness.kinds import KindCases
+from django_redlock.testing.conformance.harness.periods import PeriodCases
 from django_redlock.testing.conformance.inspection import InspectionCases
 from django_redlock.testing.conformance.interruptions import ForkCases, InterruptionCases
 from django_redlock.testing.conformance.multilocks import MultilockCases
@@ -47,6 +48,7 @@ class TestRedlockKinds(
     MultilockCases,
     SharedHandleCases,
     HandOffCases,
+    PeriodCases,
 ):
     """The other kinds of locks, with votes of their own."""
 
@@ -100,6 +102,7 @@ class TestReplica(
     StripedCases,
     MultilockCases,
     HandOffCases,
+    PeriodCases,
 ):
     """On a primary whose replica must confirm."""
 

@@ -7,6 +7,7 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.testing.conformance import TransportConformance
 from django_redlock.testing.conformance.harness.hand_offs import HandOffCases
+from django_redlock.testing.conformance.harness.periods import PeriodCases
 from django_redlock.testing.conformance.multilocks import MultilockCases
 from django_redlock.testing.conformance.stripes import StripedCases
 from testproject.redis_server import RedisServer
@@ -124,7 +125,7 @@ class TestSentinel(RedisTransport, HandOffCases):
         return [there.master]
 
 
-class TestCluster(RedisTransport, StripedCases, MultilockCases, HandOffCases):
+class TestCluster(RedisTransport, StripedCases, MultilockCases, HandOffCases, PeriodCases):
     """Of several names each may be in another slot: kinds that have several run in full."""
 
     transport = Cluster

@@ -15,6 +15,7 @@ from ...core.flow.replies import upgrade_error
 from ...core.lock_info import LockInfo, claim_digest, rwlock_owner
 from ...core.owner import Owner
 from ...core.primitives.base import MUTEX, Primitive
+from ...core.primitives.periodic import Period
 from ...core.values import Claim, Lease, Refusal
 from ...errors import LockError, LockUnavailable
 from .fair_queue import ABANDONED_SECONDS, FairQueues
@@ -103,7 +104,8 @@ class LockTable:
     def grant(self, primitive: Primitive, claim: Claim, now: float) -> Lease:
         """Grant ``claim`` and return the lease. `refusal` must have returned ``None`` for the claim."""
         kept = [entry for entry in self.live_holders(claim.name, now) if entry.claim.token != claim.token]
-        self.held[claim.name] = [*kept, Holder(claim, now + claim.ttl, primitive, time.time())]
+        stays = max(claim.ttl, claim.payload.seconds) if isinstance(claim.payload, Period) else claim.ttl
+        self.held[claim.name] = [*kept, Holder(claim, now + stays, primitive, time.time())]
         self.fair_queues.leave(claim)
         self.fence = max(self.fence + 1, time.time_ns() // 1000)
         return Lease.granted(claim, now, self.fence)

@@ -142,9 +142,11 @@ class Lock(LockFlows):
         if isinstance(outcome, Lease):
             self._blocks.enter(outcome.effective_claim.token)
             return
-        holder = f" by {Owner.parse(outcome.holder)}" if outcome.holder else ""
+        owner = Owner.parse(outcome.holder)
+        holder = f" by {owner}" if outcome.holder else ""
         retry_after = None if outcome.remaining == FOREVER else outcome.remaining
-        raise LockNotAcquired(self.name, f"is held{holder}", retry_after, outcome.holder)
+        what = "was done in this period" if owner.extra.get("state") == "done" else "is held"
+        raise LockNotAcquired(self.name, f"{what}{holder}", retry_after, outcome.holder)
 
     def _exit_block(self, failure: LockError, error: BaseException | None) -> None:
         """Raise or log ``failure``, the error of the release at the end of a ``with`` block.

@@ -10,6 +10,7 @@ from ..flow.requests import Fault, Flow, Sleep
 from ..hand_off import HANDED_OFF, HandedOff
 from ..lock_info import LockInfo
 from ..owner import describe_owner
+from ..primitives.periodic import periodic_claim
 from ..renewal import renewal
 from ..values import Claim, Lease, Refusal, Seconds, new_token
 from .blocks import NO_TOKEN
@@ -36,7 +37,7 @@ class LockFlows(RenewedLease):
         options = self.options
         transferable = options.auto_renew and options.max_hold is None and not options.fencing
         owner, asked = describe_owner(options.owner, options.ttl), self.store.clock()
-        return Claim(
+        claim = Claim(
             self.name,
             self.keys,
             new_token(),
@@ -46,6 +47,7 @@ class LockFlows(RenewedLease):
             transferable=transferable,
             asked=asked,
         )
+        return periodic_claim(claim, options.every) if options.every else claim
 
     def acquire_flow(self, wait: float) -> Flow[Lease | Refusal]:
         """Ask for the lock for ``wait`` seconds at most. Returns a refusal, or the lease that the handle now holds.
@@ -127,12 +129,12 @@ class LockFlows(RenewedLease):
             owner, held = lease.effective_claim.owner, store.clock() - lease.since
         except BaseException as error:
             if before is not None and self._lease is None and not isinstance(error, LockError):  # interrupted
-                renewal.release_later(store, primitive, before.claim)
+                renewal.release_later(store, primitive, before.claim, keep_until=self._kept_until(before))
             raise
         try:
             released = yield from self._release_request(ended, self.options.min_hold - held)
         except BaseException as error:
-            renewal.release_later(store, primitive, lease.claim)
+            renewal.release_later(store, primitive, lease.claim, keep_until=self._kept_until(lease))
             if not (ended.lost and isinstance(error, LockError)):
                 self._emit("released", owner, held=held, reason="unconfirmed")
                 raise
@@ -175,6 +177,8 @@ class LockFlows(RenewedLease):
         if self.primitive.kind not in _ADOPTABLE:
             kinds = "only a lock with one holder: lock(), a stripe or a multilock"
             raise LockNotSupported(self.name, f"a {self.primitive.kind} can't be handed off, {kinds}")
+        if options.every:
+            raise LockNotSupported(self.name, "a lock with every= can't be handed off")
         if store.adopting is None:
             raise LockNotSupported(self.name, f"{type(store).__name__} can't hand a lock off: {store.not_adopting}")
         token = self._require_lease().effective_claim.token

@@ -73,14 +73,23 @@ class Renewal:
             lock.mark_lost(lease, reason)
 
     def release_later(
-        self, store: Store, primitive: Primitive, claim: Claim, *, waited: bool = False, after: float = 0.0
+        self,
+        store: Store,
+        primitive: Primitive,
+        claim: Claim,
+        *,
+        waited: bool = False,
+        after: float = 0.0,
+        keep_until: float = 0.0,
     ) -> None:
         """Release ``claim`` in the background, ``after`` seconds from now at the earliest.
+
+        The lock stays taken until ``keep_until`` (by the store's clock), as after a release within ``min_hold``.
 
         The release is retried until the store has served the request or the lease must have ended. With ``waited`` the
         claim is cancelled: the store may list the claim as a waiter, or a request in flight may still grant the claim.
         """
-        orphan = Orphan(store, primitive, claim, store.clock() + claim.ttl, waited)
+        orphan = Orphan(store, primitive, claim, store.clock() + claim.ttl, waited, keep_until)
         self.schedule(claim.token, orphan, after and after + SLACK)
         if waited:
             later = claim.all_attempts()
