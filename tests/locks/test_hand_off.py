@@ -117,11 +117,11 @@ def test_adopted_at_once(places, backend, unique):
 def test_no_answer(proxy, redis_url, client_of, unique, way):
     """An adopt() without an answer raises LockUnavailable. The lock ends by itself, if it is not released before."""
     direct = backend_on([redis_url])
-    lock = direct.lock(unique, ttl=2)
+    lock = direct.lock(unique)
     assert lock.acquire()
-    client = client_of(type(direct)(proxy.url, node_timeout=0.5))
+    client = client_of(type(direct)(proxy.url, node_timeout=3))
     client.describe(unique)
-    text = lock.hand_off()
+    text = lock.hand_off(ttl=10)
     proxy.drop(way)
     with pytest.raises(LockUnavailable):
         client.adopt_text(text)

@@ -10,7 +10,7 @@ from tests.support.service import poll
 @pytest.mark.parametrize("option", ["min_hold", "every"])
 def test_unanswered_release(proxy, redis_server, client_of, unique, option):
     """The lock stays taken for the rest of the time, and another can't acquire it."""
-    client = client_of(RedisBackend(proxy.url, ttl=20, node_timeout=0.5))
+    client = client_of(RedisBackend(proxy.url, ttl=20, node_timeout=3))
     lock = client.lock(unique, auto_renew=False, **{option: 250})
     assert lock.acquire()
     with redis_server.client() as direct:
