@@ -13,9 +13,22 @@ from . import errors
 
 if TYPE_CHECKING:
     from .handler import locks
-    from .shortcuts import fair_lock, leader, lock, multilock, rlock, rwlock, semaphore, striped
+    from .shortcuts import aadopt, adopt, fair_lock, leader, lock, multilock, rlock, rwlock, semaphore, striped
 
-__all__ = ["errors", "fair_lock", "leader", "lock", "locks", "multilock", "rlock", "rwlock", "semaphore", "striped"]
+__all__ = [
+    "aadopt",
+    "adopt",
+    "errors",
+    "fair_lock",
+    "leader",
+    "lock",
+    "locks",
+    "multilock",
+    "rlock",
+    "rwlock",
+    "semaphore",
+    "striped",
+]
 __version__ = "1.0.0"
 
 

@@ -12,7 +12,13 @@ from .core.lock_info import LockInfo
 from .core.owner import Owner
 from .history.counters import HistoryEvent
 
-STATES = (gettext_noop("queued"), gettext_noop("running"), gettext_noop("read"), gettext_noop("write"))
+STATES = (
+    gettext_noop("queued"),
+    gettext_noop("running"),
+    gettext_noop("done"),
+    gettext_noop("read"),
+    gettext_noop("write"),
+)
 EVENTS = (
     gettext_noop("acquired"),
     gettext_noop("released"),
@@ -52,7 +58,10 @@ def task_of(owner: Owner) -> str:
 
 
 def state_of(owner: Owner) -> str:
-    """Return ``queued`` or ``running`` for a task, ``read`` or ``write`` for a read-write lock, else ``""``."""
+    """Return ``queued`` or ``running`` for a task, ``running`` or ``done`` for work that starts once in a period.
+
+    For a read-write lock it is ``read`` or ``write``, else ``""``.
+    """
     state = owner.extra.get("state") or owner.extra.get("mode")
     return state if state in STATES else ""
 

@@ -17,6 +17,7 @@ from .backends.base import Backend
 from .client.redact import redact
 from .core.event_queue import EventRecord, event_queue
 from .core.events import Event
+from .core.hand_off import HANDED_OFF
 from .core.options import unknown_options
 from .errors import LockUnavailable
 from .history.recorder import recorder
@@ -105,7 +106,7 @@ def _dispatch(backend: Backend, event: Event) -> None:
     announce(event, type(backend))
     if backend.history or len(event_queue.listeners) > 1:
         event_queue.record_event(event, backend)
-    if event.kind == "released":
+    if event.kind == "released" and event.reason != HANDED_OFF:
         warn_of_early_release(event)
 
 

@@ -7,13 +7,15 @@ method.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Unpack
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Unpack
 
 from django.db import DEFAULT_DB_ALIAS
 
+from .backends.base import Backend
 from .core.election.leader import Leader
 from .core.election.work import Callback
+from .core.hand_off import HandedOff
 from .core.locks.lock import Lock
 from .core.locks.multilock import MultiLock
 from .core.locks.read_write import RWLock
@@ -21,6 +23,7 @@ from .core.locks.reentrant import RLock
 from .core.locks.semaphore import Semaphore
 from .core.locks.striped import Striped
 from .core.options import CommonOptions, LockKwargs, check_options
+from .core.values import Seconds
 from .handler import DEFAULT_ALIAS, locks
 from .transactions import CommitLock
 
@@ -43,6 +46,29 @@ def lock(
     if not release_on_commit:
         return made
     return CommitLock.like(made, DEFAULT_DB_ALIAS if release_on_commit is True else release_on_commit)
+
+
+def adopt(text: str, using: str | None = None, **options: Unpack[CommonOptions]) -> Lock:
+    """Go on with the lock for which another process has called ``hand_off()``. Returns a handle that holds the lock.
+
+    ``using``: the alias, if it has another name here than in the other process. ``with adopt(text) as held:`` releases
+    the lock at its end.
+    """
+    check_options("adopt", options, CommonOptions)
+    return _backend_of(text, using).adopt(text, **options)
+
+
+async def aadopt(text: str, using: str | None = None, **options: Unpack[CommonOptions]) -> Lock:
+    """`adopt` for asyncio.
+
+    Use: ``async with await aadopt(text) as held:``.
+    """
+    check_options("aadopt", options, CommonOptions)
+    return await _backend_of(text, using).aadopt(text, **options)
+
+
+def _backend_of(text: str, using: str | None) -> Backend:
+    return locks[HandedOff.parse(text).alias or DEFAULT_ALIAS if using is None else using]
 
 
 def fair_lock(

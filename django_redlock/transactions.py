@@ -22,8 +22,8 @@ from .core.events import Event
 from .core.flow.requests import Flow
 from .core.fork import on_fork
 from .core.locks.lock import Lock
-from .core.values import Lease, Refusal
-from .errors import LockError, LockLost
+from .core.values import Lease, Refusal, Seconds
+from .errors import LockError, LockLost, LockNotSupported
 
 logger = logging.getLogger("django_redlock.transactions")
 
@@ -94,6 +94,15 @@ class CommitLock(Lock):
         keeper = DeferredRelease(self.store, self.primitive, self.name, self.keys, self.options)
         keeper.on_granted(lease)
         (vars(connection).get(_ATTRIBUTE) or TransactionLocks(connection)).replace(self, keeper)
+
+    def hand_off_flow(self, ttl: Seconds | None) -> Flow[str]:
+        if in_transaction(connections[self._database]):
+            raise LockNotSupported(
+                self.name,
+                "is kept until the transaction ends, and can't be handed off within it: acquire and hand off the lock "
+                "outside of atomic()",
+            )
+        return (yield from super().hand_off_flow(ttl))
 
 
 class TransactionLocks:

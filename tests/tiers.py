@@ -47,6 +47,7 @@ PLACES = {
     "django/test_typing.py": Tier.REST,  # mypy and pyright
     "faults/": Tier.REST,
     "idempotency/test_killed.py": Tier.REST,  # servers
+    "locks/test_hand_off.py": Tier.REST,  # processes
     "packaging/": Tier.REST,
     "packaging/test_exports.py": Tier.TEST,
     "packaging/test_structure.py": Tier.TEST,

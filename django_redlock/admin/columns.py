@@ -129,6 +129,8 @@ class Columns:
 
         If that is unknown, the full bar is the store's ttl, or the rest plus the time since ``acquire()`` if shorter.
         """
+        if state_of(row.held.owner) == "done" and row.held.remaining is not None:
+            return format_html(gettext("again in {}"), duration(row.held.remaining))
         left, held_for, usual = row.held.remaining, age(row.held.owner), locks[row.alias].ttl
         return bar(left, row.held.ttl or (usual if held_for is None else min(usual, (left or 0.0) + held_for)))
 

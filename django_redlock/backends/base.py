@@ -67,6 +67,8 @@ class Backend(LockKinds):
     algorithm: Algorithm
     fair: Primitive | None = None  # the primitive for fair=True
     unfair = "it has no queue in order of arrival"
+    periodic: Primitive | None = None  # the primitive for every=
+    not_periodic = "the store forgets a lock when its holder dies"
 
     def __init__(
         self,
@@ -102,6 +104,7 @@ class Backend(LockKinds):
         auto_renew: bool | None = None,
         max_hold: Seconds | None = None,
         min_hold: Seconds | None = None,
+        every: Seconds | None = None,
         fair: bool = False,
         fencing: bool = False,
         owner: str | Mapping[str, Any] | None = None,
@@ -112,17 +115,22 @@ class Backend(LockKinds):
 
         ``ttl``: the lease, renewed while the lock is held if ``auto_renew``. ``blocking``: whether ``with`` waits for a
         lock that is held; ``blocking_timeout``: for how long. ``max_hold``: the longest time to hold the lock.
-        ``min_hold``: the lock stays taken for at least this time, even when released earlier. ``fair``: waiters that
-        ask for it get the lock in order of arrival. ``fencing``: a fencing token that grows even if the server's clock
-        goes back. ``owner``: a label or mapping to show beside host, pid and thread. ``on_lost``: ``"raise"``,
-        ``"warn"`` or a callable that gets the lock. Raises ``TypeError`` and ``ValueError`` for bad values, and
-        ``LockNotSupported`` for an option that this backend does not support.
+        ``min_hold``: the lock stays taken for at least this time, even when released earlier. ``every``: the lock is
+        granted at most once in this time, even if its holder dies; ``with`` waits only with a ``blocking_timeout``.
+        ``fair``: waiters that ask for it get the lock in order of arrival. ``fencing``: a fencing token that grows even
+        if the server's clock goes back. ``owner``: a label or mapping to show beside host, pid and thread.
+        ``on_lost``: ``"raise"``, ``"warn"`` or a callable that gets the lock. Raises ``TypeError`` and ``ValueError``
+        for bad values, and ``LockNotSupported`` for an option that this backend does not support.
         """
         if unknown:
             check_options("lock", unknown)
         keys = self.keys_of(name)
         if fair and self.fair is None:
             raise LockNotSupported(name, f"fair=True is not supported by {type(self).__name__}: {self.unfair}")
+        period = 0.0 if every is None else seconds(every, "every")
+        if period and (fair or self.periodic is None):
+            reason = "fair=True keeps an order of waiters" if fair else self.not_periodic
+            raise LockNotSupported(name, f"every= is not supported: {reason}")
         if not blocking and blocking_timeout is not None:
             raise ValueError("can't specify a blocking_timeout for a non-blocking lock")
         if not (on_lost in ("raise", "warn") or callable(on_lost)):
@@ -131,16 +139,18 @@ class Backend(LockKinds):
         lease = self.ttl if ttl is None else self.check_ttl(ttl)
         options = LockOptions(
             lease if longest is None else min(lease, longest),
-            bool(blocking),
+            bool(blocking) and not (period and blocking_timeout is None),
             self.blocking_timeout if blocking_timeout is None else _wait(blocking_timeout),
             self.auto_renew if auto_renew is None else bool(auto_renew),
             longest,
-            0.0 if min_hold is None else self._at_most_max_ttl(min_hold, "min_hold"),
+            max(period, 0.0 if min_hold is None else self._at_most_max_ttl(min_hold, "min_hold")),
+            period,
             bool(fencing),
             owner,
             on_lost,
         )
-        return self._new_handle(self.fair if fair and self.fair else MUTEX, name, keys, options)
+        primitive = self.fair if fair else self.periodic if period else MUTEX
+        return self._new_handle(primitive or MUTEX, name, keys, options)
 
     def _new_handle(self, primitive: Primitive, name: str, keys: Keys, options: LockOptions) -> Lock:
         return Lock(self, primitive, name, keys, options)

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 from ..core.lock_info import LockInfo
 from ..core.primitives.base import KINDS, MUTEX
+from ..core.primitives.multi import ADOPT
+from ..core.primitives.periodic import PERIODIC
 from ..core.values import Claim, Lease, Refusal
 from .storage import StorageBackend
 
@@ -16,6 +18,8 @@ class DummyBackend(StorageBackend):
 
     kinds = KINDS
     fair = MUTEX
+    adopting = ADOPT
+    periodic = PERIODIC
     does_io = False
 
     def acquire_once(self, claim: Claim) -> Lease | Refusal:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from ..core.election.leader import Leader
 from ..core.election.work import Callback
+from ..core.hand_off import HandedOff
 from ..core.keys import Keys, stripe_keys
+from ..core.locks.adopted import AdoptedLock, AdoptedMultiLock
 from ..core.locks.lock import Lock
 from ..core.locks.multilock import MultiLock
 from ..core.locks.read_write import RWLock
@@ -33,9 +35,12 @@ class LockKinds:
 
     kinds: Collection[str] = ("mutex",)
     queue_order = ARRIVAL_ORDER
+    adopting: Primitive | None = None  # the primitive that acquires what another process has handed off
+    not_adopting = "the store has no operation for it"
 
     lock: Callable[..., Lock]
     keys_of: Callable[[str], Keys]
+    key_prefix: str
     encoded_prefix: bytes
 
     def rlock(self, name: str, **options: Unpack[CommonOptions]) -> RLock:
@@ -132,6 +137,46 @@ class LockKinds:
             made = self.lock(name, **options)
         return Leader(made, on_elected, on_lost, stop_before)
 
+    def adopt(self, text: str, **options: Any) -> AdoptedLock:
+        """Go on with the lock for which another process has called ``hand_off()``. Returns a handle that holds it.
+
+        The handle renews the lease. ``with backend.adopt(text) as held:`` releases it. The fencing token is larger than
+        the one of the previous holder. ``options`` are those of `Backend.lock`; ``ttl`` and ``fencing`` are the
+        previous holder's unless given. Raises ``LockLost`` if the text was used before or its lease has ended,
+        ``ValueError`` for another text or a lock with another key prefix, ``LockUnavailable``, and
+        ``LockNotSupported``.
+        """
+        handle, handed = self._adoption(text, options)
+        return handle.adopt(handed)
+
+    async def aadopt(self, text: str, **options: Any) -> AdoptedLock:
+        """`adopt` for asyncio.
+
+        Use: ``async with await backend.aadopt(text) as held:``.
+        """
+        handle, handed = self._adoption(text, options)
+        return await handle.aadopt(handed)
+
+    def _adoption(self, text: str, options: dict[str, Any]) -> tuple[AdoptedLock, HandedOff]:
+        handed = HandedOff.parse(text)
+        name = handed.names[0]
+        if self.adopting is None:
+            raise LockNotSupported(name, f"{type(self).__name__} can't adopt a lock: {self.not_adopting}")
+        if handed.key_prefix != self.key_prefix:
+            raise ValueError(
+                f"the text is for key_prefix {handed.key_prefix!r}, and this backend has {self.key_prefix!r}"
+            )
+        if options.get("every") is not None:
+            raise LockNotSupported(name, "a lock with every= can't be handed off")
+        options = {"ttl": handed.ttl, "fencing": handed.fencing, **options}
+        if not handed.is_multilock:
+            made = self.lock(name, **options)
+            return AdoptedLock(made.store, made.primitive, made.name, made.keys, made.options), handed
+        several = self.multilock(handed.names, **options)
+        handle = AdoptedMultiLock(several.store, several.primitive, several.name, several.keys, several.options)
+        handle.names, handle.all_keys = several.names, several.all_keys
+        return handle, handed
+
     def _make_kind(
         self, handle: Callable[..., L], primitive: Primitive, name: str, options: CommonOptions, *, fair: bool = False
     ) -> L:
@@ -140,5 +185,7 @@ class LockKinds:
             raise LockNotSupported(name, f"{type(self).__name__} has no {primitive.kind}")
         if options.get("fair") and not fair:
             raise LockNotSupported(name, f"fair=True is for lock(), not for a {primitive.kind}")
+        if options.get("every") is not None:
+            raise LockNotSupported(name, f"every= is for lock(), not for a {primitive.kind}")
         made = self.lock(name, **options)
         return handle(made.store, primitive, name, made.keys, made.options)

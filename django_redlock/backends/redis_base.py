@@ -17,6 +17,8 @@ from ..core.algorithms.single_node import SingleNode, run_idempotent
 from ..core.flow.requests import EvalScript, Fault, Flow
 from ..core.flow.scripts import script
 from ..core.primitives.base import KINDS, Primitive
+from ..core.primitives.multi import ADOPT
+from ..core.primitives.periodic import PERIODIC
 from ..core.values import Seconds, millis, seconds
 from ..core.waiting.local_queue import QUEUED_SCRIPTS, LocalQueue
 from ..errors import LockUnavailable
@@ -44,6 +46,8 @@ class RedisBaseBackend(Backend):
     """
 
     kinds = KINDS
+    adopting: Primitive | None = ADOPT
+    periodic: Primitive | None = PERIODIC
     default_max_ttl = 300.0
     default_quarantine = False
     algorithm: SingleNode | Redlock | Replicated

@@ -68,11 +68,21 @@ class TimestampPrimitive(Primitive):
         )
 
 
-def timestamp(unit: str, skew: float) -> TimestampPrimitive:
-    """Returns the primitive for values in ``unit``. A lease ends ``skew`` seconds after the time in its value."""
-    made = TimestampPrimitive("timestamp", *script_family("timestamp"))
-    made.form = UNITS[unit], b"%d" % round(skew * 1000)
-    return made
+class TimestampAdoption(TimestampPrimitive):
+    """Acquires the lock from the holder whose token is the claim's payload, or not at all."""
+
+    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
+        run = super().acquire_request(claim, 0, node)
+        return run._replace(args=(*run.args, claim.payload))
+
+
+def timestamp(unit: str, skew: float) -> tuple[TimestampPrimitive, TimestampAdoption]:
+    """Returns the primitives for values in ``unit``. A lease ends ``skew`` seconds after the time in its value."""
+    acquire, extend, release = script_family("timestamp")
+    made = TimestampPrimitive("timestamp", acquire, extend, release)
+    adopting = TimestampAdoption("timestamp", script("timestamp_adopt"), extend, release)
+    made.form = adopting.form = UNITS[unit], b"%d" % round(skew * 1000)
+    return made, adopting
 
 
 class TimestampAlgorithm(SingleNode):
@@ -109,6 +119,8 @@ class TimestampBackend(RedisBackend):
     kinds = ("mutex",)  # older code has no other kinds
     fair = None
     unfair = "older code does not queue"
+    periodic = None
+    not_periodic = "older code reads the end of the lease from the key"
 
     def __init__(
         self,
@@ -127,7 +139,7 @@ class TimestampBackend(RedisBackend):
         skew = 0.0 if clock_skew in (0, timedelta(0)) else seconds(clock_skew, "clock_skew")
         self.unit, self.key_format, self.clock_skew = unit, key_format, skew
         self._key, self._name_of = _key_format(key_format, self.key_prefix)
-        self.primitive = timestamp(unit, skew)
+        self.primitive, self.adopting = timestamp(unit, skew)
         self.algorithm = rule = TimestampAlgorithm(self.clock)
         rule.primitive = self.primitive
 

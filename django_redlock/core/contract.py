@@ -53,6 +53,9 @@ class Store(Protocol):
     max_ttl: float
     clock: Callable[[], float]
     hook: Hook | None
+    key_prefix: str
+    adopting: Primitive | None  # acquires what another process has handed off; None: not supported
+    not_adopting: str  # the reason
 
     @property
     def algorithm(self) -> Algorithm: ...

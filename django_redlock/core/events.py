@@ -43,7 +43,7 @@ class Event(NamedTuple):
       holder, for ``"refused"`` the holder that caused the refusal, for ``"forced"`` the operator.
     - ``reason``: for ``"refused"``, ``"taken"``, ``"quarantine"``, ``"unavailable"`` (the store does not serve) or
       ``"misused"`` (the key holds a value of another type). For ``"released"``, ``"unconfirmed"`` if the store did not
-      serve. For ``"lost"``, a sentence.
+      serve, or ``"handed_off"``. For ``"lost"``, a sentence.
     """
 
     kind: Literal["acquired", "released", "refused", "lost", "forced"]

@@ -25,6 +25,7 @@ class LockOptions(NamedTuple):
     auto_renew: bool = True
     max_hold: float | None = None
     min_hold: float = 0.0
+    every: float = 0.0
     fencing: bool = False
     owner: str | Mapping[str, Any] | None = None
     on_lost: OnLost = "raise"
@@ -48,6 +49,7 @@ class LockKwargs(CommonOptions, total=False):
     """The options of a backend's ``lock()``."""
 
     fair: bool
+    every: Seconds | None
 
 
 def wait_seconds(blocking: bool, timeout: Seconds) -> float:

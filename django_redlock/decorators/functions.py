@@ -11,6 +11,7 @@ from asgiref.sync import iscoroutinefunction
 
 from ..core.locks.lock import Lock
 from ..core.options import LockKwargs, check_options
+from ..core.values import seconds
 from ..handler import DEFAULT_ALIAS
 from ..name_templates import namer
 from ..shortcuts import lock
@@ -30,7 +31,8 @@ def locked(
 
     ``name`` may contain arguments of the call, by name: ``"report:{report_id}"``, ``"stock:{self.pk}"``,
     ``"order:{order.pk}"``. ``using`` and ``release_on_commit`` are the options of ``django_redlock.lock()``. All other
-    options are passed to the backend's ``lock()``; times are seconds.
+    options are passed to the backend's ``lock()``; times are seconds. With ``every=timedelta(hours=23)``, the function
+    starts at most once in 23 hours, wherever it is called; a further call raises ``LockNotAcquired``.
 
     A call raises ``LockNotAcquired`` when the lock is not acquired in time, ``LockLost`` when the lock was lost before
     the function returned, ``LockUnavailable`` when the store does not answer. The decorator raises ``TypeError`` for a
@@ -39,6 +41,8 @@ def locked(
     if not isinstance(name, str):
         raise TypeError('locked() begins with the name of the lock: @locked("report:{report_id}")')
     check_options("locked", options)
+    if (every := options.get("every")) is not None:
+        seconds(every, "every")
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         _check_decorated(function)

@@ -13,8 +13,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
 from ..core.owner import Owner
+from ..core.values import Seconds
 from ..errors import LockError, LockNotAcquired, LockUnavailable
-from ..formatting import age, duration
+from ..formatting import age, duration, state_of
 from ..handler import DEFAULT_ALIAS, locks
 from ..shortcuts import lock
 
@@ -28,8 +29,8 @@ class SingleInstanceCommand(BaseCommand):
 
     Attributes of the class: ``lock_name`` (default: ``command:`` and the command's name), ``lock_using`` (the alias of
     the store), ``lock_options`` (options of ``lock()``; ``blocking_timeout`` is 0 by default, so the command does not
-    wait). Override ``get_lock_name`` for a name that depends on the command's options. ``handle`` finds the lock in
-    ``self.lock``.
+    wait), ``every`` (the command starts at most once in this time). Override ``get_lock_name`` for a name that depends
+    on the command's options. ``handle`` finds the lock in ``self.lock``.
 
     If the store does not answer, the exit code is 69. If the lock is lost while the command runs,
     ``self.lock.check()`` and the end of the command raise ``LockLost``. SIGTERM and SIGHUP raise ``SystemExit``, so
@@ -39,6 +40,7 @@ class SingleInstanceCommand(BaseCommand):
     lock_name: ClassVar[str] = ""
     lock_using: ClassVar[str] = DEFAULT_ALIAS
     lock_options: ClassVar[dict[str, Any]] = {}
+    every: ClassVar[Seconds | None] = None
 
     def get_lock_name(self, **options: Any) -> str:
         """Return the lock's name for a call with these options."""
@@ -50,7 +52,7 @@ class SingleInstanceCommand(BaseCommand):
         Raises ``CommandError`` when the lock is not acquired, ``LockLost`` when the lock was lost before the end.
         """
         owner = {"command": " ".join(sys.argv)[:200]}
-        terms = {"blocking_timeout": 0, "owner": owner, **self.lock_options}
+        terms = {"blocking_timeout": 0, "owner": owner, "every": self.every, **self.lock_options}
         try:
             self.lock = lock(self.get_lock_name(**options), using=self.lock_using, **terms)
         except ImproperlyConfigured as error:
@@ -70,7 +72,9 @@ class SingleInstanceCommand(BaseCommand):
             held = locks[self.lock_using].describe(error.name)
         except LockError:
             held = None
-        return already_running(held.owner) if held else already_running(Owner.parse(error.holder))
+        if held is None:
+            return already_running(Owner.parse(error.holder), error.retry_after)
+        return already_running(held.owner, held.remaining)
 
 
 @contextlib.contextmanager
@@ -98,8 +102,13 @@ def ended_in_order() -> Iterator[None]:
                 signal.signal(each, signal.SIG_DFL)
 
 
-def already_running(owner: Owner) -> str:
-    """Return text such as ``already running on host X, pid Y, for 3 min``, without the parts that are unknown."""
+def already_running(owner: Owner, remaining: float | None = None) -> str:
+    """Return text such as ``already running on host X, pid Y, for 3 min``, without the parts that are unknown.
+
+    For work that is done once in a period: ``done on host X, pid Y, again in 4 h``. ``remaining``: seconds.
+    """
     where = f" on host {owner.host}, pid {owner.pid}" if owner.host else ""
+    if state_of(owner) == "done" and remaining is not None:
+        return f"done{where}, again in {duration(remaining)}"
     seconds = age(owner)
     return f"already running{where}{f', for {duration(seconds)}' if seconds is not None else ''}"

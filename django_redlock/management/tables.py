@@ -44,7 +44,10 @@ def _remaining(held: LockInfo) -> Cell:
     left = held.remaining
     if left is None:
         return Cell("no end", "ERROR")
-    return Cell(f"{left:.1f} s" if left < 60 else duration(left), "ERROR" if ends_soon(held) else "")
+    text = f"{left:.1f} s" if left < 60 else duration(left)
+    if state_of(held.owner) == "done":
+        return Cell(f"again in {text}")
+    return Cell(text, "ERROR" if ends_soon(held) else "")
 
 
 def _seconds(value: float | None, unknown: str) -> Cell:

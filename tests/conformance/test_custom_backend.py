@@ -63,3 +63,10 @@ class TestShelf(ExclusionCases, LeaseCases, InterruptionCases, ForkCases):
         """What the store has not got is refused, and says so."""
         with pytest.raises(LockNotSupported, match="ShelfBackend"):
             client.lock(name).locked() if ask == "locked" else getattr(client, ask)(name)
+
+    def test_hand_off(self, client, name):
+        """A store without the operation for it hands nothing off, and says so. The lock stays held."""
+        with client.lock(name) as lock:
+            with pytest.raises(LockNotSupported, match="ShelfBackend"):
+                lock.hand_off()
+            lock.check()

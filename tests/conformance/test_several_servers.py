@@ -11,7 +11,9 @@ from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.testing.conformance import TransportConformance
 from django_redlock.testing.conformance.fairness import FairCases
 from django_redlock.testing.conformance.handles import HandleCases
+from django_redlock.testing.conformance.harness.hand_offs import HandOffCases
 from django_redlock.testing.conformance.harness.kinds import KindCases
+from django_redlock.testing.conformance.harness.periods import PeriodCases
 from django_redlock.testing.conformance.inspection import InspectionCases
 from django_redlock.testing.conformance.interruptions import ForkCases, InterruptionCases
 from django_redlock.testing.conformance.multilocks import MultilockCases
@@ -38,7 +40,15 @@ class TestRedlockAtLarge(
 
 
 class TestRedlockKinds(
-    OnRedlock, ReentrantCases, SemaphoreCases, ReadWriteCases, StripedCases, MultilockCases, SharedHandleCases
+    OnRedlock,
+    ReentrantCases,
+    SemaphoreCases,
+    ReadWriteCases,
+    StripedCases,
+    MultilockCases,
+    SharedHandleCases,
+    HandOffCases,
+    PeriodCases,
 ):
     """The other kinds of locks, with votes of their own."""
 
@@ -91,6 +101,8 @@ class TestReplica(
     ReadWriteCases,
     StripedCases,
     MultilockCases,
+    HandOffCases,
+    PeriodCases,
 ):
     """On a primary whose replica must confirm."""
 

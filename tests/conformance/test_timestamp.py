@@ -14,7 +14,7 @@ class OnOldCode:
     """Where the locks are."""
 
     kind = "timestamp"
-    lacks = ("fair", "rlock", "rwlock", "semaphore", "striped", "multilock")
+    lacks = ("fair", "rlock", "rwlock", "semaphore", "striped", "multilock", "every")
     unit = "s"
 
     @pytest.fixture

@@ -6,6 +6,8 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.testing.conformance import TransportConformance
+from django_redlock.testing.conformance.harness.hand_offs import HandOffCases
+from django_redlock.testing.conformance.harness.periods import PeriodCases
 from django_redlock.testing.conformance.multilocks import MultilockCases
 from django_redlock.testing.conformance.stripes import StripedCases
 from testproject.redis_server import RedisServer
@@ -120,7 +122,7 @@ class TestTls(RedisTransport):
     transport = TlsRedis
 
 
-class TestSentinel(RedisTransport):
+class TestSentinel(RedisTransport, HandOffCases):
     transport = Sentinel
 
     @pytest.fixture
@@ -128,7 +130,7 @@ class TestSentinel(RedisTransport):
         return [there.master]
 
 
-class TestCluster(RedisTransport, StripedCases, MultilockCases):
+class TestCluster(RedisTransport, StripedCases, MultilockCases, HandOffCases, PeriodCases):
     """Of several names each may be in another slot: kinds that have several run in full."""
 
     transport = Cluster

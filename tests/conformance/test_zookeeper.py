@@ -16,7 +16,7 @@ def hosts(running):
 
 
 class TestZooKeeper(BackendConformance):
-    lacks = ("rlock", "rwlock", "semaphore", "striped", "multilock")
+    lacks = ("rlock", "rwlock", "semaphore", "striped", "multilock", "hand_off", "every")
 
     @pytest.fixture
     def new_backend(self, hosts):

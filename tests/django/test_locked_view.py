@@ -265,6 +265,7 @@ def test_errors_of_the_view(fail, colour, around):
     assert not lock("stock").locked()
 
 
+@pytest.mark.django_db  # the end of a response looks at the connections that other tests have opened
 @pytest.mark.parametrize("ended", ["to the end", "closed"])
 def test_stream(ended):
     """A view's lock is free when it streams; a lock that the stream takes is held until it is over, or closed."""

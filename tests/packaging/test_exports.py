@@ -12,6 +12,8 @@ import django_redlock
 # What the documentation promises, by module.
 PROMISED = {
     "django_redlock": {
+        "aadopt",
+        "adopt",
         "errors",
         "fair_lock",
         "leader",

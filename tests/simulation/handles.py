@@ -256,9 +256,16 @@ class Background:
             self._owner[token].watched.pop(token, None)
 
     def release_later(
-        self, store: Any, primitive: Primitive, claim: Claim, *, waited: bool = False, after: float = 0.0
+        self,
+        store: Any,
+        primitive: Primitive,
+        claim: Claim,
+        *,
+        waited: bool = False,
+        after: float = 0.0,
+        keep_until: float = 0.0,
     ) -> None:
-        orphan = renewal.Orphan(store, primitive, claim, store.clock() + claim.ttl, waited)
+        orphan = renewal.Orphan(store, primitive, claim, store.clock() + claim.ttl, waited, keep_until)
         self.schedule(claim.token, orphan, after)
 
     def _renew(self, process: Process, token: bytes, target: weakref.ref[Handle]) -> None:

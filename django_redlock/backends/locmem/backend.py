@@ -12,6 +12,8 @@ from ...core.lock_info import LockInfo, mutex_kind, visible_token_prefix
 from ...core.owner import Owner
 from ...core.primitives.base import KINDS, MUTEX, Primitive
 from ...core.primitives.fair import FAIR
+from ...core.primitives.multi import ADOPT
+from ...core.primitives.periodic import DONE, PERIODIC, RUNNING, Period
 from ...core.values import Claim, Lease, Refusal
 from ..storage import StorageBackend
 from .fair_queue import QueueEntry
@@ -29,6 +31,8 @@ class LocMemBackend(StorageBackend):
 
     kinds = KINDS
     fair = FAIR
+    adopting = ADOPT
+    periodic = PERIODIC
     does_io = False
 
     def __init__(self, location: Any = "", **options: Any) -> None:
@@ -63,6 +67,8 @@ class LocMemBackend(StorageBackend):
         with table.mutex:
             if primitive.kind == "striped":
                 outcome = table.grant_any(claim, parts, now)
+            elif primitive is ADOPT:
+                outcome = table.adopt(claim, parts, now)
             elif primitive.kind == "multilock":
                 outcome = table.grant_all(claim, parts, now)
             else:
@@ -82,14 +88,18 @@ class LocMemBackend(StorageBackend):
     def extend(self, lease: Lease, ttl: float) -> Lease | None:
         now = self.clock()
         parts = self._split(lease.claim)
-        if now >= lease.valid_until or not all(self._change(part, now, expires=now + ttl) for part in parts):
+        period = lease.claim.payload
+        least = lease.since + period.seconds if isinstance(period, Period) else 0.0
+        ends = max(now + ttl, least)
+        if now >= lease.valid_until or not all(self._change(part, now, expires=ends) for part in parts):
             return None
         return lease.extended(now, ttl)
 
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
         table, now = self.table, self.clock()
         ends, parts = now + max(keep, 0.0), self._split(claim)
-        nobody_s = [part._replace(payload=b"") for part in parts]
+        owner = claim.owner.removesuffix(RUNNING) + DONE if claim.owner.endswith(RUNNING) else claim.owner
+        nobody_s = [part._replace(payload=b"", owner=owner) for part in parts]
         freed = [part for part in nobody_s if self._change(part, now, expires=ends, claim=part)]
         with table.mutex:
             following = [table.next_wake(part.name, now) for part in freed]

@@ -15,6 +15,7 @@ from ...core.flow.replies import upgrade_error
 from ...core.lock_info import LockInfo, claim_digest, rwlock_owner
 from ...core.owner import Owner
 from ...core.primitives.base import MUTEX, Primitive
+from ...core.primitives.periodic import Period
 from ...core.values import Claim, Lease, Refusal
 from ...errors import LockError, LockUnavailable
 from .fair_queue import ABANDONED_SECONDS, FairQueues
@@ -105,7 +106,8 @@ class LockTable:
     def grant(self, primitive: Primitive, claim: Claim, now: float) -> Lease:
         """Grant ``claim`` and return the lease. `refusal` must have returned ``None`` for the claim."""
         kept = [entry for entry in self.live_holders(claim.name, now) if entry.claim.token != claim.token]
-        self.held[claim.name] = [*kept, Holder(claim, now + claim.ttl, primitive, time.time())]
+        stays = max(claim.ttl, claim.payload.seconds) if isinstance(claim.payload, Period) else claim.ttl
+        self.held[claim.name] = [*kept, Holder(claim, now + stays, primitive, time.time())]
         self.fair_queues.leave(claim)
         self.fence = max(self.fence + 1, time.time_ns() // 1000)
         return Lease.granted(claim, now, self.fence)
@@ -125,6 +127,17 @@ class LockTable:
             if (refusal := self.refusal(MUTEX, part, now)) is not None:
                 return refusal._replace(blocking_index=which)
         return [self.grant(MUTEX, part, now) for part in parts][-1]._replace(claim=claim)
+
+    def adopt(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
+        """Give the mutexes of ``parts`` from the holder whose token is the claim's payload to ``claim``, or none."""
+        for which, part in enumerate(parts, 1):
+            entries = self.live_holders(part.name, now)
+            if not any(entry.claim.token in (claim.payload, claim.token) for entry in entries):
+                holder = entries[0].claim.owner.decode(errors="replace") if entries else ""
+                return Refusal(entries[0].expires - now if entries else 0.0, holder, blocking_index=which)
+        for part in parts:
+            del self.held[part.name]
+        return [self.grant(MUTEX, part._replace(payload=b""), now) for part in parts][-1]._replace(claim=claim)
 
     def next_wake(self, name: str, now: float) -> Callable[[], Any]:
         """Returns the function that wakes the first waiters if the lock is free for them. Call it without the mutex."""

@@ -65,6 +65,7 @@ class ZooKeeperBackend(StorageBackend):
     "Locks" and "Recoverable Errors and the GUID".
     """
 
+    not_adopting = "its locks end with the session of the process that acquired them"
     fair = MUTEX  # the queue is always in order of arrival, so fair=True needs no special primitive
 
     def __init__(

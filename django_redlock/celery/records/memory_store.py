@@ -24,8 +24,12 @@ class MemoryStore:
     The table is the backend's side table, so the backend lists and releases the records with its locks.
     """
 
+    adopting: Primitive | None = None
+    not_adopting = "a task ends with the process that runs it"
+
     def __init__(self, backend: LocMemBackend | DummyBackend) -> None:
         self.alias = backend.alias
+        self.key_prefix = backend.key_prefix
         self.hook = backend.hook
         self.clock = backend.clock
         self.max_ttl = backend.max_ttl

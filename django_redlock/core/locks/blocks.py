@@ -5,6 +5,8 @@ from __future__ import annotations
 from ..context import caller
 from . import state_mutex
 
+NO_TOKEN = b""  # the token of a `with` block that has nothing to release: its lease was handed off, or switch() failed
+
 
 class WithBlocks(list[tuple[int, bytes]]):
     """The entered ``with`` blocks of one handle, oldest first: the thread or task, and the token that it acquired."""

@@ -151,6 +151,10 @@ class LeaseState:
         renewal.cancel(current_token)
         return ended
 
+    def _kept_until(self, lease: Lease) -> float:
+        """Return the time by the store's clock until which the lock stays taken after a release: see ``min_hold``."""
+        return lease.since + self.options.min_hold
+
     def _at_fork_reinit(self) -> None:
         """Stop holding the lease, like a `threading.Lock` that is reset in the child of a fork.
 
@@ -169,7 +173,8 @@ class LeaseState:
             if not self._holds(lease):
                 return
             self._lost = True
-        renewal.release_later(self.store, self.primitive, lease.claim)  # some nodes may still have the token
+        # Some nodes may still have the token.
+        renewal.release_later(self.store, self.primitive, lease.claim, keep_until=self._kept_until(lease))
         # In a separate thread: listeners may be slow or acquire locks, and must not delay the renewal of other locks.
         try:
             threading.Thread(

@@ -67,6 +67,22 @@ class Lock(LockFlows):
         """`extend` for asyncio."""
         return await adrive(self.extend_flow(ttl), self.store.aperform)
 
+    def hand_off(self, ttl: Seconds | None = None) -> str:
+        """Return a text with which another process can go on with this lease, and stop holding the lease.
+
+        ``backend.adopt(text)`` and ``django_redlock.adopt(text)`` continue the lease. The lease is first extended to
+        ``ttl`` seconds (``None``: the ttl of the lock), and is not renewed until it is adopted. The text is a secret
+        that is valid once and for that time: its owner can release the lock.
+
+        Raises ``LockNotSupported`` for a lock with several holders, and on a backend that can't hand locks off. Other
+        errors are those of `extend`, after which this handle still holds the lock, unless it is lost.
+        """
+        return drive(self.hand_off_flow(ttl), self.store.perform)
+
+    async def ahand_off(self, ttl: Seconds | None = None) -> str:
+        """`hand_off` for asyncio."""
+        return await adrive(self.hand_off_flow(ttl), self.store.aperform)
+
     def locked(self) -> bool:
         """Ask the store whether the lock is held by any holder. Raises ``LockUnavailable``."""
         return drive(self.describe_flow(), self.store.perform) is not None
@@ -93,7 +109,7 @@ class Lock(LockFlows):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         try:
-            drive(self.release_flow(self._blocks.leave()), self.store.perform)
+            drive(self._leave_block_flow(), self.store.perform)
         except LockError as failure:
             self._exit_block(failure, error)
 
@@ -101,7 +117,7 @@ class Lock(LockFlows):
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         try:
-            await adrive(self.release_flow(self._blocks.leave()), self.store.aperform)
+            await adrive(self._leave_block_flow(), self.store.aperform)
         except LockError as failure:
             self._exit_block(failure, error)
 
@@ -126,9 +142,11 @@ class Lock(LockFlows):
         if isinstance(outcome, Lease):
             self._blocks.enter(outcome.effective_claim.token)
             return
-        holder = f" by {Owner.parse(outcome.holder)}" if outcome.holder else ""
+        owner = Owner.parse(outcome.holder)
+        holder = f" by {owner}" if outcome.holder else ""
         retry_after = None if outcome.remaining == FOREVER else outcome.remaining
-        raise LockNotAcquired(self.name, f"is held{holder}", retry_after, outcome.holder)
+        what = "was done in this period" if owner.extra.get("state") == "done" else "is held"
+        raise LockNotAcquired(self.name, f"{what}{holder}", retry_after, outcome.holder)
 
     def _exit_block(self, failure: LockError, error: BaseException | None) -> None:
         """Raise or log ``failure``, the error of the release at the end of a ``with`` block.

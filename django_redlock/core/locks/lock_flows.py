@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...errors import LockError, LockLost, LockUnavailable
+from ...errors import LockError, LockLost, LockNotSupported, LockUnavailable
 from ..flow.replies import refusal_reason
 from ..flow.requests import Fault, Flow, Sleep
+from ..hand_off import HANDED_OFF, HandedOff
 from ..lock_info import LockInfo
 from ..owner import describe_owner
+from ..primitives.periodic import periodic_claim
 from ..renewal import renewal
 from ..values import Claim, Lease, Refusal, Seconds, new_token
+from .blocks import NO_TOKEN
 from .lease_state import EndedLease
 from .nesting import before_waiting, check_nesting
 from .renewed_lease import RenewedLease
@@ -18,7 +21,12 @@ from .renewed_lease import RenewedLease
 FOREVER = float("inf")
 _LATE_GRANTS = 5  # number of leases that ended before their grant arrived, at which `acquire` raises
 _PAUSE = 0.01  # seconds after the first late grant, doubled after each further one
+_ADOPTABLE = {"mutex", "striped", "multilock", "timestamp"}  # kinds of locks with one holder
 _UNANSWERED = Fault(TimeoutError("whether it was extended is unknown"))
+
+
+def _release_nothing() -> Flow[None]:
+    yield from ()
 
 
 class LockFlows(RenewedLease):
@@ -32,7 +40,7 @@ class LockFlows(RenewedLease):
         if options.max_hold is not None:
             facts += (("max_hold", options.max_hold),)
         owner, asked = describe_owner(options.owner, options.ttl, facts), self.store.clock()
-        return Claim(
+        claim = Claim(
             self.name,
             self.keys,
             new_token(),
@@ -42,6 +50,7 @@ class LockFlows(RenewedLease):
             transferable=transferable,
             asked=asked,
         )
+        return periodic_claim(claim, options.every) if options.every else claim
 
     def acquire_flow(self, wait: float) -> Flow[Lease | Refusal]:
         """Ask for the lock for ``wait`` seconds at most. Returns a refusal, or the lease that the handle now holds.
@@ -125,12 +134,12 @@ class LockFlows(RenewedLease):
             owner, held = lease.effective_claim.owner, store.clock() - lease.since
         except BaseException as error:
             if before is not None and self._lease is None and not isinstance(error, LockError):  # interrupted
-                renewal.release_later(store, primitive, before.claim)
+                renewal.release_later(store, primitive, before.claim, keep_until=self._kept_until(before))
             raise
         try:
             released = yield from self._release_request(ended, self.options.min_hold - held)
         except BaseException as error:
-            renewal.release_later(store, primitive, lease.claim)
+            renewal.release_later(store, primitive, lease.claim, keep_until=self._kept_until(lease))
             if not (ended.lost and isinstance(error, LockError)):
                 self._emit("released", owner, held=held, reason="unconfirmed")
                 raise
@@ -166,6 +175,35 @@ class LockFlows(RenewedLease):
         self.on_extended(extension, outcome)
         self.check()
         return self.remaining
+
+    def hand_off_flow(self, ttl: Seconds | None) -> Flow[str]:
+        """Extend the lease to ``ttl`` seconds, stop holding the lease, and return the text for the next holder."""
+        store, options = self.store, self.options
+        if self.primitive.kind not in _ADOPTABLE:
+            kinds = "only a lock with one holder: lock(), a stripe or a multilock"
+            raise LockNotSupported(self.name, f"a {self.primitive.kind} can't be handed off, {kinds}")
+        if options.every:
+            raise LockNotSupported(self.name, "a lock with every= can't be handed off")
+        if store.adopting is None:
+            raise LockNotSupported(self.name, f"{type(store).__name__} can't hand a lock off: {store.not_adopting}")
+        token = self._require_lease().effective_claim.token
+        yield from self.extend_flow(ttl)
+        lease = yield from self.hand_over_flow(token)
+        self._blocks.replace(token, NO_TOKEN)
+        held = store.clock() - lease.since
+        self._emit("released", lease.effective_claim.owner, held=held, reason=HANDED_OFF)
+        names, is_multilock, claim = self._names(lease), self.primitive.kind == "multilock", lease.claim
+        kept = claim.token, options.ttl, options.fencing, lease.fencing_token
+        return HandedOff(store.alias, store.key_prefix, names, is_multilock, *kept).text()
+
+    def _names(self, lease: Lease) -> tuple[str, ...]:
+        """Return the names that ``lease`` holds."""
+        return (self.name,)
+
+    def _leave_block_flow(self) -> Flow[None]:
+        """Return the flow that releases the lease of the ``with`` block that ends, or does nothing."""
+        token = self._blocks.leave()
+        return self.release_flow(token) if token != NO_TOKEN else _release_nothing()
 
     def describe_flow(self) -> Flow[LockInfo | None]:
         """Return the lock as the store shows it; ``None`` when the lock is free."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..flow.requests import Flow
 from ..keys import Keys
 from ..lock_info import LockInfo
-from ..values import Claim
+from ..values import Claim, Lease
 from .lock import Lock
 
 
@@ -28,6 +28,9 @@ class MultiLock(Lock):
         owner = claim.owner[:-1] + b',"multilock":%d}' % len(self.names)
         keys, *others = self.all_keys
         return claim._replace(owner=owner, keys=keys, more_keys=tuple(others), require_all=True)
+
+    def _names(self, lease: Lease) -> tuple[str, ...]:
+        return tuple(self.names)
 
     def describe_flow(self) -> Flow[LockInfo | None]:
         """Return the first lock with another holder; without one, the lock that this handle holds.

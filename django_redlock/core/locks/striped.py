@@ -17,11 +17,10 @@ from ..keys import Keys, stripe_name
 from ..lock_info import LockInfo
 from ..primitives.multi import MAX_LOCKS
 from ..values import Claim, Lease, Refusal
+from .blocks import NO_TOKEN
 from .forwarding import forward_members
 from .lock import Lock
 from .semaphore import Permits
-
-_NO_TOKEN = b""  # the token of a `with` block that has nothing to release, after switch() has failed
 
 # Each call tries the next stripe first, and each process begins with a random stripe, so that few callers compete.
 _first_stripes = itertools.count(random.randrange(MAX_LOCKS))
@@ -82,7 +81,7 @@ class Stripe(Lock):
         if not others:
             return False
         yield from self.release_flow(held)
-        self._switching_to[me], token = others, _NO_TOKEN
+        self._switching_to[me], token = others, NO_TOKEN
         try:
             outcome = yield from self.acquire_flow(self._blocking_seconds())
             token = outcome.effective_claim.token if isinstance(outcome, Lease) else token
@@ -115,9 +114,8 @@ class Stripe(Lock):
         self._visited = frozenset()
         super().on_granted(lease)
 
-    def release_flow(self, token: bytes | None = None) -> Flow[None]:
-        if token != _NO_TOKEN:
-            yield from super().release_flow(token)
+    def _names(self, lease: Lease) -> tuple[str, ...]:
+        return (stripe_name(self.name, self._stripes.index(lease.claim.keys)),)
 
     def describe_flow(self) -> Flow[LockInfo | None]:
         """Return the stripe of this handle as the store shows it; ``None`` if that stripe is free in the store.

@@ -71,6 +71,15 @@ class MultiPrimitive(Primitive):
         return (claim.all_keys[max(0, refusal.blocking_index - 1)].wake,)
 
 
+class AdoptPrimitive(MultiPrimitive):
+    """Acquires one or several mutexes from the holder whose token is the claim's payload, or not at all."""
+
+    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
+        run = super().acquire_request(claim, 0, node)
+        return run._replace(args=(*run.args, claim.payload))
+
+
 _MUTEX_ACQUIRE, _MUTEX_EXTEND, _MUTEX_RELEASE = script_family("mutex")
 STRIPED = StripedPrimitive("striped", script("striped_acquire"), _MUTEX_EXTEND, _MUTEX_RELEASE)
 MULTILOCK = MultiPrimitive("multilock", script("multi_acquire"), script("multi_extend"), _RELEASE)
+ADOPT = AdoptPrimitive("adopt", script("multi_adopt"), script("multi_extend"), _RELEASE)

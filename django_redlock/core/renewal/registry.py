@@ -73,15 +73,24 @@ class Renewal:
             lock.mark_lost(lease, reason)
 
     def release_later(
-        self, store: Store, primitive: Primitive, claim: Claim, *, waited: bool = False, after: float = 0.0
+        self,
+        store: Store,
+        primitive: Primitive,
+        claim: Claim,
+        *,
+        waited: bool = False,
+        after: float = 0.0,
+        keep_until: float = 0.0,
     ) -> None:
         """Release ``claim`` in the background, ``after`` seconds from now at the earliest.
 
-        The release is retried until the store has served the request or the lease must have ended.
-        ``waited``: cancel the claim, because the store may list it as a waiter, or may still grant it.
+        The lock stays taken until ``keep_until`` (by the store's clock), as after a release within ``min_hold``.
+
+        The release is retried until the store has served the request or the lease must have ended. With ``waited`` the
+        claim is cancelled: the store may list the claim as a waiter, or a request in flight may still grant the claim.
         """
         # Not the claim's ttl: the lease may have been extended to a longer ttl.
-        orphan = Orphan(store, primitive, claim, store.clock() + store.max_ttl, waited)
+        orphan = Orphan(store, primitive, claim, store.clock() + store.max_ttl, waited, keep_until)
         self.schedule(claim.token, orphan, after and after + SLACK)
         if waited:
             later = claim.all_attempts()

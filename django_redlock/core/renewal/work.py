@@ -29,14 +29,16 @@ class Orphan(NamedTuple):
     claim: Claim
     until: float
     waited: bool = False  # the store may list the claim as a waiter, so it is cancelled, not only released
+    keep_until: float = 0.0  # the lock stays taken until this time (the store's clock)
 
     def release(self) -> bool:
         """Release the claim. Returns whether the store has served the request."""
-        algorithm = self.store.algorithm
+        algorithm, keep = self.store.algorithm, self.keep_until - self.store.clock()
         try:
-            drive(
-                (algorithm.cancel if self.waited else algorithm.release)(self.primitive, self.claim), self.store.perform
-            )
+            if self.waited:
+                drive(algorithm.cancel(self.primitive, self.claim), self.store.perform)
+            else:
+                drive(algorithm.release(self.primitive, self.claim, max(0.0, keep)), self.store.perform)
         except Exception:  # noqa: BLE001  (any error: the release is repeated until the ttl ends the lock)
             return False
         return True
@@ -95,11 +97,11 @@ def extend_all(locks: Iterable[Renewable]) -> set[Renewable]:
     return failed
 
 
-def _group_key(lock: Renewable) -> tuple[int, str, str, int, str]:
+def _group_key(lock: Renewable) -> tuple[int, str, str, str, int, str]:
     """Return the key by which locks are grouped. The locks of a group are extended in one pipeline."""
     primitive, lease = lock.primitive, lock.current_lease()
     server = lock.store.server_of(lease.claim.keys) if lease else ""
-    return id(lock.store), server, primitive.kind, primitive.limit, primitive.access
+    return id(lock.store), server, primitive.kind, primitive.extend_script.name, primitive.limit, primitive.access
 
 
 def _extend_group(locks: list[Renewable]) -> set[Renewable]:

@@ -9,12 +9,15 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from ...core.election.leader import Leader
+from ...core.owner import Owner
 from ...errors import LockError, LockLost, LockNotAcquired, LockNotSupported, LockUnavailable
+from ...formatting import state_of
 from ...handler import locks
 from ...shortcuts import lock
 from ..base import MISUSED, LockCommand, at_least, misused
+from ..durations import duration_seconds
 from ..process_group import ProcessGroup
-from ..single import ended_in_order
+from ..single import already_running, ended_in_order
 
 NOT_GOT, STORE_DOWN, LOST, NOT_EXECUTABLE, NOT_FOUND = 75, 69, 70, 126, 127  # 69, 70, 75: as in sysexits.h
 GRACE = 10.0  # seconds
@@ -54,6 +57,12 @@ settings: it was not run."""
         parser.add_argument(
             "--leader", action="store_true", help="stand for election: run COMMAND while leading, as often as elected"
         )
+        parser.add_argument(
+            "--every",
+            type=duration_seconds,
+            metavar="DURATION",
+            help="start at most once in this time, such as 23h; doesn't wait without --timeout",
+        )
         parser.add_argument("--ttl", type=float, metavar="SECONDS", help="lease, renewed while the command runs")
         parser.add_argument("--on-lost", choices=("kill", "warn"), default="kill", help="when the lock is lost (kill)")
         parser.add_argument(
@@ -76,12 +85,14 @@ settings: it was not run."""
             "kill": child.stop,
             "warn": lambda _: self._complain(f"lock {name!r} was lost; {command[0]} runs on"),
         }
-        timeout = 0 if skip_if_locked else options["timeout"]
+        every = options["every"]
+        timeout = 0 if skip_if_locked or (every and options["timeout"] is None) else options["timeout"]
         lock_options = {
             "using": using,
             "ttl": options["ttl"],
             "blocking_timeout": threading.TIMEOUT_MAX if timeout is None else timeout,
             "auto_renew": True,
+            "every": every,
             "owner": {"command": " ".join(command)[:200]},
             "on_lost": on_lost[options["on_lost"]],
         }
@@ -95,7 +106,7 @@ settings: it was not run."""
         try:
             held.__enter__()
         except LockNotAcquired as error:
-            return 0 if skip_if_locked else self._complain(str(error), NOT_GOT)
+            return 0 if skip_if_locked else self._complain(_refusal(error), NOT_GOT)
         except LockUnavailable as error:
             return self._complain(str(error), STORE_DOWN)
         except LockError as error:
@@ -156,3 +167,10 @@ settings: it was not run."""
     def _complain(self, text: str, code: int = 0) -> int:
         self.stderr.write(self.style.ERROR(text))
         return code
+
+
+def _refusal(error: LockNotAcquired) -> str:
+    """Return the text for a lock that was not acquired: who holds it, or when the work may start again."""
+    owner = Owner.parse(error.holder)
+    done = state_of(owner) == "done"
+    return f"lock {error.name!r}: {already_running(owner, error.retry_after)}" if done else str(error)

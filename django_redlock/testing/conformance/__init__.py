@@ -12,7 +12,7 @@ acquire. Use `TransportConformance` for another connection to a store that has p
 that a connection can break.
 Leases in the suite are as short as 0.06 s. For a slower store, set `short`. If the locks of a store exclude only within
 one process, set `one_process`. If a store does not support all kinds of locks, list the missing kinds in `lacks`, and
-`BackendConformance` does not collect their cases.
+`BackendConformance` does not collect their cases. ``"hand_off"`` and ``"every"`` in `lacks` leave these out, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from .arguments import ArgumentCases
 from .exclusion import ExclusionCases
 from .fairness import FairCases
 from .handles import HandleCases
+from .harness.hand_offs import HandOffCases
 from .harness.kinds import KindCases
+from .harness.periods import PeriodCases
 from .inspection import InspectionCases
 from .interruptions import ForkCases, InterruptionCases
 from .leases import LeaseCases
@@ -53,6 +55,8 @@ class BackendConformance(
     StripedCases,
     MultilockCases,
     SharedHandleCases,
+    HandOffCases,
+    PeriodCases,
     KindCases,
 ):
     """All cases: locks, inspection, and the other kinds of locks that the store supports."""

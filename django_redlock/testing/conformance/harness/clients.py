@@ -45,6 +45,10 @@ class SyncClient:
     def multilock(self, names: Any, **options: Any) -> Any:
         return self.backend.multilock(names, **options)
 
+    def adopt_text(self, text: str, **options: Any) -> Any:
+        """Returns a handle for the lock that was handed off with `text`."""
+        return self.backend.adopt(text, **options)
+
     def held(self, pattern: str = "*", limit: int | None = None) -> list[LockInfo]:
         return self.backend.held(pattern, limit)
 
@@ -85,6 +89,9 @@ class AsyncClient:
 
     def multilock(self, names: Any, **options: Any) -> Any:
         return AsyncHandle(self.backend.multilock(names, **options), self.loop)
+
+    def adopt_text(self, text: str, **options: Any) -> Any:
+        return AsyncHandle(self.loop.run(self.backend.aadopt(text, **options)), self.loop)
 
     def held(self, pattern: str = "*", limit: int | None = None) -> list[LockInfo]:
         return self.loop.run(self.backend.aheld(pattern, limit))
@@ -159,6 +166,9 @@ class AsyncHandle:
 
     def extend(self, ttl: Any = None) -> float:
         return self._loop.run(self._lock.aextend(ttl))
+
+    def hand_off(self, ttl: Any = None) -> str:
+        return self._loop.run(self._lock.ahand_off(ttl))
 
     def switch(self, without: Any = ()) -> bool:
         assert isinstance(self._lock, Striped)

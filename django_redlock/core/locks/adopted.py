@@ -1,0 +1,74 @@
+"""A lock that another process has handed off, and that this process goes on with."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from ...errors import LockLost
+from ..context import running_loop
+from ..flow.requests import Flow
+from ..hand_off import HandedOff
+from ..values import Claim, Lease, Refusal
+from .lock import Lock
+from .multilock import MultiLock
+
+
+class AdoptedLock(Lock):
+    """A lock that is held when it is made, by ``backend.adopt(text)``. Otherwise it behaves like a `Lock`.
+
+    The first ``with`` block acquires nothing and releases the adopted lease at its end.
+    """
+
+    _handed: HandedOff | None = None  # while the request of adopt() is under way
+    _unentered: Lease | None = None  # the adopted lease until a `with` block begins
+
+    def adopt(self, handed: HandedOff) -> Self:
+        """Replace the holder that ``handed`` names by this handle.
+
+        Raises ``LockLost`` if that holder's lease has ended or was adopted before, ``LockUnavailable`` when the store
+        does not serve, and ``RuntimeError`` in a coroutine.
+        """
+        if running_loop() is not None:
+            raise RuntimeError(f"lock {self.name!r}: adopt() would block the event loop; in a coroutine use aadopt()")
+        self._handed = handed
+        return self._adopted(self._acquire(0.0))
+
+    async def aadopt(self, handed: HandedOff) -> Self:
+        """`adopt` for asyncio."""
+        self._handed = handed
+        return self._adopted(await self._aacquire(0.0))
+
+    def _adopted(self, outcome: Lease | Refusal) -> Self:
+        self._handed = None
+        if isinstance(outcome, Refusal):
+            raise LockLost(self.name, "the lease that was handed off has ended, or was adopted before")
+        self._unentered = outcome
+        return self
+
+    def _request(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
+        handed, primitive = self._handed, self.store.adopting
+        if handed is None or primitive is None:
+            return (yield from super()._request(claim, wait, deadline))
+        outcome = yield from self.store.algorithm.acquire(primitive, claim._replace(payload=handed.token), deadline)
+        if isinstance(outcome, Refusal):
+            return outcome
+        number = max(outcome.fencing_token, handed.fencing_token + 1)
+        return outcome._replace(claim=outcome.claim._replace(payload=claim.payload), fencing_token=number)
+
+    def _begins_block(self) -> bool:
+        """Whether the block that begins is the first and the adopted lease is still held."""
+        lease, self._unentered = self._unentered, None
+        if lease is None or not self._holds(lease):
+            return False
+        self._enter_block(lease)
+        return True
+
+    def __enter__(self) -> Self:
+        return self if self._begins_block() else super().__enter__()
+
+    async def __aenter__(self) -> Self:
+        return self if self._begins_block() else await super().__aenter__()
+
+
+class AdoptedMultiLock(AdoptedLock, MultiLock):
+    """The same for a multilock."""

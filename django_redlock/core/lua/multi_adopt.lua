@@ -1,0 +1,24 @@
+-- Give several mutexes, or one, from a holder to its successor. Idempotent per token of the successor.
+-- KEYS 1 lock  2 waiters  3 wake  4 fence, and so on of each other lock
+-- ARGV 1 successor's token  2 its owner (JSON)  3 ttl in ms  4 fencing (1 or 0)  5 -  6 number of locks  7 holder's token
+-- Returns as multi_acquire. Refused if any of the locks is neither the holder's nor the successor's.
+local token, number = ARGV[1], tonumber(ARGV[6])
+local clock = redis.call('TIME')
+local micros = clock[1] * 1000000 + clock[2]
+for i = 1, number do
+  local held = redis.call('GET', KEYS[4 * i - 3])
+  local by = held and string.sub(held, 1, #token)
+  if by ~= token and by ~= ARGV[7] then
+    local left = held and redis.call('PTTL', KEYS[4 * i - 3]) or 0
+    return {0, left, micros, held and string.match(held, ' (.*)$') or '', i}
+  end
+end
+
+local fence = micros
+for i = 1, number do
+  redis.call('SET', KEYS[4 * i - 3], token .. ' ' .. ARGV[2], 'PX', ARGV[3])
+  if ARGV[4] == '1' then fence = math.max(fence, (tonumber(redis.call('GET', KEYS[4 * i])) or 0) + 1) end
+end
+if ARGV[4] ~= '1' then return micros end
+for i = 1, number do redis.call('SET', KEYS[4 * i], string.format('%.0f', fence), 'PX', 86400000) end
+return {1, fence, micros}

@@ -1,0 +1,40 @@
+"""A mutex that is granted at most once in a period, also if its holder dies or releases it early."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..flow.requests import EvalScript
+from ..flow.scripts import script
+from ..values import Claim, millis
+from .base import Primitive, script_family
+
+
+class Period(NamedTuple):
+    """The payload of a claim for a periodic mutex. ``seconds``: the shortest time between two grants."""
+
+    name: str
+    seconds: float
+
+
+RUNNING, DONE = b'"state":"running"}', b'"state":"done"}'  # the end of the owner; mutex_release.lua has both, too
+
+
+def periodic_claim(claim: Claim, period: float) -> Claim:
+    """Return ``claim`` for a grant that excludes other grants for ``period`` seconds."""
+    owner = claim.owner[:-1] + b"," + RUNNING
+    return claim._replace(owner=owner, transferable=False, payload=Period(claim.name, period))
+
+
+class PeriodicPrimitive(Primitive):
+    """The key stays for the period at least. The holder's lease is its ttl all the same, and is renewed."""
+
+    def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
+        run = super().acquire_request(claim, wait, node)
+        token, owner, _, *more = run.args
+        return run._replace(args=(token, owner, millis(max(claim.ttl, claim.payload.seconds)), *more))
+
+
+_ACQUIRE, _, _RELEASE = script_family("mutex")
+# The acquire script has another name, because a lock that is handed over within the process would get a shorter key.
+PERIODIC = PeriodicPrimitive("mutex", _ACQUIRE._replace(name="periodic_acquire"), script("periodic_extend"), _RELEASE)

@@ -1,0 +1,147 @@
+"""Cases for a held lock that one user hands to another."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from ....errors import LockLost, LockNotHeld, LockNotSupported
+from ..leases import is_renewed
+from ..shared_handles import MAKE
+from .clients import TEST_TIMEOUT, Client
+from .fixtures import Fixtures, NewBackend, NewClient, eventually, needs
+
+
+class HandOffCases(Fixtures):
+    """Cases for hand_off() and adopt()."""
+
+    features = ("hand_off",)
+
+    def test_handed_off(self, client: Client, other: Client, name: str) -> None:
+        """The adopter holds the lock, the first handle holds nothing, and the store shows the new owner."""
+        lock = client.lock(name, owner="the first")
+        lock.acquire()
+        number, text = lock.fencing_token, lock.hand_off()
+        assert (lock.token, lock.remaining, lock.lost) == (None, 0, False)
+        with pytest.raises(LockNotHeld):
+            lock.release()
+        assert not client.lock(name).acquire(False)
+        adopted = other.adopt_text(text, owner="the second")
+        assert adopted.owned()
+        assert adopted.fencing_token > number
+        held = client.describe(name)
+        assert held is not None
+        assert held.owner.label == "the second"
+        assert not client.lock(name).acquire(False)
+        adopted.release()
+        assert client.lock(name).acquire(False)
+
+    def test_handed_off_renewed(self, new_client: NewClient, name: str) -> None:
+        """The adopter renews the lease with the ttl of the first holder."""
+        lock, other = new_client().lock(name, ttl=10 * self.short), new_client()
+
+        def renewed_after() -> bool:
+            assert lock.acquire(timeout=TEST_TIMEOUT)
+            with contextlib.suppress(LockLost):  # on a busy machine the lease may end before
+                adopted = other.adopt_text(lock.hand_off(60))
+                assert adopted.remaining < 10 * self.short
+                return is_renewed(adopted)
+            return False
+
+        assert eventually(renewed_after)
+
+    def test_handed_off_once(self, client: Client, other: Client, name: str) -> None:
+        """A text that was used is refused, while the lock is held and afterwards. Its holder is unaffected."""
+        lock = client.lock(name)
+        lock.acquire()
+        text = lock.hand_off()
+        adopted = other.adopt_text(text)
+        for user in (client, other):
+            with pytest.raises(LockLost, match="adopted before"):
+                user.adopt_text(text)
+        assert adopted.owned()
+        adopted.release()
+        with pytest.raises(LockLost):
+            client.adopt_text(text)
+        assert client.lock(name).acquire(False)
+
+    def test_handed_off_too_late(self, client: Client, other: Client, name: str) -> None:
+        """The text is refused after the lease has ended. The next holder is unaffected."""
+        lock = client.lock(name)
+        lock.acquire()
+        text = lock.hand_off(ttl=self.short)
+        following = other.lock(name)
+        assert following.acquire(timeout=TEST_TIMEOUT)
+        with pytest.raises(LockLost):
+            client.adopt_text(text)
+        assert following.owned()
+
+    def test_handed_off_in_blocks(self, client: Client, other: Client, name: str) -> None:
+        """The block of the first holder releases nothing. The block of the adopter releases the lock."""
+        with client.lock(name) as lock:
+            text = lock.hand_off()
+        assert client.lock(name).locked()
+        with other.adopt_text(text) as adopted:
+            adopted.check()
+            assert client.lock(name).locked()
+        assert client.lock(name).acquire(False)
+
+    def test_handed_off_but_not_held(self, client: Client, name: str) -> None:
+        """A handle that holds nothing hands nothing off, and one whose lease is lost neither."""
+        lock = client.lock(name)
+        with pytest.raises(LockNotHeld):
+            lock.hand_off()
+        lock.acquire()
+        assert client.force_release(name)
+        with pytest.raises(LockLost):
+            lock.hand_off()
+
+    def test_not_a_text(self, new_client: NewClient, name: str) -> None:
+        """Other texts, and the text of a lock with another key prefix, raise ValueError without showing the text."""
+        lock = new_client().lock(name)
+        lock.acquire()
+        text = lock.hand_off()
+        for wrong in ("", "order:17", text[:-1], text + "AAAA", "é"):
+            with pytest.raises(ValueError, match="hand_off") as caught:
+                new_client().adopt_text(wrong)
+            assert text[:-1] not in str(caught.value)
+        with pytest.raises(ValueError, match="key_prefix"):
+            new_client(key_prefix="another").adopt_text(text)
+        new_client().adopt_text(text).release()
+
+    @needs("striped")
+    def test_stripe_handed_off(self, client: Client, other: Client, name: str) -> None:
+        """The adopter holds the same stripe, as a lock with the name of the stripe."""
+        with client.striped(name, 2) as lock:
+            stripe, text = lock.stripe, lock.hand_off()
+        with other.adopt_text(text) as adopted:
+            assert adopted.name == f"{{{name}}}#{stripe}"
+            assert client.striped(name, 2).acquire(False)
+            assert not client.striped(name, 2).acquire(False)
+
+    @needs("multilock")
+    def test_multilock_handed_off(self, client: Client, other: Client, name: str) -> None:
+        """The adopter holds all names, or none if one has another holder."""
+        names = [f"{letter}:{name}" for letter in "abc"]
+        with client.multilock(names) as lock:
+            text = lock.hand_off()
+        adopted = other.adopt_text(text)
+        assert adopted.owned()
+        assert adopted.names == tuple(names)
+        text = adopted.hand_off()
+        assert client.force_release(names[1])
+        with pytest.raises(LockLost):
+            client.adopt_text(text)
+        assert client.lock(names[1]).acquire(False)
+
+    @needs("rlock", "semaphore", "rwlock")
+    def test_kinds_not_handed_off(self, new_backend: NewBackend, name: str) -> None:
+        """A lock that may have several holders can't be handed off. It stays held."""
+        backend = new_backend()
+        for kind in {"rlock", "semaphore", "rwlock"}.difference(self.lacks):
+            with MAKE[kind](backend, f"{kind}:{name}") as lock:
+                with pytest.raises(LockNotSupported, match="one holder"):
+                    lock.hand_off()
+                assert lock.owned()
+        backend.close()

@@ -1,0 +1,129 @@
+"""A view or a command takes a lock, and another process goes on with it: `django_redlock.adopt`."""
+
+import asyncio
+
+import pytest
+from django.db import transaction
+from django.http import HttpResponse
+from django.test import RequestFactory
+
+from django_redlock import aadopt, adopt, lock, locks
+from django_redlock.core.event_queue import event_queue
+from django_redlock.core.hand_off import HANDED_OFF
+from django_redlock.decorators import locked_view
+from django_redlock.errors import LockLost, LockNotSupported
+from django_redlock.signals import lock_acquired, lock_released
+
+pytestmark = pytest.mark.usefixtures("stores")
+
+
+@pytest.fixture
+def texts():
+    """What the views of these tests hand off."""
+    return []
+
+
+@pytest.mark.parametrize("stripes", [None, 4])
+def test_view(texts, stripes):
+    """The lock of a view outlives the request that hands it off, and its task frees it."""
+
+    @locked_view("order:{pk}", stripes=stripes)
+    def view(request, pk):
+        texts.append(request.lock.hand_off())
+        return HttpResponse(status=202)
+
+    assert view(RequestFactory().get("/"), pk=17).status_code == 202
+    [held] = locks["default"].held("*order:17*")
+    with adopt(texts[0], owner="the task") as adopted:
+        assert adopted.name == held.name
+        assert locks["default"].describe(held.name).owner.label == "the task"
+    assert locks["default"].held("*order:17*") == []
+
+
+def test_async_view(texts):
+    """The same for an async view."""
+
+    @locked_view("order:{pk}")
+    async def view(request, pk):
+        texts.append(await request.lock.ahand_off())
+        return HttpResponse(status=202)
+
+    async def both():
+        await view(RequestFactory().get("/"), pk=17)
+        async with await aadopt(texts[0]) as held:
+            assert await held.aowned()
+
+    asyncio.run(both())
+    assert not lock("order:17").locked()
+
+
+@pytest.mark.parametrize("alias", ["default", "memory"])
+def test_alias(alias):
+    """The alias of the first holder is the adopter's, unless it names another."""
+    held = lock("order:17", alias)
+    held.acquire()
+    adopted = adopt(held.hand_off())
+    assert adopted.store is locks[alias]
+    with pytest.raises(LockLost):
+        adopt(adopted.hand_off(), using="memory" if alias == "default" else "default")
+
+
+def test_bad_input():
+    """A text that is none, and an option that is none, are clear errors."""
+    with pytest.raises(ValueError, match="hand_off"):
+        adopt("order:17")
+    with pytest.raises(TypeError, match="timeout"):
+        adopt("order:17", timeout=5)
+    with pytest.raises(TypeError, match="str"):
+        adopt(None)
+
+
+def test_in_a_coroutine():
+    """adopt() would block the event loop."""
+    held = lock("order:17")
+    held.acquire()
+    text = held.hand_off()
+
+    async def wrong():
+        adopt(text)
+
+    with pytest.raises(RuntimeError, match="aadopt"):
+        asyncio.run(wrong())
+    adopt(text).release()
+
+
+def test_signals():
+    """The first holder's lock is released, with a reason, and the adopter's is acquired."""
+    seen = []
+
+    def see(event, **_):
+        seen.append((event.kind, event.reason))
+
+    held = lock("order:17")
+    held.acquire()
+    for signal in (lock_acquired, lock_released):
+        signal.connect(see)
+    adopt(held.hand_off()).release()
+    for signal in (lock_acquired, lock_released):
+        signal.disconnect(see)
+    assert seen == [("released", HANDED_OFF), ("acquired", ""), ("released", "")]
+    event_queue.flush()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_transactions(caplog):
+    """A lock that the transaction keeps can't be handed off. Another one can, and is no early release."""
+    with transaction.atomic():
+        with lock("order:17", release_on_commit=True) as held, pytest.raises(LockNotSupported, match="transaction"):
+            held.hand_off()
+        assert lock("order:17").locked()
+    assert not lock("order:17").locked()
+    with lock("order:17", release_on_commit=True) as held:
+        with transaction.atomic():
+            pass
+        text = held.hand_off()
+    adopt(text).release()
+    with transaction.atomic(), lock("order:18") as held:
+        text = held.hand_off()
+    assert caplog.records == []
+    adopt(text).release()

@@ -1,0 +1,133 @@
+"""``every=``: what starts at most once in a period, in decorators, commands and the admin."""
+
+import asyncio
+import io
+import json
+from datetime import timedelta
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.urls import reverse
+
+from django_redlock import lock, locks
+from django_redlock.decorators import locked
+from django_redlock.errors import LockNotAcquired
+from django_redlock.management.single import SingleInstanceCommand
+
+pytestmark = pytest.mark.usefixtures("stores")
+
+PERIOD = timedelta(hours=4, minutes=30)
+
+
+class Cleanup(SingleInstanceCommand):
+    """A command that fails if its class says so."""
+
+    lock_name = "cleanup"
+    every = PERIOD
+    fails = False
+
+    def handle(self, *args, **options):
+        if self.fails:
+            raise LookupError
+        return "cleaned"
+
+
+def listed(*args):
+    """What `redlock_list` prints."""
+    out = io.StringIO()
+    call_command("redlock_list", *args, stdout=out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_function(fails):
+    """A second call is refused at once, whether the first has failed or not, until the lock is released by force."""
+    calls = []
+
+    @locked("report:{number}", every=PERIOD)
+    def report(number):
+        calls.append(number)
+        return 1 // (not fails)
+
+    for number in (1, 2):
+        if fails:
+            with pytest.raises(ZeroDivisionError):
+                report(number)
+        else:
+            report(number)
+        with pytest.raises(LockNotAcquired, match="was done") as refused:
+            report(number)
+        assert abs(PERIOD.total_seconds() - refused.value.retry_after) < 100
+    assert locks["default"].force_release("report:1")
+    fails = False
+    report(1)
+    assert calls == [1, 2, 1]
+
+
+def test_coroutine():
+    """The same for coroutines."""
+
+    @locked("report", every=PERIOD)
+    async def report():
+        pass
+
+    async def twice():
+        await report()
+        with pytest.raises(LockNotAcquired):
+            await report()
+
+    asyncio.run(twice())
+
+
+@pytest.mark.parametrize("every", [0, "23h", timedelta(days=-1)])
+def test_bad_period(every):
+    """A bad period is an error at decoration."""
+    with pytest.raises((TypeError, ValueError), match="every"):
+        locked("report", every=every)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_command(fails):
+    """A second start is refused and says when the next may come; so it is when the first has failed."""
+    first = Cleanup(stdout=io.StringIO())
+    first.fails = fails
+    if fails:
+        with pytest.raises(LookupError):
+            call_command(first)
+    else:
+        call_command(first)
+    with pytest.raises(CommandError, match=r"done on host .*, again in 4 h 29 min|again in 4 h 30 min") as refused:
+        call_command(Cleanup(stdout=io.StringIO()))
+    assert refused.value.returncode == 75
+
+
+def test_run():
+    """`redlock_run --every`: the second command isn't started. `redlock_release` lets it start again."""
+
+    def run(*options):
+        error = io.StringIO()
+        with pytest.raises(SystemExit) as ended:
+            call_command("redlock_run", "backup", "true", "--every", "4h", *options, stderr=error)
+        return ended.value.code, error.getvalue()
+
+    assert run() == (0, "")
+    code, error = run()
+    assert code == 75
+    assert "done on host" in error
+    assert "again in" in error
+    assert run("--skip-if-locked") == (0, "")
+    call_command("redlock_release", "backup", "--yes", stdout=io.StringIO())
+    assert run() == (0, "")
+
+
+def test_listed(operator, client):
+    """The commands and the admin say that the work is done, and when it may start again."""
+    with lock("cleanup", every=PERIOD):
+        assert "running" in listed()
+    assert "done" in listed("--state", "done")
+    assert "again in 4 h" in listed()
+    [row] = json.loads(listed("--format", "json"))
+    assert row["state"] == "done"
+    page = client.get(reverse("admin:django_redlock_heldlock_changelist")).content.decode()
+    assert "again in 4 h" in page
+    assert "redlock-is-done" in page

@@ -1,0 +1,43 @@
+"""Workers for test_hand_off.py: one hands its lock off, the other adopts it."""
+
+import time
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.backends.redlock import RedlockBackend
+from tests.support.processes import Channel
+
+TTL = 4.0  # seconds
+
+
+def backend_on(places: list[str]) -> RedisBackend | RedlockBackend:
+    """The backend for one server, or for several."""
+    if len(places) == 1:
+        return RedisBackend(places[0], node_timeout=10)
+    return RedlockBackend(places, node_timeout=10, quarantine=False)
+
+
+def give(channel: Channel, places: list[str], name: str) -> None:
+    """Take the lock, hand it off when told to, and wait."""
+    lock = backend_on(places).lock(name, ttl=TTL, owner="giver")
+    assert lock.acquire(timeout=30)
+    channel.say("held")
+    channel.hear("hand off", 60)
+    channel.say("handed off", text=lock.hand_off(), token=lock.token)
+    channel.hear("never", 60)
+
+
+def go_on(channel: Channel, places: list[str]) -> bool:
+    """Adopt a lock when told to, say so when the lease was renewed, and release the lock when told to."""
+    backend = backend_on(places)
+    channel.say("ready")
+    lock = backend.adopt(channel.hear("adopt", 60)["text"], owner="adopter")
+    channel.say("adopted")
+    left = lock.remaining
+    while lock.remaining <= left:
+        left = lock.remaining
+        lock.check()
+        time.sleep(0.05)
+    channel.say("renewed")
+    channel.hear("release", 60)
+    lock.release()
+    return lock.lost

@@ -1,0 +1,100 @@
+"""Handing a lock on to another process: multi_adopt, timestamp_adopt."""
+
+import pytest
+
+from django_redlock.core.flow.scripts import script
+from django_redlock.core.keys import keys_for
+from tests.scripts.conftest import OTHER, OWNER, TOKEN, VALUE
+
+NEXT = b'{"host":"there"}'
+FOREIGN = b"c" * 24 + b"00000000"
+STAMP = b"02000000000000"
+UNIT = b"1", b"0"  # milliseconds, no skew
+
+
+@pytest.fixture
+def adopt(call, keys):
+    """`adopt()`: OTHER goes on with the lock of TOKEN."""
+
+    def run(fencing=b"0"):
+        return call("multi_adopt", keys, OTHER, NEXT, b"10000", fencing, b"0", b"1", TOKEN)
+
+    return run
+
+
+@pytest.fixture
+def adopt_stamp(call, keys):
+    """The same for a lock that is shared with older code."""
+
+    def run():
+        return call("timestamp_adopt", (*keys[:2], keys.fence), OTHER, NEXT, b"10000", b"0", *UNIT, TOKEN)
+
+    return run
+
+
+def test_adopted(adopt, redis, keys, dump):
+    """The successor holds it for its ttl. The same request sent twice is granted twice."""
+    redis.set(keys.lock, VALUE, px=500)
+    before = redis.time()
+    assert adopt() >= before[0] * 10**6 + before[1]
+    assert redis.get(keys.lock) == OTHER + b" " + NEXT
+    assert 9000 < redis.pttl(keys.lock) <= 10000
+    state = dump()
+    assert adopt() > 1
+    assert dump() == state
+
+
+@pytest.mark.parametrize("value", [None, FOREIGN + b" x"], ids=["free", "another's"])
+def test_not_held(adopt, redis, keys, dump, value):
+    """A lock of another holder, and a free lock, stay as they are."""
+    if value:
+        redis.set(keys.lock, value, px=10000)
+    state = dump()
+    refused, left, time, owner, which = adopt()
+    assert (refused, owner, which) == (0, b"x" if value else b"", 1)
+    assert (9000 < left <= 10000) if value else left == 0
+    assert time > 1
+    assert dump() == state
+
+
+def test_all_or_none(redis, keys, dump):
+    """If one of several locks has another holder, none is adopted."""
+    second = keys_for(b"redlock", b"stock:43")
+    redis.set(keys.lock, VALUE, px=500)
+    redis.set(second.lock, FOREIGN + b" x", px=10000)
+    before = dump()
+    args = OTHER, NEXT, b"10000", b"0", b"0", b"2", TOKEN
+    refused, *_, which = redis.eval(script("multi_adopt").source, 8, *keys, *second, *args)
+    assert (refused, which) == (0, 2)
+    assert dump() == before
+
+
+def test_fencing(adopt, redis, keys):
+    """With fencing the number is larger than the last, and remembered."""
+    redis.set(keys.lock, VALUE, px=500)
+    redis.set(keys.fence, b"9000000000000000")
+    granted, fence, _ = adopt(fencing=b"1")
+    assert (granted, fence) == (1, 9000000000000001)
+    assert redis.get(keys.fence) == b"9000000000000001"
+
+
+def test_stamp_adopted(adopt_stamp, redis, keys):
+    """Older code sees a later end, and the successor is the holder. The same request sent twice is granted twice."""
+    redis.set(keys.lock, STAMP, px=500)
+    redis.hset(keys.fence, mapping={"value": STAMP, "token": TOKEN, "owner": OWNER})
+    for _ in range(2):
+        assert adopt_stamp() > 1
+        value = redis.get(keys.lock)
+        assert redis.hgetall(keys.fence) == {b"value": value, b"token": OTHER, b"owner": NEXT}
+        assert 9000 < redis.pttl(keys.lock) <= 10000
+
+
+@pytest.mark.parametrize("value", [None, STAMP, b"2000000000000"], ids=["free", "another's", "older code's"])
+def test_stamp_not_held(adopt_stamp, redis, keys, dump, value):
+    """A lock of another holder or of older code, and a free lock, stay as they are."""
+    redis.hset(keys.fence, mapping={"value": STAMP, "token": FOREIGN, "owner": OWNER})
+    if value:
+        redis.set(keys.lock, value, px=10000)
+    state = dump()
+    assert adopt_stamp()[0] == 0
+    assert dump() == state

@@ -1,0 +1,43 @@
+"""Locks that are granted once in a period: periodic_extend, and what mutex_release writes."""
+
+import pytest
+
+from tests.scripts.conftest import OTHER, OWNER, TOKEN, VALUE
+
+RUNNING = TOKEN + b' {"host":"here","state":"running"}'
+DONE = TOKEN + b' {"host":"here","state":"done"}'
+
+
+@pytest.mark.parametrize(("before", "after"), [(500_000, 500_000), (500, 10_000)], ids=["longer", "shorter"])
+def test_extends(call, redis, keys, before, after):
+    """The key stays for the ttl at least, and not shorter than before."""
+    redis.set(keys.lock, VALUE, px=before)
+    assert call("periodic_extend", (keys.lock,), TOKEN, b"10000", b"0") == 1
+    assert after - 5000 < redis.pttl(keys.lock) <= after
+
+
+@pytest.mark.parametrize(("value", "answer"), [(None, 0), (OTHER + b" " + OWNER, -1)], ids=["free", "another's"])
+def test_not_held(call, redis, keys, dump, value, answer):
+    """A lock of another holder, and a free lock, stay as they are."""
+    if value:
+        redis.set(keys.lock, value)
+    state = dump()
+    assert call("periodic_extend", (keys.lock,), TOKEN, b"10000", b"0") == answer
+    assert dump() == state
+
+
+@pytest.mark.parametrize(("value", "after"), [(RUNNING, DONE), (DONE, DONE), (VALUE, VALUE)])
+def test_released(call, redis, keys, value, after):
+    """A release that keeps the key says that the work is done. Other owners stay as they are."""
+    redis.set(keys.lock, value, px=500)
+    assert call("mutex_release", (keys.lock,), TOKEN, b"10000") == 1
+    assert redis.get(keys.lock) == after
+    assert 5000 < redis.pttl(keys.lock) <= 10_000
+
+
+def test_released_out_of_memory(call, redis, keys, full):
+    """The same on a server that is full."""
+    redis.set(keys.lock, RUNNING, px=500)
+    with full():
+        assert call("mutex_release", (keys.lock,), TOKEN, b"10000") == 1
+    assert redis.get(keys.lock) == DONE
