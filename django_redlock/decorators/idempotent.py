@@ -93,7 +93,7 @@ def idempotent(
     if database is not None and in_doubt is not None:
         raise TypeError("in_doubt= is for answers in Redis: with database= the outcome is always known")
     if scope is not None and not callable(scope):
-        raise TypeError(f"scope is a function of the request, not {scope!r}")
+        raise TypeError(f"scope must be a function of the request, not {scope!r}")
     if isinstance(max_answer, bool) or not isinstance(max_answer, int) or max_answer < 1:
         raise ValueError(f"max_answer is a positive number of bytes, not {max_answer!r}")
     terms = _Terms(
@@ -233,7 +233,7 @@ def _known_response(known: Known) -> HttpResponse:
         return problems.KEY_REUSED.response()
     if known.found == "in_doubt":
         return problems.IN_DOUBT.response()
-    return problems.RUNNING.response(problems.SOON)
+    return problems.KEY_IN_USE.response(problems.SOON)
 
 
 def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
@@ -325,11 +325,11 @@ def _lease(ttl: Seconds | None) -> float | None:
 
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{what} is a text, not {value!r}")
+        raise TypeError(f"{what} must be a text, not {value!r}")
     return value
 
 
 def _names(values: Collection[str], what: str) -> tuple[str, ...]:
     if isinstance(values, str):
-        raise TypeError(f"{what} is a list of names, not one text: [{values!r}]")
+        raise TypeError(f"{what} must be a list of names, not one text: [{values!r}]")
     return tuple(_text(each, f"each of {what}") for each in values)

@@ -56,7 +56,7 @@ KEY_REUSED = Problem(
     "idempotency-key-reused",
     "This idempotency key was used for another request. Use a new key for each request that is not a repeat.",
 )
-RUNNING = Problem(
+KEY_IN_USE = Problem(
     HTTPStatus.CONFLICT,
     "idempotency-key-in-use",
     "The first request with this idempotency key is still being worked on.",

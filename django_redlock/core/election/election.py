@@ -59,7 +59,7 @@ class Election:
     ) -> None:
         for what, callback in (("on_elected", on_elected), ("on_lost", on_lost)):
             if callback is not None and not callable(callback):
-                raise TypeError(f"{what} is a callable that gets the leader, not {callback!r}")
+                raise TypeError(f"{what} must be a callable that gets the leader, not {callback!r}")
         ttl = lock.options.ttl
         self._stop_before = None if stop_before is None else seconds(stop_before, "stop_before")
         if self._stop_before is not None and self._stop_before > ttl / 2:
