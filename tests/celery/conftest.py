@@ -175,3 +175,9 @@ def held(broker):
 def free(held):
     """`free(name)`: wait until the lock is free."""
     return lambda name, timeout=20: poll(lambda: held(name) is None, timeout=timeout, what=f"{name} is {held(name)}")
+
+
+@pytest.fixture
+def go(records, seen):
+    """`go()`: bodies of this test that wait for it may end."""
+    return (records / f"{seen.name}.go").touch

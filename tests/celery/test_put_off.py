@@ -34,12 +34,6 @@ def kept(records):
         yield lambda name: client.hlen(f"redlock:{{{name}}}:put_off")
 
 
-@pytest.fixture
-def go(records, seen):
-    """`go()`: the bodies of this test may end."""
-    return (records / f"{seen.name}.go").touch
-
-
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 @pytest.mark.parametrize("kind", NEXT)
 def test_it_starts_when_the_body_ends(tasks, workers, seen, kept, go, long_eta, kind, pool):

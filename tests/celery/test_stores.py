@@ -95,7 +95,7 @@ def test_a_body_on_a_primary_with_replicas(tasks, primary, seen, held):
     assert "ended" in again.holder
 
 
-def test_a_worker_with_a_primary_and_replicas(tasks, primary, start_worker, seen, settings):
+def test_a_worker_with_a_primary_and_replicas(tasks, primary, start_worker, seen, settings, go):
     """Submit, duplicate, body and a call that is put off, with a real worker."""
     url = primary.primary.url
     use(settings, "replica.ReplicaBackend", url)
@@ -105,9 +105,10 @@ def test_a_worker_with_a_primary_and_replicas(tasks, primary, start_worker, seen
     environment = {"TESTPROJECT_PRIMARY": url, "DJANGO_SETTINGS_MODULE": "tests.celery.replica_settings"}
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue, **environment):
-        first = tasks.next_one.apply_async((seen.name, 1), queue=queue)
+        first = tasks.next_one.apply_async((seen.name,), queue=queue)
         seen.wait("start")
         second, third = (tasks.next_one.apply_async((seen.name,), queue=queue) for _ in range(2))
+        go()
         assert first.get(timeout=20) == second.get(timeout=20) == seen.name
     assert (is_duplicate(second), is_duplicate(third), seen.count("start")) == (False, True, 2)
 
