@@ -117,6 +117,8 @@ def gated(self: Any, name: str, seconds: float = 0.0) -> str:
 both("next_one", gated, mode="until_and_while_executing", ttl=60)
 both("next_after", gated, mode="until_and_while_executing", ttl=6)
 both("next_retry", gated, mode="while_executing", on_conflict="retry", ttl=60)
+both("next_once", gated, mode="while_executing", on_conflict="retry", conflict_retries=1, ttl=60)
+both("next_open", gated, mode="while_executing", on_conflict="retry", on_store_error="run", ttl=60)
 both("waiting", work, mode="while_executing", on_conflict="wait")
 both("retrying", work, mode="while_executing", on_conflict="retry")
 both("starting_raises", work, mode="while_executing", on_conflict="raise")
