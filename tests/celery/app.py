@@ -109,7 +109,7 @@ def gated(self: Any, name: str, seconds: float = 0.0) -> str:
     with believing(RECORDS / f"{name}.beliefs", name, f"{os.getpid()}/{self.request.id}"):
         while not (RECORDS / f"{name}.go").exists():
             time.sleep(0.01)
-        time.sleep(seconds)
+        time.sleep(float(seconds))
     note(name, "end", id=self.request.id)
     return name
 

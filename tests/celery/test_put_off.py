@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+from fractions import Fraction
 from functools import partial
 
 import pytest
@@ -101,6 +103,18 @@ def test_a_prompt_copy_that_is_killed_is_lost_as_any_message_that_was_acknowledg
         os.kill(start["pid"], signal.SIGKILL)
         poll(lambda: ENDED in worker.log(100_000), timeout=40, what="the copy with the ETA")
     assert seen.count("start") == 2
+
+
+def test_it_is_sent_again_with_the_serializer_of_its_call(tasks, start_worker, seen, kept, go):
+    """Its arguments may be such as the serializer of the settings can't encode."""
+    queue, accept = f"q-{seen.name}", json.dumps({"accept_content": ["json", "pickle"]})
+    with start_worker("prefork", queue, CELERY_CONF=accept, C_FORCE_ROOT="1"):
+        first = tasks.next_one.apply_async((seen.name,), queue=queue)
+        seen.wait("start")
+        second = tasks.next_one.apply_async((seen.name, Fraction(1, 10)), queue=queue, serializer="pickle")
+        poll(lambda: kept(f"next_one:{seen.name}") or second.ready(), timeout=20, what="a kept message")
+        go()
+        assert first.get(timeout=10) == second.get(timeout=20) == seen.name
 
 
 def test_a_call_that_has_failed_does_not_start(tasks, start_worker, seen, kept, go):
