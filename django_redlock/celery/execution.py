@@ -101,7 +101,11 @@ def cancel_unstarted(task: ProtectedTask, error: BaseException) -> None:
     """Cancel a call whose ``before_start`` failed, unless the broker will deliver the message again."""
     request: Any = task.request
     if not (request.is_eager or request.called_directly or _will_be_redelivered(task, error)):
-        _cancel(task, task.redlock.received_call(task, request))
+        message = task.redlock.message(task, request)
+        call = task.redlock.new_call(task, request.id, message)
+        if message.tries:
+            end_delivery(task, call)
+        _cancel(task, call)
 
 
 @task_internal_error.connect

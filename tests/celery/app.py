@@ -340,6 +340,15 @@ class Unready(Task):
         raise ValueError(args[0])
 
 
+class Moody(Task):
+    """A base whose hook fails the task while the test says so."""
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        if (RECORDS / f"{args[0]}.fail").exists():
+            raise ValueError(args[0])
+
+
+both("next_moody", gated, {"base": Moody}, mode="until_and_while_executing", ttl=60)
 both("hooked", work, {"base": Hooked})
 both("unready", work, {"base": Unready}, ttl=60)
 both("django_task", work, {"base": DjangoTask})

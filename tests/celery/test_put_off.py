@@ -132,6 +132,23 @@ def test_a_call_that_has_failed_does_not_start(tasks, start_worker, seen, kept, 
     assert (seen.count("start"), second.state) == (1, "FAILURE")
 
 
+def test_a_call_that_has_failed_before_its_body_does_not_start(tasks, start_worker, records, seen, kept, go):
+    """``before_start`` of the copy with the ETA has failed. The prompt copy is not run."""
+    queue, fail = f"q-{seen.name}", records / f"{seen.name}.fail"
+    with start_worker("prefork", queue) as worker:
+        first = tasks.next_moody.apply_async((seen.name,), queue=queue)
+        seen.wait("start")
+        second = tasks.next_moody.apply_async((seen.name,), queue=queue)
+        poll(lambda: kept(f"next_moody:{seen.name}") == 1, timeout=20, what="a kept message")
+        fail.touch()
+        assert isinstance(second.get(timeout=20, propagate=False), ValueError)
+        fail.unlink()
+        go()
+        first.get(timeout=10)
+        poll(lambda: ENDED in worker.log(100_000) or seen.count("start") > 1, timeout=20, what="the prompt copy")
+    assert (seen.count("start"), second.state) == (1, "FAILURE")
+
+
 def test_a_prompt_copy_waits_for_its_eta_while_the_store_is_down(
     tasks, start_worker, own_redis, settings, seen, long_eta
 ):
