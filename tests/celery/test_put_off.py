@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 import redis
+from billiard.exceptions import WorkerLostError
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.celery.messages import Message
@@ -102,6 +103,24 @@ def test_a_prompt_copy_that_is_killed_is_lost_as_any_message_that_was_acknowledg
         assert start["id"] == second.id
         os.kill(start["pid"], signal.SIGKILL)
         poll(lambda: ENDED in worker.log(100_000), timeout=40, what="the copy with the ETA")
+    assert seen.count("start") == 2
+
+
+def test_a_copy_with_an_eta_that_is_killed_is_lost_too(tasks, start_worker, seen, kept, go):
+    """The prompt copy has waited in the queue meanwhile, and does not run it again."""
+    queue, messages = f"q-{seen.name}", f"redlock:{{next_one:{seen.name}}}:put_off"
+    with start_worker("prefork", queue) as worker, redis.Redis.from_url(os.environ["CELERY_LOCKS"]) as client:
+        tasks.next_one.apply_async((seen.name,), queue=queue)
+        seen.wait("start")
+        second = tasks.next_one.apply_async((seen.name, 60), queue=queue)
+        poll(lambda: kept(f"next_one:{seen.name}") == 1, timeout=20, what="a kept message")
+        (copy,) = client.hvals(messages)
+        client.delete(messages)
+        go()
+        os.kill(seen.wait("start", 2)[1]["pid"], signal.SIGKILL)
+        assert isinstance(second.get(timeout=20, propagate=False), WorkerLostError)
+        send(tasks.app, copy)
+        poll(lambda: ENDED in worker.log(100_000) or seen.count("start") > 2, timeout=20, what="the prompt copy")
     assert seen.count("start") == 2
 
 
