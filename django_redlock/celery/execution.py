@@ -21,7 +21,7 @@ from ..errors import LockError, LockUnavailable
 from .conflicts import AT_START, Conflict, conflict_of, decide, duplicate_result, notify_duplicate
 from .contract import ProtectedTask
 from .messages import Message
-from .put_off import MAX_RESEND_SECONDS, Perform, on_prompt_start, put_off, send
+from .put_off import MAX_RESEND_SECONDS, Perform, end_delivery, put_off, send
 from .records.body import BodyLock
 from .records.call import Ending, TaskCall
 
@@ -42,6 +42,9 @@ def run(task: ProtectedTask, request: Any, body: Callable[..., Any], args: Any, 
         lock = task.redlock.body_lock(call)
         outcome = _acquire(task, request, lock, call, options.wait if options.at_start == "wait" else 0.0)
     except LockUnavailable as error:
+        if message.prompt:
+            logger.info("task %s[%s] is tried again at its ETA only: %s", task.name, request.id, error)
+            raise Ignore("sent again") from error
         if not options.run_unprotected:
             _fail(task, call, error)
         logger.warning("task %s[%s] runs unprotected: %s", task.name, request.id, error)
@@ -54,8 +57,9 @@ def run(task: ProtectedTask, request: Any, body: Callable[..., Any], args: Any, 
         raise
     if isinstance(outcome, Refusal):
         return _refused(task, request, call, message, outcome)
-    if message.prompt:
-        on_prompt_start(task, call)
+    if message.tries and not task.acks_late:
+        # If the process dies, this copy is not delivered again. The other copy must not run then, either.
+        end_delivery(task, call)
     return _run_protected(task, lock, body, args, kwargs)
 
 
@@ -97,7 +101,11 @@ def cancel_unstarted(task: ProtectedTask, error: BaseException) -> None:
     """Cancel a call whose ``before_start`` failed, unless the broker will deliver the message again."""
     request: Any = task.request
     if not (request.is_eager or request.called_directly or _will_be_redelivered(task, error)):
-        _cancel(task, task.redlock.received_call(task, request))
+        message = task.redlock.message(task, request)
+        call = task.redlock.new_call(task, request.id, message)
+        if message.tries:
+            end_delivery(task, call)
+        _cancel(task, call)
 
 
 @task_internal_error.connect
@@ -151,15 +159,18 @@ def _refused(task: ProtectedTask, request: Any, call: TaskCall, message: Message
     notify_duplicate(conflict, options.at_start == "log")
     if conflict.state == "replaced":
         return duplicate_result(conflict)
+    failure: Exception = conflict.error()
     try:
         action = decide(options.at_start, conflict, AT_START)
     except Exception as error:  # noqa: BLE001  (the task fails with whatever the callable raised)
-        _fail(task, call, error)
+        action, failure = "raise", error
     left = options.retries is None or message.tries < options.retries or time.time() < message.until
     if action == "retry" and left:
         return _ignored(task, call, partial(put_off, task, call, message, conflict))
+    if message.tries:
+        end_delivery(task, call)
     if action in ("raise", "wait", "retry"):
-        _fail(task, call, conflict.error())
+        _fail(task, call, failure)
     _cancel(task, call)
     return duplicate_result(conflict)  # returned, not ignored: a chord would wait forever
 

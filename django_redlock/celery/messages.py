@@ -21,7 +21,7 @@ class Message(NamedTuple):
 
     ``task_id`` shows that the header belongs to this message, because middleware copies headers to other messages.
     ``until``: time (seconds since the epoch) at which the current try has failed. ``prompt``: a copy without an ETA,
-    sent when a body has ended.
+    sent when a body has ended. ``serializer``: the one that the call named, which Celery does not tell a worker.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Message(NamedTuple):
     tries: int = 0
     until: float = 0.0
     prompt: bool = False
+    serializer: str = ""
 
     @classmethod
     def read(cls, header: Any, task_id: str) -> Message | None:
@@ -38,7 +39,7 @@ class Message(NamedTuple):
         ``None``: the header is missing, malformed, or belongs to another task id.
         """
         match header:
-            case [str(), str(), str(own), int(), int() | float(), bool()] if own == task_id:
+            case [str(), str(), str(own), int(), int() | float(), bool(), str()] if own == task_id:
                 return cls(*header)
         return None
 

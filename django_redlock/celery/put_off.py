@@ -53,16 +53,14 @@ def put_off(task: ProtectedTask, call: TaskCall, message: Message, conflict: Con
         logger.info("task %s[%s] is tried again at its ETA only: %s", task.name, call.task_id, error)
 
 
-def on_prompt_start(task: ProtectedTask, call: TaskCall) -> None:
-    """Remember that a prompt copy has started, if its message is acknowledged before the body.
-
-    If the process dies, the message is not delivered again. The copy with the ETA must not run then, either.
-    """
-    if not task.acks_late:
-        try:
-            task.redlock.drive(remember_ended(call))
-        except LockError as error:
-            logger.warning("task %s[%s] may run again if its process dies: %s", task.name, call.task_id, error)
+def end_delivery(task: ProtectedTask, call: TaskCall) -> None:
+    """Remember the delivery of a call that was put off as ended, so that its other copy is not run."""
+    if not task.redlock.keeps_records:
+        return  # there is no other copy
+    try:
+        task.redlock.drive(remember_ended(call))
+    except LockError as error:
+        logger.warning("task %s[%s] may run again: %s", task.name, call.task_id, error)
 
 
 class Perform:

@@ -69,7 +69,9 @@ class SubmitMixin(_Task):
             return send()  # Celery calls `apply`, which acquires the lock
         current = self.request_stack.top if task_id else None  # a retry is sent from the body with the same id
         task_id = task_id or uuid()
-        message = Message(self.lock_name(args, kwargs, options.get("serializer")), new_delivery_id(), task_id)
+        serializer = options.get("serializer")
+        name = self.lock_name(args, kwargs, serializer)
+        message = Message(name, new_delivery_id(), task_id, serializer=serializer or "")
         headers = {"headers": {**(options.get("headers") or {}), HEADER: list(message)}}
         if not queues:
             return send(**headers)
@@ -144,6 +146,8 @@ class SubmitMixin(_Task):
         """
         request = self.request
         signature = self.signature_from_request(request, countdown=seconds, retries=request.retries)
+        if message.serializer:
+            options["serializer"] = message.serializer
         headers = {**(signature.options.pop("headers", None) or {}), HEADER: list(message)}
         return super().apply_async(signature.args, signature.kwargs, headers=headers, **signature.options, **options)
 

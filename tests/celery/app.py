@@ -109,7 +109,7 @@ def gated(self: Any, name: str, seconds: float = 0.0) -> str:
     with believing(RECORDS / f"{name}.beliefs", name, f"{os.getpid()}/{self.request.id}"):
         while not (RECORDS / f"{name}.go").exists():
             time.sleep(0.01)
-        time.sleep(seconds)
+        time.sleep(float(seconds))
     note(name, "end", id=self.request.id)
     return name
 
@@ -117,6 +117,8 @@ def gated(self: Any, name: str, seconds: float = 0.0) -> str:
 both("next_one", gated, mode="until_and_while_executing", ttl=60)
 both("next_after", gated, mode="until_and_while_executing", ttl=6)
 both("next_retry", gated, mode="while_executing", on_conflict="retry", ttl=60)
+both("next_once", gated, mode="while_executing", on_conflict="retry", conflict_retries=1, ttl=60)
+both("next_open", gated, mode="while_executing", on_conflict="retry", on_store_error="run", ttl=60)
 both("waiting", work, mode="while_executing", on_conflict="wait")
 both("retrying", work, mode="while_executing", on_conflict="retry")
 both("starting_raises", work, mode="while_executing", on_conflict="raise")
@@ -338,6 +340,15 @@ class Unready(Task):
         raise ValueError(args[0])
 
 
+class Moody(Task):
+    """A base whose hook fails the task while the test says so."""
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        if (RECORDS / f"{args[0]}.fail").exists():
+            raise ValueError(args[0])
+
+
+both("next_moody", gated, {"base": Moody}, mode="until_and_while_executing", ttl=60)
 both("hooked", work, {"base": Hooked})
 both("unready", work, {"base": Unready}, ttl=60)
 both("django_task", work, {"base": DjangoTask})

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -121,6 +122,22 @@ def test_run_that_was_sent(beat, messages, monkeypatch, unique):
     second = beat(3600)
     tick_until(second, lambda: second.schedule and not list(second._term.runs.unsent()))
     assert len(messages()) == 1
+
+
+def test_entry_that_was_removed_long_ago(beat, unique):
+    """Its last run is forgotten, so that entries that come and go leave nothing for ever. Others are kept."""
+    first = beat(3600)
+    tick_until(first, lambda: first.schedule)
+    old, new = datetime.now(UTC) - timedelta(days=401), datetime.now(UTC) - timedelta(days=399)
+    first._term.runs.begin("tick", old)
+    for name, at in (("removed", old), ("removed lately", new)):
+        first._term.runs.begin(name, at)
+        first._term.runs.mark_sent(name)
+    first.close()
+    second = beat(3600)
+    tick_until(second, lambda: second.schedule)
+    kept = set(runs_of(unique, second._leader.fencing_token)._runs)
+    assert kept == {"celery.backend_cleanup", "tick", "removed lately"}
 
 
 def test_store_refuses_an_earlier_leader(beat, unique):

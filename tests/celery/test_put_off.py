@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+from fractions import Fraction
 from functools import partial
 
 import pytest
 import redis
+from billiard.exceptions import WorkerLostError
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.celery.messages import Message
+from django_redlock.celery.put_off import send
 from django_redlock.celery.records.transitions import keep_message
 from django_redlock.core.flow.drivers import drive
+from django_redlock.errors import LockNotAcquired
 from tests.celery.test_records import MemoryStore, Player, RedisBackend
 from tests.support.service import poll
 
@@ -93,6 +98,88 @@ def test_a_prompt_copy_that_is_killed_is_lost_as_any_message_that_was_acknowledg
         os.kill(start["pid"], signal.SIGKILL)
         poll(lambda: ENDED in worker.log(100_000), timeout=40, what="the copy with the ETA")
     assert seen.count("start") == 2
+
+
+def test_a_copy_with_an_eta_that_is_killed_is_lost_too(tasks, start_worker, seen, kept, go):
+    """The prompt copy has waited in the queue meanwhile, and does not run it again."""
+    queue, messages = f"q-{seen.name}", f"redlock:{{next_one:{seen.name}}}:put_off"
+    with start_worker("prefork", queue) as worker, redis.Redis.from_url(os.environ["CELERY_LOCKS"]) as client:
+        tasks.next_one.apply_async((seen.name,), queue=queue)
+        seen.wait("start")
+        second = tasks.next_one.apply_async((seen.name, 60), queue=queue)
+        poll(lambda: kept(f"next_one:{seen.name}") == 1, timeout=20, what="a kept message")
+        (copy,) = client.hvals(messages)
+        client.delete(messages)
+        go()
+        os.kill(seen.wait("start", 2)[1]["pid"], signal.SIGKILL)
+        assert isinstance(second.get(timeout=20, propagate=False), WorkerLostError)
+        send(tasks.app, copy)
+        poll(lambda: ENDED in worker.log(100_000) or seen.count("start") > 2, timeout=20, what="the prompt copy")
+    assert seen.count("start") == 2
+
+
+def test_it_is_sent_again_with_the_serializer_of_its_call(tasks, start_worker, seen, kept, go):
+    """Its arguments may be such as the serializer of the settings can't encode."""
+    queue, accept = f"q-{seen.name}", json.dumps({"accept_content": ["json", "pickle"]})
+    with start_worker("prefork", queue, CELERY_CONF=accept, C_FORCE_ROOT="1"):
+        first = tasks.next_one.apply_async((seen.name,), queue=queue)
+        seen.wait("start")
+        second = tasks.next_one.apply_async((seen.name, Fraction(1, 10)), queue=queue, serializer="pickle")
+        poll(lambda: kept(f"next_one:{seen.name}") or second.ready(), timeout=20, what="a kept message")
+        go()
+        assert first.get(timeout=10) == second.get(timeout=20) == seen.name
+
+
+def test_a_call_that_has_failed_does_not_start(tasks, start_worker, seen, kept, go):
+    """Its last try was refused. The message that is still kept is sent when the body ends, and is not run."""
+    queue = f"q-{seen.name}"
+    with start_worker("prefork", queue) as worker:
+        first = tasks.next_once.apply_async((seen.name,), queue=queue)
+        seen.wait("start")
+        second = tasks.next_once.apply_async((seen.name,), queue=queue)
+        assert isinstance(second.get(timeout=20, propagate=False), LockNotAcquired)
+        assert kept(f"next_once:{seen.name}") == 1
+        go()
+        first.get(timeout=10)
+        poll(lambda: ENDED in worker.log(100_000) or seen.count("start") > 1, timeout=20, what="the prompt copy")
+    assert (seen.count("start"), second.state) == (1, "FAILURE")
+
+
+def test_a_call_that_has_failed_before_its_body_does_not_start(tasks, start_worker, records, seen, kept, go):
+    """``before_start`` of the copy with the ETA has failed. The prompt copy is not run."""
+    queue, fail = f"q-{seen.name}", records / f"{seen.name}.fail"
+    with start_worker("prefork", queue) as worker:
+        first = tasks.next_moody.apply_async((seen.name,), queue=queue)
+        seen.wait("start")
+        second = tasks.next_moody.apply_async((seen.name,), queue=queue)
+        poll(lambda: kept(f"next_moody:{seen.name}") == 1, timeout=20, what="a kept message")
+        fail.touch()
+        assert isinstance(second.get(timeout=20, propagate=False), ValueError)
+        fail.unlink()
+        go()
+        first.get(timeout=10)
+        poll(lambda: ENDED in worker.log(100_000) or seen.count("start") > 1, timeout=20, what="the prompt copy")
+    assert (seen.count("start"), second.state) == (1, "FAILURE")
+
+
+def test_a_prompt_copy_waits_for_its_eta_while_the_store_is_down(
+    tasks, start_worker, own_redis, settings, seen, long_eta
+):
+    """It neither fails nor runs unprotected, because the copy with the ETA follows and would run it again."""
+    store, queue = own_redis(), f"q-{seen.name}"
+    settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": store.url}}
+    with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url) as worker, store.client() as client:
+        tasks.next_open.apply_async((seen.name,), queue=queue)
+        seen.wait("start")
+        second = tasks.next_open.apply_async((seen.name,), queue=queue)
+        messages = f"redlock:{{next_open:{seen.name}}}:put_off"
+        poll(lambda: client.hlen(messages) == 1, timeout=20, what="a kept message")
+        (copy,) = client.hvals(messages)
+        store.kill()
+        send(tasks.app, copy)
+        later = f"[{second.id}] is tried again at its ETA only"
+        poll(lambda: later in worker.log(100_000) or seen.count("start") > 1, timeout=20, what="the prompt copy")
+    assert (seen.count("start"), second.state) == (1, "PENDING")
 
 
 def test_the_process_of_the_body_is_killed(tasks, workers, seen, kept, go, long_eta):

@@ -36,6 +36,7 @@ def led_by(base: type[Any], runs: Runs, published: dict[str, str]) -> type[Any]:
         def populate_heap(self, *args: Any, **kwargs: Any) -> None:
             for entry in self.schedule.values():
                 runs.restore(entry)
+            runs.forget_removed(self.schedule)
             super().populate_heap(*args, **kwargs)
 
         def is_due(self, entry: Any) -> Any:

@@ -8,7 +8,8 @@ largest, so a process that was paused can't record a run after another has begun
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Container, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple, Self
 from uuid import uuid4
@@ -94,12 +95,25 @@ class Runs:
         """The entries whose last run is not marked as sent, and these runs."""
         return iter([(name, run) for name, run in self._runs.items() if not run.sent])
 
-    def _record(self, name: str, run: Run) -> None:
+    def forget_removed(self, schedule: Container[str]) -> None:
+        """Remove the runs of entries that left the schedule long ago.
+
+        Not of each that is missing: ``django_celery_beat`` hides entries that run at other hours of the day.
+        """
+        oldest = time.time() - KEPT_MS / 1000
+        for name, run in list(self._runs.items()):
+            if name not in schedule and datetime.fromisoformat(run.at).timestamp() < oldest:
+                self._record(name, None)
+
+    def _record(self, name: str, run: Run | None) -> None:
         self.check()
         before = self._runs.get(name)
-        if self._request(name.encode(), before.encode() if before else b"", run.encode()) != 1:
+        if self._request(name.encode(), before.encode() if before else b"", run.encode() if run else b"") != 1:
             raise LeadEnded
-        self._runs[name] = run
+        if run:
+            self._runs[name] = run
+        else:
+            del self._runs[name]
 
     def _request(self, name: bytes = b"", before: bytes = b"", run: bytes = b"") -> Any:
         reply = self._backend.drive(self._flow(name, before, run))
