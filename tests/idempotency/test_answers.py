@@ -119,6 +119,12 @@ def test_retry_after_is_not_stored(pay):
     assert [ask(view).content for _ in range(2)] == [b"1", b"2"]
 
 
+def test_retry_after_of_a_success(pay):
+    """Here the header says when to look at the result: the work is done, and its repeat must not do it again."""
+    view = pay(lambda _request, number: HttpResponse(str(number), status=202, headers={"Retry-After": "5"}))
+    assert [ask(view).content for _ in range(2)] == [b"1", b"1"]
+
+
 def test_exceptions_are_not_stored(pay):
     """An exception is raised, and a repeat runs the view again."""
 
