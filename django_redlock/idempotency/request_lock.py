@@ -20,14 +20,18 @@ from ..core.values import Claim, Lease, Refusal, millis
 from .entries import Entry, Found, Known
 
 _BEGIN, _EXTEND, _FINISH = script("idempotent_begin"), script("mutex_extend"), script("idempotent_finish")
+_FREE = script("mutex_release")
 _KNOWN = [9]  # how a reply begins when the store knows the request already
 
 
 class _Record(NamedTuple):
-    """The payload of a claim. ``answer``: stored when the lease is released; if empty, the request is forgotten."""
+    """The payload of a claim. ``answer``: stored when the lease is released; if empty, the request is forgotten.
+
+    ``None``: the release frees the lock only, because the view may be running.
+    """
 
     entry: Entry
-    answer: bytes = b""
+    answer: bytes | None = b""
 
 
 class RequestPrimitive(Primitive):
@@ -49,7 +53,10 @@ class RequestPrimitive(Primitive):
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """Returns the request that stores the answer in the claim, or forgets the request, and frees the lock."""
         entry, answer = _record(claim)
-        return EvalScript(_FINISH, _keys(claim), (claim.token, millis(entry.keep), answer), node)
+        if answer is None:
+            return EvalScript(_FREE, (claim.keys.lock,), (claim.token, b"0"), node)
+        args = claim.token, millis(entry.keep), answer, entry.fingerprint.encode()
+        return EvalScript(_FINISH, _keys(claim), args, node)
 
 
 REQUEST = RequestPrimitive("mutex", _BEGIN, _EXTEND, _FINISH)
@@ -74,6 +81,10 @@ class RequestLock(Lock):
 
     def new_claim(self) -> Claim:
         return super().new_claim()._replace(payload=_Record(self.entry))
+
+    def on_granted(self, lease: Lease) -> None:
+        claim = lease.claim._replace(payload=_Record(self.entry, None))  # a lease that is lost forgets nothing
+        super().on_granted(lease._replace(claim=claim))
 
     def end_lease(self, token: bytes | None = None) -> EndedLease:
         ended = super().end_lease(token)

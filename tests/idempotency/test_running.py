@@ -5,13 +5,17 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 from django.http import HttpResponse, StreamingHttpResponse
+from django.utils import timezone
 
 from django_redlock import locks
+from django_redlock.core.renewal import renewal
 from django_redlock.decorators import idempotent
 from django_redlock.errors import LockNotSupported
 from django_redlock.idempotency.answers import AnswerNotStorable
+from django_redlock.idempotency.models import StoredAnswer
 from django_redlock.testing import override_locks
 from tests.idempotency.conftest import ALICE, ask, code, replayed
 from tests.support.service import poll
@@ -160,6 +164,39 @@ def test_the_lease_was_lost(new_store):
     view = idempotent(**new_store("default"))(view)
     assert ask(view).content == b"done"
     assert replayed(ask(view))
+
+
+def test_a_lost_lease_forgets_nothing(new_store):
+    """The renewal notices the loss while the view runs. A repeat is refused, and the answer is stored all the same."""
+    calls = []
+
+    def view(_request):
+        calls.append(1)
+        if len(calls) == 1:
+            mine = set(renewal.entries)
+            locks["default"].force_release(locks["default"].held()[0].name)
+            poll(lambda: not mine & set(renewal.entries), timeout=60, what="the end of the renewal")
+            assert code(ask(decorated)) == (409, "idempotency-outcome-unknown")
+        return HttpResponse(b"done")
+
+    decorated = idempotent(**new_store("default"), ttl=0.6)(view)
+    assert ask(decorated).content == b"done"
+    assert replayed(ask(decorated))
+    assert calls == [1]
+
+
+def test_an_answer_is_kept_from_its_end_on(new_store, redis_server):
+    """The record is forgotten while the view runs for longer than `keep`: its repeat gets the answer all the same."""
+
+    def view(_request):
+        with redis_server.client() as redis:
+            redis.delete(*redis.keys("*:answer"))
+        return HttpResponse(b"done")
+
+    view = idempotent(**new_store("default"))(view)
+    assert ask(view).content == b"done"
+    assert replayed(ask(view))
+    assert code(ask(view, {"other": 1})) == (422, "idempotency-key-reused")
 
 
 def test_store_is_down(stores):
@@ -318,3 +355,27 @@ def test_other_stores(kind, settings, request, stores):
         assert [replayed(ask(view)) for _ in range(2)] == [False, True]
         assert code(ask(view, {"other": 1})) == (422, "idempotency-key-reused")
     locks.reset()
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_row_is_kept_from_its_end_on(database):
+    """A view that takes longer than `keep`: its repeat gets the answer all the same."""
+
+    def view(_request):
+        StoredAnswer.objects.using(database).update(expires_at=timezone.now())
+        charge(database)
+        return HttpResponse(b"done")
+
+    view = idempotent(database=database)(view)
+    assert ask(view).content == b"done"
+    assert replayed(ask(view))
+    assert charges(database) == 1
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_autocommit_is_off(database):
+    """Nothing would commit the work of which the client is told."""
+    connections[database].set_autocommit(False)
+    with pytest.raises(ImproperlyConfigured, match="autocommit"):
+        ask(idempotent(database=database)(lambda _request: HttpResponse()))
+    connections[database].set_autocommit(True)
