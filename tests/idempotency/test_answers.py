@@ -4,6 +4,7 @@ import io
 import itertools
 
 import pytest
+from django.contrib.auth.models import User
 from django.http import FileResponse, HttpResponse, HttpResponseRedirect, JsonResponse, StreamingHttpResponse
 from django.template.response import TemplateResponse
 from django.test import RequestFactory
@@ -243,6 +244,14 @@ def test_scope(pay):
 def test_neither_user_nor_session(pay):
     """A key that would belong to all is refused."""
     assert code(ask(pay(), user=None)) == (400, "idempotency-user-missing")
+
+
+def test_users_without_a_number(pay):
+    """Users that are in no table, such as those of a token, are not one user."""
+    view = pay()
+    for name in ("ann", "ben"):
+        user = User(username=name)
+        assert code(ask(view, user=user)) == (400, "idempotency-user-missing")
 
 
 def test_answers_expire(pay):
