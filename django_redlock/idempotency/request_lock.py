@@ -63,12 +63,12 @@ REQUEST = RequestPrimitive("mutex", _BEGIN, _EXTEND, _FINISH)
 
 
 class RequestLock(Lock):
-    """The handle of one running request. ``answer``: what its release stores."""
+    """The handle of one running request. ``answer``: what its release stores, see `_Record`."""
 
     def __init__(self, store: Store, prefix: bytes, entry: Entry, options: LockOptions) -> None:
         super().__init__(store, REQUEST, entry.name, keys_for(prefix, entry.name.encode()), options)
         self.entry = entry
-        self.answer = b""
+        self.answer: bytes | None = None
         self.known: Known | None = None
 
     def begin_flow(self) -> Flow[Known | None]:
@@ -89,7 +89,10 @@ class RequestLock(Lock):
     def end_lease(self, token: bytes | None = None) -> EndedLease:
         ended = super().end_lease(token)
         claim = ended.lease.claim._replace(payload=_Record(self.entry, self.answer))
-        return ended._replace(lease=ended.lease._replace(claim=claim))
+        lease = ended.lease._replace(claim=claim)
+        if ended.extension is not None:
+            ended.extension.lease = lease  # the later one of extension and release releases this lease once more
+        return ended._replace(lease=lease)
 
     def _request(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
         algorithm, start = cast("SingleNode", self.store.algorithm), self.store.clock()
