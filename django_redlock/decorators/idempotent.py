@@ -24,6 +24,7 @@ from ..idempotency.identity import KEY_HEADER, fingerprint, read_key, record_nam
 from ..idempotency.stores import request_lock
 from .uncancelled import run_to_end
 from .views import (
+    _AFTER_VIEW,
     _IDEMPOTENT,
     EveryAlias,
     _atomic,
@@ -81,7 +82,7 @@ def idempotent(
     process has died: ``"refuse"`` (the default) answers 409, ``"run"`` runs it again. ``headers``: the response
     headers to store. ``max_answer``: the largest body to store, in bytes. ``methods``: the HTTP methods to protect.
 
-    Not stored are exceptions, statuses of 500 and above, 408, 425 and 429, and responses with ``Retry-After``: a repeat
+    Not stored are exceptions, statuses of 500 and above, 408, 425 and 429, and errors with ``Retry-After``: a repeat
     runs the view again. A streaming or too large response raises ``AnswerNotStorable``.
 
     The decorator raises ``TypeError`` and ``ValueError`` for bad options and for an object that is not a view.
@@ -241,14 +242,9 @@ def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
 
     @wraps(view)
     def call(request: Any, *args: Any, **kwargs: Any) -> Any:
-        returned = False
-
         def work() -> Any:
-            nonlocal returned
             response = view(request, *args, **kwargs)
-            result = response, terms.answer_of(response)
-            returned = True
-            return result
+            return response, terms.answer_of(response)
 
         def perform(step: Any) -> Any:
             if type(step) is _Query:
@@ -258,7 +254,7 @@ def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
             try:
                 return atomic()
             except BaseException as error:  # noqa: BLE001  (the flow raises it again)
-                return _Raised(error, returned or _leaves_doubt(error))
+                return _Raised(error, _leaves_doubt(error))
 
         atomic = _atomic(work, opted_out, inner)
         return drive(_flow(terms, partial(terms.entry_of, request, view, set(opted_out)), atomic, []), perform)
@@ -293,7 +289,8 @@ def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
 
 def _leaves_doubt(error: BaseException) -> bool:
     """Whether the view may have done its work although it raised ``error``."""
-    return isinstance(error, AnswerNotStorable) or not isinstance(error, Exception)
+    late = isinstance(error, AnswerNotStorable) or hasattr(error, _AFTER_VIEW)
+    return late or not isinstance(error, Exception)
 
 
 def _check_order(view: Any, terms: _Terms) -> None:

@@ -39,6 +39,7 @@ _RIGHT_PLACE = (
 
 
 _IDEMPOTENT = "_redlock_idempotent"  # the attribute of a view with `idempotent`
+_AFTER_VIEW = "_redlock_after_view"  # the attribute of an error that was raised after the view
 
 
 class LockedRequest(HttpRequest):
@@ -246,10 +247,31 @@ def _opted_out(view: Any) -> EveryAlias:
 def _atomic(work: Any, opted_out: EveryAlias, inner: bool) -> Any:
     """Wrap ``work`` in the transactions of ``ATOMIC_REQUESTS``, unless an ``inner`` decorator opens them.
 
-    Raises Django's ``RuntimeError`` if ``work`` is async and a database has ``ATOMIC_REQUESTS``.
+    An error that is raised after ``work``, by the commit or after it, gets the attribute `_AFTER_VIEW`. Raises Django's
+    ``RuntimeError`` if ``work`` is async and a database has ``ATOMIC_REQUESTS``.
     """
     work._non_atomic_requests = opted_out if inner else set(opted_out)
-    return BaseHandler().make_view_atomic(work)
+    if iscoroutinefunction(work):
+        return BaseHandler().make_view_atomic(work)
+    returned = False
+
+    @wraps(work)
+    def noted() -> Any:
+        nonlocal returned
+        result = work()
+        returned = True
+        return result
+
+    def run() -> Any:
+        try:
+            return in_transactions()
+        except BaseException as error:
+            if returned:
+                setattr(error, _AFTER_VIEW, True)
+            raise
+
+    in_transactions = BaseHandler().make_view_atomic(noted)
+    return run
 
 
 def _check(lock: Lock) -> None:

@@ -45,16 +45,18 @@ class Answer(NamedTuple):
     def of(cls, response: Any, headers: Collection[str], max_answer: int) -> Self | None:
         """Return the answer in ``response``, which is rendered if needed; ``None`` if it is not to be stored.
 
-        Not stored: statuses of 500 and above, 408, 425, 429, and responses with a ``Retry-After`` header. ``headers``:
-        the names to keep; ``Set-Cookie`` stands for all cookies. Raises `AnswerNotStorable` for a streaming response,
-        and for a body of more than ``max_answer`` bytes.
+        Not stored: statuses of 500 and above, 408, 425, 429, and errors with a ``Retry-After`` header. ``headers``: the
+        names to keep; ``Set-Cookie`` stands for all cookies. Raises `AnswerNotStorable` for a streaming response, and
+        for a body of more than ``max_answer`` bytes.
         """
         if not isinstance(response, HttpResponse):
             kind = type(response).__name__
             raise AnswerNotStorable(f"idempotent(): a {kind} can't be stored and sent again; return an HttpResponse")
         if callable(render := getattr(response, "render", None)):
             render()
-        if response.status_code >= 500 or response.status_code in _REPEATABLE or "Retry-After" in response:
+        if response.status_code >= 500 or response.status_code in _REPEATABLE:
+            return None
+        if response.status_code >= 400 and "Retry-After" in response:
             return None
         body = response.content
         if len(body) > max_answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from django.apps import apps
@@ -65,18 +65,21 @@ class DatabaseStore:
         raise ImproperlyConfigured(f"the row of {entry.name} can't be written: {taken.__cause__}") from taken.__cause__
 
     def _run(self, entry: Entry, work: Callable[[], tuple[T, Answer | None]]) -> T:
-        rows = self._rows()
-        expires_at = timezone.now() + timedelta(seconds=entry.keep)
+        rows, connection = self._rows(), connections[self.alias]
+        if not connection.in_atomic_block and not connection.get_autocommit():
+            raise ImproperlyConfigured(
+                f"idempotent(database={self.alias!r}) needs autocommit, without which nothing commits its transaction"
+            )
         with transaction.atomic(using=self.alias, durable=True):
             try:
-                rows.create(name=entry.name, fingerprint=entry.fingerprint, expires_at=expires_at)
+                rows.create(name=entry.name, fingerprint=entry.fingerprint, expires_at=_end(entry))
             except IntegrityError as error:
                 raise _RowTaken from error
             response, answer = work()
-            if answer is None or connections[self.alias].needs_rollback:
+            if answer is None or connection.needs_rollback:
                 transaction.set_rollback(True, using=self.alias)
             else:
-                rows.filter(name=entry.name).update(answer=answer.encoded())
+                rows.filter(name=entry.name).update(answer=answer.encoded(), expires_at=_end(entry))
         return response
 
     def _find(self, entry: Entry) -> Known | None:
@@ -105,3 +108,7 @@ class DatabaseStore:
             stack.enter_context(lock)
         except LockUnavailable as error:
             logger.warning("%s: a repeated request waits in the database: %s", entry.label, error)
+
+
+def _end(entry: Entry) -> datetime:
+    return timezone.now() + timedelta(seconds=entry.keep)

@@ -34,13 +34,14 @@ def read_key(header: str) -> str | None:
 
 
 def user_or_session(request: HttpRequest, view: Any = None) -> str | None:
-    """Return a text for the user or, for anonymous users, the session of ``request``; ``None`` without either.
+    """Return a text for the user or, for anonymous users, the session of ``request``; ``None`` without either,
+    and for a user without a number.
 
     ``view``: the view, which may authenticate the user itself (Django REST framework); its error is raised.
     """
     user = _user(request, view)
     if user is not None and user.is_authenticated:
-        return f"user:{user.pk}"
+        return None if user.pk is None else f"user:{user.pk}"  # all users without a number would be one user
     session = getattr(request, "session", None)
     if session is None:
         return None

@@ -20,14 +20,18 @@ from ..core.values import Claim, Lease, Refusal, millis
 from .entries import Entry, Found, Known
 
 _BEGIN, _EXTEND, _FINISH = script("idempotent_begin"), script("mutex_extend"), script("idempotent_finish")
+_FREE = script("mutex_release")
 _KNOWN = [9]  # how a reply begins when the store knows the request already
 
 
 class _Record(NamedTuple):
-    """The payload of a claim. ``answer``: stored when the lease is released; if empty, the request is forgotten."""
+    """The payload of a claim. ``answer``: stored when the lease is released; if empty, the request is forgotten.
+
+    ``None``: the release frees the lock only, because the view may be running.
+    """
 
     entry: Entry
-    answer: bytes = b""
+    answer: bytes | None = b""
 
 
 class RequestPrimitive(Primitive):
@@ -49,19 +53,22 @@ class RequestPrimitive(Primitive):
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
         """Returns the request that stores the answer in the claim, or forgets the request, and frees the lock."""
         entry, answer = _record(claim)
-        return EvalScript(_FINISH, _keys(claim), (claim.token, millis(entry.keep), answer), node)
+        if answer is None:
+            return EvalScript(_FREE, (claim.keys.lock,), (claim.token, b"0"), node)
+        args = claim.token, millis(entry.keep), answer, entry.fingerprint.encode()
+        return EvalScript(_FINISH, _keys(claim), args, node)
 
 
 REQUEST = RequestPrimitive("mutex", _BEGIN, _EXTEND, _FINISH)
 
 
 class RequestLock(Lock):
-    """The handle of one running request. ``answer``: what its release stores."""
+    """The handle of one running request. ``answer``: what its release stores, see `_Record`."""
 
     def __init__(self, store: Store, prefix: bytes, entry: Entry, options: LockOptions) -> None:
         super().__init__(store, REQUEST, entry.name, keys_for(prefix, entry.name.encode()), options)
         self.entry = entry
-        self.answer = b""
+        self.answer: bytes | None = None
         self.known: Known | None = None
 
     def begin_flow(self) -> Flow[Known | None]:
@@ -75,10 +82,17 @@ class RequestLock(Lock):
     def new_claim(self) -> Claim:
         return super().new_claim()._replace(payload=_Record(self.entry))
 
+    def on_granted(self, lease: Lease) -> None:
+        claim = lease.claim._replace(payload=_Record(self.entry, None))  # a lease that is lost forgets nothing
+        super().on_granted(lease._replace(claim=claim))
+
     def end_lease(self, token: bytes | None = None) -> EndedLease:
         ended = super().end_lease(token)
         claim = ended.lease.claim._replace(payload=_Record(self.entry, self.answer))
-        return ended._replace(lease=ended.lease._replace(claim=claim))
+        lease = ended.lease._replace(claim=claim)
+        if ended.extension is not None:
+            ended.extension.lease = lease  # the later one of extension and release releases this lease once more
+        return ended._replace(lease=lease)
 
     def _request(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
         algorithm, start = cast("SingleNode", self.store.algorithm), self.store.clock()

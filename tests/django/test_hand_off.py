@@ -1,6 +1,7 @@
 """A view or a command takes a lock, and another process goes on with it: `django_redlock.adopt`."""
 
 import asyncio
+import os
 
 import pytest
 from django.db import transaction
@@ -11,7 +12,7 @@ from django_redlock import aadopt, adopt, lock, locks
 from django_redlock.core.event_queue import event_queue
 from django_redlock.core.hand_off import HANDED_OFF
 from django_redlock.decorators import locked_view
-from django_redlock.errors import LockLost, LockNotSupported
+from django_redlock.errors import LockLost, LockNotAcquired, LockNotSupported
 from django_redlock.signals import lock_acquired, lock_released
 
 pytestmark = pytest.mark.usefixtures("stores")
@@ -90,6 +91,34 @@ def test_in_a_coroutine():
     with pytest.raises(RuntimeError, match="aadopt"):
         asyncio.run(wrong())
     adopt(text).release()
+
+
+def test_lost_before_the_block():
+    """A block does not begin with an adopted lease that was lost meanwhile."""
+    held = lock("order:17")
+    held.acquire()
+    adopted = adopt(held.hand_off(), on_lost="warn")
+    adopted.mark_lost(adopted.current_lease(), "by the test")
+    with pytest.raises(LockLost), adopted:
+        pytest.fail("the block has begun")
+
+
+def test_block_in_a_child():
+    """A child of fork() holds nothing, so its block doesn't begin while its parent holds the lock."""
+    held = lock("order:17")
+    held.acquire()
+    adopted = adopt(held.hand_off(), blocking=False)
+    if (child := os.fork()) == 0:  # pragma: no cover
+        try:
+            with adopted:
+                os._exit(1)
+        except LockNotAcquired:
+            os._exit(0)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with adopted:
+        adopted.check()
 
 
 def test_signals():

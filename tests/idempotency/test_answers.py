@@ -4,6 +4,7 @@ import io
 import itertools
 
 import pytest
+from django.contrib.auth.models import User
 from django.http import FileResponse, HttpResponse, HttpResponseRedirect, JsonResponse, StreamingHttpResponse
 from django.template.response import TemplateResponse
 from django.test import RequestFactory
@@ -117,6 +118,12 @@ def test_retry_after_is_not_stored(pay):
     """An answer with Retry-After, such as that of a locked view, asks for a repeat."""
     view = pay(lambda _request, number: HttpResponse(str(number), status=409, headers={"Retry-After": "5"}))
     assert [ask(view).content for _ in range(2)] == [b"1", b"2"]
+
+
+def test_retry_after_of_a_success(pay):
+    """Here the header says when to look at the result: the work is done, and its repeat must not do it again."""
+    view = pay(lambda _request, number: HttpResponse(str(number), status=202, headers={"Retry-After": "5"}))
+    assert [ask(view).content for _ in range(2)] == [b"1", b"1"]
 
 
 def test_exceptions_are_not_stored(pay):
@@ -237,6 +244,14 @@ def test_scope(pay):
 def test_neither_user_nor_session(pay):
     """A key that would belong to all is refused."""
     assert code(ask(pay(), user=None)) == (400, "idempotency-user-missing")
+
+
+def test_users_without_a_number(pay):
+    """Users that are in no table, such as those of a token, are not one user."""
+    view = pay()
+    for name in ("ann", "ben"):
+        user = User(username=name)
+        assert code(ask(view, user=user)) == (400, "idempotency-user-missing")
 
 
 def test_answers_expire(pay):

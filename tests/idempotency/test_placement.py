@@ -161,14 +161,15 @@ def test_the_answer_follows_the_commit(atomic_requests, kind, with_lock):
     assert Charge.objects.using(atomic_requests).count() == 1
 
 
-def test_a_failing_commit_is_in_doubt(atomic_requests):
+@pytest.mark.parametrize("decorate", [lambda view: view, locked_view("stock")], ids=["alone", "with_lock"])
+def test_a_failing_commit_is_in_doubt(atomic_requests, decorate):
     """An error after the view may come after the commit: its repeat is refused, there is one charge."""
 
     def view(request):
         transaction.on_commit(lambda: 1 / 0, using=atomic_requests)
         return paying(atomic_requests)(request)
 
-    view = as_django(idempotent()(view))
+    view = as_django(idempotent()(decorate(view)))
     with pytest.raises(ZeroDivisionError):
         ask(view)
     assert code(ask(view)) == (409, "idempotency-key-in-use")

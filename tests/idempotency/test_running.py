@@ -5,13 +5,21 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 from django.http import HttpResponse, StreamingHttpResponse
+from django.utils import timezone
 
 from django_redlock import locks
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.flow.requests import Fault
+from django_redlock.core.renewal import renewal
 from django_redlock.decorators import idempotent
-from django_redlock.errors import LockNotSupported
+from django_redlock.errors import LockNotSupported, LockUnavailable
 from django_redlock.idempotency.answers import AnswerNotStorable
+from django_redlock.idempotency.entries import Entry
+from django_redlock.idempotency.models import StoredAnswer
+from django_redlock.idempotency.stores import request_lock
 from django_redlock.testing import override_locks
 from tests.idempotency.conftest import ALICE, ask, code, replayed
 from tests.support.service import poll
@@ -162,6 +170,39 @@ def test_the_lease_was_lost(new_store):
     assert replayed(ask(view))
 
 
+def test_a_lost_lease_forgets_nothing(new_store):
+    """The renewal notices the loss while the view runs. A repeat is refused, and the answer is stored all the same."""
+    calls = []
+
+    def view(_request):
+        calls.append(1)
+        if len(calls) == 1:
+            mine = set(renewal.entries) - others
+            locks["default"].force_release(locks["default"].held()[0].name)
+            poll(lambda: not mine & set(renewal.entries), timeout=60, what="the end of the renewal")
+            assert code(ask(decorated)) == (409, "idempotency-outcome-unknown")
+        return HttpResponse(b"done")
+
+    decorated, others = idempotent(**new_store("default"), ttl=0.6)(view), set(renewal.entries)
+    assert ask(decorated).content == b"done"
+    assert replayed(ask(decorated))
+    assert calls == [1]
+
+
+def test_an_answer_is_kept_from_its_end_on(new_store, redis_server):
+    """The record is forgotten while the view runs for longer than `keep`: its repeat gets the answer all the same."""
+
+    def view(_request):
+        with redis_server.client() as redis:
+            redis.delete(*redis.keys("*:answer"))
+        return HttpResponse(b"done")
+
+    view = idempotent(**new_store("default"))(view)
+    assert ask(view).content == b"done"
+    assert replayed(ask(view))
+    assert code(ask(view, {"other": 1})) == (422, "idempotency-key-reused")
+
+
 def test_store_is_down(stores):
     """Without the store no view runs: 503."""
     calls = []
@@ -184,6 +225,24 @@ def test_store_goes_down_in_between(settings, own_redis):
         assert ask(idempotent()(view)).content == b"done"
     finally:
         locks.reset()
+
+
+def test_an_extension_in_flight_does_not_lose_the_answer(proxy, redis_server, unique):
+    """Neither the release nor the renewal before it gets a reply: the release in the background stores the answer."""
+    backend = RedisBackend(proxy.url, node_timeout=1)
+    lock = request_lock(backend, Entry(unique, "f", "POST /pay", 60), None)
+    assert backend.drive(lock.begin_flow()) is None
+    extension, mine = lock.begin_renewal(), lock.token.encode()
+    proxy.drop("requests")
+    lock.answer = b"done"
+    with pytest.raises(LockUnavailable):
+        backend.drive(lock.release_flow())
+    lock.on_extended(extension, Fault(TimeoutError()))
+    proxy.restore()
+    poll(lambda: mine not in renewal.entries, timeout=60, what="a release")
+    with redis_server.client() as redis:
+        assert redis.hget(lock.keys.lock + b":answer", "answer") == b"done"
+    backend.close()
 
 
 def test_several_nodes(settings):
@@ -318,3 +377,27 @@ def test_other_stores(kind, settings, request, stores):
         assert [replayed(ask(view)) for _ in range(2)] == [False, True]
         assert code(ask(view, {"other": 1})) == (422, "idempotency-key-reused")
     locks.reset()
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_row_is_kept_from_its_end_on(database):
+    """A view that takes longer than `keep`: its repeat gets the answer all the same."""
+
+    def view(_request):
+        StoredAnswer.objects.using(database).update(expires_at=timezone.now())
+        charge(database)
+        return HttpResponse(b"done")
+
+    view = idempotent(database=database)(view)
+    assert ask(view).content == b"done"
+    assert replayed(ask(view))
+    assert charges(database) == 1
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_autocommit_is_off(database):
+    """Nothing would commit the work of which the client is told."""
+    connections[database].set_autocommit(False)
+    with pytest.raises(ImproperlyConfigured, match="autocommit"):
+        ask(idempotent(database=database)(lambda _request: HttpResponse()))
+    connections[database].set_autocommit(True)

@@ -3,6 +3,7 @@
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.renewal import renewal
 from django_redlock.errors import LockUnavailable
 from tests.support.service import poll
 
@@ -21,3 +22,17 @@ def test_unanswered_release(proxy, redis_server, client_of, unique, option):
         proxy.restore()
         poll(lambda: direct.pttl(f"redlock:{{{unique}}}") not in range(20_001), timeout=60, what="a release")
         assert direct.pttl(f"redlock:{{{unique}}}") > 20_000
+
+
+@pytest.mark.parametrize("option", ["min_hold", "every"])
+def test_several_releases_in_the_background(redis_url, client_of, unique, option):
+    """Leases that are lost at the same time are released in one pipeline, and the locks stay taken, too."""
+    client = client_of(RedisBackend(redis_url, ttl=20))
+    held = [client.lock(f"{unique}{number}", **{option: 250}) for number in range(2)]
+    assert all(lock.acquire() for lock in held)
+    tokens = {lock.token.encode() for lock in held}
+    with renewal._mutex:  # so that the renewal finds both
+        for lock in held:
+            lock.mark_lost(lock.current_lease(), "by the test")
+    poll(lambda: not tokens & set(renewal.entries), timeout=60, what="the releases")
+    assert [lock.locked() for lock in held] == [True, True]

@@ -25,7 +25,11 @@ def begin(call, keys, record):
 @pytest.fixture
 def finish(call, keys, record):
     """`finish()`: with TOKEN."""
-    return lambda answer=b"done", token=TOKEN: call("idempotent_finish", (keys.lock, record), token, b"120000", answer)
+
+    def run(answer=b"done", token=TOKEN):
+        return call("idempotent_finish", (keys.lock, record), token, b"120000", answer, b"f")
+
+    return run
 
 
 def test_begins(begin, redis, keys, record):
@@ -103,6 +107,16 @@ def test_finish_without_the_lock(begin, finish, redis, keys):
     begin()
     redis.delete(keys.lock)
     assert finish() == 1
+    assert begin(OTHER) == [KNOWN, b"answer", b"done"]
+
+
+@pytest.mark.parametrize("with_lock", [True, False])
+def test_finish_without_the_record(begin, finish, redis, keys, record, with_lock):
+    """A view that runs for longer than its record is kept does not lose the answer."""
+    begin()
+    redis.delete(record, *([] if with_lock else [keys.lock]))
+    assert finish() == 1
+    assert begin(OTHER, fingerprint=b"g") == [KNOWN, b"mismatch", b""]
     assert begin(OTHER) == [KNOWN, b"answer", b"done"]
 
 

@@ -56,10 +56,11 @@ class AdoptedLock(Lock):
         return outcome._replace(claim=outcome.claim._replace(payload=claim.payload), fencing_token=number)
 
     def _begins_block(self) -> bool:
-        """Whether the block that begins is the first and the adopted lease is still held."""
+        """Whether the block that begins is the first and the adopted lease is still held. Raises ``LockLost``."""
         lease, self._unentered = self._unentered, None
-        if lease is None or not self._holds(lease):
+        if lease is None or self.current_lease() is None or not self._holds(lease):
             return False
+        self.check()
         self._enter_block(lease)
         return True
 

@@ -71,7 +71,8 @@ def release_many(orphans: Mapping[bytes, Orphan]) -> set[bytes]:
     Returns the tokens of those that their store has served. The others are released one by one.
     """
     released: set[bytes] = set()
-    pairs = list(orphans.items())
+    # Those that stay taken for a time are released one by one: `cancel_many` frees them at once.
+    pairs = [(token, each) for token, each in orphans.items() if each.keep_until <= each.store.clock()]
     store = pairs[0][1].store if len(pairs) > 1 else None  # a renewal thread has one store
     cancel_many: Any = getattr(store.algorithm, "cancel_many", None) if store else None
     if store is None or cancel_many is None:
