@@ -15,7 +15,10 @@ from django_redlock.core.flow.requests import EvalScript
 from django_redlock.core.flow.scripts import script
 from django_redlock.errors import LockError, LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from testproject.redis_server import RedisServer
+from tests.support.tls import TlsRedis
 
+SHORT = 0.5
 ECHOES = [encode_command(b"ECHO", b"%d" % number) for number in range(3)]
 
 
@@ -219,6 +222,22 @@ async def test_compensation_of_a_cancelled_request(proxy, redis_server, unique, 
     with redis_server.client() as client:
         assert [client.exists(undoing.keys[0]) for undoing in undoings] == [1, 0]
     assert proxy.accepted == 1
+
+
+@pytest.mark.parametrize("kind", [RedisServer, TlsRedis])
+async def test_server_that_reads_nothing(running, kind):
+    """A server that is stopped keeps no connection open, and nobody who closes one waits for it."""
+    server = running(kind)
+    pool = node_for(server.url, SHORT).find_pool(None)
+    shared = await pool.ashared()
+    server.pause()
+    try:
+        with pytest.raises(TimeoutError):
+            await shared.send(encode_command(b"ECHO", bytes(20_000_000)), 1, None).future
+        async with asyncio.timeout(TEST_TIMEOUT):
+            await pool.aclear()
+    finally:
+        server.resume()
 
 
 # ── replies ──────────────────────────────────────────────────────────────────────────────────

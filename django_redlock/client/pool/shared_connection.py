@@ -209,6 +209,8 @@ class SharedConnection(asyncio.Protocol):
         self._queued.clear()
         if self._timer is not None:
             self._timer.cancel()
+        if not self._closed.done():  # a server that reads nothing would delay the end, which follows the last byte
+            self._loop.call_later(self._timeout, self._transport.abort)
         self._connection._close()
 
     def _fail_one(self, request: PendingRequest, error: Exception) -> None:
