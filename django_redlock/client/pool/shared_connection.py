@@ -84,6 +84,7 @@ class SharedConnection(asyncio.Protocol):
     def abandon(self, request: PendingRequest) -> None:
         """Undo ``request``, whose task was cancelled. A request that has not been written is not sent."""
         if not self._loop.is_closed():
+            request.future.cancel()  # a coroutine that was closed has not cancelled it
             self._undo(request)
             self._close_if_unused()
 
