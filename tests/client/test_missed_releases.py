@@ -87,3 +87,41 @@ def test_an_error_is_no_answer(own_redis):
         assert client.exists("redlock:{stock}")
         client.execute_command("ACL SETUSER", "default", "+eval", "+evalsha")
         poll(lambda: not client.exists("redlock:{stock}"), timeout=5, what="the release, once more")
+
+
+def test_error_of_a_credential_provider(monkeypatch, redis_server):
+    """A connect that raises an error of another library is retried, and later releases are delivered, too."""
+    monkeypatch.setattr(missed_releases, "DOWN_SECONDS", 0.05)
+    node = node_for(redis_server.url, 5)
+    pool, errors = node.find_pool(None), [RuntimeError("no token from the provider")]
+    real_connect = pool.connect
+
+    def connect():
+        if errors:
+            raise errors.pop()
+        return real_connect()
+
+    monkeypatch.setattr(pool, "connect", connect)
+    missing = MissedReleases([node])
+    for each in (claim(), claim()):
+        missing.add([MUTEX.release_request(each)], 0)
+        poll(lambda: not missing._missed, timeout=5, what="nothing remembered")
+
+
+def test_newest_releases_are_kept(monkeypatch, missing):
+    """When more releases come while some are retried, the oldest are dropped."""
+    runs = [MUTEX.release_request(claim()) for _ in range(MAX_RELEASES + 5)]
+    asked = []
+
+    def delivered(node, calls):
+        if not asked:
+            missing.add(runs[5:], 0)
+        asked.append(calls)
+        return len(asked) > 1
+
+    monkeypatch.setattr(missed_releases, "KEEP_SECONDS", 60)
+    monkeypatch.setattr(missed_releases, "DOWN_SECONDS", 0.05)
+    monkeypatch.setattr(missing, "_delivered", delivered)
+    missing.add(runs[:5], 0)
+    poll(lambda: not missing._missed, timeout=5, what="nothing remembered")
+    assert asked[1] == runs[5:]

@@ -9,13 +9,17 @@ import pytest
 from redis.exceptions import ResponseError
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.client.request import Request, asend
 from django_redlock.client.resp import decode_reply, encode_command
 from django_redlock.client.urls import node_for
 from django_redlock.core.flow.requests import EvalScript
 from django_redlock.core.flow.scripts import script
 from django_redlock.errors import LockError, LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+from testproject.redis_server import RedisServer
+from tests.support.tls import TlsRedis
 
+SHORT = 0.5
 ECHOES = [encode_command(b"ECHO", b"%d" % number) for number in range(3)]
 
 
@@ -219,6 +223,38 @@ async def test_compensation_of_a_cancelled_request(proxy, redis_server, unique, 
     with redis_server.client() as client:
         assert [client.exists(undoing.keys[0]) for undoing in undoings] == [1, 0]
     assert proxy.accepted == 1
+
+
+async def test_closed_coroutine(proxy, redis_server, unique):
+    """The request of a coroutine that is closed before the request was written is never sent."""
+    node = node_for(proxy.url, TEST_TIMEOUT)
+    pool = node.find_pool(None)
+    shared = await pool.ashared()
+    before = shared.send(ECHOES[0], 1, None)
+    asking = asend(Request(node, None, encode_command(b"INCR", unique.encode())))
+    asking.send(None)
+    asking.close()
+    after = shared.send(ECHOES[1], 1, None)
+    assert await asyncio.gather(before.future, after.future) == [[b"0"], [b"1"]]
+    with redis_server.client() as client:
+        assert not client.exists(unique)
+    await pool.aclear()
+
+
+@pytest.mark.parametrize("kind", [RedisServer, TlsRedis])
+async def test_server_that_reads_nothing(running, kind):
+    """A server that is stopped keeps no connection open, and nobody who closes one waits for it."""
+    server = running(kind)
+    pool = node_for(server.url, SHORT).find_pool(None)
+    shared = await pool.ashared()
+    server.pause()
+    try:
+        with pytest.raises(TimeoutError):
+            await shared.send(encode_command(b"ECHO", bytes(20_000_000)), 1, None).future
+        async with asyncio.timeout(TEST_TIMEOUT):
+            await pool.aclear()
+    finally:
+        server.resume()
 
 
 # ── replies ──────────────────────────────────────────────────────────────────────────────────

@@ -6,6 +6,7 @@ import pytest
 
 from django_redlock.core.algorithms.single_node import SingleNode
 from django_redlock.core.flow.requests import Batch, BlockThenEval, EvalScript, Fault
+from django_redlock.core.flow.scripts import script
 from django_redlock.core.keys import keys_for
 from django_redlock.core.primitives.base import MAX_BLOCK, MUTEX
 from django_redlock.core.values import Claim, Lease, Refusal, new_token, valid_until
@@ -184,6 +185,15 @@ def test_closed_meanwhile(fed):
     assert fed.request == first
     fed.reply(SERVER)
     assert isinstance(fed.result, Lease)
+
+
+@pytest.mark.parametrize("reply", [0, -1])
+def test_hand_over_was_repeated(fed, reply):
+    """The first request may have handed the lock over, and the next holder may have left: nothing is known."""
+    following = fed.claim._replace(token=new_token())
+    fed.begin(fed.algorithm.hand_over(script("mutex_hand_over"), fed.claim, following)).reply(STALE)
+    with pytest.raises(LockUnavailable):
+        fed.reply(reply)
 
 
 @pytest.mark.parametrize("replies", [[BROKEN], [STALE, STALE], [STALE, BROKEN]])

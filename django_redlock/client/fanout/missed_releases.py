@@ -7,8 +7,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from redis.exceptions import RedisError
-
 from ...core import fork
 from ...core.flow.requests import EvalScript, Fault
 from ..discovery import Node
@@ -76,7 +74,7 @@ class MissedReleases:
                 delivered = not due or self._delivered(node, [call for _, call in due])
             with self._mutex:
                 if not delivered:
-                    self._missed[node].extendleft(reversed(due))
+                    self._missed[node] = deque([*due, *self._missed[node]], maxlen=MAX_RELEASES)
                 if not self._missed[node]:
                     del self._missed[node]
                     return
@@ -92,7 +90,7 @@ class MissedReleases:
                 connection.discard()
                 raise
             connection.checkin()
-        except (RedisError, OSError):
+        except Exception:  # noqa: BLE001  (any error, also of a credential provider: the releases are retried)
             return False
         return not any(isinstance(reply, Fault) for reply in replies)
 

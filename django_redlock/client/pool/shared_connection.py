@@ -84,6 +84,7 @@ class SharedConnection(asyncio.Protocol):
     def abandon(self, request: PendingRequest) -> None:
         """Undo ``request``, whose task was cancelled. A request that has not been written is not sent."""
         if not self._loop.is_closed():
+            request.future.cancel()  # a coroutine that was closed has not cancelled it
             self._undo(request)
             self._close_if_unused()
 
@@ -209,6 +210,8 @@ class SharedConnection(asyncio.Protocol):
         self._queued.clear()
         if self._timer is not None:
             self._timer.cancel()
+        if not self._closed.done():  # a server that reads nothing would delay the end, which follows the last byte
+            self._loop.call_later(self._timeout, self._transport.abort)
         self._connection._close()
 
     def _fail_one(self, request: PendingRequest, error: Exception) -> None:

@@ -268,13 +268,17 @@ class SingleNode(NamedTuple):
     def hand_over(self, script: Script, claim: Claim, following: Claim) -> Flow[Lease | None]:
         """Release ``claim`` and acquire ``following`` in one script. Raises ``LockUnavailable``.
 
-        Returns the lease of ``following``; ``None`` if ``claim`` did not hold the lock.
+        Returns the lease of ``following``; ``None`` if ``claim`` did not hold the lock. Raises ``LockUnavailable`` also
+        if that is the reply to a repeated request: the next holder may have released the lock already.
         """
         start = self.clock()
         keys = (claim.keys.lock, claim.keys.fence)[: 1 + following.fencing]  # few keys: see `release`
         terms = following.token, following.owner, millis(following.ttl), b"%d" % following.fencing
         run = EvalScript(script._replace(keys=len(keys)), keys, (*terms, claim.token))
-        reply = yield from run_idempotent(run)
+        reply = yield run
+        if isinstance(reply, Fault) and reply.stale:
+            fault, reply = reply, (yield run)
+            reply = reply if is_confirmed(reply) or isinstance(reply, Fault) else fault
         if isinstance(reply, Fault):
             raise fault_error(claim.name, reply)
         outcome = read_outcome(following, reply, start) if is_confirmed(reply) else None
