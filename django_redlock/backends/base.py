@@ -111,7 +111,7 @@ class Backend(LockKinds):
         on_lost: OnLost = "raise",
         **unknown: Never,
     ) -> Lock:
-        """Returns a mutex: a lock with at most one holder at a time. All times are seconds.
+        """Return a mutex: a lock with at most one holder at a time. All times are seconds.
 
         ``ttl``: the lease, renewed while the lock is held if ``auto_renew``. ``blocking``: whether ``with`` waits for a
         lock that is held; ``blocking_timeout``: for how long. ``max_hold``: the longest time to hold the lock.
@@ -176,7 +176,7 @@ class Backend(LockKinds):
         return (await self.alisting(pattern, limit)).logged()
 
     def listing(self, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listing:
-        """Returns the live locks as `held` does, and whether the list is complete. Raises ``LockUnavailable``.
+        """Return the live locks as `held` does, and whether the list is complete. Raises ``LockUnavailable``.
 
         ``max_keys``: read about this number of keys. Locks with the most waiters come first.
         """
@@ -253,7 +253,7 @@ class Backend(LockKinds):
         yield
 
     def local_queue_for(self, primitive: Primitive) -> LocalQueue | None:
-        """Returns the local queue for locks of this kind; ``None`` if there is no local queue."""
+        """Return the local queue for locks of this kind; ``None`` if there is no local queue."""
         return None
 
     def perform(self, request: Any) -> Any:
@@ -280,7 +280,7 @@ class Backend(LockKinds):
 
 
 def _wait(value: Seconds) -> float:
-    """Returns a blocking_timeout in seconds, which may be 0. Raises ``TypeError`` and ``ValueError``."""
+    """Return a blocking_timeout in seconds, which may be 0. Raises ``TypeError`` and ``ValueError``."""
     if value in (0, timedelta()) and not isinstance(value, bool):
         return 0.0
     return seconds(value, "blocking_timeout, if not 0,")

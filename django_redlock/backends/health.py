@@ -43,7 +43,7 @@ PROBLEMS = (
 
 
 def health(label: str, node: int, more: Callable[..., Flow[dict[str, Any]]]) -> Flow[list[dict[str, Any]]]:
-    """Returns one row for each server of a node: ``node``, ``ok``, ``problems``, ``warnings`` and facts.
+    """Return one row for each server of a node: ``node``, ``ok``, ``problems``, ``warnings`` and facts.
 
     Times are seconds. ``more(row, node, pool)``: the flow of further checks, which returns the row with their results.
     """
@@ -103,7 +103,7 @@ def _server(node: int, route: ServerPool) -> Flow[dict[str, Any]]:
 
 
 def _version(info: ServerInfo) -> str:
-    """Returns ``7.2.4``, or ``Valkey 9.1.2``: the ``redis_version`` of Valkey is the version of a compatible Redis."""
+    """Return ``7.2.4``, or ``Valkey 9.1.2``: the ``redis_version`` of Valkey is the version of a compatible Redis."""
     return f"Valkey {info['valkey_version']}" if "valkey_version" in info else info.get("redis_version", "")
 
 
@@ -112,14 +112,14 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _lag(info: ServerInfo) -> int | None:
-    """Returns the seconds since the last acknowledgement of the slowest replica; ``None`` without replicas."""
+    """Return the seconds since the last acknowledgement of the slowest replica; ``None`` without replicas."""
     slaves = [value for key, value in info.items() if key.startswith("slave")]
     lags = [int(found[1]) for value in slaves if (found := re.search(r"\blag=(-?\d+)", value))]
     return max(lags, default=None)
 
 
 def _persistence(info: ServerInfo, save: Any) -> str:
-    """Returns the persistence of the server: ``"aof"``, ``"rdb"``, ``"off"``, or ``""`` if unknown.
+    """Return the persistence of the server: ``"aof"``, ``"rdb"``, ``"off"``, or ``""`` if unknown.
 
     ``save``: the server's reply to CONFIG GET save.
     """

@@ -68,7 +68,7 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
 
 
 def _by_waiters(keys: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Returns the keys of locks among ``keys``: those with waiters, and the others. Auxiliary keys are left out."""
+    """Return the keys of locks among ``keys``: those with waiters, and the others. Auxiliary keys are left out."""
     waited_for = {key.removesuffix(_WAITERS) for key in keys if key.endswith(_WAITERS)}
     held = [key for key in keys if key.endswith(b"}")]
     return [key for key in held if key in waited_for], [key for key in held if key not in waited_for]
@@ -129,7 +129,7 @@ def _describe(key: bytes, node: int) -> EvalScript:
 
 
 def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockInfo | None, float, Exception | None]]]:
-    """Returns for each node: its label, its description of the lock, the seconds for its reply, and the error.
+    """Return for each node: its label, its description of the lock, the seconds for its reply, and the error.
 
     Description and error are ``None`` if there is none.
     """
@@ -149,7 +149,7 @@ def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockI
 
 
 def last_fencing_token(name: str, backend: Any) -> Flow[int | None]:
-    """Returns the largest fencing token that any node keeps for the lock ``name``; ``None`` if there is none."""
+    """Return the largest fencing token that any node keeps for the lock ``name``; ``None`` if there is none."""
     fence = backend.keys_of(name).fence
     tokens = []
     for index in range(len(getattr(backend, "nodes", ()))):

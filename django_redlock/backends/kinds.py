@@ -44,14 +44,14 @@ class LockKinds:
     encoded_prefix: bytes
 
     def rlock(self, name: str, **options: Unpack[CommonOptions]) -> RLock:
-        """Returns a reentrant lock: the thread or asyncio task that holds the lock may acquire it again.
+        """Return a reentrant lock: the thread or asyncio task that holds the lock may acquire it again.
 
         The lock is free after as many releases as acquires, through any handle. Options and errors: `Backend.lock`.
         """
         return self._make_kind(RLock, RLOCK, name, options)
 
     def semaphore(self, name: str, *, limit: int, **options: Unpack[CommonOptions]) -> Semaphore:
-        """Returns a lock with up to ``limit`` holders, each with its own lease, like `threading.BoundedSemaphore`.
+        """Return a lock with up to ``limit`` holders, each with its own lease, like `threading.BoundedSemaphore`.
 
         All callers must use the same ``limit`` for a name. On N nodes a permit needs ``limit * N // (limit + 1) + 1``
         votes. Options and errors: `Backend.lock`. Also raises ``TypeError`` or ``ValueError`` if ``limit`` is not a
@@ -64,7 +64,7 @@ class LockKinds:
         return self._make_kind(Semaphore, SEMAPHORE._replace(limit=limit), name, options)
 
     def rwlock(self, name: str, **options: Unpack[CommonOptions]) -> RWLock:
-        """Returns a pair of locks: ``.read`` with any number of holders, or ``.write`` with one holder.
+        """Return a pair of locks: ``.read`` with any number of holders, or ``.write`` with one holder.
 
         Each holder has its own lease. New readers queue behind a waiting writer. Options and errors: `Backend.lock`.
         ``.write`` raises ``LockError`` if the caller holds ``.read``.
@@ -78,7 +78,7 @@ class LockKinds:
     def striped(
         self, name: str, stripes: int, *, without: Collection[int] = (), **options: Unpack[CommonOptions]
     ) -> Striped:
-        """Returns a lock that acquires any free stripe of ``stripes`` in one request. ``.stripe`` is its index, from 0.
+        """Return a lock that acquires any free stripe of ``stripes`` in one request. ``.stripe`` is its index, from 0.
 
         Use it for work that is split into parts, such as a stock into segments. Each handle tries the stripes from a
         different start. ``without``: indexes of stripes to exclude, for example segments that are sold out. The
@@ -94,7 +94,7 @@ class LockKinds:
         return self._make_kind(kind, STRIPED, name, options)
 
     def multilock(self, names: Iterable[str], **options: Unpack[CommonOptions]) -> MultiLock:
-        """Returns a lock that acquires all of the locks ``names`` or none. Order and duplicates make no difference.
+        """Return a lock that acquires all of the locks ``names`` or none. Order and duplicates make no difference.
 
         A multilock and ``lock(name)`` exclude each other for each of the names. Options and errors: `Backend.lock`.
         Also raises ``TypeError`` for a single ``str``, and ``ValueError`` unless there are 1 to 256 names.
@@ -121,7 +121,7 @@ class LockKinds:
         stop_before: Seconds | None = None,
         owner: str | Mapping[str, Any] | None = None,
     ) -> Leader:
-        """Returns a candidate for the lead ``name``, a context for threads and for asyncio. The lead is a lock.
+        """Return a candidate for the lead ``name``, a context for threads and for asyncio. The lead is a lock.
 
         ``on_elected``: called with the leader in a thread or task of its own when the candidate is elected. If it
         raises, the lead ends. ``on_lost``: called with the leader when the lead ends; it must stop the work before

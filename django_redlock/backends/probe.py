@@ -39,7 +39,7 @@ NAMES = 10_000  # random names tried to find a name in a slot of the server
 
 
 def probe(backend: ProbedBackend, row: dict[str, Any], node: int, route: ServerPool | None) -> Flow[dict[str, Any]]:
-    """Returns the health ``row``, with the server's error among its problems if the server does not grant a lock.
+    """Return the health ``row``, with the server's error among its problems if the server does not grant a lock.
 
     A server with known problems is not probed. The probe ignores a quarantine, which `quarantine_status` reports.
     """
@@ -68,7 +68,7 @@ def _refusal(backend: ProbedBackend, name: str, node: int) -> Flow[Exception | N
 
 
 def _name(backend: ProbedBackend, node: int, route: ServerPool | None) -> str | None:
-    """Returns a random lock name in a slot that this server serves; ``None`` if none was found."""
+    """Return a random lock name in a slot that this server serves; ``None`` if none was found."""
     names = (f"redlock_check:{secrets.token_hex(8)}" for _ in range(NAMES))
     asked = backend.nodes[node]
     of_a_cluster = isinstance(asked, ClusterNode)

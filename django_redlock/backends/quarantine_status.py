@@ -12,7 +12,7 @@ from ..core.flow.scripts import script
 
 
 def quarantine_status(row: dict[str, Any], marker: bytes, max_ttl: float, node: int = 0) -> Flow[dict[str, Any]]:
-    """Returns the health ``row`` with ``armed`` and ``quarantine``. The row of a replica is returned unchanged.
+    """Return the health ``row`` with ``armed`` and ``quarantine``. The row of a replica is returned unchanged.
 
     ``armed``: whether the server makes new grants. ``quarantine``: seconds until it does; ``None`` if the quarantine
     lasts until enough replicas follow. ``max_ttl``: seconds, as configured here; a problem is added if clients of the

@@ -31,7 +31,7 @@ from .quarantine_status import quarantine_status
 
 
 def default_node_timeout(ttl: float) -> float:
-    """Returns 5 % of ``ttl``, but 0.05 to 0.25 seconds: waiting for a node that hangs must not use up the lease."""
+    """Return 5 % of ``ttl``, but 0.05 to 0.25 seconds: waiting for a node that hangs must not use up the lease."""
     return min(0.25, max(0.05, 0.05 * ttl))
 
 

@@ -85,7 +85,7 @@ class StorageAlgorithm:
             yield AwaitWakeUp(claim, min(left, outcome.remaining + 0.001, primitive.max_block))
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """Returns the lease with ``ttl`` seconds from now; ``None`` if it is lost."""
+        """Return the lease with ``ttl`` seconds from now; ``None`` if it is lost."""
         longer: Lease | None = yield from call_storage(self._backend.extend, lease, ttl)
         return longer
 
@@ -106,7 +106,7 @@ class StorageAlgorithm:
     cancel = release
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """Returns the lock with its holder; ``None`` if the lock is not held."""
+        """Return the lock with its holder; ``None`` if the lock is not held."""
         held: LockInfo | None = yield from call_storage(self._backend.describe_once, name)
         return held
 

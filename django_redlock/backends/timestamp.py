@@ -77,7 +77,7 @@ class TimestampAdoption(TimestampPrimitive):
 
 
 def timestamp(unit: str, skew: float) -> tuple[TimestampPrimitive, TimestampAdoption]:
-    """Returns the primitives for values in ``unit``. A lease ends ``skew`` seconds after the time in its value."""
+    """Return the primitives for values in ``unit``. A lease ends ``skew`` seconds after the time in its value."""
     acquire, extend, release = script_family("timestamp")
     made = TimestampPrimitive("timestamp", acquire, extend, release)
     adopting = TimestampAdoption("timestamp", script("timestamp_adopt"), extend, release)
@@ -182,7 +182,7 @@ class TimestampBackend(RedisBackend):
 
 
 def _key_format(text: str, prefix: str) -> tuple[Callable[..., str], Callable[[bytes], str | None]]:
-    """Returns two functions: the key for a name (literal parts passed through ``escape``), and the name for a key."""
+    """Return two functions: the key for a name (literal parts passed through ``escape``), and the name for a key."""
     parts = list(Formatter().parse(text))
     fields = [field for _, field, _, _ in parts if field is not None]
     plain = not any(spec or conversion for _, _, spec, conversion in parts)

@@ -42,7 +42,7 @@ class CallNamer:
             raise ValueError(f"{where}: there is no argument {unknown[0]!r} (arguments: {known})")
 
     def _bound(self, this: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the arguments by name, with defaults applied and without ``self``."""
+        """Return the arguments by name, with defaults applied and without ``self``."""
         names = self._positional
         if names is not None and not kwargs and len(args) + len(this) == len(names):
             return dict(zip(names[len(this) :], args, strict=True))  # the common case, many times faster than bind()
@@ -53,7 +53,7 @@ class CallNamer:
     def name(
         self, task: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], serializer: str, this: tuple[Any, ...] = ()
     ) -> str:
-        """Returns the lock's name for a call of ``task``. ``this``: a placeholder for ``self`` if the task is bound.
+        """Return the lock's name for a call of ``task``. ``this``: a placeholder for ``self`` if the task is bound.
 
         Raises ``TypeError`` when the arguments don't fit the task, ``ValueError`` for a name that no lock can have.
         """
@@ -80,7 +80,7 @@ class CallNamer:
 
 
 def _arguments_in(key: str, where: str) -> tuple[str, ...]:
-    """Returns the argument names in ``key``. Raises ``ValueError`` for a brace that is not closed."""
+    """Return the argument names in ``key``. Raises ``ValueError`` for a brace that is not closed."""
     try:
         fields = [field for _, field, _, _ in Formatter().parse(key) if field is not None]
     except ValueError as error:
@@ -89,7 +89,7 @@ def _arguments_in(key: str, where: str) -> tuple[str, ...]:
 
 
 def canonical(value: Any, serializer: str = "json") -> str:
-    """Returns ``value`` as a text that is the same in the sender and in the worker.
+    """Return ``value`` as a text that is the same in the sender and in the worker.
 
     Values of different types have different texts.
     """
@@ -109,7 +109,7 @@ def _mapping(value: dict[Any, Any], serializer: str) -> str:
 
 
 def _received_text(value: Any, serializer: str) -> str:
-    """Returns the text of a value that is not a JSON type.
+    """Return the text of a value that is not a JSON type.
 
     The text describes the value that a worker receives, after a round trip through ``serializer``.
     """

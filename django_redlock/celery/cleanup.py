@@ -116,7 +116,7 @@ class LockReleasingRequest:
 
 @cache
 def request_class(base: Any) -> type:
-    """Returns a subclass of ``base`` (a class or its dotted path) with `LockReleasingRequest` in front of it."""
+    """Return a subclass of ``base`` (a class or its dotted path) with `LockReleasingRequest` in front of it."""
     revoke.install(LockReleasingRequest)
     return type("Request", (LockReleasingRequest, symbol_by_name(base)), {})
 

@@ -34,7 +34,7 @@ class Conflict(NamedTuple):
     remaining: float
 
     def error(self) -> LockNotAcquired:
-        """Returns the error for ``on_conflict="raise"``."""
+        """Return the error for ``on_conflict="raise"``."""
         reason = f"task {self.task}[{self.task_id}] is a duplicate of {self.holder or 'another'}, which is {self.state}"
         return LockNotAcquired(self.key, reason, self.remaining, self.holder)
 
@@ -43,7 +43,7 @@ OnConflict = Literal["skip", "log", "raise", "wait", "retry", "replace"] | Calla
 
 
 def conflict_of(task: str, task_id: str, key: str, where: Where, refusal: Refusal) -> Conflict:
-    """Returns the `Conflict` for a refusal."""
+    """Return what users are told about ``refusal``: which call was refused, and which call is in the way."""
     holder = Owner.parse(refusal.holder).extra
     return Conflict(
         task, task_id, key, where, str(holder.get("task_id", "")), str(holder.get("state", "held")), refusal.remaining
@@ -51,7 +51,7 @@ def conflict_of(task: str, task_id: str, key: str, where: Where, refusal: Refusa
 
 
 def decide(on_conflict: OnConflict, conflict: Conflict, known: tuple[str, ...]) -> str:
-    """Returns the action for a conflict: ``on_conflict``, or the return value of a callable (``None``: "skip").
+    """Return the action for a conflict: ``on_conflict``, or the return value of a callable (``None``: "skip").
 
     Raises ``ValueError`` for an action that is not ``known``.
     """
@@ -77,7 +77,7 @@ def notify_duplicate(conflict: Conflict, warn: bool = False) -> None:
 
 
 def duplicate_result(conflict: Conflict) -> dict[str, str]:
-    """Returns the value of a call that a worker skipped. It is plain data, so that every serializer can carry it."""
+    """Return the value of a call that a worker skipped. It is plain data, so that every serializer can carry it."""
     return {"redlock": "duplicate", "key": conflict.key, "holder": conflict.holder}
 
 

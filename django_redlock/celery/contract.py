@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         redlock: TaskLock
 
         def lock_name(self, args: Any, kwargs: Any, serializer: str | None) -> str:
-            """Returns the lock's name for a call."""
+            """Return the lock's name for a call."""
 
         def resend(self, seconds: float, message: Message, **options: Any) -> Any:
             """Send the running message again, to start in ``seconds``."""

@@ -36,7 +36,7 @@ class BrokerUnreadable(Exception):
 
 
 def lost_calls(alias: str, app: Celery = current_app) -> list[LostCall]:
-    """Returns the queued calls of one store whose message was missing from the broker twice, two seconds apart.
+    """Return the queued calls of one store whose message was missing from the broker twice, two seconds apart.
 
     Omits calls that were queued within the last minute, calls of ``until_expired`` (their records outlive their
     messages), and tasks that ``app`` does not know. Raises `BrokerUnreadable`, and ``LockError`` when the store fails.
@@ -56,7 +56,7 @@ def cancel_lost(alias: str, lost: Iterable[LostCall]) -> int:
 
 
 def check_tasks(alias: str, fix: bool) -> dict[str, Any]:
-    """Returns the row of ``redlock_check --tasks`` for one store. ``fix``: remove the records of lost calls."""
+    """Return the row of ``redlock_check --tasks`` for one store. ``fix``: remove the records of lost calls."""
     current_app.loader.import_default_modules()
     row: dict[str, Any] = {"node": "tasks", "ok": True, "problems": [], "warnings": []}
     try:
@@ -96,7 +96,7 @@ def _keeps_message(app: Celery, owner: Owner) -> bool:
 
 
 def message_ids(app: Celery) -> set[str]:
-    """Returns the ids of the tasks whose messages are in a queue or with a worker.
+    """Return the ids of the tasks whose messages are in a queue or with a worker.
 
     Raises `BrokerUnreadable`, also for a RabbitMQ queue that is not empty, because its messages can't be read.
     """

@@ -34,7 +34,7 @@ class Message(NamedTuple):
 
     @classmethod
     def read(cls, header: Any, task_id: str) -> Message | None:
-        """Returns the `Message` in a header.
+        """Return the `Message` in a header.
 
         ``None``: the header is missing, malformed, or belongs to another task id.
         """
@@ -45,23 +45,23 @@ class Message(NamedTuple):
 
 
 def new_delivery_id() -> str:
-    """Returns a delivery id in hex: 4 bytes with the time in seconds and 8 random bytes. `ended_mark` splits it."""
+    """Return a delivery id in hex: 4 bytes with the time in seconds and 8 random bytes. `ended_mark` splits it."""
     return f"{int(time.time()):08x}{os.urandom(8).hex()}"
 
 
 def delay_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:
-    """Returns the seconds until a call may start. ``options``: the options of ``apply_async``."""
+    """Return the seconds until a call may start. ``options``: the options of ``apply_async``."""
     return _until(task, options.get("countdown") or options.get("eta"), 0.0)
 
 
 def expiry_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:
-    """Returns the seconds until a call expires and is discarded. ``options``: the options of ``apply_async``."""
+    """Return the seconds until a call expires and is discarded. ``options``: the options of ``apply_async``."""
     expires = options.get("expires")
     return _until(task, task.expires if expires is None else expires, inf)
 
 
 def _until(task: Task[Any, Any], when: Any, never: float) -> float:
-    """Returns the seconds until ``when``, or ``never`` for ``None``.
+    """Return the seconds until ``when``, or ``never`` for ``None``.
 
     ``when``: a number of seconds, a datetime, or a datetime in ISO format, as in the options of a retry.
     """

@@ -62,7 +62,7 @@ class TaskOptions(NamedTuple):
         return self.ttl if self.mode.until_expiry else self.queue_ttl
 
     def body_ttl(self, max_ttl: float) -> float:
-        """Returns the lease of a running body in seconds: the declared ttl, or the default capped at ``max_ttl``."""
+        """Return the lease of a running body in seconds: the declared ttl, or the default capped at ``max_ttl``."""
         return self.ttl if self.has_lease else min(self.ttl, DEFAULT_BODY_TTL, max_ttl)
 
 
@@ -114,7 +114,7 @@ def options(
 
 
 def _conflict(mode: str, given: Any, limit: int) -> tuple[OnConflict, OnConflict]:
-    """Returns the actions at submit and at start.
+    """Return the actions at submit and at start.
 
     One value applies to each side that supports it, a pair is used as it is.
     """

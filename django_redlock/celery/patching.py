@@ -82,7 +82,7 @@ def _cancelling_before_start(before_start: Callable[..., Any]) -> Callable[..., 
 
 
 def _between(task: type[Any]) -> list[type]:
-    """Returns the task's own base classes: those after `SingleInstanceMixin` and before Celery's ``Task``."""
+    """Return the task's own base classes: those after `SingleInstanceMixin` and before Celery's ``Task``."""
     order = task.__mro__
     return list(order[order.index(SingleInstanceMixin) + 1 : order.index(Task)])
 

@@ -94,7 +94,7 @@ def send(app: Celery, copy: bytes | None) -> None:
 
 
 def _prompt_copy(task: ProtectedTask, message: Message) -> bytes | None:
-    """Returns the message without an ETA, as JSON with the arguments of ``Producer.publish``. ``None``: too large."""
+    """Return the message without an ETA, as JSON with the arguments of ``Producer.publish``. ``None``: too large."""
     with task.app.producer_pool.acquire(block=True) as producer:
         recorder = _Recorder(producer)
         task.resend(0, message._replace(prompt=True), producer=recorder)

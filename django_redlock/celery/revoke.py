@@ -1,4 +1,4 @@
-"""Cancels the records of revoked calls in the worker's main process, as soon as the revoke command arrives."""
+"""Deletes the records of revoked calls, in the worker's main process, as soon as the revoke command arrives."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _received_requests(state: Any) -> Iterator[Any]:
 
 
 def _copied(requests: Iterable[Any]) -> list[Any]:
-    """Returns a list of requests that a timer thread may change during the copy."""
+    """Return a list of requests that a timer thread may change during the copy."""
     while True:
         with suppress(RuntimeError):
             return list(requests)

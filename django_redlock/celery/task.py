@@ -98,7 +98,7 @@ class SubmitMixin(_Task):
             raise
 
     def lock_name(self, args: Any, kwargs: Any, serializer: str | None) -> str:
-        """Returns the lock's name for a call. Raises Celery's ``TypeError`` for arguments that don't fit the task."""
+        """Return the lock's name for a call. Raises Celery's ``TypeError`` for arguments that don't fit the task."""
         if (dump := getattr(self, "_dump_pydantic_arguments", None)) is not None:
             args, kwargs = dump(args, kwargs)
         try:

@@ -62,12 +62,12 @@ class TaskLock:
     # ── the call ─────────────────────────────────────────────────────────────────────────────
 
     def name(self, task: Task[Any, Any], args: Any, kwargs: Any, serializer: str | None = None) -> str:
-        """Returns the lock's name for these arguments. Raises ``TypeError`` when the arguments don't fit the task."""
+        """Return the lock's name for these arguments. Raises ``TypeError`` when the arguments don't fit the task."""
         serializer = serializer or task.serializer or task.app.conf.task_serializer
         return self._namer.name(task.name, tuple(args or ()), kwargs or {}, serializer, self._this)
 
     def message(self, task: Task[Any, Any], request: Any) -> Message:
-        """Returns the header of a received message.
+        """Return the header of a received message.
 
         If the sender added none (``send_task`` by name), the header is built here.
         """
@@ -80,7 +80,7 @@ class TaskLock:
     def new_call(
         self, task: Task[Any, Any], task_id: str, message: Message, delay: float = 0.0, expires: float = inf
     ) -> TaskCall:
-        """Returns a call that may start in ``delay`` seconds and expires in ``expires`` seconds."""
+        """Return a call that may start in ``delay`` seconds and expires in ``expires`` seconds."""
         options, backend = self.options, self.backend
         if self._done_ttl is None:  # reading a setting costs as much as the rest of this method
             transport = task.app.conf.broker_transport_options or {}
@@ -99,7 +99,7 @@ class TaskLock:
         )
 
     def received_call(self, task: Task[Any, Any], request: Any) -> TaskCall:
-        """Returns the call of a received message."""
+        """Return the call of a received message."""
         return self.new_call(task, request.id, self.message(task, request))
 
     # ── the store ────────────────────────────────────────────────────────────────────────────
@@ -124,7 +124,7 @@ class TaskLock:
         return store
 
     def body_lock(self, call: TaskCall) -> Lock:
-        """Returns a handle for the lease of the body. Without records: a mutex, or a permit of a semaphore.
+        """Return a handle for the lease of the body. Without records: a mutex, or a permit of a semaphore.
 
         Raises ``LockNotSupported`` if the mode needs records and the backend can't keep them.
         """

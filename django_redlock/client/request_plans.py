@@ -32,7 +32,10 @@ def eval_request(nodes: Nodes, call: EvalScript) -> Request:
 
 
 def read_replies_of(nodes: Nodes, call: EvalScript, replies: list[Any] | Fault) -> Flow[Any]:
-    """Return the result of ``call``, whose reply is the last in ``replies``. Repeats the script where that helps."""
+    """Return the result of ``call``, whose reply is the last of ``replies``.
+
+    Sends the call again if the server does not know the script (NOSCRIPT) or names another server (MOVED, ASK).
+    """
     if isinstance(replies, Fault):
         return replies
     return (yield from _read(nodes, call, replies[-1]))

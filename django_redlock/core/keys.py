@@ -27,12 +27,12 @@ class Keys(NamedTuple):
     fence: bytes  # string: the last fencing token; a timestamp lock keeps its holder here
 
     def wake_key_of(self, acquisition_id: bytes) -> bytes:
-        """Returns the key of the wake-up list of one waiter in a fair queue, see ``lua/fair_queue.lua``."""
+        """Return the key of the wake-up list of one waiter in a fair queue, see ``lua/fair_queue.lua``."""
         return self.wake + b":" + acquisition_id
 
 
 def check_name(name: str) -> bytes:
-    """Returns the name of a lock in UTF-8.
+    """Return the name of a lock in UTF-8.
 
     Raises ``TypeError`` if the name is not a ``str``, and ``ValueError`` if the name is empty, longer than 512 bytes,
     not encodable, or begins with ``}`` (its keys would be in different slots of a Redis Cluster).
@@ -53,7 +53,7 @@ def check_name(name: str) -> bytes:
 
 
 def check_prefix(prefix: str) -> str:
-    """Returns ``prefix`` if it is a valid key prefix.
+    """Return ``prefix`` if it is a valid key prefix.
 
     Raises ``ValueError`` if the prefix is not a ``str``, is empty, or has braces, which would change the hash tag.
     """
@@ -63,24 +63,24 @@ def check_prefix(prefix: str) -> str:
 
 
 def keys_for(prefix: bytes, name: bytes) -> Keys:
-    """Returns the keys of the lock ``name`` under ``prefix``."""
+    """Return the keys of the lock ``name`` under ``prefix``."""
     lock = prefix + b":{" + name + b"}"
     return Keys(lock, lock + b":waiters", lock + b":wake", lock + b":fence")
 
 
 def hash_tag(key: bytes) -> bytes:
-    """Returns the hash tag of ``key``, which determines its slot in a Redis Cluster."""
+    """Return the hash tag of ``key``, which determines its slot in a Redis Cluster."""
     return key.partition(b"{")[2].partition(b"}")[0]
 
 
 def stripe_name(name: str, index: int) -> str:
-    """Returns the lock name of stripe ``index`` of ``name``. The stripes of a name share a hash tag."""
+    """Return the lock name of stripe ``index`` of ``name``. The stripes of a name share a hash tag."""
     return f"{{{name}}}#{index}"
 
 
 @lru_cache(maxsize=64)  # for names that are used often
 def stripe_keys(prefix: bytes, name: str, stripes: int) -> tuple[Keys, ...]:
-    """Returns the keys of each stripe of ``name``. Raises the same errors as `check_name`."""
+    """Return the keys of each stripe of ``name``. Raises the same errors as `check_name`."""
     return tuple(keys_for(prefix, check_name(stripe_name(name, index))) for index in range(stripes))
 
 
@@ -90,7 +90,7 @@ def is_stripe(name: str) -> bool:
 
 
 def lock_name_of(prefix: bytes, key: bytes) -> str | None:
-    """Returns the name of the lock with this key; ``None`` for an auxiliary key or a key outside ``prefix``."""
+    """Return the name of the lock with this key; ``None`` for an auxiliary key or a key outside ``prefix``."""
     head = prefix + b":{"
     if not (key.startswith(head) and key.endswith(b"}")) or len(key) - len(head) > MAX_NAME_BYTES + 1:
         return None
@@ -98,17 +98,17 @@ def lock_name_of(prefix: bytes, key: bytes) -> str | None:
 
 
 def glob_escape(text: str) -> str:
-    """Returns a glob pattern that matches only ``text``."""
+    """Return a glob pattern that matches only ``text``."""
     return _GLOB.sub(r"\\\1", text)
 
 
 def scan_pattern(prefix: str, pattern: str = "*") -> str:
-    """Returns the SCAN pattern for the keys of locks whose names match the glob ``pattern``."""
+    """Return the SCAN pattern for the keys of locks whose names match the glob ``pattern``."""
     return f"{glob_escape(prefix)}:{{{pattern}}}"
 
 
 def glob_matcher(pattern: str) -> Callable[[str], bool]:
-    """Returns a function that tells whether a name matches the glob ``pattern``.
+    """Return a function that tells whether a name matches the glob ``pattern``.
 
     The match works as in Redis: by bytes, ``[^…]`` negates, and a backslash escapes.
     """

@@ -153,10 +153,10 @@ class Lease(NamedTuple):
         return self._replace(least=min(self.least, ttl))
 
     def replaced(self, longer: Lease) -> Lease:
-        """Return ``longer``, the confirmed extension of this lease, limited by extensions without a reply.
+        """Return ``longer``, the confirmed extension of this lease, shortened where the server may still shorten it.
 
-        If one of these has a shorter ttl, the lease counts as extended to that ttl only, because the server may run it
-        later.
+        The server may run an earlier extension, which got no reply, after this one. If the earlier one has a shorter
+        ttl, the lease counts as extended to the shorter ttl only.
         """
         surplus = max(0.0, longer.ttl - self.least) * (1 - DRIFT)
         return longer._replace(valid_until=longer.valid_until - surplus, least=self.least)

@@ -70,7 +70,7 @@ def locked(
 
 
 def _check_decorated(function: Any) -> None:
-    """Raise ``TypeError`` for a ``function`` whose body a lock around the call does not protect."""
+    """Raise ``TypeError`` if the body of ``function`` runs after the call has returned, as in a generator function."""
     if isinstance(function, type):
         raise TypeError(f"locked() decorates functions and methods, not a class ({function.__qualname__})")
     if isinstance(function, classmethod | staticmethod) or not callable(function):

@@ -32,7 +32,7 @@ _ENDS = {"released", "lost"}  # events that end a hold
 
 
 def check_history_option(option: int | bool) -> int:
-    """Returns the option ``history`` as a number of names: `MAX_NAMES` for ``True``, 0 for ``False``.
+    """Return the option ``history`` as a number of names: `MAX_NAMES` for ``True``, 0 for ``False``.
 
     Raises ``TypeError`` for other types and ``ValueError`` for negative numbers.
     """
@@ -47,7 +47,7 @@ def check_history_option(option: int | bool) -> int:
 
 
 def upper_bound(bucket: int) -> float:
-    """Returns the longest duration in a bucket, in seconds."""
+    """Return the longest duration in a bucket, in seconds."""
     return _UNIT * float(2 ** (bucket / 2))
 
 
@@ -55,12 +55,12 @@ _BOUNDS = [upper_bound(bucket) for bucket in range(_LAST)]
 
 
 def bucket_of(seconds: float) -> int:
-    """Returns the bucket for a duration in seconds."""
+    """Return the bucket for a duration in seconds."""
     return bisect_left(_BOUNDS, seconds)
 
 
 def quantile(histogram: Mapping[int, int], share: float) -> float | None:
-    """Returns the quantile ``share`` (0 to 1) in seconds, within 20 %; ``None`` for an empty histogram."""
+    """Return the quantile ``share`` (0 to 1) in seconds, within 20 %; ``None`` for an empty histogram."""
     left = share * sum(histogram.values())
     for bucket in sorted(histogram):
         if left <= histogram[bucket]:
@@ -106,7 +106,7 @@ class MinuteStats(NamedTuple):
 
 
 def read_minute(start: float, texts: Iterable[str], complete: bool = True) -> MinuteStats:
-    """Returns the merged counts of ``texts``, which belong to the minute that begins at ``start`` (Unix time)."""
+    """Return the merged counts of ``texts``, which belong to the minute that begins at ``start`` (Unix time)."""
     counts, lines = _parsed(texts)
     return MinuteStats(
         start,
@@ -119,7 +119,7 @@ def read_minute(start: float, texts: Iterable[str], complete: bool = True) -> Mi
 
 
 def without_forced(minutes: Iterable[MinuteStats]) -> list[MinuteStats]:
-    """Returns ``minutes`` without the losses that force releases have caused.
+    """Return ``minutes`` without the losses that force releases have caused.
 
     A holder that was released by force reports a loss at its next renewal, a third of its ttl later. So for each force
     release, one loss in the same or the next two minutes is left out.
@@ -135,7 +135,7 @@ def without_forced(minutes: Iterable[MinuteStats]) -> list[MinuteStats]:
 
 
 def _read_event(line: str) -> HistoryEvent:
-    """Returns the event in a line. Raises ``ValueError`` and ``TypeError`` for a line not written by `_event_line`."""
+    """Return the event in a line. Raises ``ValueError`` and ``TypeError`` for a line not written by `_event_line`."""
     at, kind, seconds, reason, holder = clean(json.loads(line))
     return HistoryEvent(at / 1e6, kind, float(seconds), reason, holder)
 
@@ -157,7 +157,7 @@ def _histogram(letter: str, counts: Mapping[str, int]) -> dict[int, int]:
 
 
 def minutes_until(now: float) -> range:
-    """Returns the minutes of the last hour, the oldest first, as numbers: Unix time divided by 60."""
+    """Return the minutes of the last hour, the oldest first, as numbers: Unix time divided by 60."""
     last = int(now // 60)
     return range(last - MINUTES + 1, last + 1)
 
@@ -194,12 +194,12 @@ class MinuteCounter:
             self._add(name, number)
 
     def text(self) -> str:
-        """Returns the counts and the last events as a text for the store."""
+        """Return the counts and the last events as a text for the store."""
         return _encoded(self.counts, map(_event_line, self.events))
 
 
 def merge_texts(texts: Iterable[str]) -> str:
-    """Returns the merged text of ``texts``. Does the same as ``history_add.lua``, for stores without scripts."""
+    """Return the merged text of ``texts``. Does the same as ``history_add.lua``, for stores without scripts."""
     counts, lines = _parsed(texts)
     return _encoded(counts, lines[-MAX_EVENTS:])
 
@@ -227,7 +227,7 @@ Minutes = dict[tuple[Any, int], T]  # by backend and minute
 
 
 def count_by_minute(records: Sequence[EventRecord], named: Minutes[set[str]]) -> Minutes[dict[str, MinuteCounter]]:
-    """Returns the counters for ``records`` by backend and minute, and then by name.
+    """Return the counters for ``records`` by backend and minute, and then by name.
 
     ``named``: the names with their own counts so far, to which new names are added. Names beyond the backend's limit
     count as `OTHER_LOCKS`, because the store would not keep their counts.

@@ -42,7 +42,7 @@ class HistoryStore(Protocol):
 
 
 def last_hour(backend: Any, name: str = "") -> list[MinuteStats]:
-    """Returns the last sixty minutes of the lock ``name``, the current minute last. ``""``: all locks of ``backend``.
+    """Return the last sixty minutes of the lock ``name``, the current minute last. ``""``: all locks of ``backend``.
 
     Returns an empty list if the backend has no store for a history. Raises ``LockUnavailable``.
     """
@@ -66,7 +66,7 @@ def add(backend: Any, minute: int, texts: Mapping[str, str]) -> None:
 
 
 def lost_names(backend: Any) -> dict[str, int]:
-    """Returns how often each lock of ``backend`` was lost in the last hour. Names without a loss are left out.
+    """Return how often each lock of ``backend`` was lost in the last hour. Names without a loss are left out.
 
     A holder that was released by force reports a loss: as many losses of a name are left out as it was released by
     force. Raises ``LockUnavailable``.
@@ -116,7 +116,7 @@ class RedisHistory:
         raise fault_error("", reply)
 
     def read(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
-        """Returns the counts of ``name`` in each of ``minutes``. Raises ``LockUnavailable`` if no node replies."""
+        """Return the counts of ``name`` in each of ``minutes``. Raises ``LockUnavailable`` if no node replies."""
         answers = yield from self._ask_all("history_read", (name.encode(),), minutes)
         by_minute = {
             minute: [reply for reply in each if reply] for minute, *each in zip(minutes, *answers, strict=True)
@@ -124,7 +124,7 @@ class RedisHistory:
         return [parse_reply(name, _read_minute, replies, minute) for minute, replies in by_minute.items()]
 
     def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]:
-        """Returns the losses and force releases in ``minutes``. Raises ``LockUnavailable`` if no node replies."""
+        """Return the losses and force releases in ``minutes``. Raises ``LockUnavailable`` if no node replies."""
         answers = yield from self._ask_all("history_losses", (), minutes)
         return [loss for replies in answers for reply in replies for loss in parse_reply("", _read_losses, reply)]
 

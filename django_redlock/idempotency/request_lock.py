@@ -38,7 +38,7 @@ class RequestPrimitive(Primitive):
     """A mutex with a record beside it: the scripts ``idempotent_begin`` and ``idempotent_finish``."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Returns the request that begins, or replies with what is known. It never waits."""
+        """Return the request that begins, or replies with what is known. It never waits."""
         entry = _record(claim).entry
         args = (
             claim.token,
@@ -51,7 +51,7 @@ class RequestPrimitive(Primitive):
         return EvalScript(_BEGIN, _keys(claim), args, node, partial(self.release_request, claim, node=node))
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Returns the request that stores the answer in the claim, or forgets the request, and frees the lock."""
+        """Return the request that stores the answer in the claim, or forgets the request, and frees the lock."""
         entry, answer = _record(claim)
         if answer is None:
             return EvalScript(_FREE, (claim.keys.lock,), (claim.token, b"0"), node)

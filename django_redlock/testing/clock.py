@@ -43,7 +43,7 @@ class Clock:
         return lambda: self._moved.remove(wake)
 
     def _due(self) -> list[Any]:
-        """Returns the locks on this clock whose lease is due for renewal or has ended."""
+        """Return the locks on this clock whose lease is due for renewal or has ended."""
         watched = [target for _, target in list(renewal.entries.values()) if isinstance(target, weakref.ref)]
         locks = [lock for target in watched if (lock := target()) is not None and lock.store.clock is self]
         return [

@@ -67,7 +67,7 @@ class Rehearsal:
         return list(self._planned)
 
     def backend(self, **options: Any) -> LocMemBackend:
-        """Returns a backend with these plans, for code that takes a backend as an argument."""
+        """Return a backend with these plans, for code that takes a backend as an argument."""
         return FakeLocMem(self.place, rehearsal=self, **options)
 
     def _next(self, name: str) -> Outcome | None:
@@ -146,7 +146,7 @@ class FakeDummy(FakeStorage, DummyBackend):
 
 
 def _name(argument: Any) -> str:
-    """Returns the lock's name in an argument of a backend's method: a name, a claim or a lease.
+    """Return the lock's name in an argument of a backend's method: a name, a claim or a lease.
 
     Empty: no name in it.
     """

@@ -44,7 +44,7 @@ class CapturedTasks:
         self.duplicates: list[Conflict] = []
 
     def calls(self, task: Any, *args: Any, **kwargs: Any) -> list[EnqueuedCall]:
-        """Returns the captured calls of ``task``.
+        """Return the captured calls of ``task``.
 
         With arguments: only calls that need the same lock as these arguments.
         """

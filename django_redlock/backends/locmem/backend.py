@@ -50,7 +50,7 @@ class LocMemBackend(StorageBackend):
         _tables.pop(self._where, None)
 
     def beside(self, make: Callable[[], Other]) -> Other:
-        """Returns the side table of this location. If there is none, ``make`` creates it.
+        """Return the side table of this location. If there is none, ``make`` creates it.
 
         The records of the side table are listed, force-released and cleared together with the locks.
         """
@@ -79,7 +79,7 @@ class LocMemBackend(StorageBackend):
         return outcome
 
     def _split(self, claim: Claim) -> list[Claim]:
-        """Returns one claim for each lock of ``claim``."""
+        """Return one claim for each lock of ``claim``."""
         one = claim._replace(more_keys=(), require_all=False)
         return [
             one._replace(name=lock_name_of(self.encoded_prefix, keys.lock) or "", keys=keys) for keys in claim.all_keys

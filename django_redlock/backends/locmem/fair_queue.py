@@ -51,15 +51,15 @@ class FairQueues:
         return True
 
     def entry(self, claim: Claim) -> QueueEntry | None:
-        """Returns the entry of ``claim``; ``None`` if it is not queued."""
+        """Return the entry of ``claim``; ``None`` if it is not queued."""
         return next((each for each in self._entries.get(claim.name, ()) if each.claim.token == claim.token), None)
 
     def claims(self, name: str) -> list[Claim]:
-        """Returns the claims of all waiters for the lock ``name``."""
+        """Return the claims of all waiters for the lock ``name``."""
         return [each.claim for each in self._entries.get(name, ())]
 
     def live_entries(self, name: str, now: float) -> list[QueueEntry]:
-        """Returns the entries of waiters that wait, or were woken at most `ABANDONED_SECONDS` ago."""
+        """Return the entries of waiters that wait, or were woken at most `ABANDONED_SECONDS` ago."""
         return [each for each in self._entries.get(name, ()) if now - each.woken <= ABANDONED_SECONDS]
 
     def is_first(self, primitive: Primitive, claim: Claim, now: float) -> bool:

@@ -35,7 +35,7 @@ class MemoryHistory:
                 kept[key] = merge_texts([kept.get(key, ""), text])
 
     def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]:
-        """Returns the losses and force releases in ``minutes``."""
+        """Return the losses and force releases in ``minutes``."""
         yield from ()
         if (table := self._find()) is None:
             return []
@@ -45,7 +45,7 @@ class MemoryHistory:
         return [Loss(name, minute.lost, minute.forced) for name, minute in read]
 
     def read(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
-        """Returns the counts of the lock ``name`` in each of ``minutes``."""
+        """Return the counts of the lock ``name`` in each of ``minutes``."""
         yield from ()
         found: list[tuple[int, Mapping[str, str]]] = [(minute, {}) for minute in minutes]
         if (table := self._find()) is not None:

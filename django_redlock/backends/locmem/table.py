@@ -76,7 +76,7 @@ class LockTable:
         return self._mutex
 
     def live_holders(self, name: str, now: float) -> list[Holder]:
-        """Returns the holders of the lock ``name``, and removes expired entries."""
+        """Return the holders of the lock ``name``, and removes expired entries."""
         entries = [entry for entry in self.held.get(name, ()) if entry.expires > now]
         if entries:
             self.held[name] = entries
@@ -85,7 +85,7 @@ class LockTable:
         return entries
 
     def refusal(self, primitive: Primitive, claim: Claim, now: float) -> Refusal | None:
-        """Returns the refusal of ``claim``; ``None`` if it can be granted.
+        """Return the refusal of ``claim``; ``None`` if it can be granted.
 
         Raises ``LockError`` if the name is held as a lock of another kind, and if a reader asks to write.
         """
@@ -140,7 +140,7 @@ class LockTable:
         return [self.grant(MUTEX, part._replace(payload=b""), now) for part in parts][-1]._replace(claim=claim)
 
     def next_wake(self, name: str, now: float) -> Callable[[], Any]:
-        """Returns the function that wakes the first waiters if the lock is free for them. Call it without the mutex."""
+        """Return the function that wakes the first waiters if the lock is free for them. Call it without the mutex."""
         entries = self.live_holders(name, now)
         if self.fair_queues.live_entries(name, now):
             wakes = self.fair_queues.to_wake(name, now, partial(blockers, entries))
@@ -167,7 +167,7 @@ def _is_mine(entry: Holder, claim: Claim) -> bool:
 
 
 def blockers(entries: list[Holder], wanted: Primitive | None, claim: Claim) -> list[Holder]:
-    """Returns the holders that block ``claim``. ``wanted``: the claim's primitive, needed for rwlocks only."""
+    """Return the holders that block ``claim``. ``wanted``: the claim's primitive, needed for rwlocks only."""
     if not entries:
         return entries
     primitive = entries[0].primitive
@@ -183,5 +183,5 @@ def wake_nobody() -> None:
 
 
 def digest_of(entries: list[Holder]) -> str:
-    """Returns one digest for all holders in ``entries``."""
+    """Return one digest for all holders in ``entries``."""
     return " ".join(sorted(entry.digest for entry in entries))

@@ -20,7 +20,7 @@ from .session import NoZnode
 
 
 def describe(recipe: Recipe, name: str, until: float) -> LockInfo | None:
-    """Returns the holder and the waiters of the lock ``name``; ``None`` if nothing is queued for it."""
+    """Return the holder and the waiters of the lock ``name``; ``None`` if nothing is queued for it."""
     standing = []
     line, session = recipe.children(name, until), recipe.connect()
     pending = [session.send("get", f"{recipe.path(name)}/{child}") for child in line]
@@ -45,7 +45,7 @@ def describe(recipe: Recipe, name: str, until: float) -> LockInfo | None:
 
 
 def lock_names(recipe: Recipe, until: float) -> Iterable[str]:
-    """Returns the names of locks that have a znode: held, waited for, or released a moment ago."""
+    """Return the names of locks that have a znode: held, waited for, or released a moment ago."""
     try:
         return map(unquote, recipe.ask("get_children", recipe.root, until=until))
     except NoZnode:
@@ -72,7 +72,7 @@ def _digest(child: str) -> str:
 
 
 def server_health(server: str, timeout: float) -> dict[str, Any]:
-    """Returns the health of one server, from its reply to ``srvr``.
+    """Return the health of one server, from its reply to ``srvr``.
 
     A server that does not allow ``srvr`` (4lw.commands.whitelist) counts as healthy.
     """

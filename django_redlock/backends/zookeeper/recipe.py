@@ -42,14 +42,14 @@ class Recipe:
         self._clock = clock
 
     def path(self, name: str) -> str:
-        """Returns the path of the znode whose children are the queue of the lock ``name``."""
+        """Return the path of the znode whose children are the queue of the lock ``name``."""
         return f"{self.root}/{escaped(name)}"
 
     def ask(self, method: str, *args: Any, until: float, **options: Any) -> Any:
         return self.connect().ask(method, *args, until=until, **options)
 
     def children(self, name: str, until: float) -> list[str]:
-        """Returns the znodes in the queue of the lock ``name``, the holder's first."""
+        """Return the znodes in the queue of the lock ``name``, the holder's first."""
         try:
             children = self.ask("get_children", self.path(name), until=until)
         except NoZnode:
@@ -130,7 +130,7 @@ class Recipe:
         return True
 
     def _granted(self, contender: Contender, until: float) -> Lease:
-        """Returns the lease of the first contender. Writes its znode first unless a recent write was confirmed.
+        """Return the lease of the first contender. Writes its znode first unless a recent write was confirmed.
 
         A confirmed write proves that the session lives.
         """
@@ -146,7 +146,7 @@ class Recipe:
         return self.lease(contender, contender.written, claim.ttl, contender.written)
 
     def lease(self, contender: Contender, start: float, ttl: float, since: float) -> Lease:
-        """Returns the lease that follows from a confirmed write that was sent at ``start``.
+        """Return the lease that follows from a confirmed write that was sent at ``start``.
 
         The lease lasts for ``ttl`` seconds, but at most for `TRUSTED_SHARE` of the session timeout.
         """
@@ -189,7 +189,7 @@ class Recipe:
 
 
 def escaped(text: str) -> str:
-    """Returns ``text`` as the name of a znode: without slashes, control characters and dots."""
+    """Return ``text`` as the name of a znode: without slashes, control characters and dots."""
     return quote(text, safe="").replace(".", "%2E")
 
 
@@ -198,12 +198,12 @@ def _number(child: str) -> int:
 
 
 def encode_data(claim: Claim, ttl: float, held: float = 0.0) -> bytes:
-    """Returns the data of a znode: seconds of lease and seconds held, as of the write, and the owner (JSON)."""
+    """Return the data of a znode: seconds of lease and seconds held, as of the write, and the owner (JSON)."""
     return b"%.3f/%.3f %b" % (ttl, held, claim.owner)
 
 
 def read_data(data: bytes, stat: Any) -> tuple[float | None, bytes, float]:
-    """Returns the seconds of lease left, the owner (JSON) and since when the lock is held, from a znode's data.
+    """Return the seconds of lease left, the owner (JSON) and since when the lock is held, from a znode's data.
 
     The seconds left are as accurate as the clocks of this machine and of the server agree; ``None`` means unknown. The
     last value is Unix time by the server's clock; 0 means unknown.

@@ -37,7 +37,7 @@ class NoZnode(Exception):
 
 
 def kazoo_client() -> Any:
-    """Returns kazoo's client class. Raises ``ModuleNotFoundError`` with an install hint if kazoo is missing."""
+    """Return kazoo's client class. Raises ``ModuleNotFoundError`` with an install hint if kazoo is missing."""
     try:
         from kazoo.client import KazooClient
     except ModuleNotFoundError as error:
@@ -48,7 +48,7 @@ def kazoo_client() -> Any:
 
 
 def _errors() -> dict[type[Exception], type[Exception]]:
-    """Returns the error to raise for each class of kazoo's errors. The first class that matches counts."""
+    """Return the error to raise for each class of kazoo's errors. The first class that matches counts."""
     from kazoo import exceptions as theirs
 
     return {
@@ -161,7 +161,7 @@ class Session:
         return getattr(self.client, f"{method}_async")(*args, **options)
 
     def answer(self, pending: Any, until: float) -> Any:
-        """Returns the reply, which must arrive within the answer timeout and before ``until``.
+        """Return the reply, which must arrive within the answer timeout and before ``until``.
 
         Raises `ZooKeeperError` and `NoZnode`.
         """

@@ -15,7 +15,7 @@ RESEND_SECONDS = 1.0  # pause before a message is sent again after an error of t
 
 
 def led_by(base: type[Any], runs: Runs, published: dict[str, str]) -> type[Any]:
-    """Returns a subclass of the scheduler class ``base`` that takes the last runs from ``runs`` and records them there.
+    """Return a subclass of the scheduler class ``base`` that takes the last runs from ``runs`` and records them there.
 
     ``published``: for each entry the task id of the last message that this process has sent, or can't send, in any
     term.

@@ -33,7 +33,8 @@ class LeadEnded(Exception):
 class Run(NamedTuple):
     """The last run of an entry. ``at`` is its time in ISO format, ``task_id`` the id of its message.
 
-    ``number`` counts the runs. A run with number 0 was not sent: it keeps the time from which the entry counts.
+    ``number`` is 1 for the first run. Number 0 means that the entry has not run yet: ``at`` is then the time from which
+    its schedule is computed.
     """
 
     number: int

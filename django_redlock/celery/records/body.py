@@ -22,12 +22,12 @@ _DONE = script("task_done")
 
 
 def call_of(claim: Claim) -> TaskCall:
-    """Returns the call in the payload of a claim for `BODY` or `QUEUED`."""
+    """Return the call in the payload of a claim for `BODY` or `QUEUED`."""
     return cast("TaskCall", claim.payload)
 
 
 def cancel_request(keys: Keys, task_id: str, delivery_id: str = "") -> EvalScript:
-    """Returns the request that removes a queued record.
+    """Return the request that removes a queued record.
 
     ``delivery_id``: only if the record belongs to this delivery.
     """
@@ -89,7 +89,7 @@ class BodyPrimitive(Primitive):
         return EvalScript(_END, (claim.keys.lock, ended.key), args, node)
 
     def release_by_key(self, claim: Claim, keep: float = 0.0) -> Sequence[EvalScript]:
-        """Returns `release_request` split into one request per key.
+        """Return `release_request` split into one request per key.
 
         The first remembers the delivery as ended, the last releases the lease.
         """

@@ -46,5 +46,5 @@ class TaskCall(NamedTuple):
 
     @property
     def ended(self) -> EndedMark:
-        """The place where this delivery is remembered as ended."""
+        """The set that lists the ended deliveries of these minutes, and this delivery's number in the set."""
         return ended_mark(self.keys.lock, self.delivery_id, self.cluster)

@@ -21,14 +21,14 @@ _SIGN = 1 << 63
 
 
 class EndedMark(NamedTuple):
-    """The set that remembers a delivery, and the delivery's number in the set."""
+    """Where an ended delivery is listed: the key of the set, and the delivery's number in the set."""
 
     key: bytes
     number: bytes
 
 
 def ended_mark(lock_key: bytes, delivery_id: str, cluster: bool) -> EndedMark:
-    """Returns the place of a delivery. ``cluster``: the set must be in the slot of ``lock_key``.
+    """Return the place of a delivery. ``cluster``: the set must be in the slot of ``lock_key``.
 
     An id that `new_delivery_id` did not make contains no time, so it has a set of its own.
     """
@@ -50,10 +50,10 @@ def ended_mark(lock_key: bytes, delivery_id: str, cluster: bool) -> EndedMark:
 
 @cache
 def _tag_of_slot(slot: int) -> bytes:
-    """Returns a hash tag of four letters and digits in this slot of a Cluster.
+    """Return a hash tag of four letters and digits in this slot of a Cluster.
 
-    The slot is the CRC16 of the tag (Redis Cluster specification, "Key distribution model"). Running the CRC backwards
-    gives the two bytes that lead to it from the CRC of any first two.
+    The slot is the CRC16 of the tag (Redis Cluster specification, "Key distribution model"). For any first two
+    characters, running the CRC backwards from the slot gives the last two.
     """
     crc = slot
     for _ in range(16):

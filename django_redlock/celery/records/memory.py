@@ -33,13 +33,13 @@ class TaskRecord(NamedTuple):
         return self.state in states or (self.next_due > now and b"queued" in states)
 
     def at(self, now: int) -> TaskRecord | None:
-        """Returns the entry at time ``now``. ``None``: the entry has expired."""
+        """Return the entry at time ``now``. ``None``: the entry has expired."""
         if self.due > now:
             return self
         return queued(self.next_delivery_id, self.next_due, self.owner) if self.next_due > now else None
 
     def stopped(self, now: int, keep: int) -> TaskRecord | None:
-        """Returns the entry after the end of the body: queued for the next delivery, or queued for ``keep`` ms.
+        """Return the entry after the end of the body: queued for the next delivery, or queued for ``keep`` ms.
 
         ``None``: there is no next delivery and ``keep`` is 0, so the entry is removed.
         """
@@ -48,12 +48,12 @@ class TaskRecord(NamedTuple):
         return queued(self.delivery_id, now + keep, self.owner) if keep else None
 
     def refusal(self, now: int) -> list[Any]:
-        """Returns the reply to a call that this entry refuses."""
+        """Return the reply to a call that this entry refuses."""
         return [0, self.due - now, now * 1000, b'{"state":"%b",%b' % (self.state, self.owner[1:])]
 
 
 def queued(delivery_id: bytes, due: int, owner: bytes) -> TaskRecord:
-    """Returns the entry of a queued task."""
+    """Return the entry of a queued task."""
     return TaskRecord(b"queued", b"-", delivery_id, due, b"-", 0, owner)
 
 
@@ -115,12 +115,12 @@ class TaskTable:
             self.locks.pop(key, None)
 
     def lock_keys(self) -> list[bytes]:
-        """Returns the keys of the locks that have a record."""
+        """Return the keys of the locks that have a record."""
         with self.changed:
             return list(self.locks)
 
     def describe(self, key: bytes, name: str, now: float) -> LockInfo | None:
-        """Returns the record in the form of ``describe.lua``. ``None``: there is no record."""
+        """Return the record in the form of ``describe.lua``. ``None``: there is no record."""
         millis = round(now * 1000)
         with self.changed:
             entries = self._live(key, millis)
@@ -199,7 +199,7 @@ def _start(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> 
 
 
 def _blocker(entries: Entries, now: int, task: bytes, token: bytes, states: bytes, limit: bytes) -> TaskRecord | None:
-    """Returns the entry that refuses the start of a task; ``None`` if it may start."""
+    """Return the entry that refuses the start of a task; ``None`` if it may start."""
     mine = entries.get(task)
     if mine and mine.state == b"running":
         return mine if mine.token != token else None

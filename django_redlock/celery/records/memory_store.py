@@ -37,14 +37,14 @@ class MemoryStore:
         self._backend: Any = backend
 
     def local_queue_for(self, primitive: Primitive) -> None:
-        """Returns ``None``: there is no local queue, because every change of a record wakes all waiters."""
+        """Return ``None``: there is no local queue, because every change of a record wakes all waiters."""
 
     def server_of(self, keys: Keys) -> str:
-        """Returns an empty text: all records are on one server."""
+        """Return an empty text: all records are on one server."""
         return ""
 
     def check_ttl(self, ttl: Seconds) -> float:
-        """Returns ``ttl`` in seconds, checked by the backend. Raises ``TypeError`` or ``ValueError``."""
+        """Return ``ttl`` in seconds, checked by the backend. Raises ``TypeError`` or ``ValueError``."""
         return float(self._backend.check_ttl(ttl))
 
     def perform(self, request: Any) -> Any:

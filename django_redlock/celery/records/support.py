@@ -28,7 +28,7 @@ declared: WeakKeyDictionary[Callable[..., Any], TaskOptions] = WeakKeyDictionary
 
 
 def store_of(backend: Backend) -> Store | None:
-    """Returns the store for the records: one Redis, a primary with its replicas, or memory.
+    """Return the store for the records: one Redis, a primary with its replicas, or memory.
 
     ``None``: several nodes vote, where no script moves a whole record, or the store is not Redis.
     """
@@ -40,7 +40,7 @@ def store_of(backend: Backend) -> Store | None:
 
 
 def unsupported(backend: Backend, options: TaskOptions) -> str:
-    """Returns the reason why the backend can't protect a task with these options, or an empty text."""
+    """Return the reason why the backend can't protect a task with these options, or an empty text."""
     has_limits = "semaphore" in backend.kinds
     if store_of(backend) is not None or (options.name == "while_executing" and (has_limits or options.limit == 1)):
         return ""
@@ -59,7 +59,7 @@ class CheckTasks(Step):
 
 
 def refused_tasks() -> list[str]:
-    """Returns a reason for each task that its backend can't protect. Imports the ``tasks`` of Django's apps."""
+    """Return a reason for each task that its backend can't protect. Imports the ``tasks`` of Django's apps."""
     # Not by Celery's loader: in a worker, that runs Django's checks and would call this function again.
     try:
         autodiscover_modules("tasks")

@@ -101,7 +101,7 @@ def requeue_dead(call: TaskCall, pid: int, redelivered: bool = True) -> Flow[boo
 
 
 def owner_part(pid: int) -> bytes:
-    """Returns the part of an owner's JSON that identifies process ``pid`` of this host."""
+    """Return the part of an owner's JSON that identifies process ``pid`` of this host."""
     own = describe_owner()
     return own[1 : own.index(b',"thread"')].replace(b'"pid":%d' % os.getpid(), b'"pid":%d' % pid) + b","
 

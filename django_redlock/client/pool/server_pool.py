@@ -109,7 +109,7 @@ class ServerPool:
             connection.disconnect()
 
     def discard(self, connection: Connection, compensation: bytes | None = None) -> None:
-        """Close a connection. Sends ``compensation`` first, if it is not ``None`` and the socket accepts it at once."""
+        """Close a connection. Before, send ``compensation``, which undoes a request, if the socket takes it at once."""
         sock = socket_of(connection)
         if compensation and sock is not None:
             try:

@@ -220,7 +220,7 @@ class SharedConnection(asyncio.Protocol):
 
 
 def _settle(request: PendingRequest, replies: list[Any]) -> None:
-    """Give the replies to a request. A reply such as LOADING is raised; other errors stay in the list."""
+    """Set ``replies`` as the result of ``request``. An error other than `ResponseError`, such as LOADING, is raised."""
     for reply in replies:
         if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
             request.future.set_exception(reply)

@@ -29,7 +29,7 @@ from .single_node import (
 
 
 def by_slot(claim: Claim) -> list[Claim]:
-    """Returns ``claim`` split by hash tag, in the order in which all clients acquire the parts."""
+    """Return ``claim`` split by hash tag, in the order in which all clients acquire the parts."""
     if not claim.require_all:
         return [claim]
     tags: dict[bytes, list[Keys]] = {}
@@ -39,7 +39,7 @@ def by_slot(claim: Claim) -> list[Claim]:
 
 
 def by_lock(claim: Claim) -> list[Claim]:
-    """Returns one claim for each lock of a multilock: while a Cluster moves a slot, it refuses several keys."""
+    """Return one claim for each lock of a multilock: while a Cluster moves a slot, it refuses several keys."""
     return [claim._replace(keys=keys, more_keys=()) for keys in claim.all_keys] if claim.require_all else [claim]
 
 
@@ -91,8 +91,8 @@ class Cluster(SingleNode):
     ) -> Flow[Lease | tuple[int, Refusal] | Fault]:
         """Acquire slot by slot. If a slot refuses or has no reply, the slots acquired so far are released.
 
-        Returns the lease, or the index of the slot that refused with its refusal, or the fault. ``loose`` collects
-        parts whose acquire or release got no reply, so that the client may still hold them.
+        Returns the lease, or the fault, or a pair: the index of the slot that refused, and the refusal. ``loose``
+        collects the parts whose acquire or release got no reply: the client may still hold them.
         """
         leases: list[Lease] = []
         parts = by_slot(claim)
@@ -120,7 +120,7 @@ class Cluster(SingleNode):
     def _one_lease(
         self, primitive: Primitive, claim: Claim, parts: Sequence[Claim], leases: Sequence[Lease]
     ) -> Flow[Lease | Fault]:
-        """Returns one lease for all slots, with the earliest end and the largest fencing token of the parts.
+        """Return one lease for all slots, with the earliest end and the largest fencing token of the parts.
 
         With fencing, the token is first stored in every slot. Returns the fault if a slot has no reply.
         """

@@ -10,7 +10,7 @@ from ..lock_info import LockInfo
 
 
 def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
-    """Returns the description that most nodes agree on; ``None`` if fewer than ``votes`` nodes agree."""
+    """Return the description that most nodes agree on; ``None`` if fewer than ``votes`` nodes agree."""
     if len(found) < votes:
         return None
     if any(each.digests for each in found):
@@ -24,7 +24,7 @@ def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
 
 
 def _merge_shares(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
-    """Returns a shared lock with the holders that half of the nodes report; ``None`` if no holder has ``votes`` nodes.
+    """Return a shared lock with the holders that half of the nodes report; ``None`` if no holder has ``votes`` nodes.
 
     Each holder may have been granted by a different set of nodes, so holders are counted one by one.
     """

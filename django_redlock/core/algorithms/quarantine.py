@@ -29,18 +29,18 @@ class Quarantine(NamedTuple):
     args: tuple[bytes, ...]
 
     def wrap(self, run: EvalScript, prefix: str = "") -> EvalScript:
-        """Returns ``run`` with the quarantine script before it, or with the script ``prefix`` before it."""
+        """Return ``run`` with the quarantine script before it, or with the script ``prefix`` before it."""
         args = self.args[:1] if prefix else self.args
         combined = _combined(prefix or self.prefix, run.script, len(args))
         return EvalScript(combined, (*run.keys, self.marker), (*run.args, *args), run.node, run.compensation)
 
     def scripts(self) -> list[Script]:
-        """Returns every acquire script with the quarantine script before it."""
+        """Return every acquire script with the quarantine script before it."""
         bodies = [each for each in all_scripts() if each.name.endswith("_acquire")]
         return [_combined(self.prefix, body, len(self.args)) for body in bodies]
 
     def noop_request(self, node: int = 0) -> EvalScript:
-        """Returns a request that acquires nothing, but starts the server's quarantine if one is due."""
+        """Return a request that acquires nothing, but starts the server's quarantine if one is due."""
         return self.wrap(EvalScript(script("noop"), (), (), node))
 
 
@@ -50,13 +50,13 @@ def _combined(prefix: str, body: Script, extra: int) -> Script:
 
 
 def standalone_quarantine(key_prefix: str, max_ttl: float) -> Quarantine:
-    """Returns the quarantine of a server whose replicas don't count. ``max_ttl``: seconds."""
+    """Return the quarantine of a server whose replicas don't count. ``max_ttl``: seconds."""
     return Quarantine("quarantine", f"{key_prefix}:marker".encode(), (millis(max_ttl),))
 
 
 @cache
 def replica_quarantine(key_prefix: str, max_ttl: float, lag: int, waits: int, required: str) -> Quarantine:
-    """Returns the quarantine of a primary with replicas. ``max_ttl`` and ``lag``: seconds.
+    """Return the quarantine of a primary with replicas. ``max_ttl`` and ``lag``: seconds.
 
     ``required``: replicas that must keep up (``majority``, ``all`` or a number). ``waits``: the number of
     acknowledgements that the client waits for.
@@ -66,7 +66,7 @@ def replica_quarantine(key_prefix: str, max_ttl: float, lag: int, waits: int, re
 
 
 def unwrap_reply(reply: Any) -> Any:
-    """Returns the reply of the acquire script, or a `Fault` if the quarantine script before it refused."""
+    """Return the reply of the acquire script, or a `Fault` if the quarantine script before it refused."""
     if not isinstance(reply, list) or reply[:1] in ([0], [1]):
         return reply
     try:

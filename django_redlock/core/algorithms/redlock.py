@@ -129,7 +129,7 @@ class Redlock(NamedTuple):
         return self.quarantine.wrap(run) if self.quarantine else run
 
     def _noop_requests(self, node: int) -> list[EvalScript]:
-        """Returns a request for each node that starts the node's quarantine if one is due."""
+        """Return a request for each node that starts the node's quarantine if one is due."""
         return [self.quarantine.noop_request(node)] if self.quarantine else []
 
     def _everywhere(self, run: EvalScript) -> list[EvalScript]:
@@ -163,7 +163,7 @@ class Redlock(NamedTuple):
         return LAST_TRY if pause == left else -primitive.waiter_ttl_ms
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """Returns the lease with ``ttl`` seconds from now; ``None`` if it is lost. Raises ``LockUnavailable``."""
+        """Return the lease with ``ttl`` seconds from now; ``None`` if it is lost. Raises ``LockUnavailable``."""
         (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
         if isinstance(outcome, Fault):
             raise outcome.error if isinstance(outcome.error, LockError) else fault_error(lease.claim.name, outcome)
@@ -256,7 +256,7 @@ class Redlock(NamedTuple):
         ]
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """Returns the holder on most nodes, with the names of these nodes; ``None`` if the lock is not held.
+        """Return the holder on most nodes, with the names of these nodes; ``None`` if the lock is not held.
 
         Without ``with_waiters``, a holder that can't have a majority counts as none: its votes are late or belong to a
         lost lock. Raises ``LockUnavailable`` if no majority replies.

@@ -166,7 +166,7 @@ class Replicated:
         return answer
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """Returns the lease with ``ttl`` seconds from now; ``None`` if it is lost. Raises ``LockUnavailable``."""
+        """Return the lease with ``ttl`` seconds from now; ``None`` if it is lost. Raises ``LockUnavailable``."""
         (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
         if isinstance(outcome, Fault):
             raise outcome.error
@@ -216,7 +216,7 @@ class Replicated:
         return self._single_node.cancel_many(claims)
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """Returns the lock as described by the primary; ``None`` if it is not held. Raises ``LockUnavailable``."""
+        """Return the lock as described by the primary; ``None`` if it is not held. Raises ``LockUnavailable``."""
         return self._single_node.describe(name, keys, with_waiters)
 
 

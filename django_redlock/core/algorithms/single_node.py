@@ -42,7 +42,7 @@ def run_in_order(runs: Iterable[EvalScript]) -> Flow[Any]:
 
 
 def _granted_after(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
-    """Returns the earliest time, by this process' clock, at which the node can have granted the lock to a waiter.
+    """Return the earliest time, by this process' clock, at which the node can have granted the lock to a waiter.
 
     The time at which the reply is read is too late: the reply may have waited in the socket. The node sends the time of
     its own clock with the refusal and with the grant. The difference, less drift, is added to the time of the refused
@@ -78,14 +78,14 @@ def is_listed(wait: int) -> bool:
 
 
 def cancel_requests(primitive: Primitive, claim: Claim) -> list[EvalScript]:
-    """Returns the requests that remove ``claim`` from the waiters, and release all its attempts."""
+    """Return the requests that remove ``claim`` from the waiters, and release all its attempts."""
     return [primitive.dequeue_request(claim), primitive.release_request(claim.all_attempts())]
 
 
 def quarantine_restore_request(
     primitive: Primitive, claim: Claim, ttl: float, guard: Quarantine, node: int = 0
 ) -> EvalScript:
-    """Returns the request that restores a lock on a server that has forgotten it and is in quarantine.
+    """Return the request that restores a lock on a server that has forgotten it and is in quarantine.
 
     Send `Quarantine.noop_request` first: this may be the first request since the restart. The reply counts only until
     the old lease ends. After that, the server may have granted the lock to another client and forgotten that, too.
@@ -94,7 +94,7 @@ def quarantine_restore_request(
 
 
 def restore_request(primitive: Primitive, claim: Claim, ttl: float, node: int) -> EvalScript:
-    """Returns the request by which a holder acquires its lock on a node that does not have it.
+    """Return the request by which a holder acquires its lock on a node that does not have it.
 
     The request ignores the fair queue. It has no compensation: after a timeout the lock is not released.
     """
@@ -104,7 +104,7 @@ def restore_request(primitive: Primitive, claim: Claim, ttl: float, node: int) -
 
 
 def extend_request(primitive: Primitive, lease: Lease, ttl: float) -> EvalScript:
-    """Returns the request that extends ``lease`` to ``ttl`` seconds, and writes the owner after a local hand-over."""
+    """Return the request that extends ``lease`` to ``ttl`` seconds, and writes the owner after a local hand-over."""
     claim = lease.claim
     if lease.new_claim is None or lease.new_claim.owner == claim.owner:
         return primitive.extend_request(claim, ttl)
@@ -113,7 +113,7 @@ def extend_request(primitive: Primitive, lease: Lease, ttl: float) -> EvalScript
 
 
 def extension(lease: Lease, ttl: float, reply: Any, start: float) -> Lease | Fault | None:
-    """Returns the outcome of an extension to ``ttl`` seconds that was sent at ``start``; ``None`` for a lost lease."""
+    """Return the outcome of an extension to ``ttl`` seconds that was sent at ``start``; ``None`` for a lost lease."""
     if isinstance(reply, Fault):
         return reply
     return lease.extended(start, ttl) if is_confirmed(reply) else None
@@ -232,7 +232,7 @@ class SingleNode(NamedTuple):
         return unwrap_reply((yield from run_idempotent(self.quarantine.wrap(run) if self.quarantine else run)))
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """Returns the lease with ``ttl`` seconds from now; ``None`` if it is lost. Raises ``LockUnavailable``."""
+        """Return the lease with ``ttl`` seconds from now; ``None`` if it is lost. Raises ``LockUnavailable``."""
         (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
         if isinstance(outcome, Fault):
             raise fault_error(lease.claim.name, outcome)
@@ -285,7 +285,7 @@ class SingleNode(NamedTuple):
         return outcome if isinstance(outcome, Lease) else None
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """Returns the holder of the lock, and on request its waiters; ``None`` if the lock is not held.
+        """Return the holder of the lock, and on request its waiters; ``None`` if the lock is not held.
 
         Raises ``LockUnavailable``.
         """

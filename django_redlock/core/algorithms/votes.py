@@ -12,7 +12,7 @@ from ..values import Lease, Refusal
 
 
 def votes_needed(nodes: int, limit: int = 1) -> int:
-    """Returns the votes needed for a lock with ``limit`` holders: at most ``limit`` holders can have so many votes."""
+    """Return the votes needed for a lock with ``limit`` holders: at most ``limit`` holders can have so many votes."""
     return limit * nodes // (limit + 1) + 1
 
 
@@ -46,7 +46,7 @@ def acquire_decided(replies: Sequence[Any], need: int) -> bool:
 
 
 def split_votes(grants: Sequence[tuple[int, Lease]]) -> tuple[list[Lease], list[tuple[int, Lease]]]:
-    """Returns the votes for the stripe with most votes, and the votes for other stripes with their nodes.
+    """Return the votes for the stripe with most votes, and the votes for other stripes with their nodes.
 
     For locks without stripes all votes are in the first list.
     """
@@ -59,7 +59,7 @@ def split_votes(grants: Sequence[tuple[int, Lease]]) -> tuple[list[Lease], list[
 
 
 def refused_attempt(outcomes: Sequence[Any], need: int, *, any_one: bool, several: bool) -> RefusedAttempt:
-    """Returns the refusal to report and the node to wait on.
+    """Return the refusal to report and the node to wait on.
 
     ``any_one``: the claim is for any stripe. ``several``: the lock may have several holders or has a fair queue.
     """

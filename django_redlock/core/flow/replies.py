@@ -35,7 +35,7 @@ class UnreadableReply(Exception):
 
 
 def parse_reply(name: str, read: Callable[..., T], reply: Any, *more: Any) -> T:
-    """Returns ``read(reply, *more)``. Raises ``LockUnavailable`` if ``read`` fails, that is for an unknown reply."""
+    """Return ``read(reply, *more)``. Raises ``LockUnavailable`` if ``read`` fails, that is for an unknown reply."""
     try:
         return read(reply, *more)
     except (TypeError, ValueError, LookupError, AttributeError) as error:
@@ -43,21 +43,21 @@ def parse_reply(name: str, read: Callable[..., T], reply: Any, *more: Any) -> T:
 
 
 def unreadable(reply: Any, error: Exception | None = None) -> Fault:
-    """Returns the `Fault` for a reply that can't be read. ``error``: the cause; ``None`` if there is none."""
+    """Return the `Fault` for a reply that can't be read. ``error``: the cause; ``None`` if there is none."""
     strange = UnreadableReply(reply)
     strange.__cause__ = error
     return Fault(strange)
 
 
 def refusal_reason(error: LockError) -> str:
-    """Returns the reason of a failed acquire for events: ``misused``, ``quarantine`` or ``unavailable``."""
+    """Return the reason of a failed acquire for events: ``misused``, ``quarantine`` or ``unavailable``."""
     if not isinstance(error, LockUnavailable):
         return "misused"
     return "quarantine" if any(isinstance(each, Quarantined) for each in error.errors.values()) else "unavailable"
 
 
 def server_time(reply: Any) -> int:
-    """Returns the node's time in µs from a reply to an acquire; 0 if the reply has no time."""
+    """Return the node's time in µs from a reply to an acquire; 0 if the reply has no time."""
     time = reply[2] if type(reply) is list and len(reply) > 2 else reply
     return time if type(time) is int else 0
 
@@ -68,7 +68,7 @@ def is_grant(reply: Any) -> bool:
 
 
 def waited(block: Any, reply: Any) -> Any:
-    """Returns the outcome of a blocking command and the acquire after it.
+    """Return the outcome of a blocking command and the acquire after it.
 
     This is the reply to the acquire. If the server refused the blocking command and the lock, it is the `Fault` of the
     command: otherwise the client would repeat both without a pause.
@@ -78,7 +78,7 @@ def waited(block: Any, reply: Any) -> Any:
 
 
 def read_outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal:
-    """Returns the outcome in a node's reply to an acquire. The lease begins at ``start``, before the node's grant.
+    """Return the outcome in a node's reply to an acquire. The lease begins at ``start``, before the node's grant.
 
     A grant is the server's time in µs, or ``{1, fencing token, time}``. A refusal is ``{0, lease left in ms, time,
     owner}``; -1 is an endless lease. With several locks, one more number is the index of the granted or blocking lock.
@@ -100,7 +100,7 @@ def _outcome(reply: list[Any], claim: Claim, start: float) -> Lease | Refusal:
 
 
 def fault_error(name: str, fault: Fault) -> LockError:
-    """Returns the error for a `Fault`, with the error of the `Fault` as its cause."""
+    """Return the error for a `Fault`, with the error of the `Fault` as its cause."""
     if error := misuse_error(fault):
         result = error(name, fault.error)
         result.__cause__ = fault.error
@@ -109,7 +109,7 @@ def fault_error(name: str, fault: Fault) -> LockError:
 
 
 def misuse_error(fault: Fault) -> Callable[[str, Exception], LockError] | None:
-    """Returns the function that makes the error for a refused misuse of a lock; ``None`` for any other fault."""
+    """Return the function that makes the error for a refused misuse of a lock; ``None`` for any other fault."""
     return next((make for word, make in _MISUSE.items() if word in str(fault.error)), None)
 
 
@@ -119,7 +119,7 @@ def _other_kind(name: str, error: Exception) -> LockError:
 
 
 def upgrade_error(name: str, error: Exception | None = None) -> LockError:
-    """Returns the error for a reader that asks to write: two such readers would wait for each other forever."""
+    """Return the error for a reader that asks to write: two such readers would wait for each other forever."""
     del error
     return LockError(name, "a reader can't acquire `write`: release `read` first, or acquire `write` first")
 
@@ -128,7 +128,7 @@ _MISUSE: Mapping[str, Callable[[str, Exception], LockError]] = {"WRONGTYPE": _ot
 
 
 def unavailable_error(name: str, reason: str, errors: Mapping[str, Exception]) -> LockUnavailable:
-    """Returns the error for a store that did not serve, with the error of each node and, for known causes, a hint."""
+    """Return the error for a store that did not serve, with the error of each node and, for known causes, a hint."""
     details = "; ".join(f"{where}: {error}" if where else str(error) for where, error in errors.items())
     hint = next((f" ({hint})" for error in errors.values() if (hint := _hint(error))), "")
     result = LockUnavailable(name, f"{reason}: {details}{hint}" if details else reason, errors)

@@ -30,7 +30,7 @@ class EvalScript(NamedTuple):
         return self.compensation and self.compensation()
 
     def at(self, node: int) -> EvalScript:
-        """Returns this request for ``node``."""
+        """Return this request for ``node``."""
         return EvalScript(self.script, self.keys, self.args, node, self.compensation)
 
 

@@ -23,7 +23,7 @@ class Script(NamedTuple):
 
     @classmethod
     def made(cls, name: str, source: bytes, keys: int, args: int) -> Script:
-        """Returns the script with the SHA-1 of ``source``, by which EVALSHA names a script."""
+        """Return the script with the SHA-1 of ``source``, by which EVALSHA names a script."""
         return cls(name, source, sha1(source, usedforsecurity=False).hexdigest().encode(), keys, args)
 
 
@@ -34,7 +34,7 @@ def _count(source: str, word: str) -> int:
 
 @cache
 def script(name: str) -> Script:
-    """Returns the script ``lua/<name>.lua``, with the sources that its USES lines name put before it.
+    """Return the script ``lua/<name>.lua``, with the sources that its USES lines name put before it.
 
     Raises ``FileNotFoundError`` for an unknown name.
     """
@@ -44,6 +44,6 @@ def script(name: str) -> Script:
 
 
 def all_scripts() -> list[Script]:
-    """Returns every script of the package."""
+    """Return every script of the package."""
     folder = resources.files("django_redlock.core").joinpath("lua")
     return [script(name[:-4]) for name in sorted(entry.name for entry in folder.iterdir()) if name.endswith(".lua")]

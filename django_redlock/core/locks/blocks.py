@@ -23,9 +23,9 @@ class WithBlocks(list[tuple[int, bytes]]):
         return next((index for index in reversed(range(len(self))) if self[index][0] == me), -1)
 
     def reacquired(self, token: bytes) -> None:
-        """Let the caller's innermost block release ``token`` at its end: the caller has acquired again in the block.
+        """Let the caller's innermost block release the new ``token``: the caller has acquired again in the block.
 
-        `threading.Condition.wait` releases and acquires again.
+        `threading.Condition.wait` releases the lock and acquires it again within the block.
         """
         with state_mutex.mutex:
             if (index := self._innermost()) >= 0:

@@ -47,7 +47,7 @@ class Primitive(NamedTuple):
         return round(self.max_block * 1000) + (500 if self.access else 1000)
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Returns the request that acquires the lock.
+        """Return the request that acquires the lock.
 
         ``wait``: milliseconds for which a refused client is listed as a waiter, with the special values that
         ``lua/mutex_acquire.lua`` describes.
@@ -62,35 +62,35 @@ class Primitive(NamedTuple):
         )
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
-        """Returns the request that replaces the rest of the lease by ``ttl`` seconds."""
+        """Return the request that replaces the rest of the lease by ``ttl`` seconds."""
         args = claim.token, millis(ttl), _YES_NO[claim.fencing]
         return EvalScript(self.extend_script, (claim.keys.lock,), args, node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Returns the request that releases the lock. ``keep``: seconds for which the lock stays taken."""
+        """Return the request that releases the lock. ``keep``: seconds for which the lock stays taken."""
         kept = millis(keep + PRECISION) if keep > 0 else b"0"
         return EvalScript(self.release_script, (claim.keys.lock,), (claim.token, kept), node)
 
     def release_by_key(self, claim: Claim, keep: float = 0.0) -> Sequence[EvalScript]:
-        """Returns the requests that release the lock with one key each, to be sent in order.
+        """Return the requests that release the lock with one key each, to be sent in order.
 
         A Cluster that moves a slot refuses requests with several keys.
         """
         return (self.release_request(claim, keep),)
 
     def dequeue_request(self, claim: Claim, node: int = 0) -> EvalScript:
-        """Returns the request that removes ``claim`` from the waiters."""
+        """Return the request that removes ``claim`` from the waiters."""
         places = tuple(key for keys in claim.all_keys for key in keys[:3])
         args = claim.acquisition_id + b" " + claim.owner, self.access.encode()
         return EvalScript(_WAITER_REMOVE._replace(keys=len(places)), places, args, node)
 
     def fencing_request(self, claim: Claim, token: int, node: int = 0) -> EvalScript:
-        """Returns the request that stores a fencing token unless a larger one is stored."""
+        """Return the request that stores a fencing token unless a larger one is stored."""
         keys = tuple(each.fence for each in (claim.all_keys if claim.require_all else (claim.keys,)))
         return EvalScript(_FENCE._replace(keys=len(keys)), keys, (b"%d" % token,), node)
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
-        """Returns the keys of the wake-up lists to block on after ``refusal``."""
+        """Return the keys of the wake-up lists to block on after ``refusal``."""
         return (claim.keys.wake,)
 
 
@@ -103,14 +103,14 @@ class SharedPrimitive(Primitive):
         return (("limit", self.limit),) if self.kind == "semaphore" else ()
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Returns the request of `Primitive.acquire_request` with the kind of lock, the limit and the holder added."""
+        """Return the request of `Primitive.acquire_request` with the kind of lock, the limit and the holder added."""
         run = super().acquire_request(claim, wait, node)
         args = (*run.args, self.kind.encode(), b"%d" % self.limit, claim.payload)
         return run._replace(keys=(*run.keys, claim.keys.wake), args=args)
 
 
 def script_family(family: str) -> tuple[Script, Script, Script]:
-    """Returns the scripts ``<family>_acquire``, ``<family>_extend`` and ``<family>_release``."""
+    """Return the scripts ``<family>_acquire``, ``<family>_extend`` and ``<family>_release``."""
     return script(f"{family}_acquire"), script(f"{family}_extend"), script(f"{family}_release")
 
 

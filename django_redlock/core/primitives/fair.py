@@ -17,12 +17,12 @@ class FairMutex(Primitive):
     """A mutex that is granted strictly in order of arrival."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Returns the request of `Primitive.acquire_request` with the order of the queue added."""
+        """Return the request of `Primitive.acquire_request` with the order of the queue added."""
         run = super().acquire_request(claim, wait, node)
         return run._replace(args=(*run.args, b"%d" % self.queue_order))
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
-        """Returns the key of the wake-up list of ``claim``: each waiter in a fair queue has its own list."""
+        """Return the key of the wake-up list of ``claim``: each waiter in a fair queue has its own list."""
         return (claim.keys.wake_key_of(claim.acquisition_id),)
 
 
@@ -35,7 +35,7 @@ class ReadWriteMutex(FairMutex):
         return (("mode", "read" if self.access == "r" else "write"),)
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Returns the request of `FairMutex.acquire_request` with the access (read or write) and the holder added."""
+        """Return the request of `FairMutex.acquire_request` with the access (read or write) and the holder added."""
         run = super().acquire_request(claim, wait, node)
         return run._replace(args=(*run.args, self.access.encode(), claim.payload))
 

@@ -16,7 +16,7 @@ _RELEASE = script("multi_release")
 
 
 def _for_all(run: EvalScript, keys: tuple[bytes, ...], *more: int) -> EvalScript:
-    """Returns ``run`` with ``keys`` in place of its keys, and with the numbers ``more`` as further arguments."""
+    """Return ``run`` with ``keys`` in place of its keys, and with the numbers ``more`` as further arguments."""
     args = (*run.args, *(b"%d" % each for each in more))
     return run._replace(script=run.script._replace(keys=len(keys)), keys=keys, args=args)
 

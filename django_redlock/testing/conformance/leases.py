@@ -38,7 +38,7 @@ class LeaseCases(Fixtures):
     """Cases with leases of `short` seconds, so that a test can wait for their end."""
 
     def lapse(self, client: Client, other: Client, name: str, **options: Any) -> tuple[Any, Any]:
-        """Returns a handle whose lease has expired, and the handle that holds the lock now."""
+        """Return a handle whose lease has expired, and the handle that holds the lock now."""
         first, second = client.lock(name, ttl=self.short, auto_renew=False, **options), other.lock(name)
         assert first.acquire(timeout=TEST_TIMEOUT)  # over a slow connection a late grant is released again
         assert second.acquire(timeout=TEST_TIMEOUT), "the lease doesn't end"

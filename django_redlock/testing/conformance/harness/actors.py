@@ -25,7 +25,7 @@ class InThread:
         return self.begin(lock, method, *args).result(TEST_TIMEOUT)
 
     def see(self, lock: Any, attribute: str) -> Any:
-        """Returns an attribute of a lock as this thread sees it. A method that does no I/O is called."""
+        """Return an attribute of a lock as this thread sees it. A method that does no I/O is called."""
         return self._pool.submit(_look, lock, attribute).result(TEST_TIMEOUT)
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class Actors:
         self._all: list[Actor] = []
 
     def __call__(self) -> Actor:
-        """Returns a new actor."""
+        """Return a new actor."""
         person = self._make()
         self._all.append(person)
         return person

@@ -26,11 +26,11 @@ class SyncClient:
         self.backend = backend
 
     def again(self) -> SyncClient:
-        """Returns another user of the same backend object. In a forked child the new user works in the child."""
+        """Return another user of the same backend object. In a forked child the new user works in the child."""
         return type(self)(self.backend)
 
     def adopt(self, handle: Any) -> Any:
-        """Returns the handle in the form in which this user uses it."""
+        """Return the handle in the form in which this user uses it."""
         return handle
 
     def lock(self, name: str, **options: Any) -> Any:
@@ -46,7 +46,7 @@ class SyncClient:
         return self.backend.multilock(names, **options)
 
     def adopt_text(self, text: str, **options: Any) -> Any:
-        """Returns a handle for the lock that was handed off with `text`."""
+        """Return a handle for the lock that was handed off with `text`."""
         return self.backend.adopt(text, **options)
 
     def held(self, pattern: str = "*", limit: int | None = None) -> list[LockInfo]:

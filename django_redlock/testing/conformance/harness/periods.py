@@ -21,7 +21,7 @@ class PeriodCases(Fixtures):
     features = ("every",)
 
     def state(self, client: Client, name: str) -> Any:
-        """Returns ``running``, ``done`` or ``None``. The lock must be taken for most of the `PERIOD`."""
+        """Return ``running``, ``done`` or ``None``. The lock must be taken for most of the `PERIOD`."""
         held = client.describe(name)
         assert isinstance(held, LockInfo)
         assert held.remaining is not None
