@@ -210,8 +210,8 @@ def test_fork(backend, unique):
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"on_elected": "work"}, TypeError, "on_elected is a callable"),
-        ({"on_lost": 1}, TypeError, "on_lost is a callable"),
+        ({"on_elected": "work"}, TypeError, "on_elected must be a callable"),
+        ({"on_lost": 1}, TypeError, "on_lost must be a callable"),
         ({"ttl": 10, "stop_before": 6}, ValueError, r"at most half of the ttl \(5 s\), not 6"),
         ({"stop_before": 0}, ValueError, "stop_before"),
         ({"stop_before": -1}, ValueError, "stop_before"),
