@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from django.utils.translation import gettext, gettext_lazy, gettext_noop
+from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation.trans_null import gettext_noop  # the other one reads the settings at import
 
 from .core.lock_info import LockInfo
 from .core.owner import Owner

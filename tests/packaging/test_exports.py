@@ -1,6 +1,7 @@
 """The public names, and the modules that their import loads."""
 
 import importlib
+import os
 import pkgutil
 import subprocess
 import sys
@@ -110,3 +111,10 @@ def test_django_side_reads_no_settings_on_import():
     program = "from django_redlock import lock, locks; from django.conf import settings; print(settings.configured)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("module", ["django_redlock", "django_redlock.formatting", "django_redlock.management.base"])
+def test_import_before_the_settings(module):
+    """Programs may import these modules before they configure Django."""
+    environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    subprocess.run([sys.executable, "-c", f"import {module}"], env=environment, check=True, timeout=60)
