@@ -56,7 +56,7 @@ PLACES = {
     "testing/test_plugin.py": Tier.REST,  # whole test runs
 }
 # Names of fixtures, and of parameters: a server besides the one Redis, or processes of the test's own.
-NEEDS = frozenset({"start", "start_worker", "own_redis", "proxy", "workers"})
+NEEDS = frozenset({"start", "start_worker", "own_redis", "proxy", "workers", "tlsredis"})
 NEEDS |= {"tls_redis", "sentinel", "cluster", "zookeeper", "rabbitmq", "postgres", "older-redis", "chromium"}
 # A handful of tests that run a task in a real worker: one of them, shared.
 ONE_WORKER = "celery/test_canvas.py"
