@@ -193,3 +193,12 @@ def test_a_get_has_its_transaction(atomic_requests):
     view = as_django(idempotent()(paying(atomic_requests)))
     assert view(RequestFactory().get("/")).status_code == 200
     assert ask(as_django(idempotent(required=False)(paying(atomic_requests))), key=None, user=ALICE).status_code == 200
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_autocommit_is_off(database):
+    """Nothing would commit the work of which the client is told."""
+    connections[database].set_autocommit(False)
+    with pytest.raises(ImproperlyConfigured, match="autocommit"):
+        ask(idempotent(database=database)(lambda _request: HttpResponse()))
+    connections[database].set_autocommit(True)

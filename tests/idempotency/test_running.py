@@ -5,7 +5,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 from django.http import HttpResponse, StreamingHttpResponse
 from django.utils import timezone
@@ -392,12 +391,3 @@ def test_a_row_is_kept_from_its_end_on(database):
     assert ask(view).content == b"done"
     assert replayed(ask(view))
     assert charges(database) == 1
-
-
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_autocommit_is_off(database):
-    """Nothing would commit the work of which the client is told."""
-    connections[database].set_autocommit(False)
-    with pytest.raises(ImproperlyConfigured, match="autocommit"):
-        ask(idempotent(database=database)(lambda _request: HttpResponse()))
-    connections[database].set_autocommit(True)
