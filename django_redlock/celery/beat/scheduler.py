@@ -67,7 +67,8 @@ class LeaderScheduler:
         self._term: BeatTerm | None = None
         self._next_tick = 0.0
         self._published: dict[str, str] = {}
-        self._ticking = threading.RLock()  # reentrant: the signal handler of celery beat closes the scheduler
+        self._in_tick = False
+        self._sending = threading.Lock()
 
     @property
     def info(self) -> str:
@@ -80,7 +81,26 @@ class LeaderScheduler:
         return self._term.scheduler.schedule if self._term else {}
 
     def tick(self) -> float:
-        """Tick if this process leads, else wait up to a second for that. Returns the seconds to sleep."""
+        """Tick if this process leads, else wait up to a second for that. Returns the seconds to sleep.
+
+        Raises ``SystemExit`` after `close`: the one that ends ``celery beat`` at a signal is lost where the signal
+        interrupts a finalizer, for example ``AsyncResult.__del__``.
+        """
+        if self._closing:
+            raise SystemExit
+        try:
+            self._in_tick = True
+            return self._tick()
+        except LeadEnded:
+            logger.info("beat: another process leads")
+        except LockError as error:
+            logger.warning("beat: %s", error)
+        finally:
+            self._in_tick = False
+        self._end_term()
+        return STORE_PAUSE_SECONDS
+
+    def _tick(self) -> float:
         if not self._standing:
             self._standing = True
             self._leader.__enter__()
@@ -88,17 +108,10 @@ class LeaderScheduler:
             self._end_term()
         if self._term is None and not self._leader.wait(WAKE_SECONDS):
             return 0.0
-        try:
-            with self._ticking:
-                return min(self._tick(), WAKE_SECONDS)
-        except LeadEnded:
-            logger.info("beat: another process leads")
-        except LockError as error:
-            logger.warning("beat: %s", error)
-        self._end_term()
-        return STORE_PAUSE_SECONDS
+        with self._sending:
+            return min(self._tick_wrapped(), WAKE_SECONDS)
 
-    def _tick(self) -> float:
+    def _tick_wrapped(self) -> float:
         if self._term is None:
             runs = Runs(self._backend, self._leader)
             scheduler = led_by(self._wrapped, runs, self._published)(**self._options)
@@ -119,8 +132,8 @@ class LeaderScheduler:
 
     def _on_lost(self, leader: Leader) -> None:
         """Wait until no task is being sent any more, as long as the lease lasts."""
-        if not self._closing and self._ticking.acquire(timeout=leader.remaining):
-            self._ticking.release()
+        if self._sending.acquire(timeout=leader.remaining):
+            self._sending.release()
 
     def should_sync(self) -> bool:
         """Whether the wrapped scheduler wants to write its schedule."""
@@ -131,8 +144,13 @@ class LeaderScheduler:
             self._term.scheduler._do_sync()
 
     def close(self) -> None:
-        """End the lead, so that another process follows at once. Called at the end of ``celery beat``."""
+        """End the lead, so that another process follows at once. Called at the end of ``celery beat``.
+
+        Also called by its signal handler, which may interrupt a tick: then the second call, after the tick, ends it.
+        """
         self._closing = True
+        if self._in_tick:
+            return
         self._end_term()
         if self._standing:
             self._standing = False
