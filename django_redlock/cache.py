@@ -19,14 +19,14 @@ from typing import Any, NamedTuple, TypeVar
 from django.core.cache import BaseCache
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
-from .core.context import calling
+from .backend_registry import DEFAULT_ALIAS, locks
+from .core.caller_identity import calling
 from .core.events import logger
 from .core.fork import on_fork
 from .core.locks.read_write import RWLock
 from .core.options import wait_seconds
 from .core.values import Seconds, seconds
 from .errors import LockDeadlock, LockError, LockNotAcquired, LockUnavailable
-from .handler import DEFAULT_ALIAS, locks
 
 T = TypeVar("T")
 LOCK_TTL = 5.0  # seconds

@@ -23,9 +23,9 @@ from ..core.primitives.base import MUTEX, Primitive
 from ..core.values import Seconds, check_lease, seconds
 from ..core.waiting.local_queue import LocalQueue
 from ..errors import LockNotSupported
-from ..history.counters import MAX_NAMES, check_history_option
+from ..history.minute_stats import MAX_NAMES, check_history_option
 from ..history.store import HistoryStore
-from .kinds import LockKinds
+from .lock_factories import LockFactories
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class Listing(NamedTuple):
         return self.locks
 
 
-class Backend(LockKinds):
+class Backend(LockFactories):
     """A store of locks.
 
     ``ttl`` (30, or ``max_ttl`` if that is less) and ``max_ttl`` are seconds. ``auto_renew`` renews a held lock at a

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from celery import Task
 
+from ..backend_registry import locks
 from ..backends.base import Backend
 from ..core.algorithms.cluster import Cluster
 from ..core.contract import Store
@@ -22,7 +23,6 @@ from ..core.primitives.base import MUTEX, SEMAPHORE
 from ..core.renewal import Orphan, renewal
 from ..core.values import Claim
 from ..errors import LockError, LockNotSupported, LockUnavailable
-from ..handler import locks
 from .call_names import CallNamer
 from .messages import HEADER, Message
 from .modes import TaskOptions

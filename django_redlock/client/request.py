@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from redis.exceptions import RedisError, ResponseError
 
 from ..core.flow.requests import EvalScript, Fault
+from .asyncio_timeouts import LoopDeadline
 from .deadlines import read_replies
 from .discovery import Node
 from .fast_reply import read_numbers, wait_readable
 from .faults import fault_of
-from .loop_deadlines import LoopDeadline
 from .pool import ServerPool, socket_of
 from .resp import encode_command, encode_eval
 

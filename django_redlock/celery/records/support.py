@@ -11,6 +11,7 @@ from celery import Celery
 from celery.bootsteps import Step
 from django.utils.module_loading import autodiscover_modules
 
+from ...backend_registry import locks
 from ...backends.base import Backend
 from ...backends.dummy import DummyBackend
 from ...backends.locmem import LocMemBackend
@@ -19,7 +20,6 @@ from ...core.algorithms.single_node import SingleNode
 from ...core.contract import Store
 from ...core.events import logger
 from ...errors import LockNotSupported
-from ...handler import locks
 from ..modes import TaskOptions
 from .memory_store import DummyStore, MemoryStore
 

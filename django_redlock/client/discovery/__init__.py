@@ -1,7 +1,7 @@
 """Nodes (a fixed address, a master behind Sentinels, or a Cluster): each node finds the server that serves a key."""
 
 from .cluster import ClusterNode
-from .node import DirectNode, Node
+from .fixed_address import DirectNode, Node
 from .redirection import Redirection
 from .sentinel import SentinelNode
 
