@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import errors
 
 if TYPE_CHECKING:
-    from .handler import locks
+    from .backend_registry import locks
     from .shortcuts import aadopt, adopt, fair_lock, leader, lock, multilock, rlock, rwlock, semaphore, striped
 
 __all__ = [
@@ -37,7 +37,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        module = import_module(".handler" if name == "locks" else ".shortcuts", __name__)
+        module = import_module(".backend_registry" if name == "locks" else ".shortcuts", __name__)
     except ModuleNotFoundError as error:
         if error.name != "django":
             raise

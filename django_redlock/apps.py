@@ -62,9 +62,9 @@ def prepare(patience: float = PATIENCE) -> None:
     Afterwards no connection is open, and no thread runs unless a store hangs, so that a server can fork its workers. A
     script that is not loaded here is loaded by the first lock that needs it.
     """
+    from .backend_registry import locks
     from .core import fork
     from .core.events import logger
-    from .handler import locks
 
     try:
         backends = [locks[alias] for alias in locks]

@@ -11,7 +11,7 @@ from django.utils.translation.trans_null import gettext_noop  # the other one re
 
 from .core.lock_info import LockInfo
 from .core.owner import Owner
-from .history.counters import HistoryEvent
+from .history.minute_stats import HistoryEvent
 
 STATES = (
     gettext_noop("queued"),

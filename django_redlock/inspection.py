@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ImproperlyConfigured
 
 from . import history
+from .backend_registry import locks
 from .backends.inspection import describe_on_each_node, last_fencing_token
 from .core.events import logger
 from .core.keys import glob_escape
 from .core.lock_info import LockInfo
 from .errors import LockError
-from .handler import locks
-from .history.counters import MinuteStats
+from .history.minute_stats import MinuteStats
 from .models import HeldLock, parse_pk
 
 

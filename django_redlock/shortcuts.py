@@ -12,10 +12,11 @@ from typing import Any, Unpack
 
 from django.db import DEFAULT_DB_ALIAS
 
+from .backend_registry import DEFAULT_ALIAS, locks
 from .backends.base import Backend
 from .core.election.leader import Leader
 from .core.election.work import Callback
-from .core.hand_off import HandedOff
+from .core.lease_transfer import HandedOff
 from .core.locks.lock import Lock
 from .core.locks.multilock import MultiLock
 from .core.locks.read_write import RWLock
@@ -24,7 +25,6 @@ from .core.locks.semaphore import Semaphore
 from .core.locks.striped import Striped
 from .core.options import CommonOptions, LockKwargs, check_options
 from .core.values import Seconds
-from .handler import DEFAULT_ALIAS, locks
 from .transactions import CommitLock
 
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from django_redlock.backends.redis import RedisBackend  # noqa: E402
 from django_redlock.core.event_queue import EventRecord  # noqa: E402
-from django_redlock.history.counters import MinuteCounter  # noqa: E402
+from django_redlock.history.minute_stats import MinuteCounter  # noqa: E402
 from django_redlock.history.store import add  # noqa: E402
 from testproject.demo.servers import LOGIN, running  # noqa: E402
 from testproject.demo.showcase import keep_serving  # noqa: E402

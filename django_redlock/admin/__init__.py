@@ -18,11 +18,11 @@ from django.urls import path, reverse
 from django.urls.resolvers import URLPattern
 from django.utils.translation import gettext, gettext_lazy
 
+from ..backend_registry import locks
 from ..checks.deploy import deployment
 from ..core.owner import Owner
 from ..errors import LockError
 from ..formatting import age, owners, state_of
-from ..handler import locks
 from ..inspection import explain, find_lock, health, last_hour, lost_names, node_views
 from ..models import HeldLock, make_pk, parse_pk
 from . import release

@@ -13,7 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 
-from ..history.counters import MinuteStats, bucket_of, quantile
+from ..history.minute_stats import MinuteStats, bucket_of, quantile
 
 WIDTH, HEIGHT = 300, 132
 LEFT, TOP, BOTTOM = 40, 8, 18  # margins for the labels

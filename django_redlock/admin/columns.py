@@ -22,8 +22,8 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, gettext_lazy
 
+from ..backend_registry import locks
 from ..formatting import age, duration, longest_wait, others, owners, shortened, state_of
-from ..handler import locks
 from ..inspection import fencing_token
 from ..templatetags.redlock import moment
 

@@ -11,8 +11,8 @@ from django.contrib.admin import SimpleListFilter
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
+from ..backend_registry import locks
 from ..formatting import owners, state_of, task_of
-from ..handler import locks
 from ..models import HeldLock
 
 SCAN = {"10": 10, "100": 100}  # factors by which links raise max_keys and max_locks

@@ -16,10 +16,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext, gettext_lazy
 
 from ..audit import log_force_release
+from ..backend_registry import locks
 from ..core.owner import Owner
 from ..errors import LockError
 from ..formatting import age, owners, state_of
-from ..handler import locks
 from ..inspection import explain, find_lock
 from ..models import HeldLock, parse_pk
 

@@ -23,9 +23,9 @@ from ..core.primitives.base import MUTEX, Primitive
 from ..core.values import Seconds, check_lease, seconds
 from ..core.waiting.local_queue import LocalQueue
 from ..errors import LockNotSupported
-from ..history.counters import MAX_NAMES, check_history_option
+from ..history.minute_stats import MAX_NAMES, check_history_option
 from ..history.store import HistoryStore
-from .kinds import LockKinds
+from .lock_factories import LockFactories
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class Listing(NamedTuple):
         return self.locks
 
 
-class Backend(LockKinds):
+class Backend(LockFactories):
     """A store of locks.
 
     ``ttl`` (30, or ``max_ttl`` if that is less) and ``max_ttl`` are seconds. ``auto_renew`` renews a held lock at a
@@ -216,12 +216,17 @@ class Backend(LockKinds):
         return await self.adrive(self._health())
 
     def arm(self) -> dict[str, str]:
-        """Take new servers into service at once; see `RedisBaseBackend.arm`. Other stores need no arming."""
-        return {}
+        """Take new Redis servers into service at once. The caller asserts that no lock is held on these servers.
+
+        Returns ``"armed"`` or the reason of the failure for each node; an empty dict for a store that needs no arming.
+        A node refuses if its marker names another server, because locks of that server may still be held. Raises
+        ``LockUnavailable`` if no node replies.
+        """
+        return self.drive(self._arm())
 
     async def aarm(self) -> dict[str, str]:
         """`arm` for asyncio."""
-        return {}
+        return await self.adrive(self._arm())
 
     def prepare(self) -> bool:
         """Prepare for the first lock, for example by loading scripts. Returns whether it succeeded. Never raises."""
@@ -250,6 +255,10 @@ class Backend(LockKinds):
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
         return [{"node": str(self.location) or type(self).__name__, "ok": True, "problems": []}]
+        yield
+
+    def _arm(self) -> Flow[dict[str, str]]:
+        return {}
         yield
 
     def local_queue_for(self, primitive: Primitive) -> LocalQueue | None:

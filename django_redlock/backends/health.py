@@ -47,13 +47,13 @@ def health(label: str, node: int, more: Callable[..., Flow[dict[str, Any]]]) -> 
 
     Times are seconds. ``more(row, node, pool)``: the flow of further checks, which returns the row with their results.
     """
-    routes = yield ListPools(node)
-    if type(routes) is Fault:
-        return [_unreachable(label, routes)]
+    pools = yield ListPools(node)
+    if type(pools) is Fault:
+        return [_unreachable(label, pools)]
     rows = []
-    for route in routes:
-        row = yield from _server(node, route)
-        rows.append((yield from more(row, node, route)))
+    for pool in pools:
+        row = yield from _server(node, pool)
+        rows.append((yield from more(row, node, pool)))
     return rows
 
 
@@ -61,27 +61,27 @@ def _unreachable(label: str, fault: Fault) -> dict[str, Any]:
     return {"node": label, "ok": False, "problems": [f"can't be asked: {fault.error}"], "warnings": []}
 
 
-def _server(node: int, route: ServerPool) -> Flow[dict[str, Any]]:
-    reply = yield Command((b"INFO",), node, None, route)
+def _server(node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
+    reply = yield Command((b"INFO",), node, None, pool)
     asked, start = time.time(), time.perf_counter()
-    clock = yield Command((b"TIME",), node, None, route)
+    clock = yield Command((b"TIME",), node, None, pool)
     round_trip = time.perf_counter() - start
     for answer, kind in (reply, bytes), (clock, list):
         if type(answer) is not kind:
-            return _unreachable(route.where, answer if type(answer) is Fault else unreadable(answer))
+            return _unreachable(pool.where, answer if type(answer) is Fault else unreadable(answer))
     try:
         ahead = int(clock[0]) + int(clock[1]) / 1e6 - asked - round_trip / 2
     except (ValueError, TypeError, LookupError) as error:
-        return _unreachable(route.where, unreadable(clock, error))
+        return _unreachable(pool.where, unreadable(clock, error))
     info = dict(line.split(":", 1) for line in reply.decode(errors="replace").splitlines() if ":" in line)
     shas = [each.sha for each in all_scripts()]
-    loaded = yield Command((b"SCRIPT", b"EXISTS", *shas), node, None, route)
-    save = yield Command((b"CONFIG", b"GET", b"save"), node, None, route)
+    loaded = yield Command((b"SCRIPT", b"EXISTS", *shas), node, None, pool)
+    save = yield Command((b"CONFIG", b"GET", b"save"), node, None, pool)
     known = [rule for rule in PROBLEMS if rule.key in info]
     problems = [rule.sentence.format(info[rule.key]) for rule in known if rule.applies(info[rule.key], info)]
     apart = f"its clock is {abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
     return {
-        "node": route.where,
+        "node": pool.where,
         "ok": not problems,
         "problems": problems,
         "warnings": [apart] if abs(ahead) > CLOCKS_APART else [],
@@ -95,7 +95,7 @@ def _server(node: int, route: ServerPool) -> Flow[dict[str, Any]]:
         "persistence": _persistence(info, save),
         "uptime": int(info.get("uptime_in_seconds", 0)),
         "clients": int(info.get("connected_clients", 0)),
-        "idle_connections": len(route.idle_connections),
+        "idle_connections": len(pool.idle_connections),
         "scripts": f"{sum(loaded) if isinstance(loaded, list) else 0}/{len(shas)}",
         "clock_difference": round(ahead, 3),
         "round_trip": round(round_trip, 6),
@@ -125,7 +125,6 @@ def _persistence(info: ServerInfo, save: Any) -> str:
     """
     if info.get("aof_enabled") == "1":
         return "aof"
-    told = (
-        next(iter(save.items()), ()) if isinstance(save, dict) else save
-    )  # the reply is a map in RESP 3, which a pool of a Django cache may use
-    return "" if type(save) is Fault or not told else "rdb" if told[1] else "off"
+    # The reply is a map in RESP 3, which a pool of a Django cache may use.
+    setting = next(iter(save.items()), ()) if isinstance(save, dict) else save
+    return "" if type(save) is Fault or not setting else "rdb" if setting[1] else "off"

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from ..backend_registry import locks
 from ..backends.base import Backend
 from ..backends.dummy import DummyBackend
 from ..backends.locmem import LocMemBackend
 from ..backends.redlock import RedlockBackend
 from ..client.urls import canonical_url, split_url
-from ..handler import locks
 
 SHORT = 3.0  # seconds: a shorter lease is renewed more than once a second, and a busy process can stall for a second
 _PLAIN = ("redis", "redis+sentinel", "redis+cluster")

@@ -11,11 +11,11 @@ from django.core.checks import CheckMessage, Error, Info, register
 from django.core.checks import Warning as Caution
 from django.core.exceptions import ImproperlyConfigured
 
+from ..backend_registry import DEFAULT_ALIAS, WHAT_TO_WRITE, backend_class, build, configuration
 from ..backends.base import Backend
 from ..client.redact import redact
 from ..client.urls import cache_pool
 from ..errors import LockError
-from ..handler import DEFAULT_ALIAS, WHAT_TO_WRITE, backend_class, build, configuration
 from .deploy import cautions
 
 TAG = "redlock"

@@ -11,7 +11,7 @@ from .keys import Keys
 from .lock_info import LockInfo
 from .primitives.base import Primitive
 from .values import Claim, Lease, Refusal, Seconds
-from .waiting.lease_extension import Extension
+from .waiting.pending_extension import Extension
 
 
 class Algorithm(Protocol):

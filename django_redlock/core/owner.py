@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
-from .context import running_task
+from .caller_identity import running_task
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from typing import Any, ParamSpec, TypeVar, Unpack, cast
 
 from asgiref.sync import iscoroutinefunction
 
+from ..backend_registry import DEFAULT_ALIAS
 from ..core.locks.lock import Lock
 from ..core.options import LockKwargs, check_options
 from ..core.values import seconds
-from ..handler import DEFAULT_ALIAS
 from ..name_templates import namer
 from ..shortcuts import lock
 

@@ -10,12 +10,12 @@ from asgiref.sync import sync_to_async
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 
+from ..backend_registry import DEFAULT_ALIAS, locks
 from ..core.events import logger
 from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import Flow
 from ..core.values import Seconds, check_lease, seconds
 from ..errors import LockError, LockUnavailable
-from ..handler import DEFAULT_ALIAS, locks
 from ..idempotency import problems
 from ..idempotency.answers import HEADERS, Answer, AnswerNotStorable
 from ..idempotency.database import DatabaseStore

@@ -17,13 +17,13 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.decorators import classonlymethod
 
+from ..backend_registry import DEFAULT_ALIAS, locks
 from ..core.events import logger
 from ..core.keys import check_name, stripe_name
 from ..core.locks.lock import Lock
 from ..core.locks.striped import Striped, check_stripes
 from ..core.options import CommonOptions, LockKwargs, check_options
 from ..errors import LockLost, LockNotAcquired, LockUnavailable
-from ..handler import DEFAULT_ALIAS, locks
 from ..name_templates import namer
 from ..transactions import in_atomic
 from .uncancelled import run_to_end

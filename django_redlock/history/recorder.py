@@ -7,7 +7,7 @@ from functools import partial
 
 from ..core.event_queue import EventRecord
 from ..core.events import logger
-from .counters import MinuteCounter, Minutes, count_by_minute
+from .minute_stats import MinuteCounter, Minutes, count_by_minute
 from .store import add
 
 

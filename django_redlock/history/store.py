@@ -17,7 +17,7 @@ from ..core.algorithms.single_node import run_idempotent
 from ..core.flow.replies import fault_error, parse_reply
 from ..core.flow.requests import Batch, EvalScript, Fault, Flow
 from ..core.flow.scripts import script
-from .counters import MAX_EVENTS, MINUTES, MinuteStats, minutes_until, read_minute, without_forced
+from .minute_stats import MAX_EVENTS, MINUTES, MinuteStats, minutes_until, read_minute, without_forced
 
 TTL_MS = (MINUTES + 2) * 60_000
 NAMES_PER_SCRIPT = 50  # about 0.5 ms of the server's time
@@ -59,7 +59,7 @@ async def alast_hour(backend: Any, name: str = "") -> list[MinuteStats]:
 def add(backend: Any, minute: int, texts: Mapping[str, str]) -> None:
     """Add counts to a minute of ``backend``. Raises ``LockUnavailable``.
 
-    ``texts``: the counts as text by lock name, see `counters`.
+    ``texts``: the counts as text by lock name, see `minute_stats`.
     """
     if (store := backend.history_store) is not None:
         backend.drive(store.add(minute, texts, backend.history))

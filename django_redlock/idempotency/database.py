@@ -12,9 +12,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import IntegrityError, connections, transaction
 from django.utils import timezone
 
+from ..backend_registry import locks
 from ..core.events import logger
 from ..errors import LockNotAcquired, LockUnavailable
-from ..handler import locks
 from .answers import Answer
 from .entries import Entry, Known
 

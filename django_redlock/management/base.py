@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from ..backend_registry import WHAT_TO_WRITE, locks
 from ..core.lock_info import LockInfo
-from ..handler import WHAT_TO_WRITE, locks
 from .pipes import unread
 from .tables import Cell, lock_table, printable
 

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
+from ..backend_registry import DEFAULT_ALIAS, locks
 from ..core.owner import Owner
 from ..core.values import Seconds
 from ..errors import LockError, LockNotAcquired, LockUnavailable
 from ..formatting import age, duration, state_of
-from ..handler import DEFAULT_ALIAS, locks
 from ..shortcuts import lock
 
 ALREADY_RUNNING, STORE_DOWN = 75, 69  # EX_TEMPFAIL and EX_UNAVAILABLE of sysexits.h, also used by redlock_run

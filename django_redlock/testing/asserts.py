@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..backend_registry import DEFAULT_ALIAS, locks
 from ..core.lock_info import LockInfo
-from ..handler import DEFAULT_ALIAS, locks
 
 
 def assert_locked(name: str, using: str = DEFAULT_ALIAS) -> LockInfo:

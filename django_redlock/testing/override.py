@@ -8,8 +8,8 @@ from typing import Any, Literal
 from django.core.exceptions import ImproperlyConfigured
 from django.test.utils import TestContextDecorator, override_settings
 
+from ..backend_registry import DEFAULT_ALIAS, build, configuration, locks
 from ..backends.locmem import LocMemBackend
-from ..handler import DEFAULT_ALIAS, build, configuration, locks
 from .fake_locks import FakeDummy, FakeLocMem, Rehearsal
 
 KINDS: Mapping[str, type] = {"locmem": FakeLocMem, "dummy": FakeDummy}

@@ -16,8 +16,8 @@ settings.configure(
     REDLOCK={"default": {"BACKEND": f"{BACKEND}.SlowBackend", "LOCATION": os.environ["CELERY_LOCKS"]}}, USE_TZ=True
 )
 
+from django_redlock.backend_registry import locks  # noqa: E402
 from django_redlock.celery import single_instance_task  # noqa: E402  (Django is set up first)
-from django_redlock.handler import locks  # noqa: E402
 
 app = Celery("forking", broker=os.environ["CELERY_BROKER"], backend=os.environ["CELERY_RESULTS"])
 app.conf.update(broker_connection_retry_on_startup=True, worker_prefetch_multiplier=1, worker_hijack_root_logger=False)

@@ -16,7 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import locks
 from django_redlock.celery.beat import LeaderScheduler
-from django_redlock.celery.beat.led import RUN_HEADER
+from django_redlock.celery.beat.recording_scheduler import RUN_HEADER
 from django_redlock.celery.beat.runs import LeadEnded, Runs
 from django_redlock.errors import LockUnavailable
 from testproject.processes import Child

@@ -14,11 +14,11 @@ from django.core.management.base import SystemCheckError
 import django_redlock.checks.deploy
 import django_redlock.checks.settings
 import django_redlock.checks.tasks
+from django_redlock.backend_registry import build
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.checks.deploy import cautions
-from django_redlock.handler import build
 
 REDIS = "django_redlock.backends.redis.RedisBackend"
 TIMESTAMP = "django_redlock.backends.timestamp.TimestampBackend"

@@ -16,7 +16,7 @@ import pytest
 from django.test import override_settings
 
 from django_redlock import locks
-from django_redlock.handler import build
+from django_redlock.backend_registry import build
 from tests.docs.pages import DOCS, PAGES, ROOT, Example, examples
 from tests.support.replicas import Replicated
 from tests.support.zookeeper import ZooKeeper

@@ -15,7 +15,7 @@ from django.dispatch import Signal
 import django_redlock
 from django_redlock import backends, errors, signals
 from django_redlock.backends.base import Backend
-from django_redlock.backends.kinds import LockKinds
+from django_redlock.backends.lock_factories import LockFactories
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redis_base import RedisBaseBackend
 from django_redlock.backends.storage import StorageBackend
@@ -156,10 +156,10 @@ def test_every_variable_is_documented():
     assert set(re.findall(r"``(REDLOCK_\w+)``", section)) == given
 
 
-@pytest.mark.parametrize("method", [name for name in vars(LockKinds) if not name.startswith("_")])
+@pytest.mark.parametrize("method", [name for name in vars(LockFactories) if not name.startswith("_")])
 def test_options_of_a_relative(method):
     """The reference of a relative of the lock, which is its docstring, explains each option that it adds."""
-    function = getattr(LockKinds, method)
+    function = getattr(LockFactories, method)
     own = keyword_options(function) if inspect.isfunction(function) else {}
     assert [name for name in own if f"``{name}``" not in function.__doc__] == []
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from django_redlock.history.counters import merge_texts
+from django_redlock.history.minute_stats import merge_texts
 
 MINUTE = b"redlock:history:29000000"
 TTL = 60_000

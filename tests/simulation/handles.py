@@ -20,8 +20,8 @@ from django_redlock.core.locks import lease_state, lock, lock_flows, renewed_lea
 from django_redlock.core.options import LockOptions
 from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.values import Claim, Lease
-from django_redlock.core.waiting import lease_extension, local_queue, wait_queue
-from django_redlock.core.waiting.lease_extension import Extension
+from django_redlock.core.waiting import local_queue, pending_extension, wait_queue
+from django_redlock.core.waiting.pending_extension import Extension
 from django_redlock.core.waiting.waiters import Waiter, WakeEvent
 
 from .aftermath import MAX_TTL
@@ -322,7 +322,7 @@ def virtual(world: World) -> Iterator[None]:
         ends.enter_context(mock.patch.object(lease_state, "threading", SimpleNamespace(Thread=begin)))
         ends.enter_context(mock.patch.object(lease_state, "logger", SimpleNamespace(warning=_nothing)))
         ends.enter_context(mock.patch.object(wait_queue, "Waiter", VirtualTicket))
-        for module in (lease_extension, local_queue):
+        for module in (pending_extension, local_queue):
             ends.enter_context(mock.patch.object(module, "WakeEvent", Virtual))
         ends.enter_context(mock.patch.object(striped, "_first_stripes", itertools.count()))
         for module, name, function in (

@@ -18,8 +18,8 @@ from django_redlock.core.primitives.base import MUTEX, SEMAPHORE, Primitive
 from django_redlock.core.primitives.fair import WRITE
 from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
 from django_redlock.core.values import Lease
-from django_redlock.core.waiting.lease_extension import Extension
 from django_redlock.core.waiting.local_queue import LocalQueue
+from django_redlock.core.waiting.pending_extension import Extension
 
 from .handles import Background
 from .performer import Performer, Then

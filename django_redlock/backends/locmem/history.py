@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ...core.flow.requests import Flow
-from ...history.counters import ALL_LOCKS, MINUTES, OTHER_LOCKS, MinuteStats, merge_texts, read_minute
+from ...history.minute_stats import ALL_LOCKS, MINUTES, OTHER_LOCKS, MinuteStats, merge_texts, read_minute
 from ...history.store import Loss
 from .table import LockTable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.events import logger
-from ..lost_calls import BrokerUnreadable, message_ids
+from ..missing_messages import BrokerUnreadable, message_ids
 
 
 def was_sent(app: Any, task_id: str) -> bool:

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from celery.utils.imports import load_extension_class_names, symbol_by_name
 from django.core.exceptions import ImproperlyConfigured
 
+from ...backend_registry import DEFAULT_ALIAS, locks
 from ...backends.redis import RedisBackend
 from ...core.election.leader import Leader
 from ...core.events import logger
 from ...errors import LockError
-from ...handler import DEFAULT_ALIAS, locks
-from .led import led_by
+from .recording_scheduler import recording_scheduler
 from .runs import LeadEnded, Runs
 
 LEAD_NAME = "celery-beat"
@@ -114,7 +114,7 @@ class LeaderScheduler:
     def _tick_wrapped(self) -> float:
         if self._term is None:
             runs = Runs(self._backend, self._leader)
-            scheduler = led_by(self._wrapped, runs, self._published)(**self._options)
+            scheduler = recording_scheduler(self._wrapped, runs, self._published)(**self._options)
             self._term, self._next_tick = BeatTerm(scheduler, runs), 0.0
         if (left := self._next_tick - time.monotonic()) > 0:
             return left

@@ -11,15 +11,15 @@ from celery import Celery
 from celery.bootsteps import Step
 from django.utils.module_loading import autodiscover_modules
 
+from ...backend_registry import locks
 from ...backends.base import Backend
 from ...backends.dummy import DummyBackend
-from ...backends.locmem import LocMemBackend
+from ...backends.locmem.backend import LocMemBackend
 from ...core.algorithms.replicated import Replicated
 from ...core.algorithms.single_node import SingleNode
 from ...core.contract import Store
 from ...core.events import logger
 from ...errors import LockNotSupported
-from ...handler import locks
 from ..modes import TaskOptions
 from .memory_store import DummyStore, MemoryStore
 

@@ -19,8 +19,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ...core import fork
+from ..asyncio_timeouts import LoopDeadline
 from ..deadlines import timed_out
-from ..loop_deadlines import LoopDeadline
 from ..pool import ServerPool
 
 T = TypeVar("T")

@@ -11,10 +11,10 @@ from typing import Any
 
 from ...core.flow.drivers import adrive, drive
 from ...core.flow.requests import Fault, SendToAll
-from ..discovery import Node
+from ..node_protocol import Node
 from .broadcast import Broadcast, Poll, Readable, script_calls_of
+from .concurrency_limit import ConcurrencyLimit
 from .node_connections import NodeConnections
-from .request_slots import RequestSlots
 
 
 class LoopPoll:
@@ -58,7 +58,7 @@ class FanOut:
 
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
         self.connections = NodeConnections(nodes, timeout, greeting)
-        self._slots: weakref.WeakKeyDictionary[Any, RequestSlots] = weakref.WeakKeyDictionary()  # by event loop
+        self._slots: weakref.WeakKeyDictionary[Any, ConcurrencyLimit] = weakref.WeakKeyDictionary()  # by event loop
 
     def perform(self, request: SendToAll) -> list[Any]:
         """Perform ``request``. Blocks until the outcome is certain or the time is up.
@@ -72,7 +72,7 @@ class FanOut:
     async def aperform(self, request: SendToAll) -> list[Any]:
         """`perform` for asyncio. Waits for a free slot first."""
         connections = self.connections
-        slots = self._slots.setdefault(asyncio.get_running_loop(), RequestSlots(connections.timeout))
+        slots = self._slots.setdefault(asyncio.get_running_loop(), ConcurrencyLimit(connections.timeout))
         if (fault := await slots.acquire()) is not None:
             for each in request.requests:
                 calls = script_calls_of(each)

@@ -20,7 +20,7 @@ from redis.connection import Connection
 from redis.retry import Retry
 
 from ...core.fork import on_fork
-from ..loop_deadlines import LoopDeadline
+from ..asyncio_timeouts import LoopDeadline
 from .bounded_calls import BoundedCalls
 from .connection_kinds import ASYNC_KINDS, connection_settings, is_host_name, kernel_keeps_timeout, prepare, socket_of
 from .loop_connections import LoopPool, OpenConnections, drained

@@ -16,7 +16,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, ResponseError
 
 from ...core.flow.requests import EvalScript
-from ..loop_deadlines import LOOP_TURN
+from ..asyncio_timeouts import LOOP_TURN
 from ..resp import decode_reply, encode_eval
 
 Compensation = Callable[[], EvalScript] | None

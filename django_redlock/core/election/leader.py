@@ -7,7 +7,7 @@ import inspect
 import threading
 from typing import Any, Self
 
-from ..context import running_loop
+from ..caller_identity import running_loop
 from ..events import logger
 from ..flow.drivers import adrive, drive
 from ..options import wait_seconds

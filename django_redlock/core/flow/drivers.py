@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from ..context import running_loop
+from ..caller_identity import running_loop
 from .requests import Flow
 
 T = TypeVar("T")

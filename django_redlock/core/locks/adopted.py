@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Self
 
 from ...errors import LockLost
-from ..context import running_loop
+from ..caller_identity import running_loop
 from ..flow.requests import Flow
-from ..hand_off import HandedOff
+from ..lease_transfer import HandedOff
 from ..values import Claim, Lease, Refusal
 from .lock import Lock
 from .multilock import MultiLock

@@ -17,9 +17,9 @@ from ..owner import Owner
 from ..primitives.base import Primitive
 from ..renewal import renewal
 from ..values import Lease
-from ..waiting.lease_extension import Extension
+from ..waiting.pending_extension import Extension
 from . import state_mutex
-from .blocks import WithBlocks
+from .with_blocks import WithBlocks
 
 _new = tuple.__new__  # saves one Python call
 

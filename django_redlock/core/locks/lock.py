@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Never, Self
 
 from ...errors import LockError, LockLost, LockNotAcquired, LockNotHeld
-from ..context import running_loop
+from ..caller_identity import running_loop
 from ..events import logger
 from ..flow.drivers import adrive, drive
 from ..options import ACQUIRE_OPTIONS, unknown_options, wait_seconds

@@ -7,16 +7,16 @@ from functools import partial
 from ...errors import LockError, LockLost, LockNotSupported, LockUnavailable
 from ..flow.replies import refusal_reason
 from ..flow.requests import Fault, Flow, Sleep
-from ..hand_off import HANDED_OFF, HandedOff
+from ..lease_transfer import HANDED_OFF, HandedOff
 from ..lock_info import LockInfo
 from ..owner import describe_owner
 from ..primitives.periodic import periodic_claim
 from ..renewal import renewal
 from ..values import Claim, Lease, Refusal, Seconds, new_token
-from .blocks import NO_TOKEN
 from .lease_state import EndedLease
-from .nesting import before_waiting, check_nesting
 from .renewed_lease import RenewedLease
+from .self_deadlock import before_waiting, check_nesting
+from .with_blocks import NO_TOKEN
 
 FOREVER = float("inf")
 _LATE_GRANTS = 5  # number of leases that ended before their grant arrived, at which `acquire` raises

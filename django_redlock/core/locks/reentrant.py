@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ...errors import LockLost, LockNotHeld
-from ..context import running_task
+from ..caller_identity import running_task
 from ..flow.requests import Flow
 from ..fork import on_fork
 from ..values import Claim, Lease, Refusal

@@ -5,11 +5,11 @@ from __future__ import annotations
 import weakref
 
 from ...errors import LockLost
-from ..context import calling
+from ..caller_identity import calling
 from ..flow.requests import Fault, Flow
 from ..renewal import renewal
 from ..values import DRIFT, PRECISION, Lease
-from ..waiting.lease_extension import Extension
+from ..waiting.pending_extension import Extension
 from ..waiting.waiters import AwaitTurn
 from . import state_mutex
 from .lease_state import LeaseState

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self
 
 from ...errors import LockError, PermitNotHeld
-from ..context import caller
+from ..caller_identity import caller
 from ..flow.drivers import adrive, drive
 from ..flow.requests import Flow
 from ..values import Seconds

@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ...errors import LockNotAcquired
-from ..context import caller
+from ..caller_identity import caller
 from ..flow.drivers import adrive, drive
 from ..flow.requests import Flow
 from ..fork import on_fork
@@ -17,10 +17,10 @@ from ..keys import Keys, stripe_name
 from ..lock_info import LockInfo
 from ..primitives.multi import MAX_LOCKS
 from ..values import Claim, Lease, Refusal
-from .blocks import NO_TOKEN
 from .forwarding import forward_members
 from .lock import Lock
 from .semaphore import Permits
+from .with_blocks import NO_TOKEN
 
 # Each call tries the next stripe first, and each process begins with a random stripe, so that few callers compete.
 _first_stripes = itertools.count(random.randrange(MAX_LOCKS))

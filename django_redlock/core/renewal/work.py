@@ -15,7 +15,7 @@ from ..flow.drivers import drive
 from ..flow.requests import Fault
 from ..primitives.base import Primitive
 from ..values import Claim, Lease
-from ..waiting.lease_extension import Extension
+from ..waiting.pending_extension import Extension
 
 BATCH = 256  # extensions in one pipeline: about 2 ms of a server's time
 SLACK = 0.05  # seconds that an extension may be early, to share a pipeline with others

@@ -20,7 +20,7 @@ from typing import Any
 
 from ...errors import LockError
 from .. import fork
-from ..context import caller, running_loop
+from ..caller_identity import caller, running_loop
 from ..contract import Store
 from ..flow.requests import Flow
 from ..flow.scripts import script

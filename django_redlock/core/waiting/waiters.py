@@ -8,7 +8,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from ..context import running_loop
+from ..caller_identity import running_loop
 from ..values import Claim, Lease
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandParser
 
+from ...backend_registry import locks
 from ...backends.base import Backend
 from ...errors import LockError
-from ...handler import locks
 from ...inspection import explain
 from ..base import StoreCommand, at_least
 

@@ -9,10 +9,10 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 
+from ...backend_registry import locks
 from ...checks.deploy import deployment
 from ...errors import LockError
 from ...formatting import facts
-from ...handler import locks
 from ...inspection import explain, health
 from ..base import StoreCommand, misused
 from ..tables import printable
@@ -51,8 +51,8 @@ class Command(StoreCommand):
         if options["deploy"]:
             stores = {alias: [*rows, *deployment(alias, rows)] for alias, rows in stores.items()}
         if options["tasks"]:
-            check_tasks = import_module("django_redlock.celery.lost_calls").check_tasks  # Celery may not be installed
-            stores = {alias: [*rows, check_tasks(alias, options["fix"])] for alias, rows in stores.items()}
+            tasks = import_module("django_redlock.celery.missing_messages")  # Celery may not be installed
+            stores = {alias: [*rows, tasks.check_tasks(alias, options["fix"])] for alias, rows in stores.items()}
         if options["format"] == "json":
             self.print_json(stores)
         else:

@@ -11,11 +11,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 
 from ...audit import log_force_release
+from ...backend_registry import locks
 from ...core.keys import glob_escape, is_stripe
 from ...core.lock_info import LockInfo
 from ...errors import LockError
 from ...formatting import KINDS, STATES, age, as_dict, owners, state_of, task_of
-from ...handler import locks
 from ...inspection import explain
 from ...models import HeldLock
 from ..base import StoreCommand, misused

@@ -8,11 +8,11 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from ...backend_registry import locks
 from ...core.election.leader import Leader
 from ...core.owner import Owner
 from ...errors import LockError, LockLost, LockNotAcquired, LockNotSupported, LockUnavailable
 from ...formatting import state_of
-from ...handler import locks
 from ...shortcuts import lock
 from ..base import MISUSED, LockCommand, at_least, misused
 from ..durations import duration_seconds

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ...errors import LockDeadlock
-from ..context import calling
+from ..caller_identity import calling
 from ..events import logger
 from ..flow.requests import AwaitWakeUp, Block, BlockThenEval, Flow
 from ..renewal import renewal

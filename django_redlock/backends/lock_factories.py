@@ -8,8 +8,8 @@ from typing import Any, TypeVar, Unpack
 
 from ..core.election.leader import Leader
 from ..core.election.work import Callback
-from ..core.hand_off import HandedOff
 from ..core.keys import Keys, stripe_keys
+from ..core.lease_transfer import HandedOff
 from ..core.locks.adopted import AdoptedLock, AdoptedMultiLock
 from ..core.locks.lock import Lock
 from ..core.locks.multilock import MultiLock
@@ -27,7 +27,7 @@ from ..errors import LockNotSupported
 L = TypeVar("L")
 
 
-class LockKinds:
+class LockFactories:
     """The methods of a backend that make locks other than mutexes.
 
     ``kinds``: the kinds of locks that the backend supports. ``queue_order``: the order of the fair queue of an rwlock.

@@ -10,9 +10,9 @@ import pytest
 from celery import Celery
 from django.core.management import call_command
 
-from django_redlock.celery import lost_calls as module
+from django_redlock.celery import missing_messages as module
 from django_redlock.celery import single_instance_task
-from django_redlock.celery.lost_calls import BrokerUnreadable, cancel_lost, lost_calls
+from django_redlock.celery.missing_messages import BrokerUnreadable, cancel_lost, lost_calls
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from amqp.exceptions import NotFound
 from celery import Celery, current_app
 
+from ..backend_registry import locks
 from ..core.keys import keys_for
 from ..core.owner import Owner
 from ..errors import LockError
-from ..handler import locks
 from .records.body import cancel_request
 
 MIN_AGE_SECONDS = 60.0  # the record is written before the message is sent

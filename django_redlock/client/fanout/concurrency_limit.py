@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from ...core.flow.requests import Fault
-from ..loop_deadlines import LoopDeadline
+from ..asyncio_timeouts import LoopDeadline
 
 MAX_IN_FLIGHT = 8  # requests of one event loop to one node at the same time
 
 
-class RequestSlots:
+class ConcurrencyLimit:
     """`MAX_IN_FLIGHT` slots for requests. A task waits for a slot as long as requests of other tasks are answered.
 
     ``timeout`` is in seconds.

@@ -14,14 +14,14 @@ RUN_HEADER = "redlock_beat_run"  # the number of the run
 RESEND_SECONDS = 1.0  # pause before a message is sent again after an error of the broker
 
 
-def led_by(base: type[Any], runs: Runs, published: dict[str, str]) -> type[Any]:
+def recording_scheduler(base: type[Any], runs: Runs, published: dict[str, str]) -> type[Any]:
     """Return a subclass of the scheduler class ``base`` that takes the last runs from ``runs`` and records them there.
 
     ``published``: for each entry the task id of the last message that this process has sent, or can't send, in any
     term.
     """
 
-    class LedScheduler(base):  # type: ignore[misc]
+    class RecordingScheduler(base):  # type: ignore[misc]
         """Ticks as ``base``. Its methods raise ``LeadEnded`` and ``LockError``; then it must not tick again."""
 
         _reserved: Any = None
@@ -85,4 +85,4 @@ def led_by(base: type[Any], runs: Runs, published: dict[str, str]) -> type[Any]:
             if published.get(entry.name) == run.task_id:
                 runs.mark_sent(entry.name)
 
-    return LedScheduler
+    return RecordingScheduler

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..context import caller
+from ..caller_identity import caller
 from . import state_mutex
 
 NO_TOKEN = b""  # the token of a `with` block that has nothing to release: its lease was handed off, or switch() failed

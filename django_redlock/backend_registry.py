@@ -17,7 +17,7 @@ from .backends.base import Backend
 from .client.redact import redact
 from .core.event_queue import EventRecord, event_queue
 from .core.events import Event
-from .core.hand_off import HANDED_OFF
+from .core.lease_transfer import HANDED_OFF
 from .core.options import unknown_options
 from .errors import LockUnavailable
 from .history.recorder import recorder
@@ -114,7 +114,7 @@ def _record_duplicate(*, conflict: Any, **_kwargs: Any) -> None:
     event_queue.record(EventRecord(time.time(), "duplicate", conflict.task, reason=conflict.where))
 
 
-task_duplicate.connect(_record_duplicate, dispatch_uid="django_redlock.handler")
+task_duplicate.connect(_record_duplicate, dispatch_uid="django_redlock.backend_registry")
 event_queue.subscribe("history", recorder.observe)
 
 
@@ -161,4 +161,4 @@ def _changed(*, setting: str, **_kwargs: Any) -> None:
         locks.reset()
 
 
-setting_changed.connect(_changed, dispatch_uid="django_redlock.handler")
+setting_changed.connect(_changed, dispatch_uid="django_redlock.backend_registry")

@@ -1,10 +1,10 @@
-"""The protocol of nodes, and the node with a fixed address."""
+"""A node as the rest of the client uses it. ``discovery`` has the implementations."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from ..pool import ServerPool
+from .pool.server_pool import ServerPool
 
 
 class Node(Protocol):
@@ -48,36 +48,3 @@ class Node(Protocol):
 
     def open_pools(self) -> list[ServerPool]:
         """Return the pools that may have connections."""
-
-
-class DirectNode:
-    """One server at a fixed address."""
-
-    fails_over = False
-
-    def __init__(self, pool: ServerPool, label: str = "") -> None:
-        self._pool = pool
-        self.label = label or pool.where
-
-    def known_pool(self, key: bytes | None) -> ServerPool | None:
-        return self._pool
-
-    def find_pool(self, key: bytes | None) -> ServerPool:
-        return self._pool
-
-    async def afind_pool(self, key: bytes | None) -> ServerPool:
-        return self._pool
-
-    def invalidate(self, error: Exception, where: str = "") -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        self._pool.clear()  # when a connection has failed, the idle connections have probably failed, too
-
-    def pools(self) -> list[ServerPool]:
-        return [self._pool]
-
-    async def apools(self) -> list[ServerPool]:
-        return [self._pool]
-
-    open_pools = pools
