@@ -35,8 +35,8 @@ def test_a_split_vote():
 
 
 def test_a_node_is_down():
-    """A waiter whom two of three nodes refused blocks until the holder's release: the third, silent node may have its
-    vote.
+    """A waiter that two of three nodes refuse blocks until the holder's release: the third, silent node may have
+    its vote.
     """
     rule = Redlock(3, lambda: 100.0, None, lambda *_: 0.02)
     claim = Claim("stock", keys_for(b"redlock", b"stock"), new_token(), b"{}", 10.0)
