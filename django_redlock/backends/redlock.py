@@ -73,7 +73,7 @@ class RedlockBackend(RedisBaseBackend):
             for held in part.locks:
                 found.setdefault(held.name, []).append(replace(held, nodes=(node.label,)))
         if len(errors) > len(self.nodes) - votes_needed(len(self.nodes)):
-            raise LockUnavailable(pattern, f"no majority of the {len(self.nodes)} nodes can be asked", errors)
+            raise LockUnavailable(pattern, f"no majority of the {len(self.nodes)} nodes is available", errors)
         rows = [row for views in found.values() if (row := merge_views(views)) is not None]
         if max_keys is not None:
             rows.sort(key=by_trouble)
@@ -87,7 +87,7 @@ class RedlockBackend(RedisBaseBackend):
             except LockUnavailable as error:
                 errors[node.label] = error
         if len(errors) > len(self.nodes) - votes_needed(len(self.nodes)):
-            raise LockUnavailable(name, f"no majority of the {len(self.nodes)} nodes can be asked", errors)
+            raise LockUnavailable(name, f"no majority of the {len(self.nodes)} nodes is available", errors)
         return released
 
     def _health(self) -> Flow[list[dict[str, Any]]]:

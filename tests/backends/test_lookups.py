@@ -95,7 +95,7 @@ def test_silent_sentinels(answering, start, unique):
     places = ",".join(answering(b"") for _ in range(8))
     backend = start(contextlib.closing(RedisBackend(f"redis+sentinel://{places}/locks", node_timeout=0.3)))
     began = time.monotonic()
-    with pytest.raises(LockUnavailable, match="no answer in time"):
+    with pytest.raises(LockUnavailable, match="no reply in time"):
         backend.lock(unique).acquire(False)
     assert time.monotonic() - began < 2
 

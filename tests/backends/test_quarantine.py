@@ -207,7 +207,7 @@ def test_arm_without_servers(own_redis):
     server = own_redis()
     backend = store(server)
     server.kill()
-    with pytest.raises(LockUnavailable, match="no node can be asked"):
+    with pytest.raises(LockUnavailable, match="no node is available"):
         backend.arm()
 
 

@@ -103,7 +103,7 @@ def test_store_goes_down_and_comes_back(page, stores, redis_server):
     with stores["memory"].lock("still here"):
         page.until(lambda: page.names() == ["still here"])
         redis_server.kill()
-        page.until(lambda: "default could not be asked" in page.one(".redlock-seen").text)
+        page.until(lambda: "default is unavailable" in page.one(".redlock-seen").text)
         assert page.names() == ["still here"]
         redis_server.start()
         page.until(lambda: not page.all(".redlock-seen li"))

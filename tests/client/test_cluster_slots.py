@@ -55,7 +55,7 @@ def test_all_nodes_hang(cluster, start, unique):
     for node in cluster.nodes:
         node.pause()
     began = time.monotonic()
-    with pytest.raises(LockUnavailable, match="no answer in time"):
+    with pytest.raises(LockUnavailable, match="no reply in time"):
         backend.lock(unique).acquire(False)
     assert time.monotonic() - began < 2 * NODE_TIMEOUT + SLOW
 

@@ -134,7 +134,7 @@ class TestCutOff(OwnRedis):
         proxy.drip(0.1)  # 2 s for a grant
         lock = client.lock(name)
         for ask in (lock.acquire, lock.locked, client.held):
-            with unavailable("no answer in time"):
+            with unavailable("no reply in time"):
                 ask()
         assert [row["ok"] for row in client.health()] == [False]
         proxy.restore()

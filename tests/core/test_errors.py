@@ -23,9 +23,9 @@ ERRORS = [
     LockLost("stock"),
     StaleLock("stock", "was written under fencing token 2", 1, 2),
     LockNotHeld("stock", "is the parent's"),
-    LockUnavailable("stock", "can't be asked", {"a:6379": ConnectionRefusedError(111, "refused")}),
+    LockUnavailable("stock", "the store is unavailable", {"a:6379": ConnectionRefusedError(111, "refused")}),
     LockNotSupported("stock"),
-    LockUnavailable("", "no node can be asked"),
+    LockUnavailable("", "no node is available"),
 ]
 PARENTS = {
     StaleLock: LockLost,
@@ -55,7 +55,7 @@ def test_pickling(error, protocol):
 def test_sentences():
     """An error begins with the lock that it is about, if there is one."""
     assert str(LockLost("stock")) == "lock 'stock': the lease was lost"
-    assert str(LockUnavailable("", "no node can be asked")) == "no node can be asked"
+    assert str(LockUnavailable("", "no node is available")) == "no node is available"
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)

@@ -23,7 +23,7 @@ def renewing():
 
 
 class Hanging(LocMemBackend):
-    """A store that does not answer to renewals until `go_on` is set."""
+    """A store that does not reply to renewals until `go_on` is set."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)

@@ -135,8 +135,8 @@ def test_store_down_is_a_message(client, one_down, operator):
     with one_down["default"].lock("stock:42"):
         page = client.get(LIST)
     assert names_in(page) == ["stock:42"]
-    assert "<b>broken</b> could not be asked" in page.content.decode()
-    assert "<b>default</b> could not be asked" not in page.content.decode()
+    assert "<b>broken</b> is unavailable" in page.content.decode()
+    assert "<b>default</b> is unavailable" not in page.content.decode()
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_detail_of_a_free_lock(client, stores, operator):
 def test_detail_of_a_store_that_is_down(client, one_down, operator):
     """The page of a lock in a store that is not reachable does not say that the lock is free."""
     page = client.get(f"{LIST}broken_3Ax/change/").content.decode()
-    assert "could not be asked" in page
+    assert "is unavailable" in page
     assert "Nobody holds" not in page
 
 

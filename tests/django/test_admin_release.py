@@ -112,7 +112,7 @@ def test_store_down(client, one_down, operator):
     lock.acquire()
     page = asked(client, "broken:x", "default:stock")
     assert holdings(page)
-    assert "Lock x: the store can&#x27;t be asked" in page.content.decode()
+    assert "Lock x: the store is unavailable" in page.content.decode()
     done = client.post(f"{LIST}release/", {"holding": ["00:broken:x", *holdings(page)]}, follow=True)
     assert any("x may not have been released" in message for message in said(done))
     assert not lock.locked()

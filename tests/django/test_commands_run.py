@@ -156,7 +156,7 @@ def test_store_down(run, redis_server):
     redis_server.stop()
     code, out, err = run("job", "--", "echo", "ran")
     assert (code, out) == (69, "")
-    assert "can't be asked" in err
+    assert "is unavailable" in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP])

@@ -47,7 +47,7 @@ def left(redis_server, unique):
 
 def test_given_up(backend, left, unique):
     """A renewal that was given up and arrives later does not end the lease before the holder expects it."""
-    fault = Fault(TimeoutError("no answer in time"))
+    fault = Fault(TimeoutError("no reply in time"))
     backend.answered = lambda request: (
         [fault] * len(request.requests if type(request) is SendToAll else request.script_calls)
     )

@@ -1,4 +1,4 @@
-"""`min_hold` and `every` when a release gets no answer: the release in the background keeps the lock, too."""
+"""`min_hold` and `every` when a release gets no reply: the release in the background keeps the lock, too."""
 
 import pytest
 

@@ -247,5 +247,5 @@ def test_a_vote_that_comes_byte_by_byte(three, client_of, drips):
         assert lock.acquire(False)
         assert lock.remaining > 24
     else:
-        with pytest.raises(LockUnavailable, match="no answer in time"):
+        with pytest.raises(LockUnavailable, match="no reply in time"):
             lock.acquire(False)
