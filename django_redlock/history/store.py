@@ -32,13 +32,16 @@ class Loss(NamedTuple):
 
 
 class HistoryStore(Protocol):
-    """A store for the history of one backend by minute. Its methods are flows."""
+    """A store for the history of one backend by minute. Its methods are flows and raise ``LockUnavailable``."""
 
-    def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]: ...
+    def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]:
+        """Add ``texts`` (by lock name) to a minute. Names beyond ``max_names`` are counted together."""
 
-    def read(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]: ...
+    def read(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
+        """Return the counts of ``name`` in each of ``minutes``."""
 
-    def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]: ...
+    def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]:
+        """Return the losses and force releases in ``minutes``."""
 
 
 def last_hour(backend: Any, name: str = "") -> list[MinuteStats]:
