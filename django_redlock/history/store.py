@@ -71,8 +71,8 @@ def add(backend: Any, minute: int, texts: Mapping[str, str]) -> None:
 def lost_names(backend: Any) -> dict[str, int]:
     """Return how often each lock of ``backend`` was lost in the last hour. Names without a loss are left out.
 
-    A holder that was released by force reports a loss: as many losses of a name are left out as it was released by
-    force. Raises ``LockUnavailable``.
+    Losses that follow a force release are left out, because the holder reports them as well. Raises
+    ``LockUnavailable``.
     """
     if (store := backend.history_store) is None:
         return {}

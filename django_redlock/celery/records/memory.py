@@ -82,7 +82,7 @@ class ExpiringKeys:
 class Past(NamedTuple):
     """The deliveries that have ended and the deliveries that were replaced.
 
-    ``put_off``: lock key -> delivery id -> message of a call that was put off.
+    ``put_off``: the messages of postponed calls, by lock key and delivery id.
     """
 
     ended: ExpiringKeys
