@@ -11,7 +11,7 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-# Seconds by which stores that don't answer may delay the start of a server. Timeouts of sockets are not enough, because
+# Seconds by which stores that don't reply may delay the start of a server. Timeouts of sockets are not enough, because
 # the resolution of a host's name may hang.
 PATIENCE = 0.5
 
@@ -76,7 +76,7 @@ def prepare(patience: float = PATIENCE) -> None:
         for backend in backends:
             try:
                 if not backend.prepare():
-                    logger.info("the scripts of %r are not loaded yet: it does not answer", backend.alias)
+                    logger.info("the scripts of %r are not loaded yet: the store does not reply", backend.alias)
                 backend.close()
             except Exception:
                 logger.exception("the scripts of %r could not be loaded", backend.alias)

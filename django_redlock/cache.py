@@ -61,7 +61,7 @@ def get_or_compute(
     killed, the waiters wait until the lease has expired.
 
     An exception of ``compute`` is raised to the caller that computes; a waiting caller computes next. Raises
-    ``LockNotAcquired`` after ``blocking_timeout``, ``LockUnavailable`` when the lock store doesn't answer and there is
+    ``LockNotAcquired`` after ``blocking_timeout``, ``LockUnavailable`` when the lock store doesn't reply and there is
     no old value, ``LockDeadlock`` when ``compute`` asks for the same key again, ``ValueError`` and ``TypeError`` for
     bad arguments.
     """

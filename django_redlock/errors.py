@@ -116,12 +116,12 @@ class PermitNotHeld(LockNotHeld, ValueError):
 
 
 class LockUnavailable(LockError, ConnectionError):
-    """The store does not serve: it is unreachable, hangs, is read-only or out of memory, or requires a password.
+    """The store does not serve: it is down, hangs, is read-only or out of memory, or requires a password.
 
     The lock may be free or held. ``errors``: the error of each node.
     """
 
-    reason = "the store can't be asked"
+    reason = "the store is unavailable"
 
     def __init__(self, name: str, reason: str | None = None, errors: Mapping[str, BaseException] | None = None) -> None:
         super().__init__(name, reason)

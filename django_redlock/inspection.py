@@ -25,7 +25,7 @@ class Listed(NamedTuple):
     """The answer of one store to a listing.
 
     ``complete``: no lock was left out. ``scanned``: the number of keys that were looked at. ``error``: why the store or
-    some of its servers did not answer; ``""`` if all answered.
+    some of its servers did not reply; ``""`` if all answered.
     """
 
     alias: str
@@ -82,8 +82,8 @@ def lost_names(alias: str) -> dict[str, int]:
 class NodeView(NamedTuple):
     """The answer of one node about one lock.
 
-    ``held``: the lock as this node knows it; ``None`` if the node has no key for the lock, or did not answer.
-    ``round_trip``: seconds. ``error``: why the node did not answer; ``""`` if it did.
+    ``held``: the lock as this node knows it; ``None`` if the node has no key for the lock, or did not reply.
+    ``round_trip``: seconds. ``error``: why the node did not reply; ``""`` if it did.
     """
 
     node: str
@@ -135,7 +135,7 @@ def pattern_for(search: str, special: str = "*?[") -> str:
 def find_lock(pk: str) -> HeldLock | None:
     """Read the lock with this primary key, and its queue, from the store. Returns ``None`` if the lock is free.
 
-    Raises ``LockError`` when the store doesn't answer, ``ImproperlyConfigured`` when the alias is not configured.
+    Raises ``LockError`` when the store doesn't reply, ``ImproperlyConfigured`` when the alias is not configured.
     """
     alias, name = parse_pk(pk)
     try:

@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List the fights of `tests/faults` that were fought again."""
+    """List the fights of `tests/faults` that were repeated."""
     reports = [report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)]
     for name, told in [each for report in reports for each in report.user_properties]:
         terminalreporter.write_line(f"{name}: {told}")
@@ -72,21 +72,21 @@ def _starter(config: pytest.Config) -> Iterator[Callable[[AbstractContextManager
 
 @pytest.fixture(scope="session")
 def running(pytestconfig):
-    """`running(kind)`: the one server of that kind that the session shares, started when it is first asked for."""
+    """`running(kind)`: the one server of that kind that the session shares, started at its first use."""
     with _starter(pytestconfig) as start:
         yield functools.cache(lambda kind: start(kind()))
 
 
 @pytest.fixture
 def start(pytestconfig):
-    """`start(server)`: starts any server, proxy or worker of `tests.support`; it ends with the test."""
+    """`start(server)`: start any server, proxy or worker of `tests.support`, which ends with the test."""
     with _starter(pytestconfig) as start:
         yield start
 
 
 @pytest.fixture
 def own_redis(start) -> Callable[..., RedisServer]:
-    """`own_redis(*extra_args, **options)`: a Redis of the test's own, to kill or configure."""
+    """`own_redis(*extra_args, **options)`: a separate Redis that the test may kill or configure."""
     return lambda *extra_args, **options: start(Group([RedisServer(*extra_args, **options)])).servers[0]
 
 
@@ -105,19 +105,19 @@ def redis_server(running) -> RedisServer:
 
 @pytest.fixture
 def redis_url(redis_server) -> str:
-    """Its URL."""
+    """The URL of `redis_server`."""
     return redis_server.url
 
 
 @pytest.fixture
 def tls_redis(running) -> TlsRedis:
-    """A Redis that speaks TLS."""
+    """A Redis with TLS."""
     return _emptied(running(TlsRedis))
 
 
 @pytest.fixture
 def sentinel(running) -> Sentinel:
-    """A master with two replicas and three Sentinels; kill and fail over as you like."""
+    """A master with two replicas and three Sentinels. Tests may kill them and fail over."""
     group = running(Sentinel)
     group.heal()
     _emptied(group.master)
@@ -126,7 +126,7 @@ def sentinel(running) -> Sentinel:
 
 @pytest.fixture
 def cluster(running) -> Cluster:
-    """A Redis Cluster of three masters; kill them and move slots as you like."""
+    """A Redis Cluster of three masters. Tests may kill them and move slots."""
     cluster = running(Cluster)
     cluster.heal()
     for node in cluster.nodes:
@@ -136,13 +136,13 @@ def cluster(running) -> Cluster:
 
 @pytest.fixture
 def proxy(start, redis_server) -> Proxy:
-    """A proxy before `redis_server`."""
+    """A proxy in front of `redis_server`."""
     return start(Proxy(redis_server.url))
 
 
 @pytest.fixture
 def zookeeper(running) -> ZooKeeper | Ensemble:
-    """A ZooKeeper: up, and with whatever other tests left there. Use `unique` names."""
+    """A ZooKeeper that is up, with the data of other tests. Use `unique` names."""
     server = running(SHARED)
     revive(server)
     return server
@@ -150,7 +150,7 @@ def zookeeper(running) -> ZooKeeper | Ensemble:
 
 @pytest.fixture
 def rabbitmq(running) -> RabbitMQ:
-    """A RabbitMQ broker: up, and with whatever other tests left there. Use `unique` names."""
+    """A RabbitMQ broker that is up, with the queues of other tests. Use `unique` names."""
     broker = running(RabbitMQ)
     revive(broker)
     return broker
@@ -158,7 +158,7 @@ def rabbitmq(running) -> RabbitMQ:
 
 @pytest.fixture
 def postgres(running) -> Postgres:
-    """A PostgreSQL: up, and with whatever other tests left there. Make a database of a `unique` name."""
+    """A PostgreSQL that is up, with the databases of other tests. Create a database with a `unique` name."""
     server = running(Postgres)
     revive(server)
     return server
@@ -166,5 +166,5 @@ def postgres(running) -> Postgres:
 
 @pytest.fixture
 def unique() -> str:
-    """A name that nothing else has."""
+    """A unique name."""
     return f"test-{secrets.token_hex(6)}"

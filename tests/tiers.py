@@ -1,8 +1,9 @@
 """The tiers of tests, by folder and by required servers.
 
-- ``quick``, on each save: what needs memory or one Redis, and next to no time.
-- ``test``, before a commit: whatever needs no more than a redis-server that all tests share.
-- ``rest``: servers, workers and processes of a test's own, faults, a browser. With ``test`` it is everything.
+- ``quick``, on each save: tests that need memory or one Redis, and little time.
+- ``test``, before a commit: tests that need no more than a redis-server that all tests share.
+- ``rest``: tests with their own servers, workers and processes, faults, a browser. With ``test`` these are all
+tests.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ TESTS = Path(__file__).parent
 
 
 class Tier(IntEnum):
-    """In the order in which they run."""
+    """A tier. The tiers are in the order in which they run."""
 
     QUICK = 0
     TEST = 1
@@ -67,14 +68,14 @@ if gone := [name for name in (*PLACES, ONE_WORKER) if not (TESTS / name).exists(
 
 
 def place(path: Path) -> Tier:
-    """The tier of a file, before what its tests need. That of a folder is the lowest of what it may hold."""
+    """Return the tier of a file, before its tests' needs. That of a folder is the lowest that it may hold."""
     name = path.relative_to(TESTS).as_posix() + "/" * path.is_dir()
     inside = [PLACES[begin] for begin in PLACES if path.is_dir() and begin.startswith(name)]
     return min(PLACES[max((begin for begin in PLACES if name.startswith(begin)), key=len)], *inside, Tier.REST)
 
 
 def tier(item: pytest.Item) -> Tier:
-    """The tier of a test."""
+    """Return the tier of a test."""
     needed = NEEDS & {*getattr(item, "fixturenames", ()), *_parameters(item)}
     if item.path == TESTS / ONE_WORKER:
         needed -= {"workers", "start_worker"}
@@ -87,7 +88,7 @@ def _parameters(item: pytest.Item) -> set[str]:
 
 
 def ignored(path: Path, wanted: range) -> bool:
-    """Whether nothing in this file or folder can be in one of these tiers: it is not even imported then."""
+    """Return whether nothing in this file or folder can be in one of these tiers, so that it is not imported."""
     inside = TESTS in path.parents and (path.suffix == ".py" or path.is_dir())
     return inside and place(path) >= wanted.stop
 

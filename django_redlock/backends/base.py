@@ -35,7 +35,7 @@ DEFAULT_TTL = 30.0  # seconds
 class Listing(NamedTuple):
     """Live locks. ``scanned``: the number of keys read. ``complete``: no lock is missing.
 
-    ``unanswered``: the servers of a Redis Cluster that could not be asked, each with its error.
+    ``unanswered``: the servers of a Redis Cluster that were unavailable, each with its error.
     """
 
     locks: list[LockInfo]
@@ -44,7 +44,7 @@ class Listing(NamedTuple):
     unanswered: Mapping[str, Exception] = {}
 
     def logged(self) -> list[LockInfo]:
-        """Return the locks, and log the servers that could not be asked: the caller gets the locks only."""
+        """Return the locks, and log the servers that were unavailable: the caller gets the locks only."""
         if self.unanswered:
             missing = "; ".join(f"{where}: {error}" for where, error in self.unanswered.items())
             logger.warning("the locks of some servers can't be listed: %s", missing)
@@ -239,6 +239,7 @@ class Backend(LockFactories):
     # ── for the subclasses ───────────────────────────────────────────────────────────────────
 
     def keys_of(self, name: str) -> Keys:
+        """Return the keys of the lock ``name``. Raises ``TypeError`` or ``ValueError`` for an invalid name."""
         return keys_for(self.encoded_prefix, check_name(name))
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:

@@ -19,7 +19,7 @@ ServerInfo = Mapping[str, str]
 
 
 class HealthRule(NamedTuple):
-    """A rule about the field ``key`` of a server's INFO. If ``applies(value, INFO)``, ``sentence`` is a problem."""
+    """A rule about the field ``key`` of INFO. ``sentence`` is a problem if ``applies(value, INFO)`` is true."""
 
     key: str
     applies: Callable[[str, ServerInfo], bool]
@@ -49,7 +49,7 @@ def health(label: str, node: int, more: Callable[..., Flow[dict[str, Any]]]) -> 
     """
     pools = yield ListPools(node)
     if type(pools) is Fault:
-        return [_unreachable(label, pools)]
+        return [_unavailable(label, pools)]
     rows = []
     for pool in pools:
         row = yield from _server(node, pool)
@@ -57,8 +57,8 @@ def health(label: str, node: int, more: Callable[..., Flow[dict[str, Any]]]) -> 
     return rows
 
 
-def _unreachable(label: str, fault: Fault) -> dict[str, Any]:
-    return {"node": label, "ok": False, "problems": [f"can't be asked: {fault.error}"], "warnings": []}
+def _unavailable(label: str, fault: Fault) -> dict[str, Any]:
+    return {"node": label, "ok": False, "problems": [f"unavailable: {fault.error}"], "warnings": []}
 
 
 def _server(node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
@@ -68,11 +68,11 @@ def _server(node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
     round_trip = time.perf_counter() - start
     for answer, kind in (reply, bytes), (clock, list):
         if type(answer) is not kind:
-            return _unreachable(pool.where, answer if type(answer) is Fault else unreadable(answer))
+            return _unavailable(pool.where, answer if type(answer) is Fault else unreadable(answer))
     try:
         ahead = int(clock[0]) + int(clock[1]) / 1e6 - asked - round_trip / 2
     except (ValueError, TypeError, LookupError) as error:
-        return _unreachable(pool.where, unreadable(clock, error))
+        return _unavailable(pool.where, unreadable(clock, error))
     info = dict(line.split(":", 1) for line in reply.decode(errors="replace").splitlines() if ":" in line)
     shas = [each.sha for each in all_scripts()]
     loaded = yield Command((b"SCRIPT", b"EXISTS", *shas), node, None, pool)

@@ -24,7 +24,7 @@ _WAITERS = b":waiters"
 
 
 class FoundKeys(NamedTuple):
-    """Keys, the approximate number of keys read, whether all were read, and the servers that could not be asked."""
+    """Keys, the approximate number of keys read, whether all were read, and the servers that were unavailable."""
 
     keys: list[bytes]
     scanned: int
@@ -33,7 +33,7 @@ class FoundKeys(NamedTuple):
 
 
 def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, node: int = 0) -> Flow[Listing]:
-    """Find locks by SCAN and describe them page by page. Raises ``LockUnavailable`` if no server can be asked.
+    """Find locks by SCAN and describe them page by page. Raises ``LockUnavailable`` if no server is available.
 
     With ``max_keys`` the scan does not end at ``limit`` locks: all locks with waiters are described, and the list has
     the ``limit`` locks that `by_trouble` puts first.
@@ -77,7 +77,7 @@ def _by_waiters(keys: list[bytes]) -> tuple[list[bytes], list[bytes]]:
 def find_keys(keys_like: str, limit: int | None, max_keys: int | None, pattern: str, node: int = 0) -> Flow[FoundKeys]:
     """Find keys by SCAN: up to ``limit`` plus one, which shows that there are more.
 
-    ``pattern``: the pattern of names, for errors. Raises ``LockUnavailable`` if no server can be asked.
+    ``pattern``: the pattern of names, for errors. Raises ``LockUnavailable`` if no server is available.
     """
     pools = yield from _pools(node, pattern)
     found = yield from _scan(pools, keys_like, limit, max_keys, pattern, node)
@@ -86,7 +86,7 @@ def find_keys(keys_like: str, limit: int | None, max_keys: int | None, pattern: 
         if {pool.where for pool in now} != {pool.where for pool in pools}:  # other servers serve now
             pools, found = now, (yield from _scan(now, keys_like, limit, max_keys, pattern, node))
     if len(found.unanswered) == len(pools):
-        raise unavailable_error(pattern, "the store can't be asked", found.unanswered)
+        raise unavailable_error(pattern, "the store is unavailable", found.unanswered)
     return found
 
 

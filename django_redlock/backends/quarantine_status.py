@@ -19,7 +19,7 @@ def quarantine_status(row: dict[str, Any], marker: bytes, max_ttl: float, node: 
     server use another value.
     """
     if row.get("role") != "master":
-        return row  # the server is unreachable or a replica, which grants no locks
+        return row  # the server is unavailable or a replica, which grants no locks
     reply = yield from run_idempotent(EvalScript(script("quarantine_status"), (marker,), (), node))
     if isinstance(reply, Fault):
         return {**row, "ok": False, "problems": [*row["problems"], f"its marker can't be read: {reply.error}"]}

@@ -38,7 +38,7 @@ def default_node_timeout(ttl: float) -> float:
 class RedisBaseBackend(Backend):
     """Locks in Redis servers.
 
-    ``node_timeout``: seconds after which a server that doesn't reply counts as unreachable (default: 5 % of the ttl,
+    ``node_timeout``: seconds after which a server that doesn't reply counts as unavailable (default: 5 % of the ttl,
     between 0.05 and 0.25). ``quarantine``: a server that may have forgotten a lock grants none for ``max_ttl`` seconds.
     ``cohort``: waiters of one process or event loop queue locally, and only the first waits in Redis. On one Redis, the
     lock is handed over locally at most ``cohort`` times in a row. 0: no local queue, each waiter waits in Redis. Other
@@ -91,11 +91,11 @@ class RedisBaseBackend(Backend):
             )
             if isinstance(reply, Fault):
                 errors[node.label] = reply.error
-                outcomes[node.label] = f"unreachable: {reply.error}"
+                outcomes[node.label] = f"unavailable: {reply.error}"
             else:
                 outcomes[node.label] = "armed" if reply == 1 else refused
         if len(errors) == len(self.nodes):
-            raise LockUnavailable("", f"no node can be asked: {'; '.join(map(str, errors.values()))}", errors)
+            raise LockUnavailable("", f"no node is available: {'; '.join(map(str, errors.values()))}", errors)
         return outcomes
 
     @property

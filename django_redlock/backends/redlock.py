@@ -28,7 +28,7 @@ class RedlockBackend(RedisBaseBackend):
 
     ``quarantine`` (on by default): a node that may have forgotten a lock grants none until every lease must have ended.
     ``arm()`` takes new nodes into service without that delay. Other options: `RedisBaseBackend`. Warns if the number of
-    nodes is even: it tolerates no more failures than one node fewer. Source: Redis documentation, "The Redlock
+    nodes is even, because four nodes tolerate no more failures than three. Source: Redis documentation, "The Redlock
     Algorithm".
     """
 
@@ -73,7 +73,7 @@ class RedlockBackend(RedisBaseBackend):
             for held in part.locks:
                 found.setdefault(held.name, []).append(replace(held, nodes=(node.label,)))
         if len(errors) > len(self.nodes) - votes_needed(len(self.nodes)):
-            raise LockUnavailable(pattern, f"no majority of the {len(self.nodes)} nodes can be asked", errors)
+            raise LockUnavailable(pattern, f"no majority of the {len(self.nodes)} nodes is available", errors)
         rows = [row for views in found.values() if (row := merge_views(views)) is not None]
         if max_keys is not None:
             rows.sort(key=by_trouble)
@@ -87,7 +87,7 @@ class RedlockBackend(RedisBaseBackend):
             except LockUnavailable as error:
                 errors[node.label] = error
         if len(errors) > len(self.nodes) - votes_needed(len(self.nodes)):
-            raise LockUnavailable(name, f"no majority of the {len(self.nodes)} nodes can be asked", errors)
+            raise LockUnavailable(name, f"no majority of the {len(self.nodes)} nodes is available", errors)
         return released
 
     def _health(self) -> Flow[list[dict[str, Any]]]:

@@ -5,8 +5,8 @@
         def extend(self, lease, ttl): ...  # the extended Lease, or None if it is lost
         def release(self, claim, keep): ...  # whether the claim still held the lock
 
-``describe``, ``names`` (of held locks), ``force_release`` and ``subscribe`` (wake-ups) are optional. A store that can't
-be asked raises ``LockUnavailable``.
+``describe``, ``names`` (of held locks), ``force_release`` and ``subscribe`` (wake-ups) are optional. A method
+raises ``LockUnavailable`` if the store is unavailable.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def message_ids(app: Celery) -> set[str]:
                 _check_rabbitmq_is_empty(connection, app)
                 return ids | set(_ids_of_workers(app))
         except connection.connection_errors + connection.channel_errors as error:
-            raise BrokerUnreadable(f"the broker can't be asked: {error}") from error
+            raise BrokerUnreadable(f"the broker is unavailable: {error}") from error
     raise BrokerUnreadable(f"messages of the transport {kind!r} can't be read")
 
 

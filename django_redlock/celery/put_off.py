@@ -132,7 +132,7 @@ def _prompt_copy(task: ProtectedTask, message: Message) -> bytes | None:
 
 
 class _Recorder:
-    """A producer that records the first message and sends none. An event about the task may follow the message."""
+    """A producer that sends nothing and records the first message, which Celery may follow with an event."""
 
     def __init__(self, producer: Any) -> None:
         self._producer = producer

@@ -53,7 +53,7 @@ class SubmitMixin(_Task):
 
         A duplicate's result has ``duplicate=True`` and the id of the call that holds the lock. Raises
         ``LockNotAcquired`` for a duplicate with ``on_conflict="raise"`` or ``"wait"``, ``LockUnavailable`` when the
-        store can't be asked.
+        store is unavailable.
         """
 
         def send(**changed: Any) -> Any:

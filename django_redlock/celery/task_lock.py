@@ -31,7 +31,7 @@ from .records.call import TaskCall
 from .records.support import store_of, unsupported
 from .records.transitions import cancel
 
-CANCEL_RETRY_SECONDS = 3600.0  # time for which a cancellation is retried while the store can't be asked
+CANCEL_RETRY_SECONDS = 3600.0  # time for which a cancellation is retried while the store is unavailable
 # Default visibility timeout of kombu's Redis transport. A copy of a message may wait this long for its ETA even if a
 # shorter timeout is set.
 VISIBILITY_SECONDS = 3600

@@ -136,11 +136,11 @@ def _in_production(alias: str, backend: Backend) -> Iterator[CheckMessage]:
     try:
         nodes = backend.health()
     except LockError as error:
-        yield Info(f"{where} could not be asked: {error}", id="redlock.I001")
+        yield Info(f"{where} is unavailable: {error}", id="redlock.I001")
     for id, sentence, hint in cautions(backend, nodes):
         yield Caution(f"{where} {sentence}", hint, id=id)
     for node in nodes:
         for problem in [*node["problems"], *node.get("warnings", ())]:
-            # A row without a version belongs to a server that did not answer.
+            # A row without a version belongs to a server that did not reply.
             kind, number = (Caution, "W006") if "version" in node else (Info, "I001")
             yield kind(f"{where}, {node['node']}: {problem}", id=f"redlock.{number}")

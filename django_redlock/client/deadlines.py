@@ -78,7 +78,7 @@ def _by(until: float, connection: Any, read: Callable[[], T]) -> T:
                 if not timed_out(error):
                     raise
             if not _has_more(sock, until - time.monotonic()):
-                raise ReplyIncomplete("no answer in time")
+                raise ReplyIncomplete("no reply in time")
     finally:
         sock.settimeout(limit)
 

@@ -71,7 +71,7 @@ def forget_frames(error: BaseException | None) -> None:
 def _plain_error(error: Exception, late: bool, connected: bool) -> Exception:
     """Return ``error``, or a clearer error with ``error`` as its cause."""
     if late:
-        error = _caused_by(error, TimeoutError("no answer in time"))
+        error = _caused_by(error, TimeoutError("no reply in time"))
     if "unauthenticated" in str(error) or "NOAUTH" in str(error):
         # Before authentication Redis rejects long requests as an attack, and doesn't mention the password.
         error = _caused_by(error, AuthenticationError("it requires a password, and LOCATION has none"))

@@ -100,7 +100,7 @@ AnyRequest = Request | BlockingRequest | ConfirmedRequest
 def send(sent: AnyRequest) -> list[Any] | Fault:
     """Send a request and read its replies, blocking. An error reply is an exception in the list.
 
-    Returns a `Fault` if the server can't be reached or the replies can't be read.
+    Returns a `Fault` if the server is unavailable or the replies can't be read.
     """
     request = sent if isinstance(sent, Request) else sent.request
     node, key, payload, count, compensation, pool = request

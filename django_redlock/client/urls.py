@@ -166,4 +166,4 @@ def node_for(location: str, timeout: float) -> Node:
     except ValueError as error:
         raise ValueError(f"LOCATION {redact(location)!r}: {error}") from error
     except OSError as error:  # redis-py reads its own version from a file
-        raise unavailable_error("", "the store can't be asked", {redact(location): error}) from error
+        raise unavailable_error("", "the store is unavailable", {redact(location): error}) from error

@@ -35,7 +35,7 @@ def locked(
     starts at most once in 23 hours, wherever it is called; a further call raises ``LockNotAcquired``.
 
     A call raises ``LockNotAcquired`` when the lock is not acquired in time, ``LockLost`` when the lock was lost before
-    the function returned, ``LockUnavailable`` when the store does not answer. The decorator raises ``TypeError`` for a
+    the function returned, ``LockUnavailable`` when the store does not reply. The decorator raises ``TypeError`` for a
     class, a generator function or another object that it can't protect, and for an unknown argument or option.
     """
     if not isinstance(name, str):

@@ -69,7 +69,7 @@ def idempotent(
 
     A repeat of a request gets the stored status, headers and body, and the header ``Idempotent-Replayed: true``. Other
     responses are problem details (RFC 9457): 400 without a valid key, 409 with ``Retry-After`` while the first request
-    runs, 422 for another request under the same key, 503 when the store does not answer. Source:
+    runs, 422 for another request under the same key, 503 when the store does not reply. Source:
     draft-ietf-httpapi-idempotency-key-header.
 
     Without ``database``, the answers are kept in Redis, in the backend ``using``. With ``database``, the alias of the
@@ -202,7 +202,7 @@ def _flow(terms: _Terms, entry_of: Callable[[], Any], work: Callable[[], Any], b
     try:
         known = yield from lock.begin_flow()
     except LockUnavailable:
-        logger.exception("%s: the store can't be asked", entry.label)
+        logger.exception("%s: the store is unavailable", entry.label)
         return problems.UNAVAILABLE.response(problems.LATER)
     if known is not None:
         return _known_response(known)

@@ -73,7 +73,7 @@ def locked_view(
     holds the lock runs to its end, even if the client disconnects.
 
     If another request holds the lock, the response has the status ``on_conflict``, or is the result of
-    ``on_conflict(request, error)``. If the store does not answer, the status is 503. Responses with these statuses have
+    ``on_conflict(request, error)``. If the store does not reply, the status is 503. Responses with these statuses have
     a ``Retry-After`` header in seconds. If the lock's name is invalid, or depends on a value that the request lacks,
     the status is 400.
 

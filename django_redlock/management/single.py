@@ -32,7 +32,7 @@ class SingleInstanceCommand(BaseCommand):
     wait), ``every`` (the command starts at most once in this time). Override ``get_lock_name`` for a name that depends
     on the command's options. ``handle`` finds the lock in ``self.lock``.
 
-    If the store does not answer, the exit code is 69. If the lock is lost while the command runs,
+    If the store does not reply, the exit code is 69. If the lock is lost while the command runs,
     ``self.lock.check()`` and the end of the command raise ``LockLost``. SIGTERM and SIGHUP raise ``SystemExit``, so
     that the lock is released; the exit code is 143 or 129.
     """

@@ -49,7 +49,7 @@ class MetricsListener:
         refused = count("redlock.refusals", "{lock}", "Locks not acquired")
         lost = count("redlock.losses", "{lock}", "Locks lost while held")
         forced = count("redlock.forced_releases", "{lock}", "Locks released by force")
-        failed = count("redlock.node.errors", "{error}", "Nodes that gave no answer")
+        failed = count("redlock.node.errors", "{error}", "Failed requests to nodes")
         duplicates = count("redlock.task.duplicates", "{call}", "Calls of tasks that were duplicates")
         waited = time("redlock.wait.duration", "s", "Time until a lock was acquired")
         held = time("redlock.hold.duration", "s", "Time for which a lock was held")

@@ -72,7 +72,7 @@ class PrometheusListener:
         self.forced = cache(counter("redlock_forced_releases", "Locks released by force", ("backend",)).labels)
         self.waited = cache(histogram("redlock_wait", "Time until a lock was acquired", LOCK).labels)
         self.held = cache(histogram("redlock_hold", "Time for which a lock was held", LOCK).labels)
-        self.failed = cache(counter("redlock_node_errors", "Nodes that gave no answer", ("node", "error")).labels)
+        self.failed = cache(counter("redlock_node_errors", "Failed requests to nodes", ("node", "error")).labels)
         self.duplicates = cache(counter("redlock_task_duplicates", "Calls of tasks", ("task", "found_at")).labels)
         self.dropped = counter(
             "redlock_events_dropped", "Events that were not counted, or not written to the store", ("by",)

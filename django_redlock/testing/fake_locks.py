@@ -23,7 +23,7 @@ from .clock import Clock
 Outcome = Literal["refused", "lost", "broken"]
 
 _numbers = itertools.count(1)
-_REASON = "the store can't be asked (the test has said so)"
+_REASON = "the store is unavailable (the test has said so)"
 
 
 class Rehearsal:

@@ -21,7 +21,7 @@ SHORT = {"ttl": 3, "max_ttl": 4, "node_timeout": 0.5}
 
 @pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
 def client_of(request) -> Iterator[Callable[[RedisBaseBackend], Client]]:
-    """`client_of(backend)`: a client of the conformance suite, blocking or asyncio, for both in turn."""
+    """`client_of(backend)`: a client of the conformance suite; each test runs with a blocking and an asyncio one."""
     clients: list[Any] = []
 
     def client(backend: RedisBaseBackend) -> Client:
@@ -42,7 +42,7 @@ def two(start) -> Replicated:
 
 
 class ThreeNodes(Group):
-    """Shared by the tests of a session."""
+    """Three nodes that the tests of a session share."""
 
     def __init__(self) -> None:
         super().__init__(RedisServer() for _ in range(3))
@@ -50,7 +50,7 @@ class ThreeNodes(Group):
 
 @pytest.fixture
 def servers(running) -> Iterator[list[RedisServer]]:
-    """Three nodes: up and empty."""
+    """Three nodes that are up and empty."""
     servers = running(ThreeNodes).servers
     for server in servers:
         revive(server)

@@ -1,11 +1,11 @@
 """A client of the old protocol as documented: SETNX with the end of the lease, GET, GETSET, DEL.
 
-It stops before each command, so that a test decides who goes next:
+It stops before each command, so that a test decides which client sends the next one:
 
-    old = OldClient(redis, "stock")
-    steps = old.up_to("GETSET")        # SETNX and GET are sent, GETSET is about to be
-    ...                                # others do what they like
-    assert old.finish(steps)           # the rest; whether it believes to hold the lock
+old = OldClient(redis, "stock")
+steps = old.up_to("GETSET")        # SETNX and GET are sent, GETSET is next
+...                                # commands of other clients
+assert old.finish(steps)           # sends the rest, and returns whether the client believes to hold the lock
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UNITS = {"s": 1, "ms": 1000}
 
 
 class OldClient:
-    """`read` is how it makes a number of a value, `clock` its machine's clock."""
+    """A client of the old protocol. `read` turns a value into a number, and `clock` is the clock of its machine."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class OldClient:
         return self.read(value) < self.now()
 
     def taking(self) -> Iterator[str]:
-        """One try to acquire. Yields each command before it is sent."""
+        """Try once to acquire, and yield each command before it is sent."""
         while True:
             yield "SETNX"
             self.holds = bool(self.redis.setnx(self.key, self.stamp()))
@@ -60,29 +60,29 @@ class OldClient:
             yield from self.replacing()
 
     def replacing(self) -> Iterator[str]:
-        """The commands after an expired value was found."""
+        """Send the commands that follow when an expired value was found."""
         yield "GETSET"
         former = self.redis.getset(self.key, self.stamp())
         self.holds = former is None or self.is_past(former)
 
     def up_to(self, command: str) -> Iterator[str]:
-        """Begin a try, and stop when it is about to send `command`."""
+        """Begin an attempt, and stop before `command`."""
         steps = self.taking()
         assert command in steps, f"it never sent {command}"
         return steps
 
     def finish(self, steps: Iterator[str]) -> bool:
-        """Let it go on to its end; whether it believes to hold the lock."""
+        """Send the remaining commands, and return whether the client believes to hold the lock."""
         for _ in steps:
             pass
         return self.holds
 
     def take(self) -> bool:
-        """One try, without stops."""
+        """Try once to acquire, without stops."""
         return self.finish(self.taking())
 
     def release(self) -> None:
-        """It looks at its own clock only."""
+        """Release the lock if it has not expired by the client's own clock."""
         self.holds = False
         if self.mine >= self.now():
             self.redis.delete(self.key)

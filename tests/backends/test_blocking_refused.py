@@ -38,7 +38,7 @@ def commands(admin):
 @pytest.mark.parametrize("kind", ["lock", "fair"])
 @pytest.mark.parametrize("face", [SyncClient, AsyncClient], ids=["sync", "async"])
 def test_a_user_who_may_not_block(server, admin, unique, face, kind):
-    """The waiter is told, instead of asking again and again."""
+    """A waiter without the right to block gets an error at once."""
     admin.acl_setuser("waiter", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-blpop"])
     holder = RedisBackend(server.url)
     client = face(RedisBackend(server.url.replace("redis://", "redis://waiter:x@")))
@@ -52,7 +52,7 @@ def test_a_user_who_may_not_block(server, admin, unique, face, kind):
 
 @pytest.mark.parametrize("face", [SyncClient, AsyncClient], ids=["sync", "async"])
 def test_a_wake_up_list_of_another_type(server, admin, unique, face):
-    """It is an error of the acquire."""
+    """A wake-up list of another type makes acquire() raise LockError."""
     client = face(RedisBackend(server.url))
     with contextlib.closing(RedisBackend(server.url)) as holder, holder.lock(unique):
         admin.set(f"redlock:{{{unique}}}:wake", "x")
@@ -63,7 +63,7 @@ def test_a_wake_up_list_of_another_type(server, admin, unique, face):
 
 @pytest.mark.parametrize("face", [SyncClient, AsyncClient], ids=["sync", "async"])
 def test_unblocked_by_an_operator(server, admin, unique, face):
-    """A waiter outlasts ``CLIENT UNBLOCK … ERROR``, without asking all the time."""
+    """A waiter survives ``CLIENT UNBLOCK … ERROR`` and does not retry in a busy loop."""
     client, holder = face(RedisBackend(server.url)), RedisBackend(server.url)
     granted = []
     with contextlib.closing(holder):
@@ -82,7 +82,7 @@ def test_unblocked_by_an_operator(server, admin, unique, face):
 
 @pytest.mark.parametrize("trouble", ["unblocked", "type"])
 def test_one_connection_for_many_waiters(server, admin, unique, trouble):
-    """One waiter's error is not the others': they are woken as before."""
+    """Of several waiters on one connection, an error of one does not keep the others from being woken."""
 
     async def scenario():
         async with opened(server.url) as backend, all_blocked(backend, unique, 3) as (holders, handles, tasks):

@@ -35,7 +35,7 @@ class ThreeNodes(Group):
 
 @pytest.fixture(params=["one", "three", "cluster"])
 def place(request, running):
-    """A backend, and the servers that it is on."""
+    """A backend and its servers."""
     if request.param == "cluster":
         cluster = request.getfixturevalue("cluster")
         return RedisBackend(cluster.url, node_timeout=10), cluster.nodes
@@ -47,7 +47,7 @@ def place(request, running):
 
 
 def listed(servers, name):
-    """The lists of waiters that there are."""
+    """Return the lists of waiters on the servers."""
     found = []
     for server in servers:
         with server.client() as client:
@@ -57,7 +57,7 @@ def listed(servers, name):
 
 
 def waiters(servers, name):
-    """The number of waiters that all servers list."""
+    """Return the number of waiters that all servers list."""
     found = 0
     for server in servers:
         with server.client() as client:
@@ -66,7 +66,7 @@ def waiters(servers, name):
 
 
 async def cancelled(backend, servers, unique, kind):
-    """A waiter that was cancelled, and is no longer listed."""
+    """Wait with a task, cancel it, and check that its entry is gone."""
     held = backend.rwlock(unique).write if kind == "read" else MAKE[kind](backend, unique)
     more = [MAKE[kind](backend, unique)] if kind == "striped" else []
     async with asyncio.timeout(20):
@@ -87,19 +87,19 @@ async def cancelled(backend, servers, unique, kind):
 
 @pytest.mark.parametrize("kind", sorted({*MAKE} - {"fair"}))
 async def test_cancelled(place, unique, kind):
-    """It leaves, whatever it waited for."""
+    """A cancelled waiter removes its entry, for each kind of lock."""
     await cancelled(*place, unique, kind)
 
 
 @pytest.mark.parametrize("place", ["one", "cluster"], indirect=True)
 async def test_cancelled_in_order(place, unique):
-    """It leaves a line as well, where there is one."""
+    """A cancelled waiter in a fair queue removes its entry."""
     await cancelled(*place, unique, "fair")
 
 
 @pytest.mark.parametrize("kind", ["fair", "read", "write"])
 async def test_leaves_at_once(running, unique, monkeypatch, kind):
-    """Who stands in line leaves before what it asked last has surely arrived: all behind it would wait for that."""
+    """A cancelled waiter in a queue is removed at once, even if its last request may still be under way."""
     monkeypatch.setattr(registry, "CANCEL_DELAY", 60)
     server = running(RedisServer)
     await cancelled(RedisBackend(server.url), [server], unique, kind)
@@ -108,7 +108,7 @@ async def test_leaves_at_once(running, unique, monkeypatch, kind):
 @pytest.mark.parametrize("kind", ["lock", "semaphore", "striped", "multilock"])
 @pytest.mark.parametrize("in_asyncio", [False, True], ids=["sync", "async"])
 def test_a_wait_shorter_than_a_request(place, unique, kind, in_asyncio):
-    """A waiter whose time is up before its first answer leaves no entry: newcomers would queue behind it."""
+    """A waiter whose time is up before the first reply leaves no entry."""
     backend, servers = place
     held = [MAKE[kind](backend, unique)]
     held += [MAKE[kind](backend, unique)] if kind == "striped" else []
@@ -132,7 +132,7 @@ def test_a_wait_shorter_than_a_request(place, unique, kind, in_asyncio):
 
 @pytest.mark.parametrize("kind", ["semaphore", "write"])
 async def test_many_at_once(place, unique, monkeypatch, kind):
-    """Many waiters are cancelled at once. They leave in few requests, because the renewals of locks come after them."""
+    """Many waiters that are cancelled at once are removed with few requests, so that renewals are not delayed."""
     backend, servers = place
     held, requests = MAKE[kind](backend, unique), []
     async with asyncio.timeout(20):

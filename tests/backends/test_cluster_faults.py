@@ -25,7 +25,7 @@ TTL = 1.5
 
 @pytest.fixture
 def cluster(cluster):
-    """A Cluster whose healthy masters go on without the others."""
+    """A Cluster whose healthy masters serve when others are down."""
     for node in cluster.nodes:
         ask(node, "CONFIG", "SET", "cluster-require-full-coverage", "no")
     yield cluster
@@ -40,7 +40,7 @@ def backend(cluster, start):
 
 
 def names_on(cluster: Cluster, unique: str, count: int = 1, form: str = "faults:{{{}}}") -> list[list[str]]:
-    """For each node ``count`` names of locks that it serves."""
+    """Return for each node ``count`` names of locks that it serves."""
     found: list[list[str]] = [[] for _ in cluster.nodes]
     ports = [node.port for node in cluster.nodes]
     ranges = ask(cluster.nodes[0], "CLUSTER", "SLOTS")
@@ -57,7 +57,7 @@ def names_on(cluster: Cluster, unique: str, count: int = 1, form: str = "faults:
 
 
 def test_a_hung_master_loses_its_own_locks_only(cluster, backend, unique):
-    """The others' are renewed all the time."""
+    """A hung master loses only its own locks, and those of other masters are renewed."""
     hung, *healthy = names_on(cluster, unique, 100)
     locks = {name: backend.lock(name, on_lost="warn") for names in (hung, *healthy) for name in names}
     assert all(lock.acquire(False) for lock in locks.values())
@@ -69,7 +69,7 @@ def test_a_hung_master_loses_its_own_locks_only(cluster, backend, unique):
 
 
 def test_a_hung_master_delays_no_renewal_on_another(cluster, start, unique):
-    """A lock whose ttl is shorter than the wait for the hung master is renewed all the same."""
+    """A lock whose ttl is shorter than the wait for the hung master is renewed on its own master."""
     patient = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=TEST_TIMEOUT, key_prefix="faults")))
     (hung,), (healthy,), _ = names_on(cluster, unique)
     with patient.lock(healthy, ttl=TTL) as lock:
@@ -84,7 +84,7 @@ def test_a_hung_master_delays_no_renewal_on_another(cluster, start, unique):
 
 
 def test_batches_of_renewals(cluster, start, unique):
-    """Locks of the hung master that fill a whole batch don't keep those of the others back."""
+    """A full batch of renewals for a hung master does not delay renewals on the other masters."""
     backend = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=NODE_TIMEOUT, key_prefix="faults")))
     hung, *others = names_on(cluster, unique, BATCH + 1)
     healthy = [name for names in others for name in names[:5]]
@@ -97,7 +97,7 @@ def test_batches_of_renewals(cluster, start, unique):
 
 
 def test_locks_of_healthy_masters_while_one_hangs(cluster, backend, unique):
-    """Stripes and several locks at once are granted, whatever has been asked of the hung master before."""
+    """Striped locks and multilocks on healthy masters are granted while another master hangs."""
     (hung,), (one,), (other,) = names_on(cluster, unique)
     (_,), (stripes,), (_,) = names_on(cluster, unique, form="faults:{{{{{}}}#0}}")
     cluster.nodes[0].pause()
@@ -109,7 +109,7 @@ def test_locks_of_healthy_masters_while_one_hangs(cluster, backend, unique):
 
 
 def test_held_lists_what_answers(cluster, backend, unique, caplog):
-    """The locks of the masters that answer are listed, and the one that does not is named."""
+    """held() lists the locks of the masters that reply, and the log names the master that does not."""
     names = [name for (name,) in names_on(cluster, unique)]
     with contextlib.ExitStack() as held:
         for name in names:
@@ -126,7 +126,7 @@ def test_held_lists_what_answers(cluster, backend, unique, caplog):
 
 
 def test_health_of_what_answers(cluster, backend):
-    """A server that is down does not make the others look ill."""
+    """health() reports other servers as healthy while one is down."""
     backend.health()
     cluster.nodes[0].kill()
     ports = {node.port: node is not cluster.nodes[0] for node in cluster.nodes}
@@ -135,7 +135,7 @@ def test_health_of_what_answers(cluster, backend):
 
 
 def test_nothing_can_be_listed(cluster, backend):
-    """Where no server answers that is an error."""
+    """held() raises LockUnavailable when no master replies."""
     backend.held()
     for node in cluster.nodes:
         node.pause()
@@ -145,7 +145,7 @@ def test_nothing_can_be_listed(cluster, backend):
 
 @pytest.mark.parametrize("endpoint", ["unknown-endpoint", "hostname"])
 def test_redirections_without_a_host(cluster, backend, unique, endpoint):
-    """``MOVED n :port`` and ``MOVED n ?:port`` mean the host that was asked."""
+    """``MOVED n :port`` and ``MOVED n ?:port`` lead to the host that sent them."""
     ((name,), _, _), target = names_on(cluster, unique), cluster.nodes[1]
     key = f"faults:{{{name}}}"
     try:
@@ -166,7 +166,7 @@ def test_redirections_without_a_host(cluster, backend, unique, endpoint):
 
 
 def test_announced_host_names(cluster, start, unique):
-    """The map names hosts instead of addresses."""
+    """Locks work if the Cluster announces host names instead of addresses."""
     try:
         for node in cluster.nodes:
             ask(node, "CONFIG", "SET", "cluster-announce-hostname", "localhost")
@@ -191,7 +191,7 @@ def test_announced_host_names(cluster, start, unique):
 
 
 def test_a_redirection_teaches_one_slot_only(cluster, backend, unique):
-    """What a forgotten map is told of one slot says nothing of the others."""
+    """A redirection, received without a slot map, changes the address of its own slot only."""
     (_, _, _), node = names_on(cluster, unique), backend.nodes[0]
     node.redirected(Redirection(False, 1, "127.0.0.1", cluster.nodes[0].port), None)
     for (name,) in names_on(cluster, unique):
@@ -201,7 +201,7 @@ def test_a_redirection_teaches_one_slot_only(cluster, backend, unique):
 
 @pytest.fixture
 def silent(start):
-    """Addresses that take connections and say nothing."""
+    """Addresses that accept connections and do not reply."""
 
     def made(count):
         listeners = [start(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
@@ -211,7 +211,7 @@ def silent(start):
 
 
 def test_silent_addresses(cluster, silent, start, unique):
-    """However many of the addresses are dead, those that answer are found in one go."""
+    """With many unresponsive addresses in LOCATION, one that replies is found within one node timeout."""
     url = f"redis+cluster://{silent(6)},{cluster.url.removeprefix('redis+cluster://')}"
     backend = start(contextlib.closing(RedisBackend(url, node_timeout=1)))
     for number in range(5):
@@ -220,7 +220,7 @@ def test_silent_addresses(cluster, silent, start, unique):
 
 
 def test_addresses_that_serve_no_more_are_forgotten(cluster, backend, unique):
-    """What left the Cluster is not asked any more."""
+    """Connections to servers that have left the Cluster are closed."""
     with backend.lock(unique):
         pass
     backend.nodes[0].redirected(Redirection(True, 1, "127.0.0.1", 1), None)
@@ -232,7 +232,7 @@ def test_addresses_that_serve_no_more_are_forgotten(cluster, backend, unique):
 
 
 def test_many_threads_learn_at_once(cluster, backend, unique):
-    """Threads that find the map forgotten, and addresses that come and go, don't trouble each other."""
+    """Threads that load the slot map at the same time do not disturb each other."""
     problems = []
 
     def work(number):
@@ -268,7 +268,7 @@ KINDS = {
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
 def test_held_while_its_slot_moves(cluster, start, unique, make, moved):
-    """A lock is renewed and released as long as its slot is on the way, with the lock's key still there or moved."""
+    """A lock is renewed and released while its slot migrates, whether its key has moved or not."""
     backend = start(contextlib.closing(RedisBackend(cluster.url, key_prefix="faults")))
     lock = make(backend, unique)
     lock.acquire()
@@ -289,7 +289,7 @@ def test_held_while_its_slot_moves(cluster, start, unique, make, moved):
 
 @pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
 def test_seen_and_handed_over_while_its_slot_moves(cluster, start, unique, moved):
-    """As long as a slot is on the way its locks are listed, described, and handed on within a process."""
+    """While a slot migrates its locks are listed, described and handed over within a process."""
     backend = start(contextlib.closing(RedisBackend(cluster.url, key_prefix="faults")))
     lock, following = backend.lock(unique, auto_renew=False), backend.lock(unique).new_claim()
     lock.acquire()
@@ -310,7 +310,7 @@ def test_seen_and_handed_over_while_its_slot_moves(cluster, start, unique, moved
 
 @pytest.mark.parametrize("kind", ["lock", "rlock", "rwlock"])
 def test_kept_while_its_slot_moves(cluster, start, unique, kind):
-    """`min_hold` keeps a lock that is released while its slot is on the way."""
+    """While a slot migrates `min_hold` keeps a released lock."""
     backend = start(contextlib.closing(RedisBackend(cluster.url, key_prefix="faults")))
     lock = getattr(backend, kind)(unique, min_hold=20)
     lock = lock.write if kind == "rwlock" else lock

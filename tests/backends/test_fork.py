@@ -8,7 +8,7 @@ from django_redlock.backends.redis import RedisBackend
 
 
 def test_a_child_asks_the_sentinels_itself(sentinel, unique):
-    """The master that its parent knew may have died long before: the child's first lock is no error."""
+    """The child of a fork asks the Sentinels for the master, because the parent's master may have died."""
     backend = RedisBackend(sentinel.url, node_timeout=2)
     with backend.lock(unique):
         pass

@@ -43,7 +43,7 @@ def bounded(request, own_redis) -> Iterator[tuple[RedisBackend, object]]:
 
 
 def refused_after(backend) -> float:
-    """Seconds after which an acquire gives up."""
+    """Return the seconds after which acquire() gives up."""
     start = time.monotonic()
     with pytest.raises(LockUnavailable):
         backend.lock("stock").acquire(timeout=1)
@@ -51,7 +51,7 @@ def refused_after(backend) -> float:
 
 
 def acquired(lock) -> bool:
-    """Whether the store could be asked, and has granted it."""
+    """Return whether the server replied and granted the lock."""
     try:
         return lock.acquire(blocking=False)
     except LockUnavailable:
@@ -59,7 +59,9 @@ def acquired(lock) -> bool:
 
 
 def test_a_stopped_server_behind_a_bounded_pool(bounded):
-    """It is given up after the node timeout or two, and the pool is whole again when it goes on."""
+    """acquire() on a hung server ends after two node timeouts at most, and the pool is complete when the
+    server resumes.
+    """
     backend, server = bounded
     server.pause()
     try:
@@ -72,7 +74,7 @@ def test_a_stopped_server_behind_a_bounded_pool(bounded):
 
 
 def test_a_stopped_server_costs_no_other_store_its_locks(bounded, redis_url, unique):
-    """A lock that is held there can't be renewed; those of other stores are, in time."""
+    """While one server hangs, locks of other stores are renewed."""
     backend, server = bounded
     with closing(RedisBackend(redis_url)) as other, other.lock(unique, ttl=1) as healthy:
         stuck = backend.lock("stock", ttl=1.5)
@@ -88,7 +90,7 @@ def test_a_stopped_server_costs_no_other_store_its_locks(bounded, redis_url, uni
 
 @pytest.fixture
 def name_server(monkeypatch):
-    """Look-ups of `redis.example` end when it is set; they lead here."""
+    """An event that ends the look-ups of `redis.example`, which then lead to this machine."""
     answered, look_up = threading.Event(), socket.getaddrinfo
 
     def getaddrinfo(host, *args, **options):
@@ -103,7 +105,7 @@ def name_server(monkeypatch):
 
 
 def test_a_name_that_is_not_looked_up_in_time(name_server, own_redis):
-    """The request is given up; the connection that comes of it later serves the next."""
+    """A slow name look-up ends the request after the node timeout, and a later connection serves the next request."""
     server = own_redis()
     with closing(RedisBackend(server.url.replace("127.0.0.1", "redis.example"), node_timeout=0.2)) as backend:
         assert refused_after(backend) < WAIT / 4
@@ -115,7 +117,7 @@ def test_a_name_that_is_not_looked_up_in_time(name_server, own_redis):
 
 
 def test_names_that_are_never_looked_up_cost_few_threads(name_server, own_redis):
-    """However often a lock is asked for."""
+    """Attempts with names that are never resolved start only a few threads."""
     with closing(RedisBackend(own_redis().url.replace("127.0.0.1", "redis.example"), node_timeout=0.01)) as backend:
         for _ in range(20):
             assert refused_after(backend) < WAIT / 4

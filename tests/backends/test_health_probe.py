@@ -23,7 +23,7 @@ def as_user(server, rights):
 @pytest.mark.parametrize("backend", [RedisBackend, TimestampBackend])
 @pytest.mark.parametrize("rights", USERS.values(), ids=USERS)
 def test_a_user_who_may_not(own_redis, client_of, backend, rights):
-    """One who may ask how the server is, and may not take locks there."""
+    """health() reports a user who may read the state of the server and may not acquire locks."""
     client = client_of(backend(as_user(own_redis(), rights), node_timeout=1))
     (row,) = client.health()
     assert not row["ok"]
@@ -31,7 +31,7 @@ def test_a_user_who_may_not(own_redis, client_of, backend, rights):
 
 
 def test_memory_that_has_run_out(own_redis, client_of):
-    """A full server, that is to forget nothing, writes nothing more."""
+    """health() reports a server that is out of memory and does not evict."""
     server = own_redis()
     client = client_of(RedisBackend(server.url, node_timeout=1))
     assert [row["ok"] for row in client.health()] == [True]
@@ -44,7 +44,7 @@ def test_memory_that_has_run_out(own_redis, client_of):
 
 
 def test_one_of_several_nodes(own_redis, client_of):
-    """Each node is asked by itself: locks can be had, and it is said which node has no part in it."""
+    """health() probes each node by itself and names the one that grants no lock."""
     servers = [own_redis() for _ in range(3)]
     urls = [servers[0].url, as_user(servers[1], USERS["other keys"]), servers[2].url]
     client = client_of(RedlockBackend(urls, node_timeout=1, quarantine=False))
@@ -53,7 +53,7 @@ def test_one_of_several_nodes(own_redis, client_of):
 
 
 def test_nothing_is_left(own_redis, client_of):
-    """No key, but the marker of a quarantine that was due."""
+    """health() leaves no key, except the marker of a quarantine."""
     server = own_redis()
     for quarantine in False, True:
         (row,) = client_of(RedisBackend(server.url, node_timeout=1, quarantine=quarantine)).health()
@@ -64,7 +64,7 @@ def test_nothing_is_left(own_redis, client_of):
 
 
 def test_each_server_of_a_cluster(start, client_of):
-    """By a name in a slot of its own."""
+    """health() probes each server of a Cluster with a name in one of its own slots."""
     cluster = start(Cluster())
     assert all(row["ok"] for row in client_of(RedisBackend(cluster.url, node_timeout=1)).health())
     with cluster.servers[1].client() as admin:

@@ -53,7 +53,7 @@ def backend(request, unique):
 
 
 def test_waiting_is_not_holding(backend, unique, monkeypatch):
-    """A lock is held since its grant, not since acquire()."""
+    """A lock is held since its grant, not since the call of acquire()."""
     monkeypatch.setattr(base, "MAX_BLOCK", BLOCK)
     first = {kind: make(backend, f"{unique}:{kind}", ttl=20) for kind, make in KINDS.items()}
     assert all(lock.acquire(timeout=20) for lock in first.values())
@@ -86,7 +86,7 @@ def test_waiting_is_not_holding(backend, unique, monkeypatch):
 
 
 def test_handed_over_in_the_process(redis_url, unique, monkeypatch):
-    """A lock that goes from thread to thread in one process is held since the hand-over."""
+    """A lock that was handed over within a process is held since the hand-over."""
     monkeypatch.setattr(base, "MAX_BLOCK", BLOCK)
     backend, granted = RedisBackend(redis_url), []
     release = [threading.Event() for _ in range(3)]
@@ -115,7 +115,7 @@ def test_handed_over_in_the_process(redis_url, unique, monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_extended(backend, kind, unique):
-    """An extension replaces what remains; the length of the lease is that of the acquire, or what remains if longer."""
+    """An extension replaces the remaining time, and the shown ttl is at least the remaining time."""
     with KINDS[kind](backend, unique, ttl=20) as lock:
         [first, *_] = [info for info in backend.held() if unique in info.name]
         lock.extend(25)
@@ -126,7 +126,7 @@ def test_extended(backend, kind, unique):
 
 @pytest.fixture(params=["redis", "locmem"])
 def store(request, unique):
-    """Where tasks have their records."""
+    """A store of task records."""
     if request.param == "locmem":
         memory = LocMemBackend(unique)
         yield MemoryStore(memory), memory
@@ -137,7 +137,7 @@ def store(request, unique):
 
 
 def test_tasks(store):
-    """A task that runs has a lease; one that is queued again has none."""
+    """A running task has a lease, and a task that is queued again has none."""
     store, backend = store
     keys, start = keys_for(b"redlock", b"settle"), time.time()
     call = TaskCall("settle", keys, "t", "task", "s", MODES["until_executed"], 2, 600.0, 60.0)
@@ -152,7 +152,7 @@ def test_tasks(store):
 
 
 def test_unknown():
-    """Of a lock without an end, or of another program's, nothing is made up."""
+    """A lock without an end, or of another program, is shown without ttl and start."""
     found = [read_lock_info("x", [b"string", value, 9, 0, b"d"]) for value in (b"theirs", b"t {}")]
     found += [read_lock_info("x", [b"string", b't {"ttl":20}', -1, 0, b"d"]), LockInfo("x", "mutex", Owner(), 1.0)]
     assert [(info.ttl, info.since) for info in found] == [(None, None)] * 4

@@ -20,7 +20,7 @@ STRANGE += [b"-NOPERM this user has no permissions to run the 'sentinel' command
 
 @pytest.fixture
 def answering(start):
-    """`answering(text)`: a server that says this whatever it is asked; nothing for an empty text."""
+    """`answering(text)`: an address that sends this text as its reply; nothing for an empty text."""
 
     def made(text):
         listener = start(contextlib.closing(socket.create_server(("127.0.0.1", 0))))
@@ -51,7 +51,7 @@ def behind(sentinel, start):
 
 @pytest.mark.parametrize("text", STRANGE, ids=repr)
 def test_a_sentinel_that_is_none(behind, answering, unique, text):
-    """Another is asked, wherever the wrong one stands."""
+    """An address in LOCATION that is not a Sentinel is skipped."""
     with behind(answering(text)).lock(unique):
         pass
 
@@ -62,7 +62,7 @@ def test_a_redis_in_place_of_a_sentinel(behind, redis_server, unique):
 
 
 def test_only_wrong_sentinels(answering, start, unique):
-    """Each is named with what is wrong with it."""
+    """If no address in LOCATION is a Sentinel, the error names each with its problem."""
     places = [answering(text) for text in STRANGE]
     backend = start(contextlib.closing(RedisBackend(f"redis+sentinel://{','.join(places)}/locks", node_timeout=2)))
     with pytest.raises(LockUnavailable) as caught:
@@ -71,7 +71,7 @@ def test_only_wrong_sentinels(answering, start, unique):
 
 
 def test_sentinels_with_a_password(sentinel, start, unique):
-    """It follows the name of the service."""
+    """The password of the Sentinels is given after the service name in LOCATION."""
     clients = [each.client for each in sentinel.sentinels]
     for client in clients:
         client.execute_command("ACL", "SETUSER", "default", "resetpass", ">secret")
@@ -91,11 +91,11 @@ def test_sentinels_with_a_password(sentinel, start, unique):
 
 
 def test_silent_sentinels(answering, start, unique):
-    """All of them together are waited for once."""
+    """Several Sentinels that do not reply cost one node timeout together."""
     places = ",".join(answering(b"") for _ in range(8))
     backend = start(contextlib.closing(RedisBackend(f"redis+sentinel://{places}/locks", node_timeout=0.3)))
     began = time.monotonic()
-    with pytest.raises(LockUnavailable, match="no answer in time"):
+    with pytest.raises(LockUnavailable, match="no reply in time"):
         backend.lock(unique).acquire(False)
     assert time.monotonic() - began < 2
 
@@ -108,7 +108,7 @@ def urls(sentinel, cluster, redis_server):
 
 @pytest.mark.parametrize("where", ["sentinel", "cluster", "name"])
 def test_a_full_executor(urls, unique, where):
-    """The application's own work in threads delays no look-up."""
+    """A full default executor of the event loop does not delay look-ups."""
     over = threading.Event()
 
     async def scenario():

@@ -26,7 +26,7 @@ def says(word, client):
 
 
 def test_busy(own_redis, client_of, unique):
-    """It is said at once, and what could not be released is made up for."""
+    """A busy server raises LockUnavailable at once, and a release that failed is repeated later."""
     server = own_redis("--lua-time-limit", "20")
     client = client_of(RedisBackend(server.url, node_timeout=2))
     held = client.lock(unique)
@@ -53,7 +53,7 @@ def _forever(client):
 
 
 def test_loading(own_redis, client_of, unique):
-    """It is said at once, and it serves as soon as it has read its data."""
+    """A server that loads its data raises LockUnavailable at once, and serves when the data is loaded."""
     server = own_redis("--save", "1000 1000", "--loading-process-events-interval-bytes", "1024")
     with server.client() as admin:
         admin.eval("for i = 1, 10000 do redis.call('SET', 'k' .. i, string.rep('x', 100)) end", 0)

@@ -39,7 +39,9 @@ def flush(server):
 
 
 def test_a_server_that_nobody_armed(redis_server, client_of):
-    """A server without a marker grants nothing for max_ttl, says for how long and what to do, and serves then."""
+    """A server without a marker is in quarantine for max_ttl, the error says how long and what to do, and then it
+    serves.
+    """
     client = client_of(store(redis_server))
     with pytest.raises(LockUnavailable, match=r"in quarantine for another 4\.0 s.*redlock_check --arm.*arm\(\)"):
         client.lock("stock").acquire()
@@ -59,7 +61,7 @@ def granted(client, name="stock"):
 
 @pytest.mark.parametrize("forget", [restart, flush], ids=["restart", "flushall"])
 def test_no_second_holder(armed, client_of, forget):
-    """What the server has forgotten is not granted to another while the first holder's lease lasts."""
+    """A lock that the server has lost is not granted to another client while the holder's lease lasts."""
     holder, other = client_of(store(armed)), client_of(store(armed))
     lock = holder.lock("stock", auto_renew=False)
     assert lock.acquire()
@@ -73,7 +75,7 @@ def test_no_second_holder(armed, client_of, forget):
 
 @pytest.mark.parametrize("saved", [False, True], ids=["empty", "old data"])
 def test_without_quarantine_there_are_two(own_redis, client_of, saved):
-    """With it switched off, which is one Redis' default, a restart gives the lock away twice."""
+    """Without quarantine, the default for one Redis, a restart lets two clients hold one lock."""
     server = own_redis()
     if saved:
         with server.client() as direct:
@@ -87,7 +89,7 @@ def test_without_quarantine_there_are_two(own_redis, client_of, saved):
 
 
 def test_a_holder_keeps_what_the_server_forgot(armed, client_of):
-    """The holder's next renewal puts the lock back, also when nobody else has asked the server since."""
+    """An extension restores the holder's lock after a restart, even if no other request came before."""
     client = client_of(store(armed))
     lock = client.lock("stock", auto_renew=False)
     assert lock.acquire()
@@ -98,7 +100,7 @@ def test_a_holder_keeps_what_the_server_forgot(armed, client_of):
 
 
 def test_a_holder_is_renewed_through_a_restart(armed):
-    """Renewal in the background does the same: the holder is not disturbed."""
+    """The background renewal restores the lock after a restart."""
     backend = store(armed)
     with backend.lock("stock") as lock:
         restart(armed)
@@ -110,7 +112,7 @@ def test_a_holder_is_renewed_through_a_restart(armed):
 
 
 def test_nobody_takes_what_was_put_back(armed, client_of):
-    """A lock that was put back excludes others when the quarantine is over."""
+    """A lock that was restored excludes other clients after the quarantine."""
     holder, other = client_of(store(armed)), client_of(store(armed))
     lock = holder.lock("stock")
     assert lock.acquire()
@@ -123,7 +125,7 @@ def test_nobody_takes_what_was_put_back(armed, client_of):
 
 
 def test_nobody_puts_back_after_the_quarantine(armed, client_of):
-    """Where no quarantine lasts, a lock that the server doesn't have is lost."""
+    """Without a quarantine an extension does not restore a deleted lock, and raises LockLost."""
     client = client_of(store(armed))
     lock = client.lock("stock", auto_renew=False)
     assert lock.acquire()
@@ -135,7 +137,7 @@ def test_nobody_puts_back_after_the_quarantine(armed, client_of):
 
 @pytest.mark.parametrize("persistence", [("--appendonly", "yes", "--appendfsync", "always"), ("--save", "3600 1")])
 def test_old_data(own_redis, client_of, persistence):
-    """A server that comes back with data, all or old, is in quarantine as well: it can't know which."""
+    """A server that restarts with all or old data is in quarantine, because it can't know which."""
     server = own_redis(*persistence)
     store(server).arm()
     client = client_of(store(server))
@@ -149,7 +151,7 @@ def test_old_data(own_redis, client_of, persistence):
 
 
 def test_the_marker_outlives_script_flush(armed, client_of):
-    """SCRIPT FLUSH costs a repeated request, no quarantine."""
+    """SCRIPT FLUSH starts no quarantine."""
     client = client_of(store(armed))
     assert granted(client)
     with armed.client() as direct:
@@ -158,14 +160,14 @@ def test_the_marker_outlives_script_flush(armed, client_of):
 
 
 def test_arm_says_what_it_did(redis_server):
-    """A server without a marker is armed, and serves at once."""
+    """arm() reports that a server without a marker is armed, and it grants locks at once."""
     backend = store(redis_server)
     assert backend.arm() == {redis_server.url.removeprefix("redis://").removesuffix("/0"): "armed"}
     assert backend.lock("stock").acquire(blocking=False)
 
 
 def test_arm_refuses_a_server_with_anothers_marker(own_redis):
-    """Where the marker of another server stands (old data came back) nothing is armed, and the quarantine goes on."""
+    """arm() refuses a server with the marker of another run, as after a restart with old data."""
     server = own_redis("--save", "3600 1")
     backend = store(server)
     backend.arm()
@@ -179,7 +181,7 @@ def test_arm_refuses_a_server_with_anothers_marker(own_redis):
 
 
 def test_arm_after_somebody_asked(own_redis):
-    """That somebody asked in the meantime, and so began the quarantine, makes no difference to that."""
+    """arm() still refuses such a server after another request has begun the quarantine."""
     server = own_redis("--save", "3600 1")
     backend = store(server)
     backend.arm()
@@ -193,7 +195,7 @@ def test_arm_after_somebody_asked(own_redis):
 
 
 async def test_arm_in_asyncio(redis_server):
-    """The same for asyncio."""
+    """aarm() reports that a server is armed, and it grants locks at once."""
     backend = store(redis_server)
     assert list((await backend.aarm()).values()) == ["armed"]
     assert await backend.lock("stock").aacquire()
@@ -201,22 +203,22 @@ async def test_arm_in_asyncio(redis_server):
 
 
 def test_arm_without_servers(own_redis):
-    """When no node can be asked that is an error, not a silence."""
+    """arm() raises LockUnavailable if no node is reachable."""
     server = own_redis()
     backend = store(server)
     server.kill()
-    with pytest.raises(LockUnavailable, match="no node can be asked"):
+    with pytest.raises(LockUnavailable, match="no node is available"):
         backend.arm()
 
 
 def test_another_max_ttl_is_told(armed, client_of):
-    """The first client's max_ttl holds for all: one with another is refused and told both."""
+    """A client whose max_ttl differs from the server's is refused with both values."""
     with pytest.raises(LockUnavailable, match=r"its clients use max_ttl=4 s: all clients must use the same value"):
         client_of(store(armed, max_ttl=5)).lock("stock").acquire()
 
 
 def test_a_failover_there_and_back(start, client_of):
-    """A primary that has followed another for a while, and lost what that had not, grants nothing at first."""
+    """A primary that was a replica in between, and may have lost locks, is in quarantine."""
     group = start(Replicated(1))
     first, replica = group.servers
     client = client_of(store(first, ttl=30, max_ttl=30))
@@ -231,7 +233,7 @@ def test_a_failover_there_and_back(start, client_of):
 
 
 def test_another_max_ttl_is_told_with_replicas(start):
-    """The same with replicas, also at the moment when another replica comes."""
+    """With replicas, a client whose max_ttl differs is refused, even when a replica has just been added."""
     group = start(Replicated(1))
     options = {**SHORT, "lag": 1}
     first = ReplicaBackend(group.primary.url, **options)
@@ -242,13 +244,13 @@ def test_another_max_ttl_is_told_with_replicas(start):
 
 
 def test_refused_on_a_cluster():
-    """A Redis Cluster would need a marker in every slot: refused, and said why."""
+    """A quarantine on a Redis Cluster is refused, because it would need a marker in every slot."""
     with pytest.raises(ValueError, match="every slot"):
         RedisBackend("redis+cluster://127.0.0.1:7000", quarantine=True)
 
 
 def test_prepare_starts_the_clock(redis_server):
-    """Getting ready begins the quarantine, so that it is over sooner on an idle system."""
+    """prepare() starts the quarantine, so that it ends earlier on an idle system."""
     backend = store(redis_server)
     assert not backend.prepare()
     (row,) = backend.health()
@@ -256,7 +258,7 @@ def test_prepare_starts_the_clock(redis_server):
 
 
 def test_health_shows_it(redis_server, client_of):
-    """A row says whether the server is in service and how much longer its quarantine lasts."""
+    """health() shows whether a server is armed, and the remaining quarantine."""
     backend = store(redis_server)
     client = client_of(backend)
     (row,) = client.health()
@@ -269,7 +271,7 @@ def test_health_shows_it(redis_server, client_of):
 
 
 def test_who_looks_starts_the_clock(redis_server, client_of):
-    """Monitoring begins the quarantine of a server that nobody asks for locks, so that it is over in time."""
+    """health() starts the quarantine of an idle server."""
     client = client_of(store(redis_server))
     poll(lambda: client.health()[0]["armed"], timeout=20, what="the end of the quarantine")
 
@@ -280,7 +282,7 @@ ONE_REDIS, PRIMARY = store, partial(store, kind=ReplicaBackend, min_replicas=0)
 @pytest.mark.parametrize("made", [ONE_REDIS, PRIMARY], ids=["one Redis", "a primary"])
 @pytest.mark.parametrize("touch", ["renewal", "extend", "aextend", "health", "prepare"])
 def test_a_request_that_starts_the_clock(own_redis, start, made, touch):
-    """A server that kept a lock over a restart may have lost others: not only an acquire begins its quarantine."""
+    """After a restart any request starts the quarantine, not only acquire."""
     server = own_redis("--appendonly", "yes", "--appendfsync", "always")
     backend = start(contextlib.closing(made(server)))
     backend.arm()
@@ -297,7 +299,7 @@ def test_a_request_that_starts_the_clock(own_redis, start, made, touch):
 
 
 def test_a_primary_in_service_is_ready(start):
-    """How many replicas must confirm is learnt with the first lock: a server that says so is in service."""
+    """A server that is in service is ready, even before the client knows how many replicas must confirm."""
     group = start(Replicated(2))
     backend = start(contextlib.closing(ReplicaBackend(group.primary.url, **SHORT, min_replicas="all")))
     backend.arm()
@@ -305,7 +307,7 @@ def test_a_primary_in_service_is_ready(start):
 
 
 def test_health_of_a_server_that_is_back(armed, client_of):
-    """That a connection was closed by a restart is no reason to call the server down."""
+    """health() reconnects to a server that was restarted and does not report it as down."""
     client = client_of(store(armed))
     assert client.health()[0]["armed"]
     restart(armed)
@@ -314,14 +316,14 @@ def test_health_of_a_server_that_is_back(armed, client_of):
 
 
 def test_health_shows_another_max_ttl(armed, client_of):
-    """A server whose clients have agreed on another max_ttl is a problem."""
+    """health() reports a server with another max_ttl as a problem."""
     (row,) = client_of(store(armed, max_ttl=5)).health()
     assert not row["ok"]
     assert "max_ttl" in row["problems"][0]
 
 
 def test_health_where_there_is_none(redis_server):
-    """Without quarantine there is nothing to say of it."""
+    """health() has no quarantine fields if the quarantine is off."""
     (row,) = RedisBackend(redis_server.url).health()
     assert "quarantine" not in row
     assert "armed" not in row

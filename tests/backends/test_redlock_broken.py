@@ -10,7 +10,7 @@ from tests.support.service import poll
 
 
 def test_connections_break(servers, start, client_of):
-    """A node that takes a new connection at once, also when the second one breaks, is asked there, and not left out."""
+    """A node that closes connections and accepts new ones is retried at once and not marked down."""
     proxies = [start(Proxy(server.url)) for server in servers]
     client = client_of(RedlockBackend([proxy.url for proxy in proxies], ttl=20, node_timeout=2, quarantine=False))
     assert all(row["ok"] for row in client.backend.health())  # and so connected
@@ -29,7 +29,7 @@ def in_service(servers):
 
 
 def held_by_all(backend):
-    """A lock with the votes of all nodes. A node that is too slow for an acquire does not vote later."""
+    """Acquire a lock with the votes of all nodes, repeating until none is too slow."""
     lock = backend.lock("stock", ttl=4, auto_renew=False)
 
     def granted_by_all():
@@ -51,7 +51,7 @@ def in_quarantine(server):
 
 
 def test_a_renewal_begins_it(servers):
-    """A holder that gives a node its vote back begins the quarantine for others that the node may have forgotten."""
+    """An extension that restores a vote on a node without data starts the node's quarantine."""
     with contextlib.closing(in_service(servers)) as backend:
         lock = held_by_all(backend)
         granted = servers[lock._lease.nodes[0]]
@@ -69,7 +69,7 @@ def restart(server):
 
 
 def test_a_quarantine_begins_at_once(servers):
-    """A process that has asked lately reconnects by itself to a node that comes back, and so begins its quarantine."""
+    """A process reconnects by itself to a node that comes back, and so starts its quarantine."""
     with contextlib.closing(in_service(servers)) as backend:
         with backend.lock("stock"):
             pass
@@ -88,7 +88,7 @@ def test_a_quarantine_begins_at_once(servers):
 
 
 def test_a_connection_begins_it(servers):
-    """Where nobody had noticed the restart, the next request begins it, also where that request is no acquire."""
+    """After an unnoticed restart, the next request of any kind starts the node's quarantine."""
     with contextlib.closing(in_service(servers)) as backend:
         lock = held_by_all(backend)
         restart(servers[2])

@@ -25,7 +25,7 @@ class Nodes(Group):
 
 @pytest.fixture
 def three(running, start):
-    """A backend on three nodes, connected to each; the first is behind a proxy."""
+    """A backend that is connected to three nodes, the first behind a proxy."""
     servers = running(Nodes).servers
     for server in servers:
         revive(server)
@@ -44,7 +44,7 @@ def three(running, start):
 
 
 def taken(backend):
-    """A lock was taken, and every node is connected and has answered."""
+    """Acquire and release a lock, and return whether every node is connected."""
     with backend.lock("warm"):
         pass
     return all(row["ok"] for row in backend.health())
@@ -85,7 +85,7 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("plight", [hang, hear_late, answer_late])
 def test_released_elsewhere(three, plight, way, lives):
-    """It comes back within the node's time, and when the node goes on nothing is left there, whatever the ttl."""
+    """A release on another loop or thread ends within the node timeout, and leaves nothing on a node that resumes."""
     backend, servers, proxy = three
     if not lives and way == "the same loop":
         pytest.skip("it has ended")
@@ -105,12 +105,12 @@ def test_released_elsewhere(three, plight, way, lives):
 
 
 def scripts(client):
-    """How many the node has run."""
+    """Return how many scripts the node has run."""
     return sum(row["calls"] for name, row in client.info("commandstats").items() if "eval" in name)
 
 
 def test_a_slow_node(three):
-    """Taken in asyncio and released in a thread, ten times in a row: a slow node keeps none of the votes."""
+    """A lock that is acquired in asyncio and released in a thread leaves no vote on a slow node."""
     backend, servers, proxy = three
     proxy.delay(0.02)
     for number in range(10):

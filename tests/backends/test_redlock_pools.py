@@ -20,7 +20,7 @@ LIMIT = 2
 
 @pytest.fixture(params=["cache", "url"])
 def places(request, servers):
-    """A LOCATION of limited pools."""
+    """A LOCATION with limited connection pools."""
     if request.param == "url":
         yield [f"{server.url}?max_connections={LIMIT}" for server in servers]
         return
@@ -45,13 +45,15 @@ def backend(places):
 
 
 def taken(backend, name):
-    """Taken and released."""
+    """Acquire and release the lock."""
     with backend.lock(name, blocking_timeout=20):
         pass
 
 
 def test_more_threads_than_connections(places, servers):
-    """Threads wait for each other's connections: no attempt fails, and no node gets more connections than allowed."""
+    """More threads than connections wait for connections: no attempt fails, and no node gets more connections than
+    allowed.
+    """
     together, most = threading.Barrier(8), []
     backend = RedlockBackend(places, **OPTIONS | {"node_timeout": 20})
 
@@ -71,7 +73,7 @@ def test_more_threads_than_connections(places, servers):
 
 @pytest.mark.parametrize("stop", [RedisServer.kill, RedisServer.pause], ids=["down", "hung"])
 def test_one_node_is_gone(backend, servers, stop):
-    """A majority grants and renews all the same, as often as it is asked, and the application's cache connects."""
+    """With one node gone, a majority grants and renews as often as asked, and the application's cache can connect."""
     taken(backend, "stock")
     stop(servers[2])
     held = backend.lock("held")
@@ -85,7 +87,7 @@ def test_one_node_is_gone(backend, servers, stop):
 
 
 def test_the_cache_can_connect(places, backend, servers):
-    """Locks that are held, or can't be had, take no connection from the application's cache."""
+    """Locks that are held or refused keep no connection of the application's cache."""
     if not places[0].startswith("cache:"):
         pytest.skip("no cache here")
     servers[2].kill()
@@ -101,7 +103,7 @@ def test_the_cache_can_connect(places, backend, servers):
 
 
 def test_no_majority(backend, servers):
-    """Each node's error is in the refusal; when they are back, the store serves as before."""
+    """Without a majority, the error has the error of each node; when the nodes are back, locks are granted."""
     for server in servers[1:]:
         server.kill()
     for _ in range(2 * LIMIT):
@@ -122,7 +124,7 @@ def failing(backend):
 
 
 def test_a_node_that_owes_all_its_answers(backend, servers):
-    """A node all of whose connections wait for an answer counts as one that is not there; it is no error of others'."""
+    """A node on which all connections wait for replies counts as not reachable, and others grant the lock."""
     taken(backend, "stock")
     servers[2].pause()
     locks = [backend.lock(f"stock:{number}", auto_renew=False) for number in range(3 * LIMIT)]

@@ -24,7 +24,7 @@ HOUR, DAY = 3600, 86400
 
 @pytest.fixture
 def server(start):
-    """A Redis that loses nothing when it restarts."""
+    """A Redis that keeps its data over a restart."""
     return start(Group([ClockedRedis("--appendonly", "yes", "--appendfsync", "always")])).servers[0]
 
 
@@ -43,7 +43,7 @@ def quorum(servers):
 
 
 def left(server):
-    """Seconds that the server gives the lock."""
+    """Return the seconds that the server shows as remaining for the lock."""
     with server.client() as client:
         return client.pttl(KEY) / 1000
 
@@ -58,7 +58,9 @@ KINDS = {"redis": RedisBackend, "quarantine": partial(RedisBackend, quarantine=T
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_set_forward(start, client_of, kind):
-    """A lease ends early: another has the lock. Its holder is told when it asks, and takes nothing from the other."""
+    """After a jump forward another client gets the lock early, and the first holder gets LockLost and does not
+    disturb it.
+    """
     server = start(Replicated(1, ClockedRedis)).primary
     clients = [client_of(kind(server.url, **LONG)) for _ in range(2)]
     if clients[0].backend.quarantine:
@@ -83,7 +85,9 @@ def taken(lock):
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "over a restart"])
 def test_set_back(server, client_of, restarted):
-    """A lease ends late, but by its holder's clock in time; what it renews is put right, and what it frees is free."""
+    """After a jump back the holder's own clock ends its lease in time, an extension corrects the key, and a release
+    frees it.
+    """
     server.set_clock(HOUR)
     holder, other = (client_of(RedisBackend(server.url, **LONG)).lock("stock") for _ in range(2))
     assert holder.acquire()
@@ -100,7 +104,7 @@ def test_set_back(server, client_of, restarted):
 
 
 def test_set_back_while_one_waits(server, client_of):
-    """A server that for this reason doesn't let go of who waits is given up: nobody waits for longer than they said."""
+    """A waiter whose server's clock was set back while it blocks gives up at its own deadline."""
     clients = [client_of(RedisBackend(server.url, **SHORT)) for _ in range(2)]
     holder, other = (client.lock("stock") for client in clients)
     assert holder.acquire()
@@ -118,7 +122,7 @@ def test_set_back_while_one_waits(server, client_of):
 
 @pytest.mark.parametrize("ahead", [1, 2])
 def test_set_forward_on_some_nodes(three, client_of, ahead):
-    """On a minority nobody notices, and the next extension wins the vote back; on a majority the lock is lost."""
+    """A jump forward on a minority of nodes is repaired by the next extension; on a majority the lock is lost."""
     holder, other = (client_of(quorum(three)).lock("stock") for _ in range(2))
     assert holder.acquire()
     forward = [three[node] for node in holder._lease.nodes[:ahead]]
@@ -136,7 +140,7 @@ def test_set_forward_on_some_nodes(three, client_of, ahead):
 
 
 def test_fencing_tokens_grow(server):
-    """With fencing=True they grow whatever the clock says, also over restarts; without it they follow the clock."""
+    """With fencing=True tokens grow whatever the clock does, also over restarts; without it they follow the clock."""
     backend, tokens = RedisBackend(server.url, **LONG), []
     for ahead, restarted in ((HOUR, False), (0, False), (-HOUR, True), (2 * DAY, False), (0, True), (-HOUR, False)):
         server.set_clock(ahead)
@@ -149,7 +153,9 @@ def test_fencing_tokens_grow(server):
 
 
 def test_fencing_tokens_of_a_quorum_grow(three):
-    """Also when the node that was ahead of the others has forgotten what it said, and its clock is right again."""
+    """Fencing tokens of a quorum grow even if the node that was ahead restarts without data and with a
+    correct clock.
+    """
     backend = quorum(three)
     ahead, behind, late = three
     late.pause()

@@ -18,13 +18,13 @@ HOUR = 3600
 
 @pytest.fixture
 def server(start):
-    """A Redis in service that loses nothing when it restarts."""
+    """An armed Redis that keeps its data over a restart."""
     return start(Group([ClockedRedis("--appendonly", "yes", "--appendfsync", "always")])).servers[0]
 
 
 @pytest.fixture
 def pair(server, client_of):
-    """The handles of two people."""
+    """The handles of two clients."""
     return [client_of(RedisBackend(server.url, quarantine=True, **LONG)).lock("stock") for _ in range(2)]
 
 
@@ -40,7 +40,7 @@ def refused(lock, seconds):
 
 
 def test_set_during_a_quarantine(server, pair):
-    """Back: it lasts as much longer. Forward: it ends early, though a lease may last. And back: it has ended."""
+    """A quarantine lasts longer after a jump back, and ends early after a jump forward."""
     arm(RedisBackend(server.url, quarantine=True, **LONG))
     holder, other = pair
     assert holder.acquire()
@@ -59,7 +59,7 @@ def test_set_during_a_quarantine(server, pair):
 
 
 def test_set_back_over_a_restart(server, pair):
-    """A server in service that is back with its data and an earlier clock is in quarantine for the usual time."""
+    """A server that restarts with its data and an earlier clock is in quarantine for the usual time."""
     server.set_clock(HOUR)
     arm(RedisBackend(server.url, quarantine=True, **LONG))
     holder, other = pair
@@ -74,7 +74,9 @@ def test_set_back_over_a_restart(server, pair):
 
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
 def test_a_replica_with_another_clock_is_promoted(start, client_of, ahead):
-    """One that is ahead takes every lease for ended, and grants nothing all the same: the holder keeps its lock."""
+    """A promoted replica whose clock is ahead takes every lease as expired; it still grants nothing, and the holder
+    keeps its lock.
+    """
     group = start(Replicated(1, ClockedRedis))
     (replica,) = group.replicas
     replica.set_clock(ahead)

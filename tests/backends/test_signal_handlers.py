@@ -20,7 +20,9 @@ from tests.support.group import Group
 
 
 def struck(function, step, handler, within="/django_redlock/"):
-    """Whether ``handler()`` was called during ``function()``: at the ``step``-th call of a function of the package."""
+    """Return whether ``handler()`` was called at the ``step``-th call of a function of the package in
+    ``function()``.
+    """
     steps, called = itertools.count(), False
 
     def strike(frame, *_):
@@ -40,7 +42,7 @@ def struck(function, step, handler, within="/django_redlock/"):
 
 
 def taken(backend, name):
-    """Acquire and release, so that late replies to earlier requests are read, too."""
+    """Acquire and release twice, so that late replies to earlier requests are read, too."""
     for _ in range(2):
         lock = backend.lock(name, blocking=False)
         assert lock.acquire()
@@ -72,12 +74,12 @@ def everywhere(strike):
 
 
 def test_anywhere(backend):
-    """Wherever it strikes, both are done: nobody waits for oneself."""
+    """A signal handler that uses locks anywhere within an acquire or release does not deadlock."""
     everywhere(lambda step: struck(partial(taken, backend, "mine"), step, partial(taken, backend, "the handler's")))
 
 
 class Interrupted(BaseException):
-    """The exception of a handler, such as Ctrl-C or a task's time limit."""
+    """The exception of a signal handler, such as Ctrl-C or a task's time limit."""
 
 
 def interrupt():
@@ -85,7 +87,7 @@ def interrupt():
 
 
 def test_raises_where_late_answers_are_put_off(start):
-    """A connection that is given up for it is none on which an answer is awaited: that broke whatever came after."""
+    """After an exception while replies are detached, the closed connection is not expected to deliver them."""
     servers = start(Group(RedisServer() for _ in range(5))).servers
     backend = RedlockBackend([server.url for server in servers], node_timeout=5, quarantine=False)
     # Each has a connection on which nothing is awaited.
@@ -105,10 +107,12 @@ def test_raises_where_late_answers_are_put_off(start):
 
 
 class TestInMemory:
-    """There it may be told to come again."""
+    """In memory, the lock of a signal handler may be refused with LockUnavailable."""
 
     def test_one_of_both(self, unique):
-        """Wherever it strikes, of it and what it has struck in one gets the lock, or the handler is told."""
+        """Of a signal handler and the code that it interrupts one gets the lock, or the handler gets
+        LockUnavailable.
+        """
         backend = LocMemBackend(unique)
 
         def strike(step):
@@ -129,7 +133,7 @@ class TestInMemory:
 
     @pytest.mark.parametrize("fair", [False, True], ids=["unfair", "fair"])
     def test_frees_what_is_waited_for(self, unique, fair):
-        """Wherever it strikes in one who waits, also in Python's own waiting, what it frees is got."""
+        """A lock that a signal handler releases is granted to the waiter that it interrupted, at any step."""
         backend = LocMemBackend(unique)
 
         def strike(step):

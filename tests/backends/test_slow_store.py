@@ -1,4 +1,4 @@
-"""A store that answers more slowly than the ttl: an error after a few requests."""
+"""A store that replies more slowly than the ttl: an error after a few requests."""
 
 import asyncio
 
@@ -15,14 +15,14 @@ BACKENDS = {
 
 
 def scripts_run(server) -> int:
-    """How many scripts that server has run."""
+    """Return how many scripts the server has run."""
     with server.client() as client:
         return sum(stats["calls"] for name, stats in client.info("commandstats").items() if "eval" in name)
 
 
 @pytest.fixture(params=BACKENDS)
 def backend(request, proxy):
-    """A connected backend whose store is 20 ms away."""
+    """A connected backend whose store has a latency of 20 ms."""
     backend = BACKENDS[request.param](proxy.url)
     with backend.lock("another"):
         pass
@@ -35,7 +35,7 @@ def backend(request, proxy):
 @pytest.mark.parametrize("options", [{"ttl": 0.01}, {"max_hold": 0.01}], ids=str)
 @pytest.mark.parametrize("wait", [(True, -1), (True, 20), (False,)], ids=str)
 def test_acquire(backend, redis_server, unique, options, wait):
-    """acquire() gives up after a few requests, whether its time is up or it has none; nothing is left behind."""
+    """acquire() gives up after a few requests, with any timeout, and leaves nothing behind."""
     before = scripts_run(redis_server)
     lock = backend.lock(unique, **options)
     with pytest.raises(LockUnavailable, match="more slowly than the ttl"):
@@ -47,7 +47,7 @@ def test_acquire(backend, redis_server, unique, options, wait):
 
 
 def test_with_in_a_coroutine(backend, unique):
-    """The same for asyncio."""
+    """``async with`` raises LockUnavailable, and the block is not entered."""
 
     async def enter():
         try:

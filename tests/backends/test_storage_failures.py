@@ -43,7 +43,7 @@ def backend(unique):
 
 
 def test_a_failure_concerns_one_renewal(backend):
-    """One lease that can't be renewed is a fault of its own; the others are renewed."""
+    """If one lease of a batch can't be renewed, the others are."""
     locks = [backend.lock(name, auto_renew=False) for name in "abc"]
     for lock in locks:
         lock.acquire()
@@ -53,7 +53,7 @@ def test_a_failure_concerns_one_renewal(backend):
 
 
 def test_lost_and_down(backend):
-    """Who releases what was lost long ago is told LockLost, also when the store can't be asked."""
+    """A release of an expired lease raises LockLost, even if the store is not reachable."""
     now = 100.0
     backend.clock = lambda: now
     lock = backend.lock("a", ttl=10, auto_renew=False)
@@ -64,7 +64,7 @@ def test_lost_and_down(backend):
 
 
 def test_an_attempt_without_an_answer(backend):
-    """What was taken, and not told, is freed."""
+    """A grant whose reply was lost is released."""
     backend.down = {"attempt"}
     with pytest.raises(LockUnavailable):
         backend.lock("a").acquire(False)
@@ -72,7 +72,7 @@ def test_an_attempt_without_an_answer(backend):
 
 
 def test_a_loop_has_ended_meanwhile(unique):
-    """Who frees what a task waited for need not know that its loop was closed without a word to it."""
+    """A release passes over an asyncio waiter whose event loop was closed."""
     backend = LocMemBackend(unique)
     held = backend.lock(unique)
     held.acquire()
@@ -87,7 +87,7 @@ def test_a_loop_has_ended_meanwhile(unique):
 
 
 def test_cancelled_while_a_thread_asks(backend):
-    """A task that is cancelled ends at once; what its thread takes afterwards is freed when it has been taken."""
+    """A cancelled task ends at once, and a lock that its thread acquires afterwards is released."""
     begun, go_on, freed = threading.Event(), threading.Event(), []
     attempt_as, free = backend.acquire_kind_once, backend.release
 
@@ -114,7 +114,7 @@ def test_cancelled_while_a_thread_asks(backend):
 
 @pytest.mark.parametrize("method", ["aacquire", "alocked"])
 def test_without_asyncio(backend, method):
-    """Another kind of event loop: an error that says what is supported."""
+    """An event loop other than asyncio's raises an error that says what is supported."""
     trio = pytest.importorskip("trio")
     with pytest.raises(RuntimeError, match="asyncio only"):
         trio.run(getattr(backend.lock("a"), method))

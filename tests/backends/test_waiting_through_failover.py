@@ -21,7 +21,7 @@ WAKE = 3  # seconds: less than the time after which a waiter without a wake-up t
 
 @pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
 def new_client(request):
-    """`new_client(kind, location, **options)`: a user, blocking or asyncio."""
+    """`new_client(kind, location, **options)`: a client, blocking or asyncio."""
     with contextlib.ExitStack() as ends:
 
         def make(kind, location, **options):
@@ -34,7 +34,7 @@ def new_client(request):
 
 @pytest.fixture
 def spawn():
-    """`spawn(function, *args)`: run it in a thread; a function that waits for its result, and raises its error."""
+    """`spawn(function, *args)`: call it in a thread, and return a function that waits for its result."""
     threads = []
 
     def run(function, *args):
@@ -65,7 +65,7 @@ def spawn():
 
 
 class TestSentinel:
-    """The master is another one while somebody waits."""
+    """The master changes while a client waits."""
 
     @pytest.fixture
     def group(self, sentinel):
@@ -78,7 +78,7 @@ class TestSentinel:
 
     @pytest.mark.parametrize("way", ["ordered", "killed"])
     def test_failover(self, group, users, unique, spawn, way):
-        """Who waits goes on waiting on the new master, and has the lock when it is free there."""
+        """A waiter goes on waiting on the new master and gets the lock there."""
         one, other = users
         holder = one.lock(unique, ttl=5, auto_renew=False)
         assert holder.acquire()
@@ -93,7 +93,7 @@ class TestSentinel:
         assert waiting()  # when it is released, or the lease that the new master knows has ended
 
     def test_failover_with_quarantine(self, group, new_client, unique, spawn):
-        """Where replicas confirm, who waits outlasts the failover and the new primary's quarantine."""
+        """With ReplicaBackend a waiter survives the failover and the quarantine of the new primary."""
         options = {"ttl": 2, "max_ttl": 2, "key_prefix": unique}
         one, other = (new_client(ReplicaBackend, group.url, **options) for _ in range(2))
         assert list(one.backend.arm().values()) == ["armed"]
@@ -106,7 +106,7 @@ class TestSentinel:
         assert waiting(3 * TEST_TIMEOUT)
 
     def test_deadline(self, group, users, unique, spawn):
-        """With no master in sight it comes back when its time is up, and says that the store can't be asked."""
+        """Without a master, a waiter gives up at its deadline with LockUnavailable."""
         one, other = users
         assert one.lock(unique, auto_renew=False).acquire()
         began = time.monotonic()
@@ -119,7 +119,7 @@ class TestSentinel:
         assert time.monotonic() - began >= 1.9
 
     def test_who_does_not_wait_yet(self, group, users, unique):
-        """Who asks for the first time is told at once that there is nobody to ask."""
+        """Without a master, a first attempt raises LockUnavailable at once."""
         for server in group.servers:
             server.kill()
         with pytest.raises(LockUnavailable):
@@ -127,7 +127,7 @@ class TestSentinel:
 
 
 class TestCluster:
-    """The lock's slot goes to another node while somebody waits."""
+    """The slot of a lock moves to another node while a client waits."""
 
     @pytest.fixture
     def cluster(self, cluster):
@@ -140,7 +140,7 @@ class TestCluster:
 
     @pytest.fixture
     def held(self, cluster, users, unique, spawn):
-        """A held lock, a waiter, the lock's keys, and where needed a node that its slot can move to."""
+        """A held lock, a waiter, the lock's key, and a node to which its slot can move."""
         one, other = users
         holder, key = one.lock(unique), f"redlock:{{{unique}}}"
         assert holder.acquire()
@@ -150,14 +150,14 @@ class TestCluster:
         return holder, waiting, key, next(node for node in cluster.nodes if node is not owner)
 
     def test_slot_moves(self, cluster, held):
-        """Who waits goes along, and is woken by the release."""
+        """A waiter follows a moved slot and is woken by the release."""
         holder, waiting, key, to = held
         cluster.move_slot(key, to)
         holder.release()
         assert waiting(WAKE)
 
     def test_everything_follows(self, cluster, held, users, unique):
-        """So do the holder's requests, those of onlookers, and those who come later."""
+        """After a move of the slot all operations, of old and new clients, reach the new node."""
         holder, waiting, key, to = held
         cluster.move_slot(key, to)
         assert holder.owned()
@@ -169,7 +169,7 @@ class TestCluster:
         assert users[1].lock(unique).acquire(timeout=WAKE)
 
     def test_while_it_moves(self, cluster, held):
-        """While its keys are on their way, which takes long here, it goes on waiting."""
+        """A waiter goes on waiting while the keys migrate."""
         holder, waiting, key, to = held
         with cluster.migrating(key, to):
             cluster.move_keys(key, to)
@@ -180,11 +180,11 @@ class TestCluster:
 
 
 class TestSeveralSlots(TestCluster):
-    """So it is for who waits for a multilock whose names are on all three nodes."""
+    """A client waits for a multilock with names on all three nodes."""
 
     @pytest.fixture
     def names(self, cluster, unique):
-        """A name on each node, in the order in which their slots are taken."""
+        """A name on each node, in the order in which their slots are acquired."""
         names = (f"{unique}:{number}" for number in itertools.count())
         found = {}
         while len(found) < len(cluster.nodes):
@@ -194,7 +194,7 @@ class TestSeveralSlots(TestCluster):
 
     @pytest.fixture
     def held(self, cluster, users, names, spawn):
-        """A held lock, a waiter, the lock's keys, and where needed a node that its slot can move to."""
+        """A held multilock, a waiter, a key, and a node to which its slot can move."""
         one, other = users
         holder = one.multilock(names)
         assert holder.acquire()
@@ -204,7 +204,7 @@ class TestSeveralSlots(TestCluster):
         return holder, waiting, _key(names[0]), next(node for node in cluster.nodes if node is not owner)
 
     def test_everything_follows(self, cluster, held, names):
-        """The holder's requests do, too."""
+        """After a move of a slot all operations on a multilock reach the new node."""
         holder, waiting, key, to = held
         cluster.move_slot(key, to)
         assert holder.owned()
@@ -214,7 +214,7 @@ class TestSeveralSlots(TestCluster):
 
     @pytest.mark.parametrize("victim", range(3))
     def test_a_master_is_gone(self, cluster, held, names, victim):
-        """Whichever master is gone for a while, who waits has them all when it is back."""
+        """A waiter for a multilock gets it when a master that was gone is back."""
         holder, waiting, *_ = held
         cluster.owner(_key(names[victim])).kill()
         with contextlib.suppress(LockError):  # what it had there is forgotten
@@ -224,7 +224,7 @@ class TestSeveralSlots(TestCluster):
 
 
 class TestHalfMoved:
-    """A slot is on its way, and some of a lock's keys are nowhere: the node says TRYAGAIN."""
+    """A slot migrates, and some keys of a lock are on neither node: the node replies TRYAGAIN."""
 
     @pytest.fixture
     def cluster(self, cluster):
@@ -233,7 +233,7 @@ class TestHalfMoved:
 
     @pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
     def test_half_moved(self, cluster, new_client, unique, spawn, several):
-        """Who can wait does until it has moved; who can't is told."""
+        """A caller with time to wait acquires when the slot has moved, and one without gets LockUnavailable."""
         client, key = new_client(RedisBackend, cluster.url), _key(unique)
         make = (lambda: client.multilock([unique, unique + "}"])) if several else (lambda: client.lock(unique))
         to = next(node for node in cluster.nodes if node is not cluster.owner(key))
@@ -265,12 +265,12 @@ def _times_tryagain(node):
     ],
 )
 def test_redirections(text, move):
-    """Redirections as old versions of redis-py tell them: in the text of the error."""
+    """A redirection is read from the error text of old versions of redis-py."""
     assert Redirection.read(Exception(text)) == move
 
 
 class TestQuorum:
-    """Nodes come and go while somebody waits."""
+    """Nodes fail and come back while a client waits."""
 
     @pytest.fixture
     def servers(self, own_redis):
@@ -283,7 +283,7 @@ class TestQuorum:
 
     @pytest.fixture
     def held(self, users, unique, spawn):
-        """A held lock, a waiter, the lock's keys, and where needed a node that its slot can move to."""
+        """A held lock and a waiter."""
         one, other = users
         holder = one.lock(unique)
         assert holder.acquire()
@@ -292,7 +292,7 @@ class TestQuorum:
         return holder, waiting
 
     def test_woken(self, held):
-        """The release wakes who waits."""
+        """A waiter is woken by the release."""
         holder, waiting = held
         holder.release()
         assert waiting(WAKE)
@@ -300,7 +300,7 @@ class TestQuorum:
     @pytest.mark.parametrize("victim", range(3))
     @pytest.mark.parametrize("way", ["kill", "pause"])
     def test_a_node_is_gone(self, servers, held, victim, way):
-        """Whichever node is gone when the lock is released, who waits has it: all waiters wait on one of them."""
+        """Whichever node is gone when the lock is released, the waiter gets it."""
         holder, waiting = held
         getattr(servers[victim], way)()
         holder.release()
@@ -309,7 +309,7 @@ class TestQuorum:
             servers[victim].resume()
 
     def test_deadline(self, servers, held, users, unique, spawn):
-        """With a node that hangs it comes back in time, without the lock."""
+        """With a node that hangs a waiter gives up at its deadline, without the lock."""
         servers[0].pause()
         began = time.monotonic()
         waiting = spawn(users[0].lock(unique).acquire, True, 1)
@@ -320,7 +320,7 @@ class TestQuorum:
         assert held[1]()
 
     def test_no_majority(self, servers, held):
-        """Without a majority who waits is told."""
+        """Without a majority a waiter gets LockUnavailable."""
         for server in servers[:2]:
             server.kill()
         with pytest.raises(LockUnavailable):

@@ -1,4 +1,4 @@
-"""Holders in separate processes, to be killed and paused."""
+"""Holders in separate processes that tests kill and pause."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django_redlock.errors import LockLost
 
 
 def hold(channel: Any, hosts: str, name: str, session_timeout: float) -> None:
-    """Take the lock and keep it, renewed, until told to look."""
+    """Acquire the lock and keep it renewed until told to report."""
     lock = ZooKeeperBackend(hosts, session_timeout=session_timeout).lock(name)
     assert lock.acquire(timeout=10)
     channel.say("held", token=lock.token)
@@ -24,7 +24,7 @@ def hold(channel: Any, hosts: str, name: str, session_timeout: float) -> None:
 
 
 def wait(channel: Any, hosts: str, name: str) -> None:
-    """Wait for the lock for as long as it takes."""
+    """Wait for the lock without a timeout."""
     lock = ZooKeeperBackend(hosts, session_timeout=1).lock(name)
     channel.say("waiting")
     lock.acquire()

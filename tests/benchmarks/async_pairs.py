@@ -1,4 +1,4 @@
-"""Acquire and release with nobody in the way under asyncio: one task, and 200 tasks with a name each."""
+"""Acquire and release without contention under asyncio: one task, and 200 tasks with a name each."""
 
 from __future__ import annotations
 

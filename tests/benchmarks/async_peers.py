@@ -1,4 +1,4 @@
-"""What the asyncio benchmarks compare with: redis.asyncio and bare streams, by hand."""
+"""The peers of the asyncio benchmarks: redis.asyncio, and hand-written code on bare streams."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def redis_asyncio(client: redis.asyncio.Redis) -> AsyncPair:
 
 
 class Streams:
-    """The same on bare streams, with a connection for each task at work."""
+    """SET NX PX and EVALSHA on bare streams, with a connection for each active task."""
 
     def __init__(self, port: int) -> None:
         self.port = port

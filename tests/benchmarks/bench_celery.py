@@ -36,18 +36,18 @@ class Cost(NamedTuple):
 
     @property
     def cpu(self) -> float:
-        """Of both sides."""
+        """Return the CPU time of both sides."""
         return self.submit + self.execute
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds of CPU that all threads of a process have used."""
+    """Return the seconds of CPU that all threads of a process have used."""
     files = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(file.read_text().split()[0]) for file in files) / 1e9
 
 
 def threads_of(pid: int) -> int:
-    """How many threads a process has."""
+    """Return how many threads a process has."""
     return len(list(Path(f"/proc/{pid}/task").iterdir()))
 
 
@@ -60,7 +60,7 @@ _asking = count(1)
 
 
 def measure(task: Any, mark: Any, worker: int, store: Any, numbers: range) -> Cost:
-    """Send these calls, and then have them run: side by side each would pay for the other's use of the caches."""
+    """Send these calls, and then run them: at the same time each would disturb the other's caches."""
     before, sent, ran = asked(store), time.process_time(), cpu_of(worker)
     os.kill(worker, signal.SIGSTOP)
     try:
@@ -78,7 +78,7 @@ def measure(task: Any, mark: Any, worker: int, store: Any, numbers: range) -> Co
 
 
 def main() -> int:
-    """Print the table; 1 when a limit is exceeded."""
+    """Print the table. Returns 1 when a limit is exceeded."""
     with RedisServer() as broker, RedisServer() as locks, tempfile.TemporaryDirectory() as folder:
         os.environ |= {"CELERY_BROKER": broker.url, "TESTPROJECT_REDIS": locks.url}
         command = [sys.executable, "-m", "celery", "-A", "tests.benchmarks.celery_app", "worker", "-P", "solo"]

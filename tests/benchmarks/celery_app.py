@@ -24,7 +24,7 @@ app.conf.update(
 
 
 def body(number: int) -> int:
-    """As little as can be."""
+    """Do as little as possible."""
     return number
 
 
@@ -55,4 +55,4 @@ except ImportError:
 
 @app.task
 def mark() -> None:
-    """Runs when all before it have."""
+    """Run after all earlier tasks."""

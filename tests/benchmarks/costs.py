@@ -1,4 +1,4 @@
-"""What an acquire and release cost the server and the network, counted by the server."""
+"""The costs of an acquire and release for the server and the network, counted by the server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OURS = ("evalsha",)
 
 
 def costs() -> Iterator[Row]:
-    """Time in commands and bytes on the wire, a pair, beside redis-py by hand."""
+    """Time in commands and bytes on the wire for a pair, compared with hand-written redis-py."""
     with one_core(), RedisServer() as server, server.client() as admin, server.client() as client:
         plain, guarded = (RedisBackend(server.url, quarantine=on, max_ttl=60) for on in (False, True))
         guarded.arm()

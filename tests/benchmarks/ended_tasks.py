@@ -1,4 +1,4 @@
-"""What ended tasks leave in the lock store."""
+"""The memory that ended tasks use in the lock store."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ended_tasks() -> Iterator[Row]:
 
 
 def call(number: int, rate: int, cluster: bool) -> TaskCall:
-    """The call of that number, sent when so many a second are."""
+    """Return the call of that number, sent at this rate per second."""
     keys = keys_for(b"redlock", f"settle:{number}".encode())
     sent = f"{NOW + number // rate:08x}{os.urandom(8).hex()}"
     return TaskCall("", keys, "settle", f"{number}", sent, MODES["while_executing"], 1, 60, 3600, "ended", cluster)
@@ -60,5 +60,5 @@ def run(backend: RedisBackend, calls: list[TaskCall]) -> None:
 
 
 def used(client: Any) -> int:
-    """The bytes that the server's data takes."""
+    """Return the bytes that the server's data uses."""
     return int(client.info("memory")["used_memory"])

@@ -85,7 +85,7 @@ def _locking(made: Callable[[], Any], end: float, hold: float) -> Stamps:
 
 
 def _passing(pop: Callable[[], Any], push: Callable[[bytes], Any], end: float, hold: float) -> Stamps:
-    """The process that pops the token has the turn. After the end each process gets the token once more, and ends."""
+    """Take the turn by popping a token. After the end each process gets the token once more, and ends."""
     stamps, over = [], False
     while not over:
         pop()
@@ -122,13 +122,13 @@ def sent(client: redis.Redis) -> Counter[str]:
 
 
 def executed(client: redis.Redis) -> int:
-    """The number of commands that the server has run, those inside scripts included."""
+    """Return the number of commands that the server has run, those inside scripts included."""
     stats: dict[str, Any] = client.info("commandstats")
     return sum(stat["calls"] for stat in stats.values())
 
 
 def _contest(waiting: int, hold: float, rounds: int) -> dict[str, list[Round]]:
-    """``waiting`` processes and one more, which hold the contended lock in turn."""
+    """Run a contest of ``waiting`` processes and one more for the lock."""
     results: dict[str, list[Round]] = {OURS: [], BARE: [], CLIENT: [], PEER: []}
     with one_core(), RedisServer() as server, server.client() as client, contextlib.ExitStack() as stack:
         workers = [stack.enter_context(Worker(contend, server.port)) for _ in range(waiting + 1)]

@@ -27,7 +27,7 @@ def _tell(place: RedisBackend, events: list[Event]) -> None:
 
 
 def _cpu(*functions: Callable[[], object]) -> list[float]:
-    """The seconds that this thread works at each: other programs on the machine don't count."""
+    """Return the thread's CPU time for each function, which other programs don't affect."""
     taken = []
     for function in functions:
         start = time.thread_time()

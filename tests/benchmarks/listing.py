@@ -31,13 +31,13 @@ end
 
 
 def fill(client: redis.Redis, locks: int = LOCKS, others: int = OTHERS) -> None:
-    """Locks as we write them, and keys of others."""
+    """Write locks, and keys of other programs."""
     for first in range(0, others, STEP):
         client.eval(FILL, 0, first, STEP, others // locks, describe_owner(ttl=3600))
 
 
 def by_hand(client: redis.Redis) -> Callable[[], None]:
-    """SCAN COUNT 1000 until there are 100 locks, then one pipeline for value, time left and waiters."""
+    """SCAN COUNT 1000 until there are 100 locks, then one pipeline for value, remaining time and waiters."""
 
     def look() -> None:
         cursor, keys = 0, list[Any]()
@@ -55,7 +55,7 @@ def by_hand(client: redis.Redis) -> Callable[[], None]:
 
 
 def ping(channel: Channel, port: int) -> None:
-    """A worker: another client, that says how long its slowest request took, each time it is asked."""
+    """A worker: another client that reports its slowest request each time it is told to."""
     client = redis.Redis("127.0.0.1", port)
     channel.say("ready")
     while channel.hear("go", 60)["on"]:

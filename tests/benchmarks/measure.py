@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
     @property
     def met(self) -> bool | None:
-        """Whether the bar is met; ``None`` where there is none."""
+        """Return whether the bar is met; ``None`` without a bar."""
         if self.bar is None:
             return None
         return self.value >= self.bar if self.least else self.value <= self.bar
@@ -36,22 +36,22 @@ class Rounds(NamedTuple):
     p50: Mapping[str, Sequence[float]]
 
     def ratio(self, side: str, base: str) -> float:
-        """The median over the rounds of ``side / base``."""
+        """Return the median over the rounds of ``side / base``."""
         return statistics.median(one / other for one, other in zip(self.p50[side], self.p50[base], strict=True))
 
     def micros(self, side: str) -> float:
-        """The median over the rounds, in µs."""
+        """Return the median over the rounds, in µs."""
         return statistics.median(self.p50[side]) * 1e6
 
     def rows(self, base: str, bars: Mapping[str, float | None]) -> Iterator[Row]:
-        """A row for each side in ``bars``, as a ratio to ``base``, with its bar if there is one."""
+        """Yield a row for each side in ``bars``, as a ratio to ``base``, with its bar if there is one."""
         for side, bar in bars.items():
             note = f"{self.micros(side):.0f} µs, {base}: {self.micros(base):.0f} µs"
             yield Row(f"{side} / {base}", self.ratio(side, base), bar, note=note)
 
 
 def timed(call: Side, times: int) -> list[float]:
-    """How long each of so many calls takes, in seconds."""
+    """Return the duration of each of so many calls in seconds."""
     clock, marks = time.perf_counter, []
     for _ in range(times):
         start = clock()
@@ -87,12 +87,12 @@ _cores = os.sched_getaffinity(0)
 
 
 def server_cpu(admin: Any) -> float:
-    """Seconds of CPU that the server has used, by INFO."""
+    """Return the seconds of CPU that the server has used, by INFO."""
     info = admin.info("cpu")
     return float(info["used_cpu_user"] + info["used_cpu_sys"])
 
 
 def jain(shares: Iterable[float]) -> float:
-    """Jain's fairness index: 1 when all shares are equal, 1/n when one of n has everything."""
+    """Return Jain's fairness index: 1 when all shares are equal, 1/n when one of n has everything."""
     values = list(shares)
     return sum(values) ** 2 / (len(values) * sum(value * value for value in values))

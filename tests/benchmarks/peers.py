@@ -57,13 +57,13 @@ class Wire:
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self, *parts: bytes) -> bytes:
-        """Send a command and read the reply."""
+        """Send a command and return the reply."""
         self.sock.sendall(encode_command(*parts))
         return self.sock.recv(4096)
 
 
 def bare_socket(port: int) -> Callable[[], None]:
-    """The hand-written pair with no client library at all."""
+    """The hand-written pair without a client library."""
     wire = Wire(port)
     sha = _loaded(wire)
 
@@ -81,7 +81,7 @@ def _loaded(wire: Wire) -> bytes:
 
 
 def polled(ports: Sequence[int]) -> Callable[[], None]:
-    """Redlock by hand: write to all sockets, poll until all have answered, and the same for the release."""
+    """Hand-written Redlock: write to all sockets, poll until all have replied, and the same for the release."""
     wires = {wire.sock.fileno(): wire for wire in map(Wire, ports)}
     sha, *_ = [_loaded(wire) for wire in wires.values()]
     poll = select.poll()
@@ -106,7 +106,7 @@ def polled(ports: Sequence[int]) -> Callable[[], None]:
 
 
 def one_after_another(clients: Sequence[redis.Redis]) -> Callable[[], None]:
-    """Redlock by hand, one node after another, through redis-py."""
+    """Hand-written Redlock, one node after another, through redis-py."""
     sha, *_ = [client.script_load(FREE) for client in clients]
 
     def pair() -> None:

@@ -23,7 +23,7 @@ def _group() -> Group:
 
 
 def quorum() -> Iterator[Row]:
-    """Acquire and release on five healthy nodes: on another core than the client, as in life, and all on one."""
+    """Acquire and release on five healthy nodes, on another core than the client, and all on one core."""
     yield from _healthy("nodes on another core", another=True, bar=2.0)
     yield from _healthy("nodes and client on one core", another=False, bar=None)
 

@@ -62,7 +62,7 @@ def quarantine() -> Iterator[Row]:
 
 
 def _cost(where: str, server: RedisServer, backends: list[RedisBaseBackend], bar: float) -> Iterator[Row]:
-    """The difference between the second backend and the first, round by round."""
+    """Return the difference between the second backend and the first, by round."""
     spent = [(_spent(backends[0], server), _spent(backends[1], server)) for _ in range(ROUNDS)]
     for index, (what, limit) in enumerate({"acquire": bar, "release": 1.0}.items()):
         more = statistics.median(with_[index] - without[index] for without, with_ in spent)
@@ -73,7 +73,7 @@ def _cost(where: str, server: RedisServer, backends: list[RedisBaseBackend], bar
 
 
 def _spent(backend: RedisBaseBackend, server: RedisServer) -> tuple[float, float]:
-    """Server time in µs of one acquire and of one release: what commandstats says of EVALSHA."""
+    """Return the server time in µs of one acquire and of one release, by commandstats for EVALSHA."""
     locks = [backend.lock(f"cost:{number}") for number in range(CALLS)]
     spent = []
     with server.client() as client:

@@ -64,7 +64,7 @@ def sell(channel: Channel, url: str, stock: str) -> None:
 
 
 def shared(stock: str) -> memoryview:
-    """How many were sold from each segment: in memory, so that little is measured but the lock. Of N from N on."""
+    """Return the shared counters of items that each segment has sold, which cost little beside the lock."""
     with Path(stock).open("r+b") as file:
         return memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
 
@@ -76,7 +76,7 @@ def _orders(workers: Sequence[Worker], count: int) -> int:
 
 
 def _idle() -> float:
-    """Seconds for which cores have had nothing to do so far, all of them together."""
+    """Return the seconds for which all cores have been idle so far."""
     return int(Path("/proc/stat").read_text().split(maxsplit=5)[4]) / os.sysconf("SC_CLK_TCK")
 
 

@@ -34,7 +34,7 @@ DESKTOP, PHONE = (1280, 800), (390, 844)
 
 
 class Browser:
-    """One Chromium process with a profile of its own, which goes when it ends."""
+    """One Chromium process with its own profile, which is deleted at the end."""
 
     def __init__(self, site: str) -> None:
         self._ends = contextlib.ExitStack()
@@ -76,7 +76,7 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
     def emulate(self, scheme: str | None) -> None:
-        """`dark` or `light`, as if set in the system."""
+        """Emulate the system's `dark` or `light` theme."""
         features = [{"name": "prefers-color-scheme", "value": scheme}] if scheme else []
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
@@ -84,12 +84,12 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not on})
 
     def picture(self, path: Path) -> None:
-        """Of the page as it is when nothing moves any more: colours take their time to change."""
+        """Return a screenshot of the page when all animations have ended."""
         self.until(lambda: self.script("return document.getAnimations().every(each => each.playState === 'finished')"))
         self.driver.save_screenshot(str(path))
 
     def violations(self) -> list[str]:
-        """Where the page breaks a rule of WCAG 2.1 AA, by axe-core, in a serious or critical way."""
+        """Return serious and critical violations of WCAG 2.1 AA that axe-core finds."""
         self.script(AXE.read_text())
         found = self.driver.execute_async_script(f"axe.run(document, {{runOnly: {WCAG}}}).then(arguments[0])")
         serious = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
@@ -104,19 +104,19 @@ class Browser:
         return self.driver.find_element(By.CSS_SELECTOR, selector)
 
     def names(self) -> list[str]:
-        """The locks that the list shows."""
+        """Return the locks that the list shows."""
         return self.script("return [...document.querySelectorAll('a.redlock-name')].map(link => link.title)")
 
     def script(self, text: str, *args: object):
         return self.driver.execute_script(text, *args)
 
     def until(self, condition, seconds: float = 60):
-        """The first value of `condition()` that is true."""
+        """Return the first true value of `condition()`."""
         ignored = (NoSuchElementException, StaleElementReferenceException)
         return WebDriverWait(self.driver, seconds, 0.02, ignored).until(lambda _: condition())
 
     def refreshed(self, times: int = 1) -> None:
-        """Wait until the time to refresh has come so many times, from now on."""
+        """Wait for so many refreshes from now on."""
         self.script(
             "window.seen = 0; document.addEventListener('redlock:tick', () => window.seen++)"
             if not self.script("return 'seen' in window")

@@ -20,7 +20,7 @@ LIST = "/admin/django_redlock/heldlock/"
 
 @pytest.fixture
 def live_server(stores):
-    """A server that has the policy: pytest-django's would have been started before, with other middleware."""
+    """A server with the policy. pytest-django's would have been started earlier, with other middleware."""
     server = LiveServer("localhost")
     yield server
     server.stop()
@@ -28,7 +28,7 @@ def live_server(stores):
 
 @pytest.fixture
 def chromium(pytestconfig, live_server):
-    """A browser. The server's threads end with its connections, and have to while their database is still theirs."""
+    """A browser. It ends before the server, whose threads need the database until its connections are closed."""
     if missing := [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]:
         required = pytestconfig.getoption("--require-servers") or os.environ.get("REDLOCK_REQUIRE_SERVERS") == "1"
         (pytest.fail if required else pytest.skip)(f"not installed: {missing} (apt install chromium chromium-driver)")

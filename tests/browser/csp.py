@@ -7,7 +7,7 @@ POLICY = (
 
 
 def strict(get_response):
-    """Middleware: the policy on every response."""
+    """Middleware that sets the policy on every response."""
 
     def middleware(request):
         response = get_response(request)

@@ -30,7 +30,7 @@ def trouble(stores):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_serious(page, stores, trouble, scheme):
-    """List, tasks, detail, question, health: no serious violation."""
+    """No page has a serious violation of WCAG in either theme."""
     user = User.objects.get()
     LogEntry.objects.log_actions(user.pk, [HeldLock(id="default:stock:42", name="stock:42")], DELETION, "Released")
     page.emulate(scheme)
@@ -44,14 +44,14 @@ def test_nothing_serious(page, stores, trouble, scheme):
 
 
 def test_phone(page, trouble):
-    """The cards of a phone have no serious violation either."""
+    """The cards on a phone have no serious violation of WCAG."""
     page.size(*PHONE)
     page.open(LIST)
     assert page.violations() == []
 
 
 def test_store_down(page, redis_server):
-    """All stores down: one red box, and no count of locks."""
+    """With all stores down the page has one error and no count of locks."""
     redis_server.kill()
     page.open(f"{LIST}?alias=default")
     assert len(page.all(".redlock-seen li.error")) == 1

@@ -10,7 +10,7 @@ DETAIL = f"{LIST}default_3Astock/change/"
 
 
 def happen(stores, times=3):
-    """Something, written down at once."""
+    """Acquire and refuse locks, and flush the events."""
     for _ in range(times):
         with stores["default"].lock("stock"):
             stores["default"].lock("stock").acquire(blocking=False)
@@ -18,7 +18,7 @@ def happen(stores, times=3):
 
 
 def test_pictures_follow(page, stores):
-    """The pictures of an open page grow with what happens, without a reload."""
+    """The charts of an open page are updated without a reload."""
     happen(stores, 1)
     page.open(DETAIL)
     page.script("window.mine = true")
@@ -32,7 +32,7 @@ def test_pictures_follow(page, stores):
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 def test_themes(page, stores, scheme):
-    """Bars and words are visible on the ground of both themes."""
+    """Bars and labels have enough contrast in both themes."""
     page.emulate(scheme)
     happen(stores)
     page.open(DETAIL)
@@ -55,7 +55,7 @@ def test_themes(page, stores, scheme):
 
 
 def test_phone(page, stores):
-    """On a phone the pictures stand one below the other, and nothing sticks out."""
+    """On a phone the charts are below each other and fit the width."""
     happen(stores)
     page.size(*PHONE)
     page.open(DETAIL)
@@ -71,7 +71,7 @@ def test_phone(page, stores):
 
 
 def test_without_javascript(page, stores):
-    """The pictures are drawn by the server."""
+    """The charts are drawn without JavaScript."""
     happen(stores)
     page.scripting(False)
     page.open(DETAIL)
@@ -80,7 +80,7 @@ def test_without_javascript(page, stores):
 
 
 def test_low_lease_is_marked(page, stores):
-    """A bar that runs below a third of its lease is marked, between two refreshes too; it is as wide as that lease."""
+    """A bar below a third of its lease is marked, also between refreshes, and its width is that of the lease."""
     with stores["default"].lock("stock", ttl=4, auto_renew=False, on_lost="warn"):
         page.until(lambda: page.names() == ["stock"])
         page.one("#redlock-pause").click()
@@ -89,7 +89,7 @@ def test_low_lease_is_marked(page, stores):
 
 
 def test_health(page, stores):
-    """Each store's last hour is on the health page."""
+    """The health page has the charts of each store."""
     happen(stores)
     page.open(f"{LIST}health/")
     assert len(page.all(".redlock-plot")) == 3

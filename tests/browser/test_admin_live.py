@@ -15,7 +15,7 @@ def background(page) -> tuple[int, ...]:
 
 
 def test_follows_what_happens(page, stores):
-    """Locks come and go on an open page, without a reload, also when there were none at first."""
+    """Locks appear and disappear on an open page without a reload."""
     page.script("window.mine = true")
     assert page.names() == []
     with stores["default"].lock("b"):
@@ -28,7 +28,7 @@ def test_follows_what_happens(page, stores):
 
 
 def test_keeps_selection_focus_and_scroll(page, stores):
-    """What is selected stays selected, what has the focus keeps it, and the page does not jump."""
+    """A refresh keeps selection, focus and scroll position."""
     held = [stores["default"].lock(f"lock:{number:02}") for number in range(60)]
     assert all(lock.acquire() for lock in held)
     page.open(f"{LIST}?o=1")  # by name
@@ -52,7 +52,7 @@ def test_keeps_selection_focus_and_scroll(page, stores):
 
 
 def test_focus_follows_a_row_that_moves(page, stores):
-    """In a list that is sorted by waiters, the row that has the focus keeps it on its way up."""
+    """In a list that is sorted by waiters a row keeps the focus when it moves."""
     backend = stores["default"]
     with backend.lock("a"), backend.lock("b"):
         page.open(f"{LIST}?o=-5")
@@ -68,7 +68,7 @@ def test_focus_follows_a_row_that_moves(page, stores):
 
 
 def test_selecting_all_includes_newcomers(page, stores):
-    """The box in the table's head selects rows that came after the page was loaded, too."""
+    """The checkbox in the table's head selects rows that came after the page was loaded, too."""
     with stores["default"].lock("a"):
         page.until(lambda: page.names() == ["a"])
         with stores["default"].lock("b"):
@@ -79,7 +79,7 @@ def test_selecting_all_includes_newcomers(page, stores):
 
 
 def test_bar_runs_down(page, stores):
-    """Between two refreshes the bar goes on by itself."""
+    """The bar of the lease shrinks between two refreshes."""
     with stores["default"].lock("a", ttl=300, auto_renew=False):
         page.until(lambda: page.names() == ["a"])
         page.one("#redlock-pause").click()
@@ -88,7 +88,7 @@ def test_bar_runs_down(page, stores):
 
 
 def test_pause(page, stores):
-    """Paused, the page stays as it is; then it goes on."""
+    """A paused page stays as it is, and goes on afterwards."""
     page.one("#redlock-pause").click()
     assert page.one("#redlock-pause").get_attribute("aria-pressed") == "true"
     with stores["default"].lock("a"):
@@ -99,18 +99,18 @@ def test_pause(page, stores):
 
 
 def test_store_goes_down_and_comes_back(page, stores, redis_server):
-    """A store that stops answering is a message on the open page, and no longer when it is back."""
+    """A store that goes down is a message on the open page until it is back."""
     with stores["memory"].lock("still here"):
         page.until(lambda: page.names() == ["still here"])
         redis_server.kill()
-        page.until(lambda: "default could not be asked" in page.one(".redlock-seen").text)
+        page.until(lambda: "default is unavailable" in page.one(".redlock-seen").text)
         assert page.names() == ["still here"]
         redis_server.start()
         page.until(lambda: not page.all(".redlock-seen li"))
 
 
 def test_force_release(page, stores):
-    """Select, choose the action, confirm: released."""
+    """A lock can be selected, and released by force after a confirmation."""
     lock = stores["default"].lock("stock", on_lost="warn")
     lock.acquire()
     page.until(lambda: page.names() == ["stock"])
@@ -125,7 +125,7 @@ def test_force_release(page, stores):
 
 
 def test_force_release_by_keyboard(page, stores):
-    """The same with no mouse: everything can be reached and used by keys."""
+    """A lock can be released by force with the keyboard alone."""
     lock = stores["default"].lock("stock", on_lost="warn")
     lock.acquire()
     page.until(lambda: page.names() == ["stock"])
@@ -150,7 +150,7 @@ def test_force_release_by_keyboard(page, stores):
 
 @pytest.mark.parametrize(("scheme", "dark"), [("dark", True), ("light", False)])
 def test_themes(page, stores, scheme, dark):
-    """The admin's dark and light themes hold, and the text can be read in both."""
+    """The page follows the dark and light themes with readable text."""
     page.emulate(scheme)
     with stores["default"].lock("stock"):
         page.until(lambda: page.names() == ["stock"])
@@ -167,7 +167,7 @@ def test_themes(page, stores, scheme, dark):
 
 
 def test_phone(page, stores):
-    """On a phone nothing sticks out sideways, however long a name is."""
+    """On a phone the page fits the width, even with long names."""
     page.size(*PHONE)
     with stores["default"].lock("x" * 300), stores["default"].lock("stock"):
         page.open(LIST)
@@ -181,7 +181,7 @@ def test_phone(page, stores):
 
 
 def test_without_javascript(page, stores):
-    """List, refresh, selection and force release work without a script; the button to pause is not there."""
+    """List, refresh, selection and forced release work without JavaScript, and the pause button is hidden."""
     page.scripting(False)
     lock = stores["default"].lock("stock", on_lost="warn")
     lock.acquire()
@@ -198,7 +198,7 @@ def test_without_javascript(page, stores):
 
 
 def test_hostile_names(page, stores):
-    """Names and owners that try to be markup are text, on the page as loaded and as refreshed."""
+    """Names and owners with markup are escaped, on the page as loaded and as refreshed."""
     evil = "<img src=x onerror=document.body.id='pwned'>"
     with stores["default"].lock(evil, owner={"label": evil, evil: evil}):
         page.until(lambda: page.names() == [evil])
@@ -211,7 +211,7 @@ def test_hostile_names(page, stores):
 
 
 def test_detail_follows(page, stores):
-    """The page of one lock follows it too: held, then free."""
+    """The page of an open lock follows it: held, then free."""
     with stores["default"].lock("stock", owner="till 7"):
         page.until(lambda: page.names() == ["stock"])
         page.one("a.redlock-name").click()
@@ -220,7 +220,7 @@ def test_detail_follows(page, stores):
 
 
 def test_health(page, stores, redis_server):
-    """The health page shows each store, and turns red when one goes."""
+    """The health page shows each store, and marks one that goes down."""
     page.open(f"{LIST}health/")
     assert page.all(".redlock-bad") == []
     redis_server.kill()

@@ -1,4 +1,4 @@
-"""The Celery app of the tests' workers. Each task exists twice: protected, and plain for comparison."""
+"""The Celery app of the tests' workers. Each task exists twice: protected, and unprotected for comparison."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def note(name: str, event: str, **facts: Any) -> None:
 
 
 def work(self: Any, name: str, seconds: float = 0.0) -> str:
-    """Be busy, and write down when."""
+    """Work for some time, and record its start and end."""
     note(name, "start", id=self.request.id, retries=self.request.retries)
     with believing(RECORDS / f"{name}.beliefs", name, f"{os.getpid()}/{self.request.id}"):
         time.sleep(seconds)
@@ -58,7 +58,7 @@ def work(self: Any, name: str, seconds: float = 0.0) -> str:
 
 
 def both(short: str, body: Any, task_options: dict[str, Any] | None = None, **options: Any) -> tuple[Any, Any]:
-    """A guarded task and its control of the same body."""
+    """Return a protected task and an unprotected one with the same body."""
 
     def named(suffix: str) -> Any:
         def function(*args: Any, **kwargs: Any) -> Any:
@@ -96,7 +96,7 @@ both("raising", work, on_conflict="raise")
 
 
 def undecided(conflict: Any) -> str:
-    """Fail to decide."""
+    """Raise an error instead of deciding."""
     raise ArithmeticError(conflict.key)
 
 
@@ -104,7 +104,7 @@ both("undecided", work, mode="until_and_while_executing", on_conflict=("skip", u
 
 
 def gated(self: Any, name: str, seconds: float = 0.0) -> str:
-    """Go on when the test says so."""
+    """Wait for the test's permission to go on."""
     note(name, "start", id=self.request.id)
     with believing(RECORDS / f"{name}.beliefs", name, f"{os.getpid()}/{self.request.id}"):
         while not (RECORDS / f"{name}.go").exists():
@@ -128,7 +128,7 @@ both("open_running", work, mode="while_executing", on_store_error="run")
 
 
 def ending(self: Any, name: str, how: str, seconds: float = 0.0) -> str:
-    """End in a certain way."""
+    """End in the given way."""
     note(name, "start", id=self.request.id, how=how)
     time.sleep(seconds)
     if how == "exception":
@@ -149,7 +149,7 @@ both("limited", ending, {"time_limit": 1}, ttl=60)
 
 
 def soft(self: Any, name: str) -> str:
-    """Run into the soft time limit."""
+    """Exceed the soft time limit."""
     note(name, "start", id=self.request.id)
     try:
         time.sleep(10)
@@ -163,7 +163,7 @@ both("softly", soft, {"soft_time_limit": 1}, ttl=60)
 
 
 def stubborn(self: Any, name: str, seconds: float) -> str:
-    """Go on for so long, whatever the soft time limit says."""
+    """Work for some time, and ignore the soft time limit."""
     end = time.monotonic() + seconds
     note(name, "start", id=self.request.id)
     while time.monotonic() < end:
@@ -179,7 +179,7 @@ both("stubborn", stubborn, ttl=60)
 
 
 def rejecting(self: Any, name: str) -> str:
-    """Give the message back the first time."""
+    """Reject the message with requeue the first time."""
     first = not (RECORDS / f"{name}.events").exists()
     note(name, "start", id=self.request.id)
     if first:
@@ -191,7 +191,7 @@ both("requeues", rejecting, {"acks_late": True}, ttl=60)
 
 
 def exiting(self: Any, name: str) -> str:
-    """Leave the process the first time."""
+    """Exit the process the first time."""
     first = not (RECORDS / f"{name}.events").exists()
     note(name, "start", id=self.request.id)
     if first:
@@ -205,7 +205,7 @@ both("too_long", work, ttl=400)
 
 
 def flaky(self: Any, name: str, failures: int = 2, countdown: float = 0.5, seconds: float = 0.0) -> str:
-    """Retry itself some times, then succeed."""
+    """Retry some times, then succeed."""
     work(self, name, seconds)
     if self.request.retries < failures:
         raise self.retry(countdown=countdown, max_retries=10)
@@ -213,7 +213,7 @@ def flaky(self: Any, name: str, failures: int = 2, countdown: float = 0.5, secon
 
 
 def going_on(self: Any, name: str, seconds: float = 60.0, countdown: float = 1.0) -> str:
-    """Send a retry, and go on: for longer than a test lasts, unless told otherwise."""
+    """Send a retry and go on, by default for longer than a test lasts."""
     note(name, "start", id=self.request.id)
     if not self.request.retries:
         self.retry(countdown=countdown, throw=False)
@@ -232,7 +232,7 @@ def autoflaky(self: Any, name: str, failures: int = 2, seconds: float = 0.0) -> 
 
 
 def hopeless(self: Any, name: str) -> str:
-    """Retry until nothing is left."""
+    """Retry until no retries are left."""
     note(name, "start", id=self.request.id)
     raise self.retry(countdown=0.1, max_retries=1, exc=ValueError(name))
 
@@ -279,7 +279,7 @@ both("forwards", forwarding, ttl=60)
 
 
 def giving_way_to_many(self: Any, name: str, parts: int, slowly: float = 0.0) -> Any:
-    """Let a group of equal calls take its place; when these have been sent, linger."""
+    """Call `replace()` with a group of equal calls, and linger when they have been sent."""
     note(name, "start", id=self.request.id)
     if not parts:
         return name
@@ -297,7 +297,7 @@ both("gives_way", giving_way, ttl=60)
 
 
 def itself(self: Any, name: str, depth: int = 1) -> Any:
-    """Run itself, as an eager task."""
+    """Run itself as an eager task."""
     note(name, "start", id=self.request.id, depth=depth)
     inner = self.apply((name, depth - 1)) if depth else None
     return {"depth": depth, "inner": inner and inner.get(disable_sync_subtasks=False)}
@@ -308,7 +308,7 @@ both("running_nested", itself, mode="while_executing")
 
 
 def values(self: Any, value: Any) -> str:
-    """Take any value."""
+    """Accept any value."""
     return repr(value)
 
 
@@ -316,7 +316,7 @@ both("any_value", values, key=None)
 
 
 class Hooked(Task):
-    """A base with hooks of its own."""
+    """A base class with hooks of its own."""
 
     def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
         note(args[0], "before_start")
@@ -333,7 +333,7 @@ class Hooked(Task):
 
 
 class Unready(Task):
-    """A base whose hook fails the task before its body."""
+    """A base class whose hook fails the task before its body."""
 
     def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
         note(args[0], "before_start")
@@ -341,7 +341,7 @@ class Unready(Task):
 
 
 class Moody(Task):
-    """A base whose hook fails the task while the test says so."""
+    """A base class whose hook fails the task while the test says so."""
 
     def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
         if (RECORDS / f"{args[0]}.fail").exists():
@@ -355,7 +355,7 @@ both("django_task", work, {"base": DjangoTask})
 
 
 class ByClass(Task):
-    """A task that is a class, with a `__call__` that knows of no other, and requests of its own."""
+    """A task as a class with its own `__call__` and its own requests."""
 
     name = f"{__name__}.by_class"
     Request = "tests.celery.submits:OwnRequest"
@@ -370,7 +370,7 @@ class ByClass(Task):
 
 
 class ByHeir(ByClass):
-    """Another task, which inherits all of that."""
+    """A task that inherits from `ByClass`."""
 
     name = f"{__name__}.by_heir"
 
@@ -381,5 +381,5 @@ by_class = app.register_task(ByClass())
 
 @app.task
 def collect(results: Any, name: str = "") -> Any:
-    """The end of a chord."""
+    """Return the results of a chord."""
     return results

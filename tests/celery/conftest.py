@@ -54,7 +54,9 @@ def broker() -> Iterator[RedisServer]:
 
 @pytest.fixture(scope="session")
 def records(broker, tmp_path_factory) -> Path:
-    """Where tasks write down what they do. Set up with it: the environment that the app reads when it is imported."""
+    """The folder where tasks record their events. The fixture sets the environment that the app reads when it is
+    imported.
+    """
     folder = tmp_path_factory.mktemp("records")
     os.environ |= {
         "CELERY_RECORDS": str(folder),
@@ -67,7 +69,7 @@ def records(broker, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def start_worker(records):
-    """`start_worker(pool, queue, **environment)`: a context with a worker of `app` that takes from that queue."""
+    """`start_worker(pool, queue, **environment)`: a context with a worker of `app` that consumes that queue."""
 
     @contextlib.contextmanager
     def start(pool: str, queue: str, *extra: str, app: str = "tests.celery.app", **environment: str) -> Iterator[Child]:
@@ -96,7 +98,7 @@ def start_worker(records):
 
 
 def listens(worker: str) -> bool:
-    """Whether the worker of that name hears remote control."""
+    """Return whether the worker of that name replies to remote control."""
     from tests.celery import app
 
     return bool(app.app.control.ping(destination=[worker], timeout=0.2, limit=1))
@@ -104,7 +106,7 @@ def listens(worker: str) -> bool:
 
 @pytest.fixture(scope="session")
 def workers(start_worker):
-    """`workers(pool)`: the name of the queue that the session's worker of that pool takes from."""
+    """`workers(pool)`: the name of the queue that the session's worker of that pool consumes."""
     with contextlib.ExitStack() as ends:
         running: dict[str, Child] = {}
 
@@ -131,7 +133,7 @@ def tasks(records):
 
 @pytest.fixture(autouse=True)
 def locks_of_the_broker(broker, records, settings):
-    """This process sends with the lock store that the workers have."""
+    """This process uses the same lock store as the workers."""
     settings.REDLOCK = {
         "default": {
             "BACKEND": "django_redlock.backends.redis.RedisBackend",
@@ -143,7 +145,7 @@ def locks_of_the_broker(broker, records, settings):
 
 @pytest.fixture
 def seen(records, unique):
-    """Return what the tasks of this test (the argument `name` is `seen.name`) have written."""
+    """The events that the tasks of this test have recorded; their argument `name` is `seen.name`."""
 
     def events(kind: str | None = None) -> list[dict]:
         file = records / f"{unique}.events"
@@ -179,5 +181,5 @@ def free(held):
 
 @pytest.fixture
 def go(records, seen):
-    """`go()`: bodies of this test that wait for it may end."""
+    """`go()`: let the waiting bodies of this test end."""
     return (records / f"{seen.name}.go").touch

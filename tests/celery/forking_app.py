@@ -28,13 +28,13 @@ AsynPool.timers = property(lambda pool: {pool.maintain_pool: 0.1})  # else it se
 @app.task
 @single_instance_task(key="long", ttl=60)
 def long(record: str) -> None:
-    """Say which process it is, and wait to be killed."""
+    """Record the process id, and wait to be killed."""
     Path(record).write_text(str(os.getpid()))
     time.sleep(60)
 
 
 @signals.task_received.connect
 def unbuild(**_kwargs: object) -> None:
-    """In the main process: the next use of a lock imports and builds the backend, as the first did."""
+    """Make the next use of a lock in the main process import and build the backend again."""
     locks.reset()
     sys.modules.pop(BACKEND, None)

@@ -14,7 +14,7 @@ from tests.celery.conftest import ROOT
 
 @pytest.mark.parametrize("kind", ["executed", "running", "running_plain"])
 def test_every_second_with_a_body_of_three(tasks, start_worker, records, seen, kind):
-    """Beat goes on without an error at each tick, and runs don't overlap; without the decorator (control) they do."""
+    """With a body longer than the interval beat logs no error and runs don't overlap; without the decorator they do."""
     queue, log = f"q-{seen.name}", records / f"{seen.name}.log"
     tick = {"task": getattr(tasks, kind).name, "schedule": 1.0, "args": [seen.name, 3], "options": {"queue": queue}}
     command = [sys.executable, "-m", "celery", "-A", "tests.celery.app", "beat", "-l", "INFO", "--pidfile="]

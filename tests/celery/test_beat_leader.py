@@ -26,7 +26,7 @@ from tests.support.service import poll
 
 @pytest.fixture
 def messages(broker, unique):
-    """`messages()`: the messages in the queue of this test, the first one first."""
+    """`messages()`: the messages in the queue of this test, oldest first."""
 
     def read():
         with broker.client() as client:
@@ -37,7 +37,7 @@ def messages(broker, unique):
 
 @pytest.fixture
 def beat(broker, unique, tmp_path):
-    """`beat(interval)`: a scheduler of a machine of its own. The entry is due every `interval` seconds."""
+    """`beat(interval)`: a scheduler on a separate machine. The entry is due every `interval` seconds."""
     made = []
 
     def make(interval=0.05, **conf):
@@ -54,17 +54,17 @@ def beat(broker, unique, tmp_path):
 
 
 def tick_until(beat, ready):
-    """Let a scheduler tick until something has happened."""
+    """Call tick() until `ready` returns true."""
     poll(lambda: (beat.tick(), ready())[1], timeout=60, what="a tick")
 
 
 def runs_of(name, token):
-    """The last runs in the store, as a leader with this fencing token sees them."""
+    """Return the last runs in the store for a leader with this fencing token."""
     return Runs(locks["default"], SimpleNamespace(name=name, fencing_token=token))
 
 
 def test_only_the_leader_ticks(beat, messages):
-    """A second scheduler sends nothing as long as the first one leads. Then it goes on with the next number."""
+    """A second scheduler sends nothing while the first leads, and continues with the next number afterwards."""
     first, second = beat(), beat()
     tick_until(first, lambda: len(messages()) >= 3)
     assert second.tick() == 0
@@ -75,7 +75,7 @@ def test_only_the_leader_ticks(beat, messages):
 
 
 def test_last_run_is_kept(beat, messages):
-    """An entry that ran a moment ago is not due for the next leader, although its own file has never seen a run."""
+    """The next leader reads the last run from the store, so an entry that ran a moment ago is not due."""
     first = beat()
     tick_until(first, messages)
     ran_at = first.schedule["tick"].last_run_at
@@ -86,7 +86,7 @@ def test_last_run_is_kept(beat, messages):
 
 
 def test_first_run_is_not_forgotten(beat, messages):
-    """An entry that has not run yet is due when it would have been for the former leader."""
+    """The next leader counts the interval of an entry that has not run yet from the first leader's start."""
     first = beat(3600)
     tick_until(first, lambda: first.schedule)
     since = first.schedule["tick"].last_run_at
@@ -98,7 +98,9 @@ def test_first_run_is_not_forgotten(beat, messages):
 
 
 def test_run_that_was_not_sent(beat, messages):
-    """A leader that died between record and message: the next one sends the message, under the recorded task id."""
+    """If a leader dies between the record and the message, the next leader sends the message under the
+    recorded task id.
+    """
     first = beat(3600)
     tick_until(first, lambda: first.schedule)
     run = first._term.runs.begin("tick", first.schedule["tick"].last_run_at)
@@ -108,7 +110,9 @@ def test_run_that_was_not_sent(beat, messages):
 
 
 def test_run_that_was_sent(beat, messages, monkeypatch, unique):
-    """A leader that died between the message and its record: the next one finds the message, and sends no other."""
+    """If a leader dies between the message and its record, the next leader finds the message and does not
+    send it again.
+    """
 
     def died(*_args):
         raise LockUnavailable("beat")
@@ -126,7 +130,7 @@ def test_run_that_was_sent(beat, messages, monkeypatch, unique):
 
 
 def test_entry_that_was_removed_long_ago(beat, unique):
-    """Its last run is forgotten, so that entries that come and go leave nothing for ever. Others are kept."""
+    """The last run of an entry that was removed over 400 days ago is deleted, and other runs stay."""
     first = beat(3600)
     tick_until(first, lambda: first.schedule)
     old, new = datetime.now(UTC) - timedelta(days=401), datetime.now(UTC) - timedelta(days=399)
@@ -142,7 +146,7 @@ def test_entry_that_was_removed_long_ago(beat, unique):
 
 
 def test_store_refuses_an_earlier_leader(beat, unique):
-    """A leader that was paused after its last look at the lease can't record a run when another one has begun."""
+    """A leader that was paused after its check of the lease can't record a run when another leader has begun."""
     first = beat(3600)
     tick_until(first, lambda: first.schedule)
     paused = first._term.runs
@@ -153,7 +157,7 @@ def test_store_refuses_an_earlier_leader(beat, unique):
 
 
 def test_broker_that_restarts(own_redis, unique, tmp_path):
-    """A run whose message the broker did not take is sent when it is back, once."""
+    """A run whose message the broker did not accept is sent once, when the broker is back."""
     server = own_redis()
     app = Celery(unique, set_as_current=False, broker=server.url)
     entry = {"task": "tests.tick", "schedule": 2.0, "options": {"queue": unique}}
@@ -215,7 +219,7 @@ def test_other_store(settings):
 
 
 def test_settings(broker):
-    """The settings of the app choose the scheduler that is wrapped, and the options of the lead."""
+    """The settings of the Celery app choose the wrapped scheduler and the options of the election."""
     app = Celery(set_as_current=False, broker=broker.url)
     app.conf.update(redlock_beat_scheduler="celery.beat:Scheduler", redlock_beat_ttl=9, redlock_beat_stop_before=4)
     made = LeaderScheduler(app=app, lazy=True)
@@ -231,7 +235,7 @@ def test_settings(broker):
 
 @pytest.fixture
 def start_beat(records, unique, tmp_path):
-    """`start_beat()`: ``celery beat`` in a process of its own, with a task every second."""
+    """`start_beat()`: ``celery beat`` in a separate process, with a task every second."""
     started = []
     conf = {
         "beat_scheduler": "django_redlock.celery.beat:LeaderScheduler",
@@ -261,7 +265,7 @@ def start_beat(records, unique, tmp_path):
 
 
 def test_killed_and_paused(start_beat, held, unique, messages):
-    """The leader of three is killed, the next one is paused: no tick is sent twice, none is missing."""
+    """After one leader is killed and the next one is paused, no tick is sent twice and none is missing."""
     beats = {child.pid: child for child in [start_beat() for _ in range(3)]}
 
     def leader(other_than=None):

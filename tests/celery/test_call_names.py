@@ -25,7 +25,7 @@ def name(key=None, unique_on=None, /, *args, **kwargs):
 
 
 def test_every_spelling_of_a_call_is_one_key():
-    """Positional, by name, in any order, with a default left out or given."""
+    """A call has one key, whether its arguments are positional, named, reordered or defaults."""
     spellings = {name(None, None, 1), name(None, None, a=1), name(None, None, 1, b=2), name(None, None, b=2, a=1)}
     assert spellings == {"task(a=1,b=2,rest=[],c=null,more={})"}
 
@@ -41,14 +41,14 @@ def test_every_spelling_of_a_call_is_one_key():
     ],
 )
 def test_types_and_values_stay_apart(values):
-    """Values that Celery's JSON carries with their type are different keys; each is always the same one."""
+    """Values of different types that Celery's JSON carries have different keys, and equal values have equal keys."""
     names = [name(None, None, value) for value in values]
     assert len(set(names)) == len(values)
     assert names == [name(None, None, value) for value in values]
 
 
 def test_what_arrives_equal_is_one_key():
-    """A tuple arrives as a list, dicts have no order, and in JSON the keys are texts."""
+    """Values that are equal after serialization have one key: tuples and lists, reordered dicts, JSON's text keys."""
     assert canonical((1, (2,))) == canonical([1, [2]])
     assert canonical({"a": 1, "b": 2}) == canonical({"b": 2, "a": 1})
     assert canonical([{1: {2: (3,)}}]) == canonical([{"1": {"2": [3]}}])
@@ -69,14 +69,16 @@ class Opaque:
     "kind", [Money, Opaque, bytes, lambda value: {value, "x"}, range, lambda value: {(1, value): 2}]
 )
 def test_nothing_that_pickle_can_send_is_refused(kind):
-    """Other serializers carry other types: equal values are one key, others are others, before and after the trip."""
+    """Values of other serializers have a key that is the same before and after serialization and differs for other
+    values.
+    """
     one, same, other = kind(1), kind(1), kind(2)
     assert canonical(one, "pickle") == canonical(same, "pickle") != canonical(other, "pickle")
     assert canonical(pickle.loads(pickle.dumps(one)), "pickle") == canonical(one, "pickle")  # noqa: S301
 
 
 def test_a_default_that_can_not_be_sent_is_not_refused():
-    """It is on both sides already. What a call gives has to be sendable, as ever."""
+    """A default that can't be serialized is part of the key, but such an argument in a call is refused."""
 
     def task(a, sentinel=object(), period=dt.timedelta(days=1)): ...  # noqa: B008
 
@@ -97,7 +99,7 @@ json = st.recursive(
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # it is the machine that is
 @given(json)
 def test_the_worker_reckons_the_same_key(value):
-    """What was sent and what arrived have one key."""
+    """The worker computes the same key from the received arguments as the sender."""
     import json as library
 
     assert canonical(value) == canonical(library.loads(library.dumps(value)))
@@ -105,7 +107,7 @@ def test_the_worker_reckons_the_same_key(value):
 
 @pytest.mark.parametrize("key", [None, "file:{a}"])
 def test_the_name_of_a_file_that_is_no_utf_8(key):
-    """`os.fsdecode` makes half a surrogate pair of such a byte, and Celery's JSON carries that."""
+    """Names of files that are not UTF-8, which arrive with lone surrogates, have keys."""
     one, other = (os.fsdecode(b"/data/\xc3\xbc" + byte) for byte in (b"\xfe", b"\xff"))
     assert name(key, None, one) != name(key, None, other)
     assert name(key, None, one * 50) != name(key, None, other * 50)
@@ -113,7 +115,7 @@ def test_the_name_of_a_file_that_is_no_utf_8(key):
 
 
 def test_long_names_are_hashed():
-    """Readable as far as it goes, and different when the ends differ."""
+    """A long name is cut and ends in a hash, so that names with different ends differ."""
     one, other = name(None, None, "x" * 5000), name(None, None, "x" * 4999 + "y")
     assert one.startswith("task(a=")
     assert len(one.encode()) <= MAX_NAME_BYTES
@@ -121,13 +123,13 @@ def test_long_names_are_hashed():
 
 
 def test_key_is_a_text_with_arguments_in_braces():
-    """Defaults are applied, and attributes and items can be named."""
+    """A `key` text formats the arguments, with defaults, attributes and items."""
     assert name("order:{a}:{b}", None, 17) == "order:17:2"
     assert name("order:{a[id]}", None, {"id": 4}) == "order:4"
 
 
 def test_a_simple_signature_has_one_key_too():
-    """The short cut for calls with all arguments given by position ends at the same name."""
+    """The fast path for positional calls gives the same name as the general one."""
 
     def simple(a, b=2): ...
 
@@ -140,13 +142,13 @@ def test_a_simple_signature_has_one_key_too():
 
 
 def test_unique_on_picks_arguments():
-    """The others don't count; with none picked, every call is the same."""
+    """Only arguments in unique_on count, and with none every call has the same name."""
     assert name(None, (), 1) == name(None, (), 2) == "task()"
     assert name(None, ("a",), 1, b=5) == name(None, ("a",), 1) == "task(a=1)"
 
 
 def test_key_is_a_callable():
-    """It gets the arguments as the task does, and answers with a text."""
+    """A callable `key` receives the task's arguments and must return a text."""
     assert name(lambda a, **_: f"by:{a}", None, 3, b=1) == "by:3"
     with pytest.raises(TypeError, match="must be a text"):
         name(lambda a: a, None, 3)
@@ -154,7 +156,7 @@ def test_key_is_a_callable():
 
 @pytest.mark.parametrize("key", ["", "}x"])
 def test_names_that_no_lock_can_have(key):
-    """They are refused with what is wrong."""
+    """A key that is no valid lock name is refused with the reason."""
     with pytest.raises(ValueError, match="lock's name"):
         name(lambda **_: key, None, a=3)
 

@@ -17,7 +17,7 @@ def holder(tasks, workers, seen):
 
 
 def test_chain(tasks, workers, seen, holder):
-    """A duplicate in the middle: the next step gets the marker and goes on."""
+    """A duplicate in a chain returns the marker, and the next step runs."""
     queue = workers("prefork")
     steps = chain(
         tasks.any_value.si("first").set(queue=queue),
@@ -29,14 +29,14 @@ def test_chain(tasks, workers, seen, holder):
 
 
 def test_group(tasks, workers, seen, holder):
-    """Every member of the group has a result."""
+    """Every duplicate in a group has a result."""
     queue = workers("prefork")
     results = group(tasks.executed.s(seen.name).set(queue=queue) for _ in range(3)).apply_async().get(timeout=10)
     assert [is_duplicate(result) for result in results] == [True] * 3
 
 
 def test_chord(tasks, workers, seen, holder):
-    """The chord's body runs, with what the members returned or the marker."""
+    """The body of a chord runs with the results of the members and the markers of duplicates."""
     queue = workers("prefork")
     header = [tasks.executed.s(seen.name).set(queue=queue), tasks.any_value.s(1).set(queue=queue)]
     duplicate, other = chord(header)(tasks.collect.s().set(queue=queue)).get(timeout=10)
@@ -45,7 +45,7 @@ def test_chord(tasks, workers, seen, holder):
 
 
 def test_group_of_equal_members(tasks, workers, seen):
-    """Members that are duplicates of each other: one at a time, and the group is complete."""
+    """Members of a group that are equal calls run one at a time, and the group completes."""
     queue = workers("prefork")
     results = group(tasks.executed.s(seen.name, 0.3).set(queue=queue) for _ in range(4)).apply_async().get(timeout=10)
     assert len(results) == 4
@@ -54,7 +54,9 @@ def test_group_of_equal_members(tasks, workers, seen):
 
 
 def test_chain_of_the_same_call(tasks, workers, seen, free):
-    """A step that is the same call as the one before it is no duplicate: that one has returned."""
+    """A step of a chain that is the same call as the previous step is not a duplicate, because the previous one has
+    returned.
+    """
     queue = workers("prefork")
     steps = chain(tasks.executed.si(seen.name).set(queue=queue) for _ in range(3))
     assert steps.apply_async().get(timeout=10) == seen.name
@@ -63,7 +65,7 @@ def test_chain_of_the_same_call(tasks, workers, seen, free):
 
 
 def test_chord_member_that_retries(tasks, workers, seen):
-    """A member whose start is put off by its on_conflict="retry" counts in the end."""
+    """A chord waits for a member that on_conflict="retry" postpones."""
     queue = workers("prefork")
     header = [tasks.retrying.s(seen.name, 0.5).set(queue=queue) for _ in range(2)]
     assert chord(header)(tasks.collect.s().set(queue=queue)).get(timeout=15) == [seen.name] * 2
@@ -71,7 +73,7 @@ def test_chord_member_that_retries(tasks, workers, seen):
 
 
 def test_link(tasks, workers, seen):
-    """A callback is called once, for the call that was sent."""
+    """The callback of a call runs once, for the call that was sent."""
     queue = workers("prefork")
     callback = tasks.running.si(f"{seen.name}").set(queue=queue)
     results = [tasks.executed.apply_async((seen.name, 0.3), queue=queue, link=callback) for _ in range(5)]
@@ -81,7 +83,7 @@ def test_link(tasks, workers, seen):
 
 @pytest.mark.parametrize("to", ["long", "running", "gives_way"])
 def test_replace(tasks, workers, seen, free, to):
-    """Task.replace() with a guarded task: it runs under the same id, and both locks are free in the end."""
+    """Task.replace() with a protected task runs it under the same id, and both locks are free in the end."""
     result = tasks.gives_way.apply_async((seen.name, to, 0.3), queue=workers("prefork"))
     assert result.get(timeout=10) == seen.name
     assert [event["id"] for event in seen.events("start")] == [result.id] * 2
@@ -90,7 +92,7 @@ def test_replace(tasks, workers, seen, free, to):
 
 
 def test_replace_by_a_group(tasks, workers, seen, free):
-    """A member of the group that replaces a body is no duplicate of that body, which is about to end."""
+    """Task.replace() with a group: an equal call in the group is not a duplicate of the replaced body."""
     result = tasks.gives_way_to_many.apply_async((seen.name, 1, 0.3), queue=workers("prefork"))
     assert result.get(timeout=10) == [seen.name]
     assert seen.count("start") == 2
@@ -98,7 +100,7 @@ def test_replace_by_a_group(tasks, workers, seen, free):
 
 
 def test_control_a_plain_group_overlaps(tasks, workers, seen):
-    """Without the decorator the members run at once."""
+    """Control: without the decorator the members of a group overlap."""
     queue = workers("prefork")
     group(tasks.executed_plain.s(seen.name, 0.3).set(queue=queue) for _ in range(4)).apply_async().get(timeout=10)
     assert seen.overlap()

@@ -19,7 +19,7 @@ def command(*args):
 
 
 def test_list_and_release_a_task(tasks, seen, held):
-    """--task is the task's name: its locks and no others, with the task's id and state."""
+    """redlock_list and redlock_release --task select the locks of one task and show the task's id and state."""
     first = tasks.long.apply_async((seen.name,), queue="nobody")
     tasks.executed.apply_async((seen.name,), queue="nobody")
     [row] = [row for row in command("redlock_list", "--task", tasks.long.name) if seen.name in row["name"]]
@@ -34,7 +34,7 @@ def test_list_and_release_a_task(tasks, seen, held):
 
 
 def test_release_of_a_task_by_name(tasks, seen, held):
-    """With a NAME both have to fit, glob or not."""
+    """redlock_release with a NAME and --task releases only locks that match both."""
     tasks.long.apply_async((seen.name,), queue="nobody")
     name = f"long:{seen.name}"
     assert command("redlock_release", name, "--task", "another", "--yes") == []
@@ -43,6 +43,6 @@ def test_release_of_a_task_by_name(tasks, seen, held):
 
 
 def test_release_of_nothing_in_particular():
-    """Neither a NAME nor a task: refused."""
+    """redlock_release without NAME, --task and --state is refused."""
     with pytest.raises(CommandError, match="NAME, --task or --state"):
         call_command("redlock_release", "--yes")

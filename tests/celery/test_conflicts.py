@@ -14,7 +14,7 @@ from django_redlock.errors import LockNotAcquired
 
 @pytest.fixture
 def told():
-    """The conflicts that the signal told of."""
+    """The conflicts that the signal has reported."""
     conflicts = []
 
     def hear(conflict, **_):
@@ -26,7 +26,9 @@ def told():
 
 
 def test_a_callable_that_raises_in_the_worker(tasks, workers, seen, free):
-    """The task fails with that, and its queued record goes: the next one may be sent."""
+    """If the on_conflict callable raises in the worker, the task fails with that error and its queued record
+    is removed.
+    """
     queue, name = workers("prefork"), f"undecided:{seen.name}"
     first = tasks.undecided.apply_async((seen.name, 1), queue=queue)
     seen.wait("start")
@@ -37,7 +39,7 @@ def test_a_callable_that_raises_in_the_worker(tasks, workers, seen, free):
 
 
 def test_skip_tells_who_is_in_the_way(tasks, seen, told, caplog):
-    """A duplicate is logged with both ids and the time left, and the signal is sent."""
+    """A skipped duplicate is logged with both ids and the remaining time, and the signal is sent."""
     first = tasks.executed.apply_async((seen.name,), queue="nobody")
     with caplog.at_level(logging.INFO, "django_redlock"):
         second = tasks.executed.apply_async((seen.name,), queue="nobody", task_id="second")
@@ -53,7 +55,7 @@ def test_skip_tells_who_is_in_the_way(tasks, seen, told, caplog):
 
 @pytest.mark.parametrize("owner", ['["x"]', "17", '{"x":' + "[" * 5000, '{"task_id":{"a":[NaN]}}', "x" * 3_000_000, ""])
 def test_a_record_of_another_program(tasks, seen, owner):
-    """What stands in the way is not known, and the task is a duplicate all the same."""
+    """A record with an unreadable owner makes the task a duplicate all the same."""
     with redis.Redis.from_url(os.environ["CELERY_LOCKS"]) as client:
         client.hset(f"redlock:{{executed:{seen.name}}}", "x", f"running t s {2**52} - 0 {owner}")
     result = tasks.executed.apply_async((seen.name,), queue="nobody")
@@ -61,7 +63,7 @@ def test_a_record_of_another_program(tasks, seen, owner):
 
 
 def test_get_of_a_duplicate_whose_result_is_ignored(tasks, seen):
-    """As of any result that nobody stores: it doesn't wait, neither by the task's option nor by that of the call."""
+    """get() on a duplicate of a call whose result is ignored returns at once."""
 
     @tasks.app.task(name=f"ignored-{seen.name}", ignore_result=True)
     @single_instance_task
@@ -74,7 +76,7 @@ def test_get_of_a_duplicate_whose_result_is_ignored(tasks, seen):
 
 
 def test_raise_at_submit(tasks, seen):
-    """on_conflict="raise": an error that names the one in the way."""
+    """on_conflict="raise" at submit raises LockNotAcquired with the holder's task id."""
     first = tasks.raising.apply_async((seen.name,), queue="nobody")
     with pytest.raises(LockNotAcquired, match=first.id) as caught:
         tasks.raising.apply_async((seen.name,), queue="nobody")
@@ -83,7 +85,7 @@ def test_raise_at_submit(tasks, seen):
 
 
 def test_raise_at_start(tasks, workers, seen):
-    """In the worker the duplicate fails with the same error, and the worker lives on."""
+    """on_conflict="raise" in the worker fails the duplicate with LockNotAcquired, and the worker goes on."""
     queue = workers("prefork")
     first = tasks.starting_raises.apply_async((seen.name, 1), queue=queue)
     seen.wait("start")
@@ -93,7 +95,7 @@ def test_raise_at_start(tasks, workers, seen):
 
 
 def test_wait_at_start(tasks, workers, seen):
-    """on_conflict="wait": it runs as soon as the other has ended."""
+    """on_conflict="wait" runs the duplicate as soon as the holder has ended."""
     queue = workers("prefork")
     results = [tasks.waiting.apply_async((seen.name, 0.3), queue=queue) for _ in range(3)]
     assert [result.get(timeout=10) for result in results] == [seen.name] * 3
@@ -101,7 +103,7 @@ def test_wait_at_start(tasks, workers, seen):
 
 
 def test_retry_at_start(tasks, workers, seen):
-    """on_conflict="retry": it comes back later and runs; its own retries are not used up by that."""
+    """on_conflict="retry" postpones the duplicate until it runs, and does not use up its own retries."""
     queue = workers("prefork")
     results = [tasks.retrying.apply_async((seen.name, 0.4), queue=queue) for _ in range(3)]
     assert [result.get(timeout=20) for result in results] == [seen.name] * 3
@@ -110,7 +112,7 @@ def test_retry_at_start(tasks, workers, seen):
 
 
 def test_replace_makes_the_queued_one_give_way(tasks, start_worker, seen, free):
-    """The last of several submits runs; those that it replaced are dropped when they come."""
+    """on_conflict="replace" runs the last of several queued calls, and discards the replaced ones."""
     queue = f"q-{seen.name}"
     results = [tasks.replacing.apply_async((seen.name, 0.5), queue=queue) for _ in range(3)]
     assert not any(result.duplicate for result in results)
@@ -122,7 +124,7 @@ def test_replace_makes_the_queued_one_give_way(tasks, start_worker, seen, free):
 
 
 def test_replace_never_touches_a_running_one(tasks, workers, seen):
-    """A running one keeps its lock; the new call is a duplicate."""
+    """on_conflict="replace" does not replace a running call; the new call is a duplicate."""
     queue = workers("prefork")
     first = tasks.replacing.apply_async((seen.name, 1), queue=queue)
     seen.wait("start")
@@ -132,7 +134,7 @@ def test_replace_never_touches_a_running_one(tasks, workers, seen):
 
 
 def test_callable_decides(tasks, seen):
-    """A callable gets the conflict and answers with one of the words."""
+    """An on_conflict callable gets the conflict and returns one of the actions."""
     asked = []
 
     def decide(conflict):
@@ -150,7 +152,7 @@ def test_callable_decides(tasks, seen):
 
 
 def test_wait_at_submit_ends(tasks, seen):
-    """on_conflict="wait" at submit waits for conflict_timeout at most, and then raises."""
+    """on_conflict="wait" at submit raises LockNotAcquired after conflict_timeout."""
 
     @tasks.app.task(name=f"wait-{seen.name}")
     @single_instance_task(on_conflict=("wait", "skip"), conflict_timeout=0.2)
@@ -184,7 +186,7 @@ def test_wait_at_submit_ends(tasks, seen):
     ],
 )
 def test_what_makes_no_sense_is_refused_when_it_is_declared(options, what):
-    """The declaration raises, and says what is wrong."""
+    """Invalid options are refused when the task is declared, with the reason."""
 
     def function(a): ...
 
@@ -193,13 +195,13 @@ def test_what_makes_no_sense_is_refused_when_it_is_declared(options, what):
 
 
 def test_unknown_option():
-    """An option that does not exist: the error says which is meant, and lists all."""
+    """An unknown option raises an error with the option that was probably meant, and the list of all."""
     with pytest.raises(TypeError, match=r"single_instance_task\(\) has no option 'ky'; use key \(options: mode, key, "):
         single_instance_task(ky="x")
 
 
 def test_above_the_task_is_a_clear_error(tasks):
-    """The decorator stands below @shared_task; the error shows the order."""
+    """The decorator above @shared_task raises an error that shows the correct order."""
     from celery import shared_task
 
     def function(): ...
@@ -210,6 +212,6 @@ def test_above_the_task_is_a_clear_error(tasks):
 
 
 def test_control_without_the_decorator_nothing_is_refused(tasks, seen):
-    """Each submit of a plain task is sent."""
+    """Control: each submit of a task without the decorator is sent."""
     ids = {tasks.executed_plain.apply_async((seen.name,), queue="nobody").id for _ in range(3)}
     assert len(ids) == 3

@@ -16,7 +16,7 @@ REDIS, LOCMEM = "redis", "locmem"
 
 @pytest.fixture(params=[REDIS, LOCMEM])
 def store(request, settings):
-    """The tasks' alias is on a Redis, or in memory as in users' tests."""
+    """A backend for the alias of the tasks: Redis, or memory as in users' tests."""
     if request.param == LOCMEM:
         settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": "eager"}}
     return request.param
@@ -32,7 +32,7 @@ def eager(tasks):
 
 @pytest.mark.parametrize("options", [{}, {"mode": "until_expired", "ttl": 3600}, {"mode": "while_executing"}])
 def test_short_leases_only(store, settings, tasks, unique, options):
-    """Where the backend's `max_ttl` is short, so is the lease of a body that doesn't say its own."""
+    """With a short max_ttl of the backend, a body without its own ttl gets a lease of max_ttl."""
     settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "OPTIONS": {"max_ttl": 5}}}
 
     @tasks.app.task(name=unique)
@@ -71,7 +71,7 @@ def by_a_default(app):
     ],
 )
 def test_whoever_switches_it_on(declare, read):
-    """Eager mode is seen however it was set, before Celery has ``read`` its settings, and always after."""
+    """Eager mode is recognised however it was set, before and after Celery has read its settings."""
     app = Celery("settings", set_as_current=False)
     if read:
         assert app.conf.task_serializer
@@ -83,7 +83,7 @@ def test_whoever_switches_it_on(declare, read):
 
 
 def test_it_is_switched_in_the_settings_object():
-    """An object that settings are read from is looked at each time, as Celery does."""
+    """Eager mode is read from the settings object each time, as Celery does."""
     settings = type("Settings", (), {"CELERY_TASK_SERIALIZER": "json"})
     app = Celery("settings", set_as_current=False)
     app.config_from_object(settings, namespace="CELERY")
@@ -94,14 +94,14 @@ def test_it_is_switched_in_the_settings_object():
 
 
 def test_direct_call_takes_no_lock(tasks, seen, store):
-    """A task that is called as a function is just that function."""
+    """A direct call of a task acquires no lock."""
     tasks.nested.apply_async((seen.name,), queue="nobody")
     assert tasks.any_value(17) == "17"
     assert tasks.nested(seen.name, 0) == {"depth": 0, "inner": None}
 
 
 def test_apply_locks_and_releases(tasks, seen, store):
-    """One after another they all run."""
+    """apply() acquires and releases, so that several calls run one after another."""
     results = [tasks.executed.apply((seen.name,)) for _ in range(3)]
     assert [result.get() for result in results] == [seen.name] * 3
     assert [result.duplicate for result in results] == [False] * 3
@@ -109,7 +109,7 @@ def test_apply_locks_and_releases(tasks, seen, store):
 
 @pytest.mark.parametrize("kind", ["nested", "running_nested"])
 def test_nested_call_of_itself_is_a_duplicate(tasks, seen, store, kind):
-    """The inner call returns at once with the marker; no deadlock."""
+    """A nested apply() of the same call returns the marker of a duplicate and does not deadlock."""
     outer = getattr(tasks, kind).apply((seen.name,)).get(disable_sync_subtasks=False)
     assert is_duplicate(outer["inner"])
     assert seen.count("start") == 1
@@ -117,20 +117,20 @@ def test_nested_call_of_itself_is_a_duplicate(tasks, seen, store, kind):
 
 
 def test_control_a_plain_nested_call_runs(tasks, seen):
-    """Without the decorator the inner one runs inside the outer one."""
+    """Control: without the decorator the nested call runs."""
     tasks.nested_plain.apply((seen.name,))
     assert seen.count("start") == 2
 
 
 def test_eager_delay(tasks, seen, store, eager):
-    """delay() in eager mode takes the lock, runs and frees it."""
+    """delay() in eager mode acquires the lock, runs and releases it."""
     assert tasks.executed.delay(seen.name).get() == seen.name
     assert tasks.executed.delay(seen.name).get() == seen.name
     assert seen.count("start") == 2
 
 
 def test_eager_duplicate_of_a_queued_one(tasks, seen, monkeypatch):
-    """What is queued for a worker counts against an eager call too."""
+    """A queued call makes an eager call a duplicate."""
     queued = tasks.executed.apply_async((seen.name,), queue="nobody")
     result = tasks.executed.apply((seen.name,))
     assert (result.duplicate, result.id) == (True, queued.id)
@@ -141,14 +141,14 @@ def test_eager_duplicate_of_a_queued_one(tasks, seen, monkeypatch):
 
 
 def test_eager_retry(tasks, seen, store, eager):
-    """Celery runs an eager retry inside the first call: it is the owner."""
+    """An eager retry, which Celery runs inside the first call, is the owner of the lock."""
     assert tasks.retries.delay(seen.name, countdown=0).get() == seen.name
     assert seen.count("start") == 3
     assert tasks.retries.delay(seen.name, failures=0).get() == seen.name
 
 
 def test_eager_exception_frees(tasks, seen, store, eager):
-    """The end of an eager task is the end of its lock, however it ends."""
+    """An eager task that raises releases its lock."""
     for _ in range(2):
         with pytest.raises(ValueError, match=seen.name):
             tasks.ends.delay(seen.name, "exception").get()
@@ -156,7 +156,7 @@ def test_eager_exception_frees(tasks, seen, store, eager):
 
 @pytest.mark.parametrize("mode", ["until_executing", "until_expired", "until_and_while_executing"])
 def test_eager_in_other_modes(tasks, seen, store, mode):
-    """until_expired keeps its lock for the period; the others are free when the call returns."""
+    """In eager mode until_expired keeps its lock for the period, and the other modes release it."""
 
     @tasks.app.task(name=f"{mode}-{seen.name}")
     @single_instance_task(mode=mode)
@@ -168,7 +168,7 @@ def test_eager_in_other_modes(tasks, seen, store, mode):
 
 
 def test_dummy_backend_lets_everything_through(tasks, seen, settings):
-    """With the dummy backend nothing is a duplicate, for tests of other things."""
+    """With the dummy backend no call is a duplicate."""
     settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.dummy.DummyBackend"}}
     results = [tasks.executed.apply_async((seen.name,), queue="nobody") for _ in range(2)]
     assert not any(result.duplicate for result in results)
@@ -177,7 +177,7 @@ def test_dummy_backend_lets_everything_through(tasks, seen, settings):
 
 
 def test_a_canvas_of_eager_tasks(tasks, seen, store, eager):
-    """Chord and group are complete in eager mode too."""
+    """A chord of eager tasks completes."""
     header = [tasks.executed.s(seen.name) for _ in range(2)]
     assert chord(header)(tasks.collect.s()).get() == [seen.name] * 2
     assert not locks["default"].held(f"executed:{seen.name}")
@@ -193,7 +193,9 @@ TAKES_THE_PLACE = {
 
 @pytest.mark.parametrize(("numbers", "made"), TAKES_THE_PLACE.values(), ids=TAKES_THE_PLACE)
 def test_eager_replace(tasks, store, eager, unique, numbers, made):
-    """What takes the place of a body is no duplicate of it, also with the same key; what that calls itself is one."""
+    """An eager replacement with the same key is not a duplicate of the replaced body, but a nested call of it
+    is one.
+    """
     ran, calls = [], []
 
     @tasks.app.task(name=f"part-{unique}")

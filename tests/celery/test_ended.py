@@ -18,7 +18,7 @@ DELIVERIES = 300
 
 
 def test_deliveries_that_have_ended_share_sets_that_are_arrays(redis_server):
-    """Each with a name of its own; the sets lapse after the visibility timeout, an hour here."""
+    """Ended deliveries are kept in compact sets of numbers, which expire after the visibility timeout."""
     with redis_server.client() as client:
         before = set(client.keys("redlock:ended:*"))
         store = RedisBackend(redis_server.unix_url)
@@ -39,7 +39,7 @@ def test_deliveries_that_have_ended_share_sets_that_are_arrays(redis_server):
 
 @pytest.mark.parametrize("name", ["a", "settle:17", "{a}{b", "a}b", "ä"])
 def test_on_a_cluster_the_set_is_in_the_slot_of_the_lock(name):
-    """One script reads both. Deliveries of other times and of other slots are in other sets."""
+    """On a Cluster the set of ended deliveries is in the slot of the lock."""
     key = f"redlock:{{{name}}}".encode()
     mark = ended_mark(key, new_delivery_id(), cluster=True)
     assert key_slot(mark.key) == key_slot(key)
@@ -47,14 +47,14 @@ def test_on_a_cluster_the_set_is_in_the_slot_of_the_lock(name):
 
 
 def test_every_slot_of_a_cluster_has_a_tag():
-    """Also those whose tag is found late."""
+    """Every slot of a Cluster has a hash tag."""
     from django_redlock.celery.records.ended import _tag_of_slot
 
     assert all(key_slot(b"{%b}" % _tag_of_slot(slot)) == slot for slot in range(0, 16384, 7))
 
 
 def test_ids_that_differ_have_numbers_that_differ():
-    """A number is 64 bits, and stands for one delivery of its set."""
+    """Different deliveries have different 64-bit numbers."""
     marks = {ended_mark(b"redlock:{a}", new_delivery_id(), cluster=False) for _ in range(1000)}
     assert len(marks) == 1000
     assert all(-(2**63) <= int(mark.number) < 2**63 for mark in marks)
@@ -65,7 +65,7 @@ def test_ids_that_differ_have_numbers_that_differ():
 
 
 def test_memory_forgets_what_has_lapsed():
-    """The store in memory keeps no delivery longer than Redis does."""
+    """The in-memory store deletes expired entries of ended deliveries."""
     backend = LocMemBackend("ended")
     player = Player(MemoryStore(backend), "while_executing", remember=0.001)
     for number in range(50):
@@ -76,7 +76,7 @@ def test_memory_forgets_what_has_lapsed():
 
 
 def test_an_eager_call_leaves_nothing(tasks, seen, settings):
-    """No broker can deliver it again."""
+    """An eager call leaves no entry, because no broker can redeliver it."""
     settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": seen.name}}
     assert tasks.executed.apply((seen.name,)).get() == seen.name
     table = locks["default"].beside(TaskTable)

@@ -11,7 +11,9 @@ KILLS = 20
 
 
 def test_successors_of_killed_children_can_lock(start_worker, tasks, records, seen, held):
-    """Although their main process, which had no use for a lock before, imports the backend when it forks them."""
+    """Children that replace killed ones can lock, even if their main process imports the backend while it
+    forks them.
+    """
     queue, record = f"q-{seen.name}", records / f"{seen.name}.pid"
     with start_worker("prefork", queue, "-c", "1", app="tests.celery.forking_app"):
         for number in range(KILLS):

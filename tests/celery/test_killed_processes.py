@@ -19,14 +19,16 @@ from tests.support.service import poll
 
 
 def test_killed_child_frees_its_lock(tasks, workers, seen, free):
-    """The main process sees that the child is dead: free at once, with a lease of 60 s."""
+    """The main process releases the lock of a killed child at once, long before the lease ends."""
     tasks.long.apply_async((seen.name, 30), queue=workers("prefork"))
     os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
     free(f"long:{seen.name}")
 
 
 def test_redelivered_message_of_a_killed_child_runs(tasks, workers, seen, free):
-    """acks_late and reject_on_worker_lost: the message comes back to its owner, who runs; no duplicate gets between."""
+    """With acks_late and reject_on_worker_lost the message of a killed child runs again, and no other call gets in
+    between.
+    """
     queue = workers("prefork")
     result = tasks.long_late.apply_async((seen.name, 1.5), queue=queue)
     os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
@@ -45,7 +47,7 @@ def test_redelivered_message_of_a_killed_child_runs(tasks, workers, seen, free):
 
 @pytest.mark.parametrize("kind", ["late", "late_running"])
 def test_killed_worker(tasks, start_worker, seen, free, kind):
-    """Main process and children die at once: free within the lease, and the redelivered message runs."""
+    """When a whole worker is killed, its lock is free after the lease, and the redelivered message runs."""
     queue, task = f"q-{seen.name}", getattr(tasks, kind)
     with start_worker("prefork", queue, CELERY_VISIBILITY="1") as first:
         result = task.apply_async((seen.name, 1), queue=queue)
@@ -59,7 +61,7 @@ def test_killed_worker(tasks, start_worker, seen, free, kind):
 
 
 def deliver_again(app):
-    """Let kombu requeue messages that were not acknowledged in time, as every worker does now and then."""
+    """Make kombu requeue messages that were not acknowledged in time, as every worker does from time to time."""
     with app.connection_for_write() as connection:
         qos = connection.channel().qos
         qos.visibility_timeout = 0
@@ -68,7 +70,7 @@ def deliver_again(app):
 
 @pytest.mark.parametrize("kind", ["late", "late_running", "late_executing", "late_expired"])
 def test_redelivered_while_it_runs(tasks, start_worker, seen, kind):
-    """A Redis broker delivers again what takes longer than its visibility timeout: put off, and then not run again."""
+    """A message that is redelivered while its body runs is postponed, and not run again."""
     queue, task = f"q-{seen.name}", getattr(tasks, kind)
     with start_worker("prefork", queue) as worker:
         result = task.apply_async((seen.name, 2), queue=queue)
@@ -85,9 +87,9 @@ def test_redelivered_while_it_runs(tasks, start_worker, seen, kind):
 
 
 def test_a_copy_of_what_is_killed(tasks, start_worker, seen, free):
-    """Delivered again while it runs, and then killed: both messages are the owner's, and one of them runs.
+    """A message that was redelivered while it ran, and whose body is then killed, runs once more.
 
-    Its broker has one message by then, the copy that was put off until the lease ends: here within 10 s.
+    By then the broker has one message, the copy that was postponed until the end of the lease, here 10 s.
     """
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue) as worker:
@@ -104,7 +106,7 @@ def test_a_copy_of_what_is_killed(tasks, start_worker, seen, free):
 
 @pytest.mark.parametrize("cancel", [True, False])
 def test_connections_to_the_broker_are_lost(tasks, start_worker, seen, free, cancel):
-    """The message comes back while its body runs, or when Celery has killed that: one run ends, none overlap."""
+    """When the broker connection is lost, one run of the task completes and no runs overlap."""
     queue, conf = f"q-{seen.name}", json.dumps({"worker_cancel_long_running_tasks_on_connection_loss": cancel})
     with (
         RedisServer() as broker,
@@ -124,7 +126,7 @@ def test_connections_to_the_broker_are_lost(tasks, start_worker, seen, free, can
 
 
 def test_control_a_plain_task_runs_twice_at_once(tasks, start_worker, seen):
-    """Without the decorator the redelivered message runs beside the first."""
+    """Control: without the decorator the redelivered message runs beside the first."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue):
         tasks.late_plain.apply_async((seen.name, 2), queue=queue)
@@ -135,7 +137,7 @@ def test_control_a_plain_task_runs_twice_at_once(tasks, start_worker, seen):
 
 
 def test_reject_with_requeue_keeps_the_lock_for_the_owner(tasks, workers, seen, free):
-    """The message goes back to the queue, and comes again as the owner's."""
+    """After Reject with requeue the lock is kept for the message that comes back."""
     result = tasks.requeues.apply_async((seen.name,), queue=workers("prefork"))
     assert result.get(timeout=10) == seen.name
     assert seen.count("start") == 2
@@ -144,7 +146,9 @@ def test_reject_with_requeue_keeps_the_lock_for_the_owner(tasks, workers, seen, 
 
 @pytest.mark.parametrize("kind", ["late", "late_running"])
 def test_what_comes_back_is_kept_only_where_tasks_are_queued(tasks, seen, held, kind):
-    """Else nobody would remove the record, should the message be refused as a duplicate of another when it comes."""
+    """The record of a requeued message is kept only in modes that lock queued tasks, because else nothing would
+    remove it.
+    """
     task, name = getattr(tasks, kind), f"{kind}:{seen.name}"
     lock = task.redlock.body_lock(task.redlock.new_call(task, seen.name, Message(name, new_delivery_id(), seen.name)))
     drive(lock.acquire_flow(0.0), lock.store.perform)
@@ -154,7 +158,7 @@ def test_what_comes_back_is_kept_only_where_tasks_are_queued(tasks, seen, held, 
 
 @pytest.mark.parametrize("ended", [_wait_for_exit, _gone])
 def test_whether_a_process_has_ended(ended):
-    """Said of a process that dies, of one that lives, and of a greenlet's number."""
+    """`ended` returns whether a process has died, and is false for the number of a greenlet."""
     with subprocess.Popen(["sleep", "60"]) as child:
         assert not ended(child.pid, 0.2)
         child.kill()
@@ -166,7 +170,9 @@ def test_whether_a_process_has_ended(ended):
 
 @pytest.mark.skipif(celery.VERSION < (5, 7), reason="older Celery does not deliver such a message again")
 def test_redelivered_message_of_a_body_that_exits(tasks, workers, seen, free):
-    """SystemExit with acks_late and reject_on_worker_lost: the lock is kept for the message that comes back."""
+    """When the body raises SystemExit with acks_late and reject_on_worker_lost, the lock is kept for the message that
+    comes back.
+    """
     queue = workers("prefork")
     result = tasks.exits.apply_async((seen.name,), queue=queue)
     others = []
@@ -181,7 +187,7 @@ def test_redelivered_message_of_a_body_that_exits(tasks, workers, seen, free):
 
 
 def test_eta_longer_than_the_ttl(tasks, workers, seen, free):
-    """The record counts from the ETA on, not for a lease: later submits are duplicates all the time."""
+    """The record of a call with an ETA lasts beyond the ETA, so that later submits are duplicates."""
     queue = workers("prefork")
     first = tasks.executed.apply_async((seen.name,), queue=queue, countdown=3)
     others = []
@@ -197,7 +203,7 @@ def test_eta_longer_than_the_ttl(tasks, workers, seen, free):
 
 
 def test_copies_of_a_message_that_waits_for_its_eta(tasks, start_worker, seen, free):
-    """A Redis broker delivers it again and again until then: one copy runs, the others are put off and then dropped."""
+    """Of the copies that a Redis broker delivers until the ETA one runs, and the others are postponed and discarded."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue, CELERY_VISIBILITY="1") as worker:
         result = tasks.late.apply_async((seen.name, 1), queue=queue, countdown=3)
@@ -219,7 +225,7 @@ def test_copies_of_a_message_that_waits_for_its_eta(tasks, start_worker, seen, f
 
 
 def test_backlog(tasks, start_worker, seen, held):
-    """500 submits while no worker listens: one message, whose record does not lapse."""
+    """Of 500 submits without a worker one is sent, and its record does not expire."""
     queue = f"q-{seen.name}"
     results = [tasks.executed.apply_async((seen.name,), queue=queue) for _ in range(500)]
     assert [result.duplicate for result in results].count(False) == 1

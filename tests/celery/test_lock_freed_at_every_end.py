@@ -19,7 +19,7 @@ HOWS = ["return", "exception", "ignore", "reject", "exit"]
 @pytest.mark.parametrize("kind", ["ends", "ends_late", "ends_running"])
 @pytest.mark.parametrize("how", HOWS)
 def test_end_of_the_body(tasks, workers, seen, free, kind, how):
-    """Return, exception, Ignore, Reject and SystemExit: the next call may be sent and runs."""
+    """After return, exception, Ignore, Reject and SystemExit the lock is free, and the next call is sent and runs."""
     queue = workers("prefork")
     task = getattr(tasks, kind)
     task.apply_async((seen.name, how), queue=queue)
@@ -34,14 +34,14 @@ def test_end_of_the_body(tasks, workers, seen, free, kind, how):
 @pytest.mark.parametrize("how", ["return", "exception", "ignore"])
 @pytest.mark.parametrize("pool", ["threads", "solo"])
 def test_end_of_the_body_in_other_pools(tasks, workers, seen, free, pool, how):
-    """The same where no process of its own runs the task."""
+    """In pools without child processes the end of the body frees the lock, too."""
     tasks.ends.apply_async((seen.name, how), queue=workers(pool))
     seen.wait("start")
     free(f"ends:{seen.name}")
 
 
 def test_end_before_the_body(tasks, workers, seen, free):
-    """A before_start that raises fails the task: its queued record goes, though nothing has run."""
+    """A before_start that raises fails the task and removes its queued record."""
     tasks.unready.apply_async((seen.name,), queue=workers("prefork"))
     seen.wait("before_start")
     free(f"unready:{seen.name}")
@@ -49,7 +49,7 @@ def test_end_before_the_body(tasks, workers, seen, free):
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_result_store_down_at_start(tasks, start_worker, own_redis, seen, free, pool):
-    """With task_track_started, Celery fails a task before its body when it can't store that."""
+    """A task that Celery fails before its body, because the result store is down, releases its lock."""
     queue, results = f"q-{seen.name}", own_redis()
     options = {"retry_policy": {"max_retries": 0}}
     conf = json.dumps({"task_track_started": True, "result_backend_transport_options": options})
@@ -61,21 +61,21 @@ def test_result_store_down_at_start(tasks, start_worker, own_redis, seen, free, 
 
 
 def test_lease_that_the_backend_does_not_give(tasks, seen, held):
-    """A ttl above max_ttl is said at submit, and nothing is sent or left."""
+    """A ttl above the backend's max_ttl is refused at submit, and nothing is sent."""
     with pytest.raises(ValueError, match="at most 300 s"):
         tasks.too_long.apply_async((seen.name,), queue="nobody")
     assert held(f"too_long:{seen.name}") is None
 
 
 def test_soft_time_limit(tasks, workers, seen, free):
-    """The body hears of it, and its end frees the lock."""
+    """A body that is ended by the soft time limit releases its lock."""
     tasks.softly.apply_async((seen.name,), queue=workers("prefork"))
     seen.wait("soft")
     free(f"softly:{seen.name}")
 
 
 def test_hard_time_limit(tasks, workers, seen, free, held):
-    """The main process kills the child, and frees the lock when it is dead."""
+    """When the hard time limit kills a child, the main process releases its lock."""
     tasks.limited.apply_async((seen.name, "return", 30), queue=workers("prefork"))
     seen.wait("start")
     assert held(f"limited:{seen.name}").owner.extra["state"] == "running"
@@ -83,7 +83,7 @@ def test_hard_time_limit(tasks, workers, seen, free, held):
 
 
 def test_revoked_while_queued(tasks, workers, seen, free, held):
-    """A task that is revoked before it starts is discarded with its lock."""
+    """A task that is revoked while it is queued is discarded, and its lock is free."""
     queue = workers("prefork")
     result = tasks.long.apply_async((seen.name,), queue=queue, countdown=1)
     assert held(f"long:{seen.name}")
@@ -94,7 +94,7 @@ def test_revoked_while_queued(tasks, workers, seen, free, held):
 
 @pytest.mark.parametrize("pool", ["prefork", "solo", "threads"])
 def test_revoked_before_its_eta(tasks, start_worker, seen, free, pool):
-    """A task that a worker keeps for later is free when it is revoked, not when its time comes; so is a retry's."""
+    """A task or retry with an ETA that is revoked in a worker is free at once, not at the ETA."""
     queue = f"q-{seen.name}"
     with start_worker(pool, queue) as worker:
         later = tasks.long.apply_async((seen.name,), queue=queue, countdown=300)
@@ -110,7 +110,7 @@ def test_revoked_before_its_eta(tasks, start_worker, seen, free, pool):
 
 @pytest.mark.parametrize("command", ["terminate", "revoke_by_stamped_headers"])
 def test_revoked_before_its_eta_by_another_command(tasks, workers, seen, free, held, command):
-    """Celery has three commands that revoke. What they don't name keeps its lock."""
+    """Each of Celery's three revoking commands frees the locks of the tasks that it names, and no others."""
 
     class Stamps(StampingVisitor):
         def on_signature(self, sig, **headers):
@@ -130,7 +130,7 @@ def test_revoked_before_its_eta_by_another_command(tasks, workers, seen, free, h
 
 
 def test_revoked_before_the_eta_of_a_retry_that_came_early(tasks, start_worker, seen, free):
-    """The worker has received the retry before the run that sent it is over, and forgets that id's request then."""
+    """Revoking a retry that the worker received before the first run ended frees its lock."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue) as worker:
         result = tasks.retries_on.apply_async((seen.name, 1), {"countdown": 300}, queue=queue)
@@ -142,7 +142,7 @@ def test_revoked_before_the_eta_of_a_retry_that_came_early(tasks, start_worker, 
 
 
 def test_revoked_while_its_rate_limit_holds_it_back(tasks, start_worker, seen, free, held):
-    """What a worker keeps until its rate limit lets it through is free when it is revoked, not an hour later."""
+    """Revoking a task that a rate limit holds back frees its lock at once."""
     queue, other = f"q-{seen.name}", f"{seen.name}-other"
     with start_worker("prefork", queue) as worker:
         assert tasks.rated.apply_async((other,), queue=queue).get(timeout=10) == other
@@ -155,7 +155,7 @@ def test_revoked_while_its_rate_limit_holds_it_back(tasks, start_worker, seen, f
 
 
 def test_terminated_while_it_runs(tasks, workers, seen, free):
-    """Revoke with terminate: free when the child is dead."""
+    """revoke(terminate=True) frees the lock when the child is dead."""
     result = tasks.long.apply_async((seen.name, 30), queue=workers("prefork"))
     seen.wait("start")
     result.revoke(terminate=True, signal="SIGKILL")
@@ -163,7 +163,7 @@ def test_terminated_while_it_runs(tasks, workers, seen, free):
 
 
 def test_terminated_while_it_waits_for_its_lock(tasks, start_worker, seen, free, held):
-    """A process that is killed within the fence is in nobody's way, and the holder keeps its lock."""
+    """Killing a process that waits for its task's lock leaves no waiter, and the holder keeps its lock."""
     queue, name = f"q-{seen.name}", f"waiting:{seen.name}"
     with start_worker("prefork", queue):
         first = tasks.waiting.apply_async((seen.name, 3), queue=queue)
@@ -178,7 +178,7 @@ def test_terminated_while_it_waits_for_its_lock(tasks, start_worker, seen, free,
 
 
 def test_a_signal_that_does_not_kill_frees_nothing(tasks, start_worker, seen, free, held):
-    """A body that catches what revoke sends it goes on with its lock, whatever the main process waits for."""
+    """A body that survives the signal of revoke(terminate=True) keeps its lock."""
     queue = f"q-{seen.name}"
     # A worker of its own: the pool takes such a child for terminated from then on, whatever it dies of.
     with start_worker("prefork", queue):
@@ -192,7 +192,7 @@ def test_a_signal_that_does_not_kill_frees_nothing(tasks, start_worker, seen, fr
 
 
 def test_revoking_a_call_that_does_not_fit_the_task(tasks, start_worker, seen):
-    """A message whose arguments make no key is discarded, and the worker goes on."""
+    """A revoked message whose arguments don't fit the task is discarded, and the worker goes on."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue) as worker:
         tasks.app.send_task(tasks.long.name, (1, 2, 3, 4), queue=queue, countdown=0.5).revoke()
@@ -203,7 +203,7 @@ def test_revoking_a_call_that_does_not_fit_the_task(tasks, start_worker, seen):
 
 @pytest.mark.parametrize("kind", ["long", "limited"])
 def test_killed_greenlet(tasks, start_worker, seen, free, kind):
-    """Terminated or out of time, on a pool without processes: the body frees its lock, and the worker goes on."""
+    """A greenlet that is terminated or out of time releases its lock, and the worker goes on."""
     pytest.importorskip("gevent")
     pool = pytest.importorskip("celery.concurrency.gevent", exc_type=ImportError)
     if kind == "long" and pool.TaskPool.terminate_job is BasePool.terminate_job:
@@ -219,7 +219,7 @@ def test_killed_greenlet(tasks, start_worker, seen, free, kind):
 
 
 def test_revoking_a_duplicate_frees_nothing(tasks, workers, seen, held):
-    """A member of a group that waits behind the holder may be revoked: the holder keeps its lock."""
+    """Revoking a duplicate does not release the holder's lock."""
     from celery import group
 
     queue = workers("prefork")
@@ -233,7 +233,7 @@ def test_revoking_a_duplicate_frees_nothing(tasks, workers, seen, held):
 
 
 def test_expired(tasks, workers, seen, free):
-    """A task that expires in the queue is discarded with its lock."""
+    """A task that expires in the queue is discarded, and its lock is free."""
     tasks.long.apply_async((seen.name,), queue=workers("prefork"), countdown=1, expires=0.5)
     free(f"long:{seen.name}")
     assert seen.count("start") == 0
@@ -241,7 +241,7 @@ def test_expired(tasks, workers, seen, free):
 
 @pytest.mark.parametrize("form", [float, str, datetime])
 def test_expired_without_a_worker(tasks, seen, held, form):
-    """What can't run any more is in nobody's way, also when nobody discards the message, or RabbitMQ does."""
+    """The record of a task that expires ends with it, even if no worker discards the message."""
     when = tasks.app.now() + timedelta(seconds=90)
     expires = {float: 90.0, str: when.isoformat(), datetime: when}[form]
     tasks.long.apply_async((seen.name,), queue="nobody", expires=expires)
@@ -250,7 +250,7 @@ def test_expired_without_a_worker(tasks, seen, held, form):
 
 @pytest.mark.parametrize("error", [OperationalError, KeyboardInterrupt])
 def test_broker_down_at_publish(tasks, seen, held, monkeypatch, error):
-    """What was not sent has no lock, whatever interrupted the sending."""
+    """A call whose publishing failed leaves no lock, whatever the error."""
     with RedisServer() as gone:
         url = gone.url
     if error is KeyboardInterrupt:
@@ -265,7 +265,9 @@ def test_broker_down_at_publish(tasks, seen, held, monkeypatch, error):
 
 
 def test_broker_down_at_publish_keeps_what_another_call_took(tasks, seen, held):
-    """A call that is sent without a record, as a canvas' member, frees nobody else's when it can't be sent."""
+    """A call without a record of its own, for example in a canvas, leaves the lock of another call when publishing
+    fails.
+    """
     first = tasks.long.apply_async((seen.name,), queue="nobody", countdown=60)
     with RedisServer() as gone:
         url = gone.url
@@ -275,7 +277,7 @@ def test_broker_down_at_publish_keeps_what_another_call_took(tasks, seen, held):
 
 
 def test_control_a_plain_task_is_sent_again_while_it_runs(tasks, workers, seen):
-    """Without the decorator nothing says that a call is under way."""
+    """Control: without the decorator a call is sent again while the first runs."""
     queue = workers("prefork")
     results = [tasks.ends_plain.apply_async((seen.name, "return"), queue=queue) for _ in range(2)]
     assert [result.get(timeout=10) for result in results] == [seen.name] * 2

@@ -17,7 +17,7 @@ from django_redlock.celery.missing_messages import BrokerUnreadable, cancel_lost
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    """No minimum age of records, and no pause between the two looks."""
+    """No minimum age of records, and no pause between the two checks."""
     monkeypatch.setattr(module, "MIN_AGE_SECONDS", 0)
     monkeypatch.setattr(module, "SECOND_LOOK_SECONDS", 0)
 
@@ -29,7 +29,7 @@ def lost(tasks, seen):
 
 
 def test_purged_queue(tasks, seen, broker, lost):
-    """Only the call whose queue was purged is lost: not one in another queue, of any priority or in the second page."""
+    """Only the call whose queue was purged is lost, and not those in other queues or with other priorities."""
     purged, kept = (tasks.long.apply_async((seen.name + each,), queue=f"{each}-{seen.name}") for each in ("a", "b"))
     for number in range(3):
         tasks.long.apply_async((f"{seen.name}{number}",), queue=f"b-{seen.name}", priority=number * 3)
@@ -52,7 +52,7 @@ def test_pages(tasks, seen, lost, monkeypatch):
 
 
 def test_messages_of_workers(tasks, workers, seen, lost):
-    """A message that a worker keeps until its ETA is not acknowledged: nothing is lost."""
+    """A message that a worker holds until its ETA is not lost."""
     result = tasks.long.apply_async((seen.name,), queue=workers("prefork"), countdown=60)
     seen_by_worker = tasks.executed.apply_async((seen.name, 0), queue=workers("prefork"))
     assert seen_by_worker.get(timeout=20) == seen.name  # it comes after the other
@@ -61,7 +61,7 @@ def test_messages_of_workers(tasks, workers, seen, lost):
 
 
 def test_command(tasks, seen, broker, held):
-    """It warns, and with --fix frees what is lost."""
+    """redlock_check --tasks warns about lost calls, and with --fix it releases them."""
     result = tasks.long.apply_async((seen.name,), queue=f"q-{seen.name}")
     with broker.client() as client:
         client.delete(f"q-{seen.name}")
@@ -84,7 +84,9 @@ def test_command(tasks, seen, broker, held):
 
 
 def test_rabbitmq(rabbitmq, unique):
-    """Empty queues without another consumer are proof; messages in a queue can't be looked at."""
+    """On RabbitMQ calls are lost if all queues are empty and have no other consumer; queues with messages
+    can't be read.
+    """
     with Celery(unique, broker=rabbitmq.url, set_as_current=False) as app:
         app.conf.task_default_queue = unique
 
@@ -103,7 +105,7 @@ def test_rabbitmq(rabbitmq, unique):
 
 
 def test_other_transports(unique):
-    """What can't be looked at is said."""
+    """Other transports raise an error that says that their queues can't be read."""
     with Celery(unique, broker="memory://", set_as_current=False) as app:
 
         @app.task(name=unique)

@@ -11,21 +11,21 @@ from tests.support.service import poll
 
 
 def burst(task, queue, name, number=50, **options):
-    """Submit the same call again and again, from four threads."""
+    """Submit the same call many times, from four threads."""
     with ThreadPoolExecutor(4) as pool:
         sent = [pool.submit(task.apply_async, (name, 0.3), queue=queue, **options) for _ in range(number)]
         return [each.result() for each in sent]
 
 
 def finish(results):
-    """Return the results of tasks. A task that appears several times is asked once."""
+    """Return the results of tasks. A task that appears several times is waited for once."""
     values = {result.id: result.get(timeout=30) for result in {result.id: result for result in results}.values()}
     return [values[result.id] for result in results]
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_until_executed_sends_and_runs_one(tasks, workers, seen, free, pool):
-    """Of 50 submits in a second one is sent and run; the others point to it, and its result can be had from each."""
+    """until_executed: of 50 submits one is sent and run, and the others return its result."""
     results = burst(tasks.executed, workers(pool), seen.name)
     assert finish(results) == [seen.name] * 50
     assert [result.duplicate for result in results].count(False) == 1
@@ -36,7 +36,7 @@ def test_until_executed_sends_and_runs_one(tasks, workers, seen, free, pool):
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_while_executing_never_runs_two(tasks, workers, seen, free, pool):
-    """All submits are sent; never two run at once, and those that were skipped say so."""
+    """while_executing: all submits are sent, runs don't overlap, and skipped calls return the marker."""
     results = finish(burst(tasks.running, workers(pool), seen.name, 12))
     assert seen.overlap() == []
     assert 1 <= seen.count("start") == sum(not is_duplicate(result) for result in results) < 12
@@ -45,14 +45,14 @@ def test_while_executing_never_runs_two(tasks, workers, seen, free, pool):
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_control_without_the_decorator_they_overlap(tasks, workers, seen, pool):
-    """The same burst of a plain task runs every time, several at once."""
+    """Control: without the decorator every call runs, and runs overlap."""
     finish(burst(tasks.executed_plain, workers(pool), seen.name, 8))
     assert seen.count("start") == 8
     assert seen.overlap()
 
 
 def test_until_and_while_executing_runs_one_more(tasks, workers, seen, free):
-    """What is submitted while the body runs leads to exactly one more run, after it."""
+    """until_and_while_executing: submits during the body lead to exactly one more run, after it."""
     queue = workers("prefork")
     first = tasks.and_while.apply_async((seen.name, 1.0), queue=queue)
     seen.wait("start")
@@ -65,7 +65,9 @@ def test_until_and_while_executing_runs_one_more(tasks, workers, seen, free):
 
 
 def test_until_executing_is_free_when_the_body_starts(tasks, workers, seen, free):
-    """A queued one is a duplicate's holder; from the start of its body on the next may be sent, and may overlap."""
+    """until_executing: a queued call makes others duplicates; when its body starts the next may be sent, and may
+    overlap.
+    """
     queue = workers("prefork")
     delayed = tasks.executing.apply_async((seen.name, 1.0), queue=queue, countdown=0.5)
     assert tasks.executing.apply_async((seen.name, 1.0), queue=queue).id == delayed.id
@@ -78,7 +80,7 @@ def test_until_executing_is_free_when_the_body_starts(tasks, workers, seen, free
 
 
 def test_until_expired_runs_once_a_period(tasks, workers, seen, free):
-    """After the run the lock stays until its period is over."""
+    """until_expired: after the run the lock stays until the end of the period."""
     queue = workers("prefork")
     first = tasks.expired.apply_async((seen.name,), queue=queue)
     finish([first])
@@ -89,7 +91,7 @@ def test_until_expired_runs_once_a_period(tasks, workers, seen, free):
 
 
 def test_limit_lets_so_many_run(tasks, workers, seen, records):
-    """With limit=3 three run at once, and never four."""
+    """limit=3 lets three bodies run at once and never four."""
     from tests.support.overlap import overlaps, read
 
     finish(burst(tasks.three, workers("prefork"), seen.name, 12))
@@ -99,7 +101,7 @@ def test_limit_lets_so_many_run(tasks, workers, seen, records):
 
 
 def test_body_longer_than_the_lease_is_renewed(tasks, workers, seen, held):
-    """A body that runs longer than its ttl of 2 s keeps its lock."""
+    """A body that runs for longer than its ttl is renewed."""
     queue = workers("prefork")
     first = tasks.running.apply_async((seen.name, 3.5), queue=queue)
     seen.wait("start")
@@ -112,7 +114,7 @@ def test_body_longer_than_the_lease_is_renewed(tasks, workers, seen, held):
 
 
 def test_gevent(tasks, start_worker, seen, free):
-    """Smoke: one of many is run, and a body that yields keeps its lock for longer than its lease."""
+    """On gevent one of many calls runs, and a body that yields is renewed."""
     pytest.importorskip("gevent")
     queue = f"q-{seen.name}"
     with start_worker("gevent", queue):
@@ -126,7 +128,7 @@ def test_gevent(tasks, start_worker, seen, free):
 
 
 def test_the_record_says_who(tasks, workers, seen, held):
-    """A queued and a running task show task, id, state and the worker's process."""
+    """The owner of a queued and of a running task shows task, id, state and process."""
     queue = workers("prefork")
     result = tasks.executed.apply_async((seen.name, 1), queue=queue, countdown=0.5)
     queued = held(f"executed:{seen.name}")
@@ -141,7 +143,7 @@ def test_the_record_says_who(tasks, workers, seen, held):
 
 @pytest.mark.parametrize("store", ["redis", "locmem"])
 def test_one_id_sent_again(tasks, seen, settings, store):
-    """Whatever the limit is, a call with the id of one that is queued is a duplicate of that: one id is one task."""
+    """A call with the id of a queued one is a duplicate, whatever the limit."""
     if store == "locmem":
         settings.REDLOCK = {
             "default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": seen.name}

@@ -1,4 +1,4 @@
-"""A call that was put off starts when the body ends, and its copy with an ETA does not run again."""
+"""A postponed call starts when the body ends, and its copy with an ETA does not run again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOON = 15.0  # seconds; the copy with the ETA comes after half a minute at the e
 
 @pytest.fixture
 def long_eta(monkeypatch):
-    """Messages that this test sends have been tried so often that the next pause is half a minute to a minute."""
+    """The next pause of messages in this test is half a minute to a minute."""
     monkeypatch.setattr("django_redlock.celery.task.Message", partial(Message, tries=6))
 
 
@@ -42,7 +42,7 @@ def kept(records):
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 @pytest.mark.parametrize("kind", NEXT)
 def test_it_starts_when_the_body_ends(tasks, workers, seen, kept, go, long_eta, kind, pool):
-    """Not at its ETA, which is half a minute later."""
+    """A postponed call starts when the body ends, not at its ETA half a minute later."""
     task, queue, name = getattr(tasks, kind), workers(pool), f"{kind}:{seen.name}"
     first = task.apply_async((seen.name,), queue=queue)
     seen.wait("start")
@@ -56,7 +56,7 @@ def test_it_starts_when_the_body_ends(tasks, workers, seen, kept, go, long_eta, 
 
 
 def test_each_end_sends_one(tasks, workers, seen, kept, go, long_eta):
-    """Several calls that were put off run one after another."""
+    """Several postponed calls run one after another, each at the end of the previous one."""
     queue, name = workers("prefork"), f"next_retry:{seen.name}"
     results = [tasks.next_retry.apply_async((seen.name,), queue=queue)]
     seen.wait("start")
@@ -70,7 +70,7 @@ def test_each_end_sends_one(tasks, workers, seen, kept, go, long_eta):
 @pytest.mark.parametrize("seconds", [0, 1.5], ids=["ended", "running"])
 @pytest.mark.parametrize("kind", NEXT)
 def test_the_copy_with_the_eta_is_the_same_delivery(tasks, start_worker, seen, kept, go, kind, seconds):
-    """It comes when the prompt copy has ended or while that runs, and is not run."""
+    """The copy with the ETA that arrives during or after the prompt copy is not run."""
     task, queue = getattr(tasks, kind), f"q-{seen.name}"
     with start_worker("prefork", queue) as worker:
         first = task.apply_async((seen.name,), queue=queue)
@@ -84,7 +84,7 @@ def test_the_copy_with_the_eta_is_the_same_delivery(tasks, start_worker, seen, k
 
 
 def test_a_prompt_copy_that_is_killed_is_lost_as_any_message_that_was_acknowledged(tasks, start_worker, seen, kept, go):
-    """Acknowledged before its body, it runs once at most: the copy with the ETA does not run it again."""
+    """If a prompt copy that was acknowledged early is killed, the copy with the ETA does not run it again."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue) as worker:
         first = tasks.next_one.apply_async((seen.name,), queue=queue)
@@ -101,7 +101,7 @@ def test_a_prompt_copy_that_is_killed_is_lost_as_any_message_that_was_acknowledg
 
 
 def test_a_copy_with_an_eta_that_is_killed_is_lost_too(tasks, start_worker, seen, kept, go):
-    """The prompt copy has waited in the queue meanwhile, and does not run it again."""
+    """If a copy with an ETA that was acknowledged early is killed, the prompt copy does not run it again."""
     queue, messages = f"q-{seen.name}", f"redlock:{{next_one:{seen.name}}}:put_off"
     with start_worker("prefork", queue) as worker, redis.Redis.from_url(os.environ["CELERY_LOCKS"]) as client:
         tasks.next_one.apply_async((seen.name,), queue=queue)
@@ -119,7 +119,7 @@ def test_a_copy_with_an_eta_that_is_killed_is_lost_too(tasks, start_worker, seen
 
 
 def test_it_is_sent_again_with_the_serializer_of_its_call(tasks, start_worker, seen, kept, go):
-    """Its arguments may be such as the serializer of the settings can't encode."""
+    """The prompt copy is sent with the serializer of its call."""
     queue, accept = f"q-{seen.name}", json.dumps({"accept_content": ["json", "pickle"]})
     with start_worker("prefork", queue, CELERY_CONF=accept, C_FORCE_ROOT="1"):
         first = tasks.next_one.apply_async((seen.name,), queue=queue)
@@ -131,7 +131,7 @@ def test_it_is_sent_again_with_the_serializer_of_its_call(tasks, start_worker, s
 
 
 def test_a_call_that_has_failed_does_not_start(tasks, start_worker, seen, kept, go):
-    """Its last try was refused. The message that is still kept is sent when the body ends, and is not run."""
+    """A call that failed after its last try is not run by its prompt copy."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue) as worker:
         first = tasks.next_once.apply_async((seen.name,), queue=queue)
@@ -146,7 +146,7 @@ def test_a_call_that_has_failed_does_not_start(tasks, start_worker, seen, kept, 
 
 
 def test_a_call_that_has_failed_before_its_body_does_not_start(tasks, start_worker, records, seen, kept, go):
-    """``before_start`` of the copy with the ETA has failed. The prompt copy is not run."""
+    """A call whose ``before_start`` failed in the copy with the ETA is not run by its prompt copy."""
     queue, fail = f"q-{seen.name}", records / f"{seen.name}.fail"
     with start_worker("prefork", queue) as worker:
         first = tasks.next_moody.apply_async((seen.name,), queue=queue)
@@ -165,7 +165,9 @@ def test_a_call_that_has_failed_before_its_body_does_not_start(tasks, start_work
 def test_a_prompt_copy_waits_for_its_eta_while_the_store_is_down(
     tasks, start_worker, own_redis, settings, seen, long_eta
 ):
-    """It neither fails nor runs unprotected, because the copy with the ETA follows and would run it again."""
+    """A prompt copy that arrives while the store is down neither fails nor runs, because the copy with the
+    ETA follows.
+    """
     store, queue = own_redis(), f"q-{seen.name}"
     settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": store.url}}
     with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url) as worker, store.client() as client:
@@ -183,7 +185,7 @@ def test_a_prompt_copy_waits_for_its_eta_while_the_store_is_down(
 
 
 def test_the_process_of_the_body_is_killed(tasks, workers, seen, kept, go, long_eta):
-    """The main process frees the lock of the dead body, and sends the call that was put off."""
+    """When the process of the body is killed, the main process releases its lock and sends the postponed call."""
     queue, name = workers("prefork"), f"next_one:{seen.name}"
     tasks.next_one.apply_async((seen.name,), queue=queue)
     pid = seen.wait("start")[0]["pid"]
@@ -195,7 +197,7 @@ def test_the_process_of_the_body_is_killed(tasks, workers, seen, kept, go, long_
 
 
 def test_the_worker_of_the_body_is_killed(tasks, start_worker, workers, seen, kept, go, long_eta):
-    """Nothing ends the body: the call starts when its lease has ended, and not at the next growing pause."""
+    """When the worker of the body is killed, the postponed call starts when the lease has ended."""
     own, name = f"q-{seen.name}", f"next_after:{seen.name}"
     with start_worker("prefork", own) as worker:
         tasks.next_after.apply_async((seen.name,), queue=own)
@@ -208,7 +210,7 @@ def test_the_worker_of_the_body_is_killed(tasks, start_worker, workers, seen, ke
 
 
 def test_a_large_message_waits_for_its_eta(tasks, workers, seen, kept, go):
-    """It is not kept, and runs all the same."""
+    """A large message is not kept, and runs at its ETA."""
     queue, name = workers("prefork"), f"next_one:{seen.name}"
     tasks.next_one.apply_async((seen.name,), queue=queue)
     seen.wait("start")
@@ -235,7 +237,7 @@ def keep(player, task, message):
 
 
 def test_messages_are_sent_in_order_and_not_after_a_start(player):
-    """Kept twice is sent once. What has started is not sent, and what may start is not kept."""
+    """Messages are sent in order, once each, and not after their call has started."""
     assert not keep(player, "b", b"B")
     player.play("start", "a", "1")
     assert [keep(player, task, task.upper().encode()) for task in "bcdb"] == [True] * 4

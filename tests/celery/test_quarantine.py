@@ -42,7 +42,7 @@ def begun(tasks, store):
 
 
 def test_bodies_that_run_are_put_back(tasks, begun, store, seen, held):
-    """Each with its own task, though they are renewed together; and they end as if nothing had been."""
+    """Running bodies are restored after a loss of data, each with its own task, and they end normally."""
     bodies = [begun(tasks.long, seen.name + suffix) for suffix in ("-a", "-b")]
     with store.client() as client:
         client.flushall()
@@ -58,7 +58,7 @@ def test_bodies_that_run_are_put_back(tasks, begun, store, seen, held):
 
 
 def test_nothing_is_submitted(tasks, begun, store, seen, held):
-    """It would run beside the one that is put back: what is queued was let in, and passes."""
+    """No call can be submitted during the quarantine, because it would run beside a restored body."""
     body = begun(tasks.long, seen.name)
     with store.client() as client:
         client.flushall()
@@ -70,7 +70,7 @@ def test_nothing_is_submitted(tasks, begun, store, seen, held):
 
 
 def test_what_an_old_server_knows_is_no_rival(tasks, begun, store, seen, held):
-    """It came back with older data: the task that was queued then is over, and the one that runs is not."""
+    """A queued record in old data does not block the restoration of the running task."""
     old = tasks.long.apply_async((seen.name,), queue="nobody")
     with store.client() as client:
         record = client.dump(f"redlock:{{long:{seen.name}}}")

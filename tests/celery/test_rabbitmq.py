@@ -9,7 +9,7 @@ from tests.support.service import poll
 
 @pytest.fixture
 def rabbit(tasks, rabbitmq, start_worker, seen):
-    """`rabbit(task, *args)` sends by RabbitMQ; `rabbit.worker()` is a worker on it."""
+    """`rabbit(task, *args)` sends via RabbitMQ; `rabbit.worker()` is a worker on it."""
     queue = f"q-{seen.name}"
     with tasks.app.connection_for_write(rabbitmq.url) as connection:
 
@@ -21,7 +21,7 @@ def rabbit(tasks, rabbitmq, start_worker, seen):
 
 
 def test_one_of_many_is_sent_and_run(tasks, rabbit, seen, free):
-    """Submits, a retry and the end, as on Redis."""
+    """Of many submits one is sent and run, as on Redis."""
     results = [rabbit(tasks.executed, seen.name, 0.2) for _ in range(20)]
     assert [result.duplicate for result in results].count(False) == 1
     with rabbit.worker():
@@ -33,7 +33,7 @@ def test_one_of_many_is_sent_and_run(tasks, rabbit, seen, free):
 
 
 def test_reject_with_requeue(tasks, rabbit, seen, free):
-    """The message that RabbitMQ puts back is the owner's."""
+    """A message that RabbitMQ requeues after Reject is granted to the owner."""
     with rabbit.worker():
         assert rabbit(tasks.requeues, seen.name).get(timeout=15) == seen.name
         free(f"requeues:{seen.name}")
@@ -42,7 +42,9 @@ def test_reject_with_requeue(tasks, rabbit, seen, free):
 
 @pytest.mark.parametrize("kind", ["late", "late_running"])
 def test_killed_worker(tasks, rabbit, seen, kind):
-    """The message is delivered at once to another worker, which waits for the end of the dead one's lease."""
+    """The message of a killed worker is delivered to another worker, which waits for the end of the dead
+    one's lease.
+    """
     with rabbit.worker() as first, rabbit.worker():
         result = rabbit(getattr(tasks, kind), seen.name, 1)
         seen.wait("start")
@@ -53,7 +55,7 @@ def test_killed_worker(tasks, rabbit, seen, kind):
 
 
 def test_put_off_while_the_lease_of_the_dead_lasts(tasks, rabbit, seen):
-    """A redelivery that comes within the lease is neither run beside it nor lost."""
+    """A redelivery within the lease of the killed worker is postponed, and runs once."""
     with rabbit.worker() as first:
         result = rabbit(tasks.late, seen.name, 1)
         seen.wait("start")

@@ -67,7 +67,7 @@ class Player:
 
 
 def plainly(answer):
-    """An answer, whichever of several rivals it names."""
+    """Return "refused" for either kind of refusal."""
     return "refused" if answer in ("queued", "running") else answer
 
 
@@ -93,7 +93,7 @@ moves = st.lists(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
 @given(moves=moves, mode=st.sampled_from(sorted(MODES)), limit=st.sampled_from([1, 2]))
 def test_the_twins_in_memory_answer_as_the_scripts_do(redis_store, moves, mode, limit):
-    """Whatever is played on both, every answer is the same."""
+    """The in-memory store gives the same replies as the scripts, for random moves."""
     here = Player(MemoryStore(LocMemBackend("twins")), mode, limit)
     there = Player(redis_store, mode, limit)
     for move, task, sending, options in moves:
@@ -107,7 +107,7 @@ def test_the_twins_in_memory_answer_as_the_scripts_do(redis_store, moves, mode, 
     [("extend", {}), ("end", {}), ("end", {"again": True}), ("cancel", {}), ("bury", {}), ("bury", {"again": True})],
 )
 def test_a_full_server_lets_bodies_go_on_and_end(redis_store, redis_server, move, options):
-    """Redis denies what needs memory, unless the script has begun to write: renewals and ends are carried out."""
+    """On a server that is out of memory running bodies are renewed and end."""
     answers = []
     for memory in ("0", "1"):
         player = Player(redis_store, "until_and_while_executing")
@@ -127,7 +127,7 @@ def test_a_full_server_lets_bodies_go_on_and_end(redis_store, redis_server, move
 
 @pytest.mark.parametrize("place", ["redis", "memory"])
 def test_a_start_that_was_interrupted_is_taken_back(request, place):
-    """The caller doesn't know whether an attempt was granted: all of its attempts are released."""
+    """A start whose caller was interrupted is released, whichever attempt was granted."""
     store = request.getfixturevalue("redis_store") if place == "redis" else MemoryStore(LocMemBackend("interrupted"))
     player = Player(store, "until_executed")
     claim = player.claim("a", 0)._replace(token=new_token(), payload=player.ticket("a", "a-1"))
@@ -139,7 +139,7 @@ def test_a_start_that_was_interrupted_is_taken_back(request, place):
 
 @pytest.mark.parametrize("move", ["submit", "start", "extend", "end"])
 def test_scripts_are_idempotent(redis_store, move):
-    """A request whose reply was lost may be sent again: same answer, same record."""
+    """A script that is sent twice gives the same reply and leaves the same record."""
     player = Player(redis_store, "until_executed", 1)
     for before in {"submit": [], "start": ["submit"]}.get(move, ["submit", "start"]):
         player.play(before, "a", "1")
@@ -149,7 +149,7 @@ def test_scripts_are_idempotent(redis_store, move):
 
 
 def test_rivals_are_refused_and_the_owner_passes(redis_store):
-    """From submit to end: another task never, the owner's message and its retry always."""
+    """From submit to end another task is refused, and the owner's message and retry are granted."""
     player = Player(redis_store, "until_executed", 1)
     assert player.play("submit", "a", "1") == "granted"
     assert player.play("submit", "b", "1") == "queued"
@@ -171,7 +171,7 @@ def store(request):
 
 
 def test_a_retry_is_not_lost_with_the_lease_of_the_run_that_sent_it(store):
-    """The process dies after it has sent the retry: when the lease has run out that is queued, and passes."""
+    """A retry survives the lease of the run that sent it."""
     player = Player(store, "until_executed", lease=0.05)
     player.play("submit", "a", "1")
     player.play("start", "a", "1")
@@ -187,7 +187,7 @@ def test_a_retry_is_not_lost_with_the_lease_of_the_run_that_sent_it(store):
 
 
 def test_an_onlooker_is_told_what_is_alive(redis_store):
-    """A lease that has run out counts for nothing; where a retry was sent, the task is queued."""
+    """describe() leaves out expired leases, and shows a task that has sent a retry as queued."""
     player = Player(redis_store, "while_executing", limit=3, lease=0.05)
     for task in "abc":
         player.lease = 60.0 if task == "c" else 0.05
@@ -202,7 +202,7 @@ def test_an_onlooker_is_told_what_is_alive(redis_store):
 
 
 def test_what_runs_and_has_a_next_sending_counts_as_queued(store):
-    """One running and one waiting: where the running one retries, that is the one that waits."""
+    """A running task that has sent a retry counts as queued and as running."""
     player = Player(store, "until_and_while_executing")
     player.play("submit", "a", "1")
     player.play("start", "a", "1")
@@ -216,7 +216,7 @@ def test_what_runs_and_has_a_next_sending_counts_as_queued(store):
     ("mode", "limit"), [("until_and_while_executing", 1), ("until_executing", 1), ("until_executed", 2)]
 )
 def test_a_submit_with_the_id_of_a_body_that_runs_leaves_it_its_lease(store, mode, limit):
-    """Where a running one is in nobody's way: the new message is what comes next, and does not run beside the first."""
+    """A submit with the id of a running body leaves its lease alone and does not run beside it."""
     player = Player(store, mode, limit)
     player.play("submit", "a", "1")
     player.play("start", "a", "1")
@@ -229,7 +229,7 @@ def test_a_submit_with_the_id_of_a_body_that_runs_leaves_it_its_lease(store, mod
 
 @pytest.mark.parametrize("mode", ["until_executing", "until_expired"])
 def test_a_redelivered_message_does_not_run_beside_itself(store, mode):
-    """Where others may run beside the body, the same message may not."""
+    """A redelivered message does not run beside its own body, even in modes that let other calls run."""
     player = Player(store, mode)
     player.play("submit", "a", "1")
     assert player.play("start", "a", "1") == "granted"
@@ -239,7 +239,9 @@ def test_a_redelivered_message_does_not_run_beside_itself(store, mode):
 
 @pytest.mark.parametrize(("mode", "left"), [("while_executing", 0), ("until_executed", 1)])
 def test_a_dead_process_leaves_a_queued_record_only_where_tasks_are_queued(store, mode, left):
-    """Else nobody would remove it, should the message that comes back be refused as a duplicate of another."""
+    """A dead process leaves a queued record only in modes that lock queued tasks, because else nothing would
+    remove it.
+    """
     player = Player(store, mode)
     player.play("start", "a", "1")
     assert player.play("bury", "a", "1") == 1
@@ -247,7 +249,7 @@ def test_a_dead_process_leaves_a_queued_record_only_where_tasks_are_queued(store
 
 
 def test_a_replaced_task_is_known_as_replaced_when_it_comes(store):
-    """However late its message comes: until its record would have lapsed, and not for a visibility timeout only."""
+    """A message of a replaced task is recognised for as long as its record would have lasted."""
     player = Player(store, "until_executed", remember=0.05)
     player.play("submit", "a", "1")
     assert player.play("submit", "b", "1", replace=True) == "granted"
@@ -260,7 +262,7 @@ def test_a_replaced_task_is_known_as_replaced_when_it_comes(store):
 
 @pytest.mark.parametrize("submitted", [True, False])
 def test_a_period_outlives_lease_and_end(store, submitted):
-    """until_expired counts from the submit, or from a start that nobody queued, whatever becomes of the run."""
+    """until_expired counts from the submit, or from a start without a submit, and outlives lease and end."""
     player = Player(store, "until_expired", lease=0.05)
     if submitted:
         player.play("submit", "a", "1")
@@ -273,7 +275,7 @@ def test_a_period_outlives_lease_and_end(store, submitted):
 
 
 def test_a_foreign_key_is_left_alone(redis_store, redis_server):
-    """A plain lock of that name is an error of its own, and stays."""
+    """A plain lock under the task's name raises LockError and stays."""
     from django_redlock.errors import LockError
 
     player = Player(redis_store, "until_executed", 1)
@@ -287,7 +289,7 @@ def backend(request):
 
 
 def test_records_are_listed_and_released(backend):
-    """As other locks: by pattern, with task, id and state; by name and by digest, which survives start and renewal."""
+    """Records are listed by pattern with task, id and state, and released by name and digest."""
     player = Player(backend if isinstance(backend, RedisBackend) else MemoryStore(backend), "until_executed")
     player.play("submit", "a", "1")
     assert backend.held("other:*") == []
@@ -306,7 +308,7 @@ def test_records_are_listed_and_released(backend):
 
 
 def test_another_task_is_another_holding(backend):
-    """The digest of the one that somebody saw does not release the next."""
+    """The digest of one task's record does not release the next task's record."""
     player = Player(backend if isinstance(backend, RedisBackend) else MemoryStore(backend), "until_executed")
     player.play("submit", "a", "1")
     seen = backend.describe(player.name).digest
@@ -317,7 +319,7 @@ def test_another_task_is_another_holding(backend):
 
 
 def test_owner_part_names_this_process():
-    """The main process finds the record of its dead child by this part of the owner's JSON."""
+    """owner_part() is contained in the owner of this process, and in no other's."""
     assert owner_part(os.getpid()) in describe_owner({"task_id": "x"})
     assert owner_part(os.getpid() + 1) not in describe_owner({"task_id": "x"})
 
@@ -325,7 +327,7 @@ def test_owner_part_names_this_process():
 @pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
 @pytest.mark.parametrize("end", ["end", "again", "cancel", "requeue"])
 def test_an_end_while_its_slot_moves(cluster, start, moved, end):
-    """While a Cluster moves a record's slot, which takes long here, a task ends, is revoked or is queued again."""
+    """While a Cluster migrates a record's slot a task can end, be revoked or be queued again."""
     store = start(contextlib.closing(RedisBackend(cluster.url)))
     player = Player(store, "until_executed")
     call, key = player.ticket("a", "a-1"), player.keys.lock.decode()

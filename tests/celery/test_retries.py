@@ -10,7 +10,7 @@ from tests.support.service import poll
 
 @pytest.mark.parametrize("kind", ["retries", "autoretries"])
 def test_retry_passes_and_nobody_comes_between(tasks, workers, seen, free, held, kind):
-    """From the first submit to the end of the last retry the lock is held, and every other submit is a duplicate."""
+    """From submit to the end of the last retry every other submit is a duplicate."""
     queue = workers("prefork")
     task = getattr(tasks, kind)
     call = {"name": seen.name, "seconds": 0.3}
@@ -28,7 +28,7 @@ def test_retry_passes_and_nobody_comes_between(tasks, workers, seen, free, held,
 
 
 def test_record_lives_until_the_retry(tasks, workers, seen, held):
-    """Between two runs the record is queued, with the life of a queued one and not that of a lease."""
+    """Between two runs the record is queued and has the ttl of a queued one."""
     queue = workers("prefork")
     result = tasks.retries.apply_async((seen.name,), {"countdown": 1.5, "failures": 1}, queue=queue)
     seen.wait("end")
@@ -39,7 +39,7 @@ def test_record_lives_until_the_retry(tasks, workers, seen, held):
 
 
 def test_retry_at_once(tasks, workers, seen, free):
-    """With countdown=0 the retry often arrives before its first run has quite ended: it runs all the same."""
+    """A retry with countdown=0, which may arrive before its first run has ended, runs."""
     queue = workers("prefork")
     result = tasks.retries.apply_async((seen.name,), {"countdown": 0, "failures": 5}, queue=queue)
     assert result.get(timeout=20) == seen.name
@@ -49,7 +49,7 @@ def test_retry_at_once(tasks, workers, seen, free):
 
 
 def test_retry_while_executing(tasks, workers, seen, free):
-    """In this mode the lock is free between the runs; each run takes it again."""
+    """while_executing: the lock is free between the runs, and each run acquires it."""
     result = tasks.retries_running.apply_async((seen.name,), queue=workers("prefork"))
     assert result.get(timeout=20) == seen.name
     assert seen.count("start") == 3
@@ -57,7 +57,7 @@ def test_retry_while_executing(tasks, workers, seen, free):
 
 
 def test_retry_with_other_arguments(tasks, workers, seen, free, held):
-    """It is another call: what was locked is free, and what it goes on with is locked."""
+    """A retry with other arguments is another call: its lock is acquired, and the first one is free."""
     queue, other = workers("prefork"), f"{seen.name}-other"
     result = tasks.wanders.apply_async((seen.name, other), queue=queue)
     seen.wait("start")
@@ -69,7 +69,7 @@ def test_retry_with_other_arguments(tasks, workers, seen, free, held):
 
 
 def test_free_after_the_last_retry(tasks, workers, seen, free):
-    """A task that gives up is over: free at once."""
+    """After the last retry has failed the lock is free."""
     result = tasks.gives_up.apply_async((seen.name,), queue=workers("prefork"))
     with pytest.raises(ValueError, match=seen.name):
         result.get(timeout=10)
@@ -78,7 +78,7 @@ def test_free_after_the_last_retry(tasks, workers, seen, free):
 
 
 def test_autoretry_for_an_error_of_the_fence(tasks, workers, seen, free):
-    """on_conflict="raise" in the worker, and autoretry_for that error: tried again until the lock is free."""
+    """autoretry_for LockNotAcquired retries a duplicate until the lock is free."""
     queue = workers("prefork")
     first = tasks.patient_running.apply_async((seen.name, 1), queue=queue)
     seen.wait("start")
@@ -91,7 +91,7 @@ def test_autoretry_for_an_error_of_the_fence(tasks, workers, seen, free):
 
 
 def test_autoretry_for_an_error_of_the_fence_ends(tasks, workers, seen):
-    """After the last retry the task has failed with that error."""
+    """autoretry_for LockNotAcquired fails with that error after the last retry."""
     queue = workers("prefork")
     tasks.impatient.apply_async((seen.name, 3), queue=queue)
     seen.wait("start")
@@ -101,7 +101,7 @@ def test_autoretry_for_an_error_of_the_fence_ends(tasks, workers, seen):
 
 
 def test_retry_outlives_the_worker_that_sent_it(tasks, start_worker, seen, held, free):
-    """The whole worker dies between retry() and the end of the body: the retry is the owner's, and runs."""
+    """A retry runs even if its worker dies between retry() and the end of the body."""
     queue, name = f"q-{seen.name}", f"retries_on:{seen.name}"
     with start_worker("prefork", queue, CELERY_VISIBILITY="1") as first:
         tasks.retries_on.apply_async((seen.name,), queue=queue)
@@ -116,7 +116,7 @@ def test_retry_outlives_the_worker_that_sent_it(tasks, start_worker, seen, held,
 
 
 def test_control_between_two_runs_a_plain_task_is_sent_again(tasks, workers, seen):
-    """Without the decorator another call runs between a run and its retry."""
+    """Control: without the decorator another call runs between a run and its retry."""
     queue = workers("prefork")
     first = tasks.retries_plain.apply_async((seen.name,), {"failures": 1, "countdown": 1}, queue=queue)
     seen.wait("end")

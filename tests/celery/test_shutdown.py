@@ -11,7 +11,7 @@ import pytest
 
 
 def test_warm_shutdown(tasks, start_worker, seen, free):
-    """SIGTERM: the running body ends and is free; what the worker had only fetched runs in the next."""
+    """On SIGTERM the running body ends and frees its lock, and prefetched tasks run in the next worker."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue) as worker:
         running = tasks.long.apply_async((seen.name, 1), queue=queue)
@@ -28,7 +28,7 @@ def test_warm_shutdown(tasks, start_worker, seen, free):
 
 @pytest.mark.parametrize("grace", [0, 1])
 def test_cold_shutdown(tasks, start_worker, seen, free, grace):
-    """SIGQUIT, with and without a soft shutdown before: a body that is cut off is free at once."""
+    """On SIGQUIT a body that is cut off frees its lock, with and without a soft shutdown."""
     queue, conf = f"q-{seen.name}", json.dumps({"worker_soft_shutdown_timeout": grace})
     with start_worker("prefork", queue, CELERY_CONF=conf) as worker:
         tasks.long.apply_async((seen.name, 30), queue=queue)
@@ -41,7 +41,7 @@ def test_cold_shutdown(tasks, start_worker, seen, free, grace):
 
 @pytest.mark.parametrize("grace", [0, 1])
 def test_cold_shutdown_of_what_comes_back(tasks, start_worker, seen, free, grace):
-    """The same with acks_late: the message comes back to its owner, and runs in the next worker."""
+    """On SIGQUIT with acks_late the message comes back to its owner and runs in the next worker."""
     queue, conf = f"q-{seen.name}", json.dumps({"worker_soft_shutdown_timeout": grace})
     with start_worker("prefork", queue, CELERY_CONF=conf, CELERY_VISIBILITY="1") as worker:
         result = tasks.long_late.apply_async((seen.name, 3), queue=queue)
@@ -56,7 +56,7 @@ def test_cold_shutdown_of_what_comes_back(tasks, start_worker, seen, free, grace
 
 
 def test_processes_that_run_one_task_each(tasks, start_worker, seen, free):
-    """--max-tasks-per-child=1: the child that ends after its task, or between two retries, leaves no lock behind."""
+    """With --max-tasks-per-child=1 no lock stays behind when a child ends."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue, "--max-tasks-per-child", "1"):
         for _ in range(3):
@@ -69,7 +69,7 @@ def test_processes_that_run_one_task_each(tasks, start_worker, seen, free):
 
 @pytest.mark.skipif(celery.VERSION < (5, 7), reason="older Celery does not retry what its process was lost with")
 def test_retry_of_a_lost_process(tasks, workers, seen, free):
-    """retry_on_worker_lost: the main process sends the retry, which is the owner's."""
+    """With retry_on_worker_lost the retry that the main process sends is granted to the owner."""
     queue = workers("prefork")
     result = tasks.lost_retry.apply_async((seen.name,), {"seconds": 2}, queue=queue)
     os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)

@@ -21,7 +21,7 @@ def store(own_redis, settings) -> RedisServer:
 
 @pytest.fixture
 def worker(start_worker, store, seen):
-    """A worker with that store; the name of its queue."""
+    """A worker with that store, given as the name of its queue."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url):
         yield queue
@@ -29,7 +29,7 @@ def worker(start_worker, store, seen):
 
 @pytest.mark.parametrize("how", ["kill", "pause"])
 def test_submit_fails_closed(tasks, seen, store, how):
-    """One clear error from apply_async, whether nobody is there or nobody answers; and nothing is sent."""
+    """If the store is down or hangs, apply_async() raises LockUnavailable and sends nothing."""
     getattr(store, how)()
     with pytest.raises(LockUnavailable, match=f"executed:{seen.name}"):
         tasks.executed.apply_async((seen.name,), queue=f"q-{seen.name}")
@@ -38,7 +38,7 @@ def test_submit_fails_closed(tasks, seen, store, how):
 
 
 def test_submit_runs_unprotected_on_request(tasks, seen, store):
-    """on_store_error="run": it is sent all the same."""
+    """With on_store_error="run" the call is sent while the store is down."""
     store.kill()
     result = tasks.open.apply_async((seen.name,), queue=f"q-{seen.name}")
     assert not result.duplicate
@@ -47,7 +47,7 @@ def test_submit_runs_unprotected_on_request(tasks, seen, store):
 
 
 def test_start_fails_closed(tasks, seen, store, worker):
-    """In the worker the task fails with that error, and its body does not run."""
+    """If the store is down in the worker, the task fails with LockUnavailable and its body does not run."""
     store.kill()
     with pytest.raises(LockUnavailable):
         tasks.running.apply_async((seen.name,), queue=worker).get(timeout=10)
@@ -56,7 +56,7 @@ def test_start_fails_closed(tasks, seen, store, worker):
 
 @pytest.mark.parametrize("kind", ["patient", "patient_running"])
 def test_autoretry_until_the_store_is_back(tasks, seen, store, worker, free, kind):
-    """autoretry_for LockUnavailable: neither the fence nor the retry that can't be recorded loses the task."""
+    """With autoretry_for LockUnavailable the task is retried until the store is back."""
     result = getattr(tasks, kind).apply_async((seen.name,), queue=worker, countdown=0.5)
     store.kill()
     poll(lambda: result.state == "RETRY", timeout=10, what="a retry")
@@ -67,7 +67,7 @@ def test_autoretry_until_the_store_is_back(tasks, seen, store, worker, free, kin
 
 
 def test_retry_while_the_store_is_down(tasks, seen, store, worker):
-    """A task's own retry is sent, and the fence in the worker decides."""
+    """A retry is sent while the store is down, and the worker acquires the lock later."""
     result = tasks.retries.apply_async((seen.name,), {"failures": 1, "countdown": 2, "seconds": 1}, queue=worker)
     seen.wait("start")
     store.kill()
@@ -78,7 +78,7 @@ def test_retry_while_the_store_is_down(tasks, seen, store, worker):
 
 
 def test_next_step_of_a_chain_while_the_store_is_down(tasks, seen, store, worker):
-    """It is sent, and fails in the worker: the chain has an end, and the step before it its result."""
+    """The next step of a chain is sent while the store is down and fails in the worker, so that the chain ends."""
     steps = chain(
         tasks.executed_plain.si(seen.name, 1).set(queue=worker), tasks.executed.si(seen.name).set(queue=worker)
     )
@@ -91,7 +91,7 @@ def test_next_step_of_a_chain_while_the_store_is_down(tasks, seen, store, worker
 
 
 def test_a_failed_start_frees_the_record_when_the_store_is_back(tasks, seen, store, worker, free):
-    """The task is over: its queued record goes as soon as the store can be asked, not a day later."""
+    """The queued record of a task that could not start is removed when the store is back."""
     result = tasks.executed.apply_async((seen.name,), queue=worker, countdown=1)
     store.pause()
     with pytest.raises(LockUnavailable):
@@ -101,13 +101,13 @@ def test_a_failed_start_frees_the_record_when_the_store_is_back(tasks, seen, sto
 
 
 def test_start_runs_unprotected_on_request(tasks, seen, store, worker):
-    """on_store_error="run": the body runs."""
+    """With on_store_error="run" the body runs while the store is down."""
     store.kill()
     assert tasks.open_running.apply_async((seen.name,), queue=worker).get(timeout=10) == seen.name
 
 
 def test_a_release_that_fails_changes_no_outcome(tasks, seen, store, worker):
-    """The store dies while the body runs: the task's result is what the body returned."""
+    """A release that fails does not change the task's result."""
     result = tasks.running.apply_async((seen.name, 1), queue=worker)
     seen.wait("start")
     store.kill()
@@ -115,13 +115,13 @@ def test_a_release_that_fails_changes_no_outcome(tasks, seen, store, worker):
 
 
 def test_control_a_plain_task_needs_no_store(tasks, seen, store, worker):
-    """Without the decorator the store is not asked."""
+    """Control: without the decorator the task runs without a store."""
     store.kill()
     assert tasks.running_plain.apply_async((seen.name,), queue=worker).get(timeout=10) == seen.name
 
 
 def test_force_release_of_a_running_task_is_said_loudly(tasks, start_worker, seen, store):
-    """A body whose lease was taken away goes on, the log says so, and it frees nobody else's lock."""
+    """After a forced release the running body goes on, a warning is logged, and the lock of the next call stays."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url) as worker:
         first = tasks.executed.apply_async((seen.name, 2), queue=queue)

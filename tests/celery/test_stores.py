@@ -1,4 +1,4 @@
-"""Which stores keep the records of tasks, and what a worker and ``manage.py check`` say of the others."""
+"""Stores that can and that can't keep the records of tasks, and what a worker and ``manage.py check`` say."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def use_primary(settings, server):
 
 
 def body(task, name, task_id):
-    """The handle of a body of that task."""
+    """Return the handle of a body of that task."""
     message = Message(task.redlock.name(task, (name,), {}), new_delivery_id(), task_id)
     return task.redlock.body_lock(task.redlock.new_call(task, task_id, message))
 
@@ -50,7 +50,7 @@ def begin(lock):
 
 
 def test_a_submit_counts_when_the_replicas_have_it(tasks, primary, seen, settings):
-    """Deduplication survives the loss of the primary: the promoted replica knows the record."""
+    """After a failover the promoted replica has the record of a submit."""
     first = tasks.executed.apply_async((seen.name,), queue="nobody")
     for replica in primary.replicas:
         with replica.client() as client:
@@ -73,7 +73,7 @@ def test_a_submit_counts_when_the_replicas_have_it(tasks, primary, seen, setting
 
 
 def test_a_submit_that_no_replica_has_is_taken_back(tasks, primary, seen, held):
-    """Nothing is sent, and no record is left. A retry of the owner would be sent without a record."""
+    """A submit that no replica confirms is not sent and leaves no record."""
     primary.cut_off(*primary.replicas)
     with pytest.raises(LockUnavailable):
         tasks.executed.apply_async((seen.name,), queue="nobody")
@@ -83,7 +83,7 @@ def test_a_submit_that_no_replica_has_is_taken_back(tasks, primary, seen, held):
 
 
 def test_a_body_on_a_primary_with_replicas(tasks, primary, seen, held):
-    """It begins, is renewed and ends; another is refused meanwhile, and the ended delivery does not run again."""
+    """On a primary with replicas a body begins, is renewed and ends, and a rival is refused."""
     lock, other = body(tasks.executed, seen.name, "a"), body(tasks.executed, seen.name, "b")
     assert isinstance(begin(lock), Lease)
     assert lock.extend(3) > 0
@@ -96,7 +96,7 @@ def test_a_body_on_a_primary_with_replicas(tasks, primary, seen, held):
 
 
 def test_a_worker_with_a_primary_and_replicas(tasks, primary, start_worker, seen, settings, go):
-    """Submit, duplicate, body and a call that is put off, with a real worker."""
+    """On a primary with replicas a real worker handles submit, duplicate, body and postponed call."""
     url = primary.primary.url
     use(settings, "replica.ReplicaBackend", url)
     with primary.primary.client() as client:
@@ -114,7 +114,7 @@ def test_a_worker_with_a_primary_and_replicas(tasks, primary, start_worker, seen
 
 
 def test_while_executing_with_a_limit_where_nodes_vote(tasks, start, seen, settings):
-    """Three bodies at once on five nodes, as a semaphore, and never four."""
+    """while_executing with limit=3 on several nodes lets three bodies run and never four."""
     group = start(Group(RedisServer() for _ in range(3)))
     use(settings, "redlock.RedlockBackend", [server.url for server in group.servers], node_timeout=5, quarantine=False)
     bodies = [body(tasks.three, seen.name, f"id-{number}") for number in range(5)]
@@ -127,7 +127,7 @@ def test_while_executing_with_a_limit_where_nodes_vote(tasks, start, seen, setti
 
 
 def test_a_worker_refuses_to_start_with_what_its_store_does_not_support(start_worker, unique):
-    """The error names the tasks and the store, and the process ends."""
+    """A worker refuses to start if a store does not support its tasks, and the error names both."""
     quorum = {"TESTPROJECT_QUORUM": "1", "TESTPROJECT_NODES": " ".join(NOWHERE)}
     refused = (
         r"ended with code 1:\n(.|\n)*task tests\.celery\.app\.\w+: store 'default': RedlockBackend keeps no records"
@@ -150,7 +150,7 @@ def test_a_worker_refuses_to_start_with_what_its_store_does_not_support(start_wo
     ],
 )
 def test_manage_py_check(settings, unique, options, backend, location, refused):
-    """Each task that the store can't protect is an error, without a request to the store."""
+    """manage.py check reports each task that its store can't protect, without a request to the store."""
     use(settings, backend, location)
 
     def checked(): ...

@@ -22,7 +22,7 @@ from tests.support.service import poll
 
 
 def test_name_signature_and_argument_check_are_untouched(tasks):
-    """The function comes back as it was, and Celery checks arguments as ever."""
+    """A protected task keeps its name, signature and argument check."""
 
     def function(self, order_id: int, force: bool = False) -> str:
         """Doc."""
@@ -60,7 +60,7 @@ def by_class(app, function):
 
 @pytest.mark.parametrize("make", [plain, shared, after_finalize, not_lazy, by_class])
 def test_every_way_to_make_a_task_is_caught(tasks, seen, make):
-    """None is left unprotected: the second submit is a duplicate."""
+    """Every way to make a task from a protected function protects it."""
 
     def function(a): ...
 
@@ -72,7 +72,7 @@ def test_every_way_to_make_a_task_is_caught(tasks, seen, make):
 
 
 def test_one_shared_task_in_two_apps(tasks, seen):
-    """Each app has a class of its own, and both are guarded."""
+    """A shared task is protected in each of two apps."""
     other = Celery("other", set_as_current=False, broker=tasks.BROKER)
 
     @shared_task(name=f"shared-{seen.name}")
@@ -86,7 +86,7 @@ def test_one_shared_task_in_two_apps(tasks, seen):
 
 
 def test_hooks_and_call_of_a_base_are_called(tasks, workers, seen):
-    """A base= with hooks keeps them, its own __call__ included, in the usual order."""
+    """The hooks and the `__call__` of a base class are called in the usual order."""
     tasks.hooked.apply_async((seen.name,), queue=workers("prefork")).get(timeout=10)
     seen.wait("after_return")
     order = [event["event"] for event in seen.events()]
@@ -95,7 +95,7 @@ def test_hooks_and_call_of_a_base_are_called(tasks, workers, seen):
 
 @pytest.mark.parametrize("kind", ["by_class", "by_heir"])
 def test_a_class_with_a_call_of_its_own(tasks, workers, seen, held, free, kind):
-    """Its fence is there all the same, and so is that of a class that inherits from it, in whatever order they come."""
+    """A task class with its own `__call__` is protected, and so is a class that inherits from it."""
     queue, name = workers("prefork"), f"by_class:{seen.name}"
     result = getattr(tasks, kind).apply_async((seen.name, 1), queue=queue)
     seen.wait("start")
@@ -108,14 +108,14 @@ def test_a_class_with_a_call_of_its_own(tasks, workers, seen, held, free, kind):
 
 @pytest.mark.parametrize("kind", ["by_class", "by_heir"])
 def test_a_class_with_requests_of_its_own(tasks, workers, seen, free, kind):
-    """The main process sees its dead child all the same: free at once, with a lease of 60 s."""
+    """The lock of a killed child is free at once if the task has its own request class."""
     getattr(tasks, kind).apply_async((seen.name, 30), queue=workers("prefork"))
     os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
     free(f"by_class:{seen.name}")
 
 
 def test_classes_that_inherit_from_each_other(tasks, seen, held):
-    """Each has the key of its own run, whichever is registered first."""
+    """Task classes that inherit from each other have the keys of their own run()."""
 
     class Parent(Task):
         name = f"parent-{seen.name}"
@@ -153,7 +153,7 @@ BASES = [Tenants, type("Derived", (Tenants,), {}), type("Mixed", (type("Mixin", 
 
 @pytest.mark.parametrize("base", BASES)
 def test_what_a_base_makes_of_a_call_is_what_counts(tasks, seen, held, base):
-    """The fence stands behind an apply_async of the base: the arguments that this adds belong to the key."""
+    """Arguments that the apply_async() of a base class adds are part of the key."""
 
     @tasks.app.task(name=f"tenants-{seen.name}", base=base)
     @single_instance_task
@@ -167,7 +167,7 @@ def test_what_a_base_makes_of_a_call_is_what_counts(tasks, seen, held, base):
 
 
 def test_sent_by_name(tasks, workers, seen, free):
-    """send_task knows nothing of the decorator: the fence in the worker holds, with the same key."""
+    """A task that is sent by send_task() is protected in the worker, with the same key."""
     queue = workers("prefork")
     sent = [tasks.app.send_task(tasks.executed.name, (seen.name, 0.5), queue=queue) for _ in range(3)]
     results = [result.get(timeout=10) for result in sent]
@@ -177,7 +177,7 @@ def test_sent_by_name(tasks, workers, seen, free):
 
 
 def test_an_id_of_ones_own(tasks, workers, seen, free):
-    """A second submit with the id of the first is a duplicate like any other; when that is over, it is sent again."""
+    """A second submit with the same custom id is a duplicate until the first has ended."""
     queue, call = workers("prefork"), {"task_id": f"id-{seen.name}"}
     first, second = (tasks.long.apply_async((seen.name, 0.5), queue=queue, **call) for _ in range(2))
     assert [first.duplicate, second.duplicate] == [False, True]
@@ -189,7 +189,7 @@ def test_an_id_of_ones_own(tasks, workers, seen, free):
 
 
 def test_an_id_of_ones_own_while_its_body_runs(tasks, workers, seen, free):
-    """Where a call that comes meanwhile is sent: with the same id it runs after the body, and not beside it."""
+    """A call with the custom id of a running body runs after the body, not beside it."""
     queue, call = workers("prefork"), {"task_id": f"id-{seen.name}"}
     tasks.and_while.apply_async((seen.name, 3), queue=queue, **call)
     seen.wait("start")
@@ -201,7 +201,7 @@ def test_an_id_of_ones_own_while_its_body_runs(tasks, workers, seen, free):
 
 @pytest.fixture
 def nothing_left(monkeypatch):
-    """Celery's worker for tests sets up logging and the current app for the whole process: other tests have theirs."""
+    """Keep Celery's test worker from changing the logging and the current app of this process."""
 
     def leave_it(**kwargs): ...
 
@@ -217,7 +217,7 @@ def nothing_left(monkeypatch):
 
 
 def test_celerys_worker_for_tests(tasks, seen, settings, nothing_left):
-    """A worker in a thread of the same process, with locks in memory, as in users' tests."""
+    """Celery's in-process test worker with locks in memory works as in users' tests."""
     settings.REDLOCK = {
         "default": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": seen.name},
     }
@@ -240,7 +240,7 @@ def test_celerys_worker_for_tests(tasks, seen, settings, nothing_left):
 
 
 def test_message_protocol_1(tasks, workers, seen, free):
-    """Celery's older form of messages: duplicates, retries, a revoked task and one that never began are as ever."""
+    """With message protocol 1 duplicates, retries and revoked tasks are handled as usual."""
     queue, amqp = workers("prefork"), tasks.app.amqp
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(amqp, "create_task_message", amqp.as_task_v1)
@@ -255,7 +255,7 @@ def test_message_protocol_1(tasks, workers, seen, free):
 
 
 def test_worker_with_prefetched_backlog(tasks, workers, seen, free):
-    """A lapsed record (here: removed by force) does not stop its message, and the lock is free afterwards."""
+    """A message whose record was released by force runs, and the lock is free afterwards."""
     from django_redlock import locks
 
     queue = workers("prefork")
@@ -267,7 +267,7 @@ def test_worker_with_prefetched_backlog(tasks, workers, seen, free):
 
 @pytest.mark.django_db(transaction=True)
 def test_delay_on_commit(tasks, seen, held):
-    """The lock is taken with the publish: nothing before the commit, and nothing is left by a rollback."""
+    """delay_on_commit() acquires the lock at the commit, and a rollback leaves none."""
     task, name = tasks.django_task, f"django_task:{seen.name}"
     with transaction.atomic():
         task.delay_on_commit(seen.name)
@@ -281,7 +281,7 @@ def test_delay_on_commit(tasks, seen, held):
 
 
 def test_backend_that_keeps_no_records(tasks, seen, settings, monkeypatch):
-    """A store that can't hand a record over says so at the first use; while_executing works with its mutex."""
+    """A backend without records of tasks raises an error at the first use, and while_executing works with its mutex."""
     from django_redlock.backends import storage as plain_module
     from django_redlock.backends.locmem import LocMemBackend
 
@@ -305,7 +305,7 @@ def test_backend_that_keeps_no_records(tasks, seen, settings, monkeypatch):
 
 @pytest.mark.parametrize("to", ["executed", "running", "expired", "and_while"])
 def test_copied_headers(tasks, workers, seen, free, to):
-    """Sent by its name with another task's headers, a task is no duplicate of that one: it runs, under its lock."""
+    """A task that is sent with another task's headers is not a duplicate of it."""
     queue = workers("prefork")
     sent = tasks.forwards.apply_async((seen.name, to), queue=queue).get(timeout=10)
     [start] = seen.wait("start")
@@ -317,7 +317,7 @@ def test_copied_headers(tasks, workers, seen, free, to):
 
 @pytest.mark.parametrize("header", [5, "abc", [], ["a"], {"a": 1}, ["a", "b", "c", "d"], [None, None, None, None]])
 def test_a_header_of_that_name(tasks, workers, seen, header):
-    """A header that only has the name of ours changes nothing."""
+    """A foreign header with the name of ours has no effect."""
     name = tasks.executed.name
     result = tasks.app.send_task(name, (seen.name,), headers={"redlock": header}, queue=workers("prefork"))
     assert result.get(timeout=10) == seen.name

@@ -12,7 +12,7 @@ pytest.importorskip("mypy")
 
 
 def test_types_of_guarded_tasks():
-    """mypy --strict finds the errors that `typed.py` expects, and no others."""
+    """mypy --strict finds the errors that `typed.py` expects and no others."""
     here = Path(__file__).with_name("typed.py")
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--follow-imports=silent", str(here)]
     found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=here.parents[2])

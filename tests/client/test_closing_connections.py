@@ -26,7 +26,7 @@ def proxies(start):
 
 @pytest.fixture
 def backend(proxies):
-    """A majority of them decides; nothing is known of their past."""
+    """A backend on a majority of them, without a quarantine."""
     return RedlockBackend([each.url for each in proxies], node_timeout=2, quarantine=False)
 
 
@@ -36,7 +36,7 @@ def all_closed(proxies):
 
 @pytest.mark.parametrize("released", [False, True], ids=["held", "released"])
 def test_replies_are_outstanding(proxies, backend, released):
-    """A connection on which a node still owes its answer is closed, too, and the backend can be used again."""
+    """close() closes a connection on which a node still owes a reply, and the backend can be used again."""
     assert all(row["ok"] for row in backend.health())  # and so connected
     proxies[0].hold("replies")
     lock = backend.lock("stock", auto_renew=False)
@@ -55,7 +55,7 @@ def test_replies_are_outstanding(proxies, backend, released):
 
 
 def test_in_use(proxy, redis_server):
-    """A connection that is in use while the backend is closed is closed when its user is through with it."""
+    """A connection that is in use during close() is closed after its use."""
     backend, other = RedisBackend(proxy.url, node_timeout=2), RedisBackend(proxy.url, node_timeout=2)
     held, waiting = other.lock("stock"), backend.lock("stock")
     with redis_server.client() as client, ThreadPoolExecutor(1) as pool:
@@ -71,7 +71,7 @@ def test_in_use(proxy, redis_server):
 
 @pytest.mark.parametrize("end", ["close", "aclose"])
 def test_in_use_on_a_loop(proxy, redis_server, end):
-    """The same for what a task is waiting on, and its event loop goes on."""
+    """A connection that a task uses during close() is closed after its use, and the event loop goes on."""
     backend, other = RedisBackend(proxy.url, node_timeout=2), RedisBackend(proxy.url, node_timeout=2)
     held, waiting = other.lock("stock"), backend.lock("stock")
 
@@ -93,7 +93,7 @@ def test_in_use_on_a_loop(proxy, redis_server, end):
 
 
 def test_still_dialling(proxies, backend):
-    """What answers for the first time when the backend has been closed already is not kept for a second use."""
+    """A connection whose first reply arrives after close() is closed."""
     proxies[0].hold("replies")
     assert backend.lock("stock", auto_renew=False).acquire()  # by the votes of the others
     poll(lambda: proxies[0].connections, timeout=10, what="somebody who dials")
@@ -103,7 +103,7 @@ def test_still_dialling(proxies, backend):
 
 
 def test_dropped(redis_url, monkeypatch):
-    """A backend that nobody closed takes its connections along, and the garbage collector finds no open socket."""
+    """A backend that is garbage-collected without close() closes its connections, without a ResourceWarning."""
     complaints = []
     monkeypatch.setattr("sys.unraisablehook", lambda told: complaints.append(told.exc_value))
     with warnings.catch_warnings():
@@ -121,13 +121,13 @@ def test_dropped(redis_url, monkeypatch):
 
 
 def connections_to(sentinel):
-    """How many clients Sentinels have, beside each other."""
+    """Return how many clients the Sentinels have, apart from each other."""
     clients = [client for each in sentinel.sentinels for client in each.client.client_list(_type="normal")]
     return sum(not client["name"].startswith("sentinel-") for client in clients)
 
 
 def test_sentinels_are_asked_and_left(sentinel, start, unique):
-    """Nothing stays open to them until the next failover, which may be never."""
+    """Connections to Sentinels are closed after the look-up."""
     before = connections_to(sentinel)
     backend = start(contextlib.closing(RedisBackend(sentinel.url, node_timeout=2)))
     with backend.lock(unique):
@@ -135,7 +135,7 @@ def test_sentinels_are_asked_and_left(sentinel, start, unique):
 
 
 def test_sentinels_that_know_no_such_master_are_left(sentinel, start, unique):
-    """Each call asks them again: with a connection that stays open for each, they would come to an end of theirs."""
+    """Connections to Sentinels that don't know the master are closed after each look-up."""
     before = connections_to(sentinel)
     backend = start(contextlib.closing(RedisBackend(sentinel.url.replace("/locks/", "/stocks/"), node_timeout=2)))
     for _ in range(3):

@@ -29,13 +29,13 @@ def backend(cluster, start):
 
 @pytest.fixture
 def elsewhere(cluster, unique):
-    """A name that is not on the first node."""
+    """A name that the first node does not serve."""
     names = (f"{unique}:{number}" for number in range(100))
     return next(name for name in names if cluster.owner(f"redlock:{{{name}}}") is not cluster.nodes[0])
 
 
 def test_one_node_hangs(cluster, backend, elsewhere):
-    """Another tells who serves. A handle that is dropped is gone at once: until garbage is collected it was renewed."""
+    """When one node hangs another sends the slot map, and a handle without references is collected at once."""
     cluster.nodes[0].pause()
     lock = backend.lock(elsewhere)
     gc.disable()
@@ -49,20 +49,20 @@ def test_one_node_hangs(cluster, backend, elsewhere):
 
 
 def test_all_nodes_hang(cluster, start, unique):
-    """Nobody waits for all of them in turn, under whatever names they go."""
+    """When all nodes hang the request ends after one node timeout, however many names the nodes have."""
     hosts = cluster.url + "," + ",".join(f"localhost:{node.port}" for node in cluster.nodes)
     backend = start(contextlib.closing(RedisBackend(hosts, node_timeout=NODE_TIMEOUT)))
     for node in cluster.nodes:
         node.pause()
     began = time.monotonic()
-    with pytest.raises(LockUnavailable, match="no answer in time"):
+    with pytest.raises(LockUnavailable, match="no reply in time"):
         backend.lock(unique).acquire(False)
     assert time.monotonic() - began < 2 * NODE_TIMEOUT + SLOW
 
 
 @pytest.mark.parametrize("args", [(), OPTIONS], ids=["plain", "alone"])
 def test_a_node_that_belongs_to_none(cluster, start, unique, args):
-    """One that was taken out, or replaced, is passed over; where there is no other it is named."""
+    """A node outside the cluster is skipped, and named in the error if there is no other."""
     stranger = start(RedisServer(*args))
     outside = start(contextlib.closing(RedisBackend(f"redis+cluster://127.0.0.1:{stranger.port}")))
     with pytest.raises(LockUnavailable, match=r"cluster support disabled|belongs to no cluster"):
@@ -73,7 +73,7 @@ def test_a_node_that_belongs_to_none(cluster, start, unique, args):
 
 
 def test_finding_the_servers_of_a_batch_is_no_fault(backend, unique):
-    """A batch on a Cluster whose map isn't known yet reads the map first. No fault is recorded."""
+    """A batch on a Cluster without a slot map loads the map first, and records no fault."""
     faults = []
     event_queue.flush()  # faults of the tests before
     event_queue.subscribe(unique, lambda records: faults.extend(each for each in records if each.kind == "fault"))

@@ -16,7 +16,7 @@ from tests.support.service import poll
 
 
 def interrupted_after_a_call(function, step):
-    """The same after the ``step``-th call of a function in C, by the dialer or by what it calls."""
+    """Call `strike` at the ``step``-th call of a C function by the connector or by a function that it calls."""
     steps = itertools.count()
 
     def strike(frame, event, _):
@@ -48,7 +48,7 @@ def over(dialer):
 
 @pytest.mark.parametrize("strike", [interrupted, interrupted_after_a_call])
 def test_interrupted_anywhere(redis_server, strike):
-    """Wherever dial() is interrupted, others connect to the node as before: nothing stays locked, and it is dialled."""
+    """After an interrupt anywhere in dial(), other threads can connect to the node."""
     for step in itertools.count():
         node = node_for(redis_server.url, 10)
         dialer = Connector([node], 10)

@@ -30,7 +30,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
     ],
 )
 def test_numbers_are_taken(ends, text, count, prelude, expected):
-    """What is expected, to the letter, is read and gone from the socket."""
+    """An expected integer reply is read and removed from the socket."""
     near, far = ends
     far.sendall(text)
     assert read_numbers(near, count, prelude) == expected
@@ -53,7 +53,7 @@ def test_numbers_are_taken(ends, text, count, prelude, expected):
     ],
 )
 def test_anything_else_is_left(ends, text, count, prelude):
-    """A reply that is another, is not whole, or has something behind it stays in the socket for the parser."""
+    """An unexpected, incomplete or longer reply stays in the socket for the parser."""
     near, far = ends
     far.sendall(text)
     assert read_numbers(near, count, prelude) is None
@@ -61,14 +61,14 @@ def test_anything_else_is_left(ends, text, count, prelude):
 
 
 def test_an_end_is_left(ends):
-    """A connection that the server has closed is found out by the parser."""
+    """A closed connection is left to the parser."""
     near, far = ends
     far.close()
     assert read_numbers(near, 1) is None
 
 
 def test_the_limit_of_the_socket_holds(ends):
-    """Nothing comes: the socket's own time limit ends it, once."""
+    """The socket's timeout ends the wait for a reply."""
     near, _ = ends
     near.settimeout(0.01)
     with pytest.raises(TimeoutError):
@@ -76,7 +76,7 @@ def test_the_limit_of_the_socket_holds(ends):
 
 
 def test_python_keeps_the_limit(ends):
-    """Where a poll could not be trusted it says no at once, although there is something."""
+    """wait_readable() returns False for a socket with a timeout, for which a poll could not be trusted."""
     near, far = ends
     far.sendall(b":1\r\n")
     assert wait_readable(near, 5)
@@ -85,7 +85,7 @@ def test_python_keeps_the_limit(ends):
 
 
 def test_the_last_of_two_is_waited_for():
-    """With the length of a whole answer given, its first part alone is no reason to return."""
+    """With a given length, both parts of a reply are waited for."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname())
         far, _ = server.accept()

@@ -32,12 +32,12 @@ def claim():
 
 
 def refused(client):
-    """How many scripts the server has answered with an error."""
+    """Return how many scripts the server has refused."""
     return sum(row["rejected_calls"] for row in client.info("commandstats").values())
 
 
 def test_bounded(missing):
-    """Of many releases the last are remembered, for a while; the thread that would tell the node ends with them."""
+    """Of many releases the last are kept for a limited time, and the retrying thread ends with them."""
     runs = [MUTEX.release_request(claim()) for _ in range(MAX_RELEASES + 5)]
     for run in runs:
         missing.add([run], 0)
@@ -46,7 +46,7 @@ def test_bounded(missing):
 
 
 def test_what_was_never_asked(missing):
-    """A node that was left out when the lock was asked for, and when it was freed, has no vote to be freed."""
+    """A node that was sent neither the acquire nor the release is sent no release later."""
     one, other = claim(), claim()
     missing.not_sent(one.acquisition_id, [MUTEX.acquire_request(one)], 0)
     missing.not_sent(one.acquisition_id, [MUTEX.release_request(one)], 0)
@@ -59,7 +59,7 @@ def test_what_was_never_asked(missing):
 
 
 def test_a_waiter_that_could_not_leave(missing):
-    """A node got an acquire, and neither the cancellation of the waiter nor the release: its vote is still released."""
+    """A node that got an acquire, and neither the cancellation nor the release, is sent the release later."""
     one, release = claim(), MUTEX.release_request
     missing.sent(one.acquisition_id, 0)
     missing.not_sent(one.acquisition_id, [MUTEX.dequeue_request(one)], 0)
@@ -69,14 +69,14 @@ def test_a_waiter_that_could_not_leave(missing):
 
 
 def test_only_releases(missing):
-    """Requests that free nothing are not repeated."""
+    """Only releases are repeated."""
     missing.add([MUTEX.acquire_request(claim())], 0)
     missing.add([MUTEX.extend_request(claim(), 10)], 0)
     assert not missing._missed
 
 
 def test_an_error_is_no_answer(own_redis):
-    """A node that answers a release with an error has not freed anything: it is told again until it has."""
+    """A release that a node refuses with an error is repeated until it succeeds."""
     server = own_redis()
     held = claim()
     with server.client() as client:

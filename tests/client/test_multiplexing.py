@@ -48,7 +48,7 @@ async def until(condition):
 
 
 def waiting_lists(backend):
-    """How many wake-up lists the shared connections wait for."""
+    """Return how many wake-up lists the shared connections wait for."""
     return sum(
         len(crowd._waiting) for crowds in backend._executor.multiplexer._by_loop.values() for crowd in crowds.values()
     )
@@ -56,7 +56,7 @@ def waiting_lists(backend):
 
 @contextlib.asynccontextmanager
 async def all_blocked(backend, name, others=1):
-    """Locks that are held, with a task that waits for each: so many more than have a connection of their own."""
+    """Held locks with a waiting task for each, so many more than have a connection of their own."""
     names = [f"{name}:{number}" for number in range(multiplexer.OWN_CONNECTIONS + others)]
     holders = [backend.lock(each) for each in names]
     for holder in holders:
@@ -76,7 +76,7 @@ async def all_blocked(backend, name, others=1):
 
 @pytest.mark.parametrize("cohort", [0, 64])
 def test_a_thousand_tasks(server, admin, unique, cohort):
-    """1,000 tasks wait for 100 names on a handful of connections, and all have their turn."""
+    """1,000 tasks wait for 100 names on few connections, and all get their lock."""
     done = []
 
     async def work(backend, number):
@@ -107,7 +107,7 @@ def test_a_thousand_tasks(server, admin, unique, cohort):
 
 
 def test_woken(server, unique):
-    """Who waits on the connection that many share is woken as others are, and only that one."""
+    """A waiter on a shared connection is woken by a release of its own lock, and only that waiter."""
 
     async def scenario():
         async with opened(server.url) as backend, all_blocked(backend, unique, 3) as (holders, handles, tasks):
@@ -121,7 +121,7 @@ def test_woken(server, unique):
 
 
 def test_time_is_up(server, unique):
-    """Nor does it come back late, or early, when its time is up."""
+    """A waiter on a shared connection gives up exactly at its deadline."""
 
     async def scenario():
         async with opened(server.url, cohort=0) as backend, all_blocked(backend, unique) as (_, handles, _tasks):
@@ -136,7 +136,7 @@ def test_time_is_up(server, unique):
 
 @pytest.mark.parametrize("steps", [-1, *range(8)])
 def test_cancelled(server, unique, steps):
-    """A wake-up for one who has gone goes to the next, here or in another process."""
+    """A wake-up for a cancelled waiter goes to the next one, here or in another process."""
 
     async def scenario():
         async with (
@@ -163,7 +163,7 @@ def test_cancelled(server, unique, steps):
 
 
 def test_handed_on_in_one_request(server, admin, unique):
-    """A wake-up for one who has gone is put back and given an end in one step: one without an end would stay."""
+    """A wake-up for a cancelled waiter is put back with an expiry in one step."""
     key = f"redlock:{{{unique}}}:wake".encode()
 
     async def scenario():
@@ -183,7 +183,7 @@ def test_handed_on_in_one_request(server, admin, unique):
 
 
 def test_connection_lost(server, admin, unique):
-    """When their connection breaks, those who share it go on waiting, and are woken."""
+    """When the shared connection breaks the waiters go on waiting and are woken."""
 
     async def scenario():
         async with opened(server.url) as backend, all_blocked(backend, unique, 2) as (holders, handles, tasks):
@@ -198,7 +198,7 @@ def test_connection_lost(server, admin, unique):
 
 
 def test_store_down(server, unique):
-    """When the server is gone, all are told at once, however many stand in line."""
+    """When the server is down all waiters get the error at once."""
 
     async def scenario():
         async with opened(server.url) as backend, all_blocked(backend, unique, 20) as (_, _handles, tasks):
@@ -211,7 +211,7 @@ def test_store_down(server, unique):
 
 
 def test_server_hangs(server, unique):
-    """A server that hangs keeps those who stand in line no longer than the first of them, or twice."""
+    """When the server hangs, queued requests fail after at most two node timeouts."""
 
     async def scenario():
         backend = RedisBackend(server.url, node_timeout=SHORT * 4)
@@ -229,7 +229,7 @@ def test_server_hangs(server, unique):
 
 
 def test_quorum(own_redis, unique):
-    """The same on several nodes."""
+    """Waiters on a quorum share connections, too."""
     servers = [own_redis() for _ in range(3)]
     done = []
 
@@ -247,7 +247,7 @@ def test_quorum(own_redis, unique):
 
 
 def test_cluster(running, unique):
-    """On a Cluster each who waits has a connection of its own: one command can't name keys of several slots."""
+    """On a Cluster each waiter has a connection of its own, because one command can't name keys of several slots."""
     cluster = running(Cluster)
     cluster.heal()
 

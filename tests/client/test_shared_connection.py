@@ -52,7 +52,7 @@ async def test_many_tasks_need_one_connection(proxy, unique):
 
 @pytest.mark.parametrize("steps", range(8))
 async def test_cancelled_task(proxy, redis_server, unique, steps):
-    """A cancelled acquire is undone, wherever it was. The others get their locks on the same connection."""
+    """A cancelled acquire is undone at any point, and the others get their locks on the same connection."""
     async with backend_at(proxy.url) as backend:
         locks = [backend.lock(f"{unique}:{number}") for number in range(3)]
         tasks = [asyncio.create_task(lock.aacquire()) for lock in locks]
@@ -101,7 +101,7 @@ async def test_broken_connection(proxy, redis_server, unique):
 
 
 async def test_error_of_one_request(proxy, redis_server, unique):
-    """A request that the server refuses concerns only its own task."""
+    """A request that the server refuses raises an error in its own task only."""
     with redis_server.client() as client:
         client.rpush(f"redlock:{{{unique}:1}}", "a list")
     async with backend_at(proxy.url) as backend:
@@ -243,7 +243,7 @@ async def test_closed_coroutine(proxy, redis_server, unique):
 
 @pytest.mark.parametrize("kind", [RedisServer, TlsRedis])
 async def test_server_that_reads_nothing(running, kind):
-    """A server that is stopped keeps no connection open, and nobody who closes one waits for it."""
+    """A hung server keeps no connection open, and close() does not wait for it."""
     server = running(kind)
     pool = node_for(server.url, SHORT).find_pool(None)
     shared = await pool.ashared()
@@ -292,7 +292,7 @@ def test_decode_garbage(encoded):
 
 
 async def test_silent_server(proxy, unique):
-    """When the server is silent, every task is told, and the next request uses a new connection."""
+    """When the server does not reply every task gets the error, and the next request uses a new connection."""
     backend = RedisBackend(proxy.url, node_timeout=0.5, auto_renew=False)
     assert not await backend.lock(unique).alocked()
     proxy.hold("replies")

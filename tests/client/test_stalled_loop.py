@@ -23,7 +23,7 @@ def new_backend(request, start):
 @pytest.mark.parametrize("connected", [False, True], ids=["cold", "connected"])
 @pytest.mark.parametrize("turns", [2, 4, 6])
 async def test_nodes_have_answered(new_backend, connected, turns):
-    """That is no fault of the nodes, whose answers lie there: the lock is got, wherever its acquire was by then."""
+    """After the application has blocked the event loop, replies that have arrived are read and the lock is granted."""
     backend = new_backend()
     if connected:
         assert all(row["ok"] for row in await backend.ahealth())

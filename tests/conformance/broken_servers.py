@@ -9,7 +9,7 @@ from django_redlock.testing.conformance.harness.fixtures import Fixtures
 
 
 class OwnRedis(Fixtures):
-    """Users, blocking and asyncio, of a Redis that the test may do anything to."""
+    """Clients, blocking and asyncio, of a Redis that the test may stop or break."""
 
     node_timeout = 0.25
 

@@ -1,4 +1,4 @@
-"""A Redis that does not serve, or has a foreign value: a clear error in bounded time, never "taken"."""
+"""A Redis that does not serve, or has a foreign value: a clear error in bounded time, and no grant."""
 
 import contextlib
 import socket
@@ -18,7 +18,7 @@ SOON = 5  # seconds, where the node timeout is a quarter of one: not a hang
 
 @contextlib.contextmanager
 def unavailable(match=None):
-    """LockUnavailable, soon, with its cause."""
+    """Expect LockUnavailable, within bounded time and with its cause."""
     start = time.monotonic()
     with pytest.raises(LockUnavailable, match=match) as caught:
         yield caught
@@ -29,10 +29,10 @@ def unavailable(match=None):
 
 
 class TestDown(OwnRedis):
-    """Nobody answers."""
+    """The server is down."""
 
     def test_from_the_beginning(self, server, client, name):
-        """A Redis that is not there: whatever is asked of it, also by one who would wait for ever."""
+        """With the server down every operation raises LockUnavailable, even with an unlimited timeout."""
         server.stop()
         lock = client.lock(name)
         for ask in (
@@ -53,14 +53,14 @@ class TestDown(OwnRedis):
         assert lock.token is None
 
     def test_list(self, server, client):
-        """What can't be listed is said by the pattern that was asked for, not by that of the keys."""
+        """The error of held() names the pattern that was asked for."""
         server.kill()
         with pytest.raises(LockUnavailable) as caught:
             client.held("stock:*")
         assert caught.value.name == "stock:*"
 
     def test_comes_back(self, server, client, name):
-        """Once it is there again the same handle works, with no further ado."""
+        """The same handle works when the server is up again."""
         server.stop()
         lock = client.lock(name)
         with unavailable():
@@ -70,7 +70,9 @@ class TestDown(OwnRedis):
             lock.check()
 
     def test_while_held(self, server, client, name):
-        """extend() says that nobody answers, and the lease is good for as long as it was; so says release()."""
+        """With the server down extend() and release() raise LockUnavailable, and the lease stays valid until
+        its end.
+        """
         lock = client.lock(name)
         lock.acquire()
         server.kill()
@@ -83,27 +85,27 @@ class TestDown(OwnRedis):
         assert lock.token is None
 
     def test_at_the_end_of_a_block(self, server, client, name, caplog):
-        """A block that ended well under a valid lease ends well: that the lock lives on for its ttl is in the log."""
+        """A block whose release fails under a valid lease ends without an error, and a warning is logged."""
         with client.lock(name):
             server.kill()
         assert name in caplog.text
 
     def test_body_fails_as_well(self, server, client, name):
-        """The body's own error is not hidden."""
+        """The error of the block's body is raised, not that of the release."""
         with pytest.raises(ZeroDivisionError), client.lock(name):  # noqa: PT012
             server.kill()
             1 / 0  # noqa: B018
 
 
 class TestCutOff(OwnRedis):
-    """It runs, and can't be reached for a while."""
+    """The server runs, and is not reachable for a while."""
 
     @pytest.fixture
     def url(self, proxy):
         return proxy.url
 
     def test_freed_when_it_is_back(self, proxy, client, other, name):
-        """What could not be released is released in the background, as soon as that can be."""
+        """A release that failed is repeated in the background as soon as the server is reachable."""
         lock = client.lock(name)
         lock.acquire()
         proxy.refuse()
@@ -115,7 +117,7 @@ class TestCutOff(OwnRedis):
 
     @pytest.mark.parametrize("connected", [False, True], ids=["new-connection", "old-connection"])
     def test_grant_that_nobody_heard_of(self, proxy, client, other, name, connected):
-        """When the reply comes too late, or never, the grant is undone."""
+        """A grant whose reply comes too late or never is released."""
         if connected:
             client.lock(name).locked()
         proxy.hold("replies")
@@ -126,27 +128,27 @@ class TestCutOff(OwnRedis):
 
     @pytest.mark.parametrize("connected", [False, True], ids=["new-connection", "old-connection"])
     def test_answers_byte_by_byte(self, proxy, client, other, name, connected):
-        """An answer of which a little comes now and then is none when the time is up."""
+        """A reply that arrives byte by byte counts as missing when the time is up."""
         if connected:
             client.lock(name).locked()
         proxy.drip(0.1)  # 2 s for a grant
         lock = client.lock(name)
         for ask in (lock.acquire, lock.locked, client.held):
-            with unavailable("no answer in time"):
+            with unavailable("no reply in time"):
                 ask()
         assert [row["ok"] for row in client.health()] == [False]
         proxy.restore()
         assert other.lock(name).acquire(timeout=SOON), "a lock that nobody owns"
 
     def test_far_away(self, proxy, new_client, name):
-        """What a new connection is asked first has the node timeout for each answer, not for all of them."""
+        """Each reply on a new connection has its own node timeout."""
         client = new_client(node_timeout=1)
         proxy.delay(0.3)
         with client.lock(name, ttl=20) as lock:
             assert lock.remaining > 10
 
     def test_lost_reply_on_a_new_connection(self, proxy, client, other, name):
-        """When a connection breaks before the reply, the lock is had, or it is free: never in between."""
+        """If a new connection breaks before the reply, the lock is either held or free."""
         lost = proxy.lose_next_reply(name.encode())
         lock = client.lock(name)
         with contextlib.suppress(LockUnavailable):
@@ -159,7 +161,7 @@ class TestCutOff(OwnRedis):
 
 
 class TestHung(OwnRedis):
-    """The connection stands, and nobody answers."""
+    """The server hangs with its connections open."""
 
     @pytest.fixture(autouse=True)
     def runs_on(self, server):
@@ -168,7 +170,7 @@ class TestHung(OwnRedis):
 
     @pytest.mark.parametrize("connected", [False, True], ids=["new-connection", "old-connection"])
     def test_acquire(self, server, client, other, name, connected):
-        """LockUnavailable after the node timeout; what the server grants when it wakes up is not left behind."""
+        """acquire() raises LockUnavailable after the node timeout, and a late grant is released."""
         if connected:
             client.lock(name).locked()
         server.pause()
@@ -178,7 +180,7 @@ class TestHung(OwnRedis):
         assert other.lock(name).acquire(timeout=SOON), "a lock that nobody owns"
 
     def test_while_waiting(self, server, client, other, name, spawn):
-        """One who waits is told when the lease that was in the way has ended, and the server has not said so."""
+        """A waiter at a hung server gets LockUnavailable after the end of the holder's lease."""
         client.lock(name, ttl=1, auto_renew=False).acquire()
         waiting = spawn(other.lock(name).acquire)
         until_someone_waits(client, name)
@@ -189,7 +191,7 @@ class TestHung(OwnRedis):
         assert client.lock(name).acquire(timeout=SOON), "a lock that nobody owns"
 
     def test_while_held(self, server, new_client, name):
-        """A lease that can't be renewed is lost when it ends, and its holder is told."""
+        """A lease that can't be renewed is lost at its end, and on_lost is called."""
         told = threading.Event()
         lock = new_client().lock(name, ttl=0.6, on_lost=lambda _: told.set())
         lock.acquire()
@@ -198,7 +200,7 @@ class TestHung(OwnRedis):
         assert lock.lost
 
     def test_for_a_moment(self, server, new_client, other, name):
-        """A server that hangs for less than the lease is a server that answered late: the lock is kept."""
+        """A server that hangs for less than the lease does not cost the holder its lock."""
         lock = new_client().lock(name, ttl=1.8)
         lock.acquire()
         first_end = time.monotonic() + 1.8
@@ -213,10 +215,10 @@ class TestHung(OwnRedis):
 
 
 class TestUnwilling(OwnRedis):
-    """It answers, and takes no locks."""
+    """The server replies, and grants no locks."""
 
     def test_read_only(self, server, client, name):
-        """A replica takes none, and says so; when it is promoted it does."""
+        """A read-only replica raises LockUnavailable, and grants after its promotion."""
         with server.client() as admin:
             admin.replicaof("127.0.0.1", 1)
             with unavailable("read.?only"):
@@ -225,7 +227,7 @@ class TestUnwilling(OwnRedis):
         assert client.lock(name).acquire()
 
     def test_out_of_memory(self, server, client, other, name):
-        """A full server grants nothing, and says why; what is held can be extended and released."""
+        """A server out of memory grants nothing and says why; held locks can be extended and released."""
         held = client.lock(name)
         held.acquire()
         with server.client() as admin:
@@ -237,7 +239,7 @@ class TestUnwilling(OwnRedis):
         assert not held.locked()
 
     def test_busy(self, server, client, name):
-        """A server that runs a long script for somebody else is one that does not answer."""
+        """A server that runs a long script raises LockUnavailable."""
         client.lock(name).locked()
         busy = socket.create_connection(("127.0.0.1", server.port))
         with busy, server.client() as admin:
@@ -254,7 +256,7 @@ class TestUnwilling(OwnRedis):
 
     @pytest.mark.parametrize("command", ["rpush", "sadd"])
     def test_wrong_type(self, server, client, name, command):
-        """A key that holds something else is a LockError that says so, not one of the store; the key stays as it is."""
+        """A key of another type raises a LockError that is not LockUnavailable, and stays."""
         with server.client() as admin:
             key = f"redlock:{{{name}}}"
             admin.execute_command(command, key, "theirs")
@@ -294,7 +296,7 @@ class WithPassword(OwnRedis):
 
 class TestWithoutPassword(WithPassword):
     def test_acquire(self, client, name):
-        """No password: LockUnavailable, with what Redis says."""
+        """Without a password acquire() raises LockUnavailable with the reply of Redis."""
         with unavailable("password"):
             client.lock(name).acquire()
 
@@ -303,7 +305,7 @@ class TestWrongPassword(WithPassword):
     login = "somebody:mellon@"
 
     def test_acquire(self, client, name):
-        """A wrong one: the same, and what was tried is not told."""
+        """With a wrong password acquire() raises LockUnavailable without showing the password."""
         with unavailable("invalid username-password") as caught:
             client.lock(name).acquire()
         assert "mellon" not in str(caught.value)
@@ -313,7 +315,7 @@ class TestRightPassword(WithPassword):
     login = ":open%20sesame@"
 
     def test_acquire(self, client, name):
-        """The right one, in the URL."""
+        """With the password in the URL acquire() succeeds."""
         with client.lock(name) as lock:
             lock.check()
 
@@ -344,7 +346,7 @@ def answering(text):
 
 
 class TestNoRedis(OwnRedis):
-    """Something else listens there."""
+    """Another program listens at the address."""
 
     @pytest.fixture(params=[b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"\0\1\2\3", b"+OK"], ids=repr)
     def url(self, request):
@@ -352,20 +354,20 @@ class TestNoRedis(OwnRedis):
             yield f"redis://127.0.0.1:{port}/0"
 
     def test_acquire(self, client, name):
-        """Whatever it says, it is no lock."""
+        """Any reply that is not Redis' raises LockUnavailable."""
         with unavailable():
             client.lock(name).acquire()
 
 
 class TestNobodyKnows(OwnRedis):
-    """Nobody who could say which server it is can be asked."""
+    """No server that could name the current master or slot is reachable."""
 
     @pytest.fixture(params=["redis+cluster://127.0.0.1:1,127.0.0.1:2", "redis+sentinel://127.0.0.1:1/locks/0"])
     def url(self, request):
         return request.param
 
     def test_whatever_is_asked(self, client, name):
-        """That is a store which can't be asked, too."""
+        """Every operation raises LockUnavailable."""
         lock = client.lock(name)
         for ask in (lambda: lock.acquire(False), lock.locked, client.held, lambda: client.force_release(name)):
             with unavailable():

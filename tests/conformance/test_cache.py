@@ -48,7 +48,7 @@ def configured_caches(running):
 
 
 class OnCache:
-    """Where the locks are."""
+    """The locks are on the connections of a cache."""
 
     alias = "default"
 
@@ -57,13 +57,13 @@ class OnCache:
         return functools.partial(RedisBackend, f"cache:{self.alias}", node_timeout=10)
 
     def test_has_the_pool_that_is_tested(self):
-        """The cache's pool is configured as it should be."""
+        """The cache's pool has the configuration under test."""
         settings = caches[self.alias].client.get_client().connection_pool.connection_kwargs
         assert settings.items() >= POOLS[self.alias].items()
 
 
 class TestCache(OnCache, TransportConformance):
-    """A cache as most people have it."""
+    """A cache in its common configuration."""
 
 
 class TestDecodingCache(OnCache, TransportConformance):

@@ -22,7 +22,7 @@ DATABASES = {"ConnectionPool": 8, "BlockingConnectionPool": 9}  # django-redis h
 
 
 class OnCache:
-    """Where the locks are: in the cache that ``cache`` configures."""
+    """The locks are on the cache that ``cache`` configures."""
 
     @pytest.fixture
     def new_backend(self, cache):
@@ -34,7 +34,7 @@ class OnCache:
 
 
 class TestTls(OnCache, ExclusionCases):
-    """Coroutines, whose connections are not the cache's, speak TLS as well."""
+    """Connections of asyncio, which are not the cache's, use TLS, too."""
 
     @pytest.fixture
     def cache(self, running):
@@ -44,7 +44,7 @@ class TestTls(OnCache, ExclusionCases):
 
 
 class TestSentinels(OnCache, ExclusionCases):
-    """Where the cache says no address, but who knows it."""
+    """The cache finds its server through Sentinels."""
 
     @pytest.fixture
     def cache(self, running):
@@ -57,7 +57,7 @@ class TestSentinels(OnCache, ExclusionCases):
         }
 
     def test_follows_a_failover(self, running, client, name):
-        """The next master is asked when there is one."""
+        """After a failover locks are granted by the new master."""
         with client.lock(name):
             pass
         running(Sentinel).failover()
@@ -69,7 +69,7 @@ class InUse(Fixtures):
     """A pool of two connections, and two waiters."""
 
     def test_holders(self, onlooker, client, name, spawn):
-        """Those who wait leave the pool's connections to those who hold: these renew, release, and hand over."""
+        """Waiters do not occupy the pool, so that holders can renew, release and hand over."""
         handles = [client.lock(f"{name}:{number}") for number in range(2)]
         for handle in handles:
             assert handle.acquire()
@@ -99,7 +99,7 @@ class InUse(Fixtures):
 
 
 class TestInUse(OnCache, InUse):
-    """A cache's, of the common kind and of the one that has others wait for a connection."""
+    """The pool of a cache, plain and blocking."""
 
     @pytest.fixture(params=DATABASES)
     def kind(self, request):
@@ -118,7 +118,7 @@ class TestInUse(OnCache, InUse):
 
 
 class TestUrlInUse(InUse):
-    """One of our own, where LOCATION limits it."""
+    """Our own pool, limited in LOCATION."""
 
     @pytest.fixture
     def new_backend(self, url):

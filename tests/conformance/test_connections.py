@@ -20,7 +20,7 @@ def in_parallel(spawn, users, work):
 
 @contextlib.contextmanager
 def again_and_again(action):
-    """Do it all the time, in a thread."""
+    """Repeat the action in a thread until the block ends."""
     over = threading.Event()
     done = []
 
@@ -39,10 +39,10 @@ def again_and_again(action):
 
 
 class TestNew(OwnRedis):
-    """Connections that are made."""
+    """New connections."""
 
     def test_no_round_trips_before_the_first_request(self, server, client, name):
-        """A new connection asks nothing first where there is no password and no database to be chosen."""
+        """Without a password and a database number a new connection sends nothing before the first request."""
         server.restart()  # closes what there is
         with contextlib.closing(server.client()) as admin:
             admin.config_resetstat()
@@ -55,7 +55,7 @@ class TestNew(OwnRedis):
 
 
 class TestStale(OwnRedis):
-    """Idle connections that were closed behind one's back."""
+    """Idle connections that the server has closed."""
 
     node_timeout = 2
 
@@ -72,19 +72,19 @@ class TestStale(OwnRedis):
         return use
 
     def test_restart(self, server, busy_before, client, name, spawn):
-        """After the server was restarted the first use works, on each of them."""
+        """After a restart of the server the first request on each idle connection works."""
         server.restart()
         in_parallel(spawn, 4, busy_before)
 
     def test_client_kill(self, server, busy_before, client, name, spawn):
-        """The same when it has closed them."""
+        """After CLIENT KILL the first request on each idle connection works."""
         with server.client() as admin:
             admin.client_kill_filter(_type="normal", skipme=True)
             in_parallel(spawn, 4, busy_before)
 
     @pytest.mark.parametrize("method", ["acquire", "extend", "release", "locked", "owned"])
     def test_each_method(self, server, client, name, method):
-        """Whatever is the first thing to be asked."""
+        """Each method works as the first request on a closed connection."""
         lock = client.lock(name)
         if method != "acquire":
             lock.acquire()
@@ -94,7 +94,7 @@ class TestStale(OwnRedis):
         assert (method == "release") is (lock.token is None)
 
     def test_listing(self, server, client, name):
-        """Or that an onlooker asks."""
+        """Listing works as the first request on a closed connection."""
         with client.lock(name):
             for ask in (client.held, lambda: [client.describe(name)]):
                 with server.client() as admin:
@@ -102,7 +102,7 @@ class TestStale(OwnRedis):
                 assert [row.name for row in ask()] == [name]
 
     def test_renewal(self, server, new_client, name):
-        """Or that a lease is to be renewed."""
+        """A renewal works as the first request on a closed connection."""
         lock = new_client().lock(name, ttl=1)
         lock.acquire()
         with server.client() as admin:
@@ -111,7 +111,7 @@ class TestStale(OwnRedis):
                 assert is_renewed(lock)
 
     def test_while_waiting(self, server, client, other, name, spawn):
-        """One who waits goes on waiting when its connection is closed, and is woken."""
+        """A waiter whose connection is closed goes on waiting and is woken."""
         lock = client.lock(name)
         lock.acquire()
         waiting = spawn(other.lock(name).acquire, True, TEST_TIMEOUT)
@@ -124,13 +124,13 @@ class TestStale(OwnRedis):
 
 
 class TestForgetsScripts(OwnRedis):
-    """SCRIPT FLUSH."""
+    """The server has lost its scripts through SCRIPT FLUSH."""
 
     node_timeout = 2
 
     @pytest.mark.parametrize("method", ["acquire", "extend", "release", "locked", "owned"])
     def test_each_method(self, server, client, name, method):
-        """Each script is sent again when the server doesn't know it any more."""
+        """Each method sends its script again if the server has lost it."""
         lock = client.lock(name)
         if method != "acquire":
             lock.acquire()
@@ -141,7 +141,7 @@ class TestForgetsScripts(OwnRedis):
             assert admin.info("stats")["total_error_replies"] > 0  # NOSCRIPT
 
     def test_onlookers(self, server, client, name):
-        """So are those of onlookers."""
+        """Inspection sends its scripts again if the server has lost them."""
         with server.client() as admin:
             client.lock(name).acquire()
             admin.script_flush()
@@ -150,7 +150,7 @@ class TestForgetsScripts(OwnRedis):
             assert client.force_release(name)
 
     def test_under_load(self, server, client, name, spawn):
-        """Under load, with waiters, nobody notices."""
+        """Repeated SCRIPT FLUSH under load, with waiters, causes no error."""
         counter = Counter()
 
         def work(number):
@@ -166,7 +166,7 @@ class TestForgetsScripts(OwnRedis):
 
 
 class TestLostReply(OwnRedis):
-    """The server has done it, and the connection broke before it could say so."""
+    """The server has performed a request, and the connection breaks before the reply."""
 
     node_timeout = 2
 
@@ -175,7 +175,7 @@ class TestLostReply(OwnRedis):
         return proxy.url
 
     def test_acquire(self, proxy, client, other, name):
-        """The lock is held, and by this handle."""
+        """The lock is held by this handle."""
         lock = client.lock(name)
         lock.locked()
         lost = proxy.lose_next_reply(name.encode())
@@ -186,14 +186,14 @@ class TestLostReply(OwnRedis):
         assert other.lock(name).acquire(False)
 
     def test_release(self, proxy, client, other, name):
-        """The lock is free, and nobody complains."""
+        """The lock is free, and release() raises no error."""
         with client.lock(name):
             lost = proxy.lose_next_reply(name.encode())
         assert lost.is_set()
         assert other.lock(name).acquire(False)
 
     def test_release_when_another_has_it_by_then(self, proxy, client, other, name):
-        """The repeated release leaves the next holder alone."""
+        """The repeated release does not release the next holder's lock."""
         lock, following = client.lock(name), other.lock(name)
         lock.acquire()
         lost = proxy.lose_next_reply(name.encode())
@@ -210,7 +210,7 @@ class TestLostReply(OwnRedis):
             assert lost.is_set()
 
     def test_wake_up(self, proxy, redis_server, client, name, spawn):
-        """A hand-over whose reply is lost goes on: the lock is had by the one who waited."""
+        """After a lost wake-up the waiter still gets the lock."""
         with contextlib.closing(RedisBackend(redis_server.url, node_timeout=2)) as elsewhere:
             lock = elsewhere.lock(name)
             lock.acquire()

@@ -50,7 +50,7 @@ class ShelfBackend(StorageBackend):
 
 
 class TestShelf(ExclusionCases, LeaseCases, InterruptionCases, ForkCases):
-    """What makes a lock."""
+    """The part of the suite about mutexes."""
 
     one_process = True
 
@@ -60,12 +60,12 @@ class TestShelf(ExclusionCases, LeaseCases, InterruptionCases, ForkCases):
 
     @pytest.mark.parametrize("ask", ["held", "force_release", "describe", "locked"])
     def test_what_it_can_not(self, client, name, ask):
-        """What the store has not got is refused, and says so."""
+        """Operations that the store lacks raise LockNotSupported."""
         with pytest.raises(LockNotSupported, match="ShelfBackend"):
             client.lock(name).locked() if ask == "locked" else getattr(client, ask)(name)
 
     def test_hand_off(self, client, name):
-        """A store without the operation for it hands nothing off, and says so. The lock stays held."""
+        """hand_off() raises LockNotSupported, and the lock stays held."""
         with client.lock(name) as lock:
             with pytest.raises(LockNotSupported, match="ShelfBackend"):
                 lock.hand_off()

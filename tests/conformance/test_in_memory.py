@@ -29,7 +29,7 @@ class TestDummy(HandleConformance):
         return DummyBackend
 
     def test_grants_everything(self, client, other, name):
-        """Whoever asks gets the lock, at once, and nobody is ever seen to hold it."""
+        """Every acquire() is granted at once, and no lock is shown as held."""
         first, second = client.lock(name), other.lock(name)
         assert first.acquire(False)
         assert second.acquire(False)
@@ -39,7 +39,7 @@ class TestDummy(HandleConformance):
 
     @pytest.mark.parametrize("kind", sorted(MAKE))
     def test_grants_every_kind(self, kind):
-        """Whatever is asked for, by however many: all have it, can extend it and give it back."""
+        """Locks of every kind are granted to any number of holders, who can extend and release them."""
         handles = [MAKE[kind](DummyBackend(), "x") for _ in range(4)]
         assert all(handle.acquire(False) for handle in handles)
         assert all(handle.fencing_token and handle.extend(20) > 10 for handle in handles)
@@ -50,7 +50,7 @@ class TestDummy(HandleConformance):
                 handle.release()
 
     def test_stripes_of_nothing(self):
-        """Each has a stripe, goes on to others, and never to one that is left out."""
+        """A striped lock has a stripe, can switch to others, and never gets an excluded one."""
         lock = DummyBackend().striped("x", 4, without={0})
         with lock:
             seen = {lock.stripe}

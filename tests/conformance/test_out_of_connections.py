@@ -17,7 +17,7 @@ LOCATIONS = ["redis://127.0.0.1:1/0", "rediss://127.0.0.1:1/0"]
 
 @contextlib.contextmanager
 def no_more_files():
-    """This process can open none."""
+    """Keep this process from opening files."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
@@ -27,7 +27,7 @@ def no_more_files():
 
 
 class TestFullServer(OwnRedis):
-    """It hangs up on whoever comes, and has said why."""
+    """The server closes new connections, with an error about too many clients."""
 
     @pytest.fixture(params=[RedisBackend, RedlockBackend], ids=["redis", "redlock"])
     def new_backend(self, request, url):
@@ -35,7 +35,9 @@ class TestFullServer(OwnRedis):
         return functools.partial(request.param, where, node_timeout=2, quarantine=False)
 
     def test_says_that_it_is_full(self, server, client, new_client, name):
-        """Whether we hear that, or have written by then and only see that it hung up."""
+        """The error says that the server has too many clients, whether that reply was read or only the closed
+        connection seen.
+        """
         with server.client() as admin:
             admin.config_set("maxclients", 1)
             for user in (client, new_client(), new_client()):
@@ -46,7 +48,7 @@ class TestFullServer(OwnRedis):
 
 @pytest.mark.parametrize("location", LOCATIONS)
 def test_no_more_files(location):
-    """A process that has run out of files has a store that can't be asked, from the first backend on."""
+    """A process that can't open files gets LockUnavailable, from the first backend on."""
     entry = {"BACKEND": f"{RedisBackend.__module__}.{RedisBackend.__name__}", "LOCATION": location}
     with no_more_files(), pytest.raises(LockUnavailable, match="Too many open files") as caught:
         build("default", entry).lock("x").acquire(False)

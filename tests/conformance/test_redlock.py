@@ -11,7 +11,7 @@ from tests.conformance.several_servers import FiveNodes
 
 
 class OnRedlock:
-    """Where the locks are."""
+    """The locks are on five nodes."""
 
     lacks = ("fair",)
 

@@ -10,7 +10,7 @@ from tests.conformance.broken_servers import OwnRedis
 
 
 class TestHungNeighbour(OwnRedis):
-    """A store hangs, another doesn't."""
+    """One store hangs and another does not."""
 
     @pytest.fixture(autouse=True)
     def runs_on(self, server):
@@ -18,7 +18,7 @@ class TestHungNeighbour(OwnRedis):
         server.resume()
 
     def test_releases_that_failed(self, server, client, name, unique, spawn):
-        """Locks that wait for their release on a store that hangs don't keep another store's lock from its renewal."""
+        """Releases that wait for a hung store don't delay renewals of another store."""
         locks = [client.lock(f"{name}:{number}") for number in range(16)]
         for lock in locks:
             lock.acquire()

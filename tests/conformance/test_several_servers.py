@@ -36,7 +36,7 @@ class TestRedlockAtLarge(
     ForkCases,
     KindCases,
 ):
-    """What its users see, and what happens to them."""
+    """Inspection, health, waiting and losses on a majority."""
 
 
 class TestRedlockKinds(
@@ -50,7 +50,7 @@ class TestRedlockKinds(
     HandOffCases,
     PeriodCases,
 ):
-    """The other kinds of locks, with votes of their own."""
+    """The other kinds of locks, each with its own quorum."""
 
 
 class SixOfSeven(Group):
@@ -65,7 +65,7 @@ class SixOfSeven(Group):
 
 
 class TestPools(TransportConformance, SemaphoreCases, ReadWriteCases, StripedCases, MultilockCases):
-    """On nodes with few connections, limited by LOCATION or by caches, one of which is down."""
+    """Nodes with limited connections, in LOCATION or in caches, one of which is down."""
 
     lacks = ("fair",)
 
@@ -89,7 +89,7 @@ class TestPools(TransportConformance, SemaphoreCases, ReadWriteCases, StripedCas
                 caches[alias].client.get_client().connection_pool.disconnect()
 
     def test_health(self, client):
-        """The one that is down says so."""
+        """health() reports the node that is down."""
         assert [row["ok"] for row in client.health()] == [True] * 6 + [False]
 
 
@@ -104,7 +104,7 @@ class TestReplica(
     HandOffCases,
     PeriodCases,
 ):
-    """On a primary whose replica must confirm."""
+    """The locks are on a primary whose replica must confirm."""
 
     @pytest.fixture
     def new_backend(self, running):

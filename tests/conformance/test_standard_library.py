@@ -20,7 +20,7 @@ except ImportError:  # distributions put it into a package of its own, or leave 
 
 
 def new_lock(backend):
-    """A lock that nothing else uses."""
+    """A new lock of its own."""
     return backend.lock(f"standard:{secrets.token_hex(6)}")
 
 
@@ -35,15 +35,15 @@ def new_condition(backend, lock=None):
 
 
 def new_semaphore(backend, value=1):
-    """A semaphore that nothing else uses."""
+    """A new semaphore."""
     return backend.semaphore(f"standard:{secrets.token_hex(6)}", limit=value)
 
 
 class Semaphores(lock_tests.BoundedSemaphoreTests):
-    """Their tests of bounded semaphores. Nothing in ours knows how many permits are left: others may hold some."""
+    """CPython's tests of bounded semaphores. Our handles don't know how many permits others hold."""
 
     def test_repr(self):
-        """Another name, and what this handle holds."""
+        """The repr shows how many permits this handle holds."""
         sem = self.semtype(3)
         assert "0 held" in repr(sem)
         sem.acquire()
@@ -51,7 +51,7 @@ class Semaphores(lock_tests.BoundedSemaphoreTests):
         sem.release()
 
     def test_acquire_timeout(self):
-        """As theirs, without waits of 5 ms: a store may take longer than that to answer."""
+        """As CPython's test, without waits of 5 ms, which are too short for a store."""
         sem = self.semtype(2)
         with pytest.raises(ValueError, match="timeout"):
             sem.acquire(False, timeout=1.0)
@@ -66,7 +66,7 @@ class Semaphores(lock_tests.BoundedSemaphoreTests):
 
 
 def started(backend):
-    """A backend whose background threads run already: the tests wait until no thread is left that they saw start."""
+    """A backend whose background threads already run, because CPython's tests wait until no thread is left."""
     with new_lock(backend):
         pass
     return backend
@@ -74,7 +74,7 @@ def started(backend):
 
 @pytest.fixture(scope="module", autouse=True)
 def uncounted_threads():
-    """Threads that renew locks end when they have been idle: not at the end of a test, which would wait for them."""
+    """Do not count renewal threads, which end only when they have been idle."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lock_tests.threading_helper, "threading_cleanup", lambda *_counts: None)
         yield

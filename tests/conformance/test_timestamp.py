@@ -11,7 +11,7 @@ from django_redlock.testing.conformance.leases import LeaseCases
 
 
 class OnOldCode:
-    """Where the locks are."""
+    """The locks are shared with older code."""
 
     kind = "timestamp"
     lacks = ("fair", "rlock", "rwlock", "semaphore", "striped", "multilock", "every")
@@ -24,17 +24,17 @@ class OnOldCode:
 
 class TestSeconds(OnOldCode, BackendConformance):
     def test_fencing_tokens_of_many(self, client, name):
-        """fencing=True is refused: a holder that is old code has no token."""
+        """fencing=True is refused, because older code has no fencing tokens."""
         with pytest.raises(LockNotSupported, match="fencing"):
             client.lock(name, fencing=True)
 
     @pytest.mark.parametrize("fencing", [False])
     def test_fencing_tokens_grow(self, client, other, name, fencing):
-        """Without that promise the tokens grow with the server's clock, as everywhere."""
+        """Without fencing=True tokens follow the server's clock."""
         super().test_fencing_tokens_grow(client, other, name, fencing)
 
 
 class TestMilliseconds(OnOldCode, LeaseCases):
-    """Another unit is other arithmetic, and nothing else."""
+    """The tests with timestamps in milliseconds."""
 
     unit = "ms"

@@ -25,7 +25,7 @@ class ConnectionCases:
 
     @pytest.mark.parametrize("method", ["acquire", "extend", "release", "owned"])
     def test_closed_connection(self, servers, client, name, method):
-        """A request on a connection that was closed behind its back is sent again on a new one."""
+        """A request on a connection that the server has closed is sent again on a new one."""
         lock = self.ready(client, name, method)
         for server in servers:
             with server.client() as admin:
@@ -35,7 +35,7 @@ class ConnectionCases:
 
     @pytest.mark.parametrize("method", ["acquire", "extend", "release", "owned"])
     def test_forgotten_script(self, servers, client, name, method):
-        """A script that the server doesn't know any more is sent again."""
+        """A script that the server has lost is sent again."""
         lock = self.ready(client, name, method)
         for server in servers:
             with server.client() as admin:
@@ -54,7 +54,7 @@ class ConnectionCases:
 
 
 class RedisTransport(ConnectionCases, TransportConformance):
-    """`transport` is what of `tests.support` the session shares."""
+    """`transport` is a server of `tests.support` that the session shares."""
 
     @pytest.fixture
     def there(self, running):
@@ -83,7 +83,7 @@ class TestOlderRedis(RedisTransport):
     transport = OlderRedis
 
     def test_shortest_wait(self, client, name):
-        """A wait below 2 ms ends: BLPOP of this server takes 1 ms for a wait without end."""
+        """A wait below 2 ms ends, although BLPOP of this server reads 1 ms as unlimited."""
         with client.lock(name):
             assert not any(client.lock(name).acquire(timeout=number / 5000) for number in range(1, 15))
 
@@ -106,12 +106,12 @@ class TestResp3(RedisTransport):
         return f"{there.url.replace('redis:', 'valkey:')}?protocol=3"
 
     def test_protocol(self, new_backend):
-        """The connections speak RESP3 indeed."""
+        """The connections speak RESP3."""
         [node] = new_backend().nodes
         assert node.find_pool(None).checkout().protocol == 3
 
     def test_listing_and_health(self, new_backend, name):
-        """Replies that RESP3 writes as maps are read."""
+        """Replies that RESP3 sends as maps are read."""
         backend = new_backend()
         with backend.lock(name):
             assert [each.name for each in backend.held(name)] == [name]
@@ -131,7 +131,7 @@ class TestSentinel(RedisTransport, HandOffCases):
 
 
 class TestCluster(RedisTransport, StripedCases, MultilockCases, HandOffCases, PeriodCases):
-    """Of several names each may be in another slot: kinds that have several run in full."""
+    """Names may be in different slots; kinds with several names run in full."""
 
     transport = Cluster
 

@@ -1,4 +1,4 @@
-"""A server that replies differently from the scripts: no lock, and a clear error."""
+"""A server whose replies don't fit the scripts: no lock, and a clear error."""
 
 import contextlib
 import re
@@ -47,7 +47,7 @@ def talk(connection, text):
 
 @pytest.fixture(params=ANSWERS, ids=repr)
 def url(request):
-    """Of a server that says this, whatever it is asked."""
+    """The URL of a server that sends this reply to every request."""
 
     def serve():
         with contextlib.suppress(OSError):
@@ -74,7 +74,7 @@ BACKENDS = {
 @pytest.mark.parametrize("make", BACKENDS.values(), ids=BACKENDS)
 @pytest.mark.parametrize("face", [SyncClient, AsyncClient], ids=["sync", "async"])
 def test_nonsense(url, make, face):
-    """Nobody is granted anything, and whoever asks is told that the store can't be asked, with the cause."""
+    """A nonsensical reply grants nothing and raises LockUnavailable with its cause."""
     client = face(make(url))
     locks = [client.lock("x"), client.lock("x", fencing=True), client.semaphore("x", limit=2)]
     try:

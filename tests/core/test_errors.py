@@ -23,9 +23,9 @@ ERRORS = [
     LockLost("stock"),
     StaleLock("stock", "was written under fencing token 2", 1, 2),
     LockNotHeld("stock", "is the parent's"),
-    LockUnavailable("stock", "can't be asked", {"a:6379": ConnectionRefusedError(111, "refused")}),
+    LockUnavailable("stock", "the store is unavailable", {"a:6379": ConnectionRefusedError(111, "refused")}),
     LockNotSupported("stock"),
-    LockUnavailable("", "no node can be asked"),
+    LockUnavailable("", "no node is available"),
 ]
 PARENTS = {
     StaleLock: LockLost,
@@ -48,32 +48,32 @@ def facts(error):
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_pickling(error, protocol):
-    """Every error is the same again after pickling: Celery sends them."""
+    """Every error is equal after pickling, which Celery does with errors."""
     assert facts(pickled(error, protocol)) == facts(error)
 
 
 def test_sentences():
     """An error begins with the lock that it is about, if there is one."""
     assert str(LockLost("stock")) == "lock 'stock': the lease was lost"
-    assert str(LockUnavailable("", "no node can be asked")) == "no node can be asked"
+    assert str(LockUnavailable("", "no node is available")) == "no node is available"
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 def test_copying(error):
-    """And after copying."""
+    """Every error is equal after copying."""
     assert facts(copy.copy(error)) == facts(error)
     assert facts(copy.deepcopy(error)) == facts(error)
 
 
 @pytest.mark.parametrize("error", [each for each in ERRORS if each.name], ids=repr)
 def test_says_which_lock(error):
-    """Every error carries the lock's name, and says it."""
+    """Every error carries the name of its lock, in the attribute and in its text."""
     assert error.name == "stock"
     assert "'stock'" in str(error)
 
 
 def test_tree():
-    """All are LockErrors, and those that have a relative among the builtins are that too."""
+    """Every error is a LockError, and those with a counterpart among the builtins inherit from it, too."""
     for name in errors.__all__:
         assert issubclass(getattr(errors, name), LockError)
     for error, parent in PARENTS.items():
@@ -82,16 +82,16 @@ def test_tree():
 
 
 def test_subclass():
-    """A subclass of one's own with no constructor of its own pickles as well: by name, if it can be imported."""
+    """A user's subclass without a constructor can be pickled, by name if it can be imported."""
     error = Mine("stock", "why", 3)
     assert facts(pickled(error)) == facts(error)
 
 
 class Mine(LockNotAcquired):
-    """An error of a user's."""
+    """A user's error class."""
 
 
 @pytest.mark.parametrize("name", ["a {b}", "{0}", "%s", "{self}", "\n", "'"])
 def test_odd_names(name):
-    """Names are no templates."""
+    """A name with format characters appears unchanged in the error's text."""
     assert repr(name) in str(LockLost(name, "{reason} %d"))

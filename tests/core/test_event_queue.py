@@ -31,7 +31,7 @@ def pulse(seen):
 
 
 def test_hands_over(pulse, seen, monkeypatch):
-    """What is put in comes to the watcher by itself, in order."""
+    """The background thread hands recorded events to the listener in order."""
     monkeypatch.setattr(module, "INTERVAL", 0.01)
     for name in "abc":
         pulse.record(moment(name))
@@ -40,7 +40,9 @@ def test_hands_over(pulse, seen, monkeypatch):
 
 
 def test_one_thread_for_all(pulse, seen, monkeypatch):
-    """Many threads that begin at once start one, and it ends when nothing comes any more, and starts again."""
+    """Many threads that record at once start one background thread, which ends when idle and starts again with the next
+    event.
+    """
     monkeypatch.setattr(module, "INTERVAL", 0.01)
     monkeypatch.setattr(module, "IDLE_ROUNDS", 10)
     started = []
@@ -57,7 +59,7 @@ def test_one_thread_for_all(pulse, seen, monkeypatch):
 
 
 def test_work_is_done_after_seeing(pulse, seen):
-    """What a watcher returns is done with the beat, not with a drain."""
+    """Work that a listener returns is done by flush(), and not by drain()."""
     pulse.subscribe("worker", lambda moments: lambda: seen.append(f"wrote {len(moments)}"))
     pulse.record(moment())
     pulse.drain()
@@ -67,7 +69,7 @@ def test_work_is_done_after_seeing(pulse, seen):
 
 
 def test_what_another_thread_does(pulse, seen):
-    """A beat returns when the work is done, whoever does it."""
+    """flush() returns when the listener's work is done, even if another thread does it."""
     begun, go_on = threading.Event(), threading.Event()
 
     def work():
@@ -94,7 +96,7 @@ def test_what_another_thread_does(pulse, seen):
 
 
 def test_watcher_that_fails(pulse, seen, caplog):
-    """What one raises, in seeing or in its work, is logged; the others go on."""
+    """An error in a listener, or in the work that it returns, is logged, and the other listeners are served."""
 
     def fail(_moments=None):
         raise ZeroDivisionError("in a watcher")
@@ -108,7 +110,7 @@ def test_watcher_that_fails(pulse, seen, caplog):
 
 
 def test_bounded(pulse, seen, monkeypatch):
-    """What comes when the queue is full is dropped, and counted."""
+    """An event that is recorded while the queue is full is dropped and counted."""
     monkeypatch.setattr(pulse, "_start", lambda: None)
     for _ in range(MAX_RECORDS + 7):
         pulse.record(moment())
@@ -118,7 +120,7 @@ def test_bounded(pulse, seen, monkeypatch):
 
 
 def test_nobody_watches():
-    """Then nothing is kept, and no thread runs."""
+    """Without a listener no event is kept and no thread runs."""
     pulse = EventQueue()
     pulse.record(moment())
     assert not pulse._queue
@@ -126,7 +128,7 @@ def test_nobody_watches():
 
 
 def test_forgotten(pulse, seen):
-    """A watcher that is forgotten sees nothing more."""
+    """A listener gets no events after unsubscribe()."""
     pulse.unsubscribe("test")
     pulse.subscribe("other", lambda _moments: None)
     pulse.record(moment())
@@ -137,7 +139,7 @@ def test_forgotten(pulse, seen):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_fork():
-    """A child tells what happens to itself, by a thread of its own; what its parent has to tell is not repeated."""
+    """A forked child delivers its own events with its own thread, and does not repeat events of its parent."""
     pulse, seen = module.event_queue, []
     ours = {"parent", "child"}  # other tests' servers may have gone only now
     pulse.subscribe("test", lambda moments: seen.extend(each.name for each in moments if each.name in ours))
@@ -165,7 +167,7 @@ def test_fork():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_fork_waits_for_watchers():
-    """No child is born while a watcher is in the middle of something: its locks would be held there for ever."""
+    """A fork waits for a listener that is at work, because the child would inherit its locked mutexes."""
     pulse, inside, go_on, mine = module.event_queue, threading.Event(), threading.Event(), threading.Lock()
 
     def see(_moments):

@@ -23,13 +23,15 @@ def claim():
 
 
 def refusal(left=7_000, owner=b"who"):
-    """The reply of a node that refuses for so many ms."""
+    """The reply of a node that refuses for `left` ms."""
     return [0, left, SERVER, owner]
 
 
 @pytest.mark.parametrize("primitive", [FAIR, READ, WRITE])
 def test_blocks_on_its_own_list(claim, primitive):
-    """It blocks on a list of its own, for less time than it is listed, and asks when that is over, not together."""
+    """A waiter in a fair queue blocks on a wake-up list of its own for less time than it is listed, and then sends a
+    second request.
+    """
     flow = SingleNode(lambda: 100.0).acquire(primitive, claim, 130.0)
     asked = next(flow)
     assert (type(asked), int(asked.args[4])) == (EvalScript, 900)
@@ -44,13 +46,13 @@ def test_blocks_on_its_own_list(claim, primitive):
 
 @pytest.mark.parametrize(("primitive", "arg"), [(FAIR, 5), (READ, 5), (WRITE, 5)])
 def test_put_back_past_the_line(claim, primitive, arg):
-    """What its holder puts back on a server that has forgotten it doesn't stand in line."""
+    """A holder that restores its lease on a server that has lost its data does not queue."""
     assert primitive.acquire_request(claim).args[arg] == b"2"
     assert restore_request(primitive, claim, 10.0, 0).args[arg] == b"0"
 
 
 def test_reader_that_asks_to_write(claim):
-    """The refusal of an upgrade is an error that says so."""
+    """A reader that claims the write lock gets an error that tells it to release the read lock first."""
     flow = SingleNode(lambda: 100.0).acquire(WRITE, claim, 130.0)
     next(flow)
     with pytest.raises(LockError, match="release `read` first") as caught:
@@ -66,7 +68,9 @@ def test_reader_that_asks_to_write(claim):
     ],
 )
 def test_reader_that_asks_to_write_on_several_nodes(claim, replies, error, told):
-    """A majority that says so is believed; of fewer the votes of an earlier attempt may be left over."""
+    """The reply that a reader asks to write counts if a majority sends it; a minority may show votes of an earlier
+    attempt.
+    """
     flow = Redlock(5, lambda: 100.0).acquire(WRITE._replace(queue_order=READERS_BEHIND_WRITERS), claim, 130.0)
     assert isinstance(next(flow), SendToAll)
     assert isinstance(flow.send(replies), SendToAll)  # frees what was granted
@@ -75,7 +79,9 @@ def test_reader_that_asks_to_write_on_several_nodes(claim, replies, error, told)
 
 
 def test_waits_for_a_permit_longer_and_longer(claim):
-    """Refused for a permit, it blocks on a node that refuses: after each time that nobody woke it, for longer."""
+    """A waiter for a semaphore's permit blocks on a node that refused it, and blocks longer after each time-out without
+    a wake-up.
+    """
     flow = Redlock(5, lambda: 100.0, shuffle=max).acquire(SEMAPHORE._replace(limit=2), claim, 10_000.0)
     assert isinstance(next(flow), SendToAll)
     pauses = []
@@ -91,7 +97,7 @@ def test_waits_for_a_permit_longer_and_longer(claim):
 
 
 def test_a_node_that_can_not_wake(claim):
-    """If that node can't be asked, it sleeps a while."""
+    """If the node on which a waiter would block is not reachable, the waiter sleeps."""
     flow = Redlock(3, lambda: 100.0, shuffle=max).acquire(READ, claim, 130.0)
     next(flow)
     flow.send([refusal()] * 3)

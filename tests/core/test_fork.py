@@ -36,7 +36,7 @@ def held_up():
 
 
 def test_fork_while_another_thread_is_at_the_handle(held_up, unique):
-    """A child can use a handle that another thread of its parent was busy with, whatever that thread was doing."""
+    """A child can use a handle that another thread of its parent was using at the time of the fork."""
     lock = LocMemBackend(unique, clock=held_up).lock(unique)
     lock.acquire()
     held_up.armed = True
@@ -56,7 +56,9 @@ def test_fork_while_another_thread_is_at_the_handle(held_up, unique):
 
 
 def test_at_fork_reinit_in_a_child(unique):
-    """`_at_fork_reinit`, which `os.register_at_fork` is given for a threading.Lock, leaves the parent's lock alone."""
+    """`_at_fork_reinit`, which `os.register_at_fork` is given for a threading.Lock, does not release the parent's lock
+    in a child.
+    """
     lock = LocMemBackend(unique).lock(unique)
     lock.acquire()
 
@@ -74,7 +76,7 @@ def test_at_fork_reinit_in_a_child(unique):
 
 
 def test_at_fork_reinit_of_its_own(unique):
-    """In the process that holds the lock it frees it."""
+    """In the process that holds the lock, `_at_fork_reinit` releases it."""
     lock = LocMemBackend(unique).lock(unique)
     lock.acquire()
     lock._at_fork_reinit()

@@ -45,7 +45,7 @@ def work():
 
 
 class Slow(LocMemBackend):
-    """Does the work when a lock is renewed or freed."""
+    """Does the work when a lock is renewed or released."""
 
     work = None
 
@@ -94,7 +94,7 @@ def quickly(monkeypatch):
 @pytest.mark.usefixtures("quickly")
 @pytest.mark.parametrize("begin", [renews, frees, tells_of_a_loss, watches])
 def test_a_fork_waits_for(begin, work, unique):
-    """What a thread was in the middle of is done when the child begins."""
+    """A fork waits until a background thread has finished its current step."""
     lock = begin(work, unique)
     if begin is renews:
         lock.acquire()
@@ -103,7 +103,7 @@ def test_a_fork_waits_for(begin, work, unique):
 
 
 def test_a_fork_does_not_wait_for_ever(monkeypatch):
-    """A thread that a store keeps waiting does not keep the process from forking."""
+    """A thread that is blocked by a store delays a fork for FORK_TIMEOUT at most."""
     monkeypatch.setattr(fork, "FORK_TIMEOUT", 0.05)
     begun, go_on = threading.Event(), threading.Event()
     thread = threading.Thread(target=fork.run, args=(lambda: (begun.set(), go_on.wait(WAIT)),))
@@ -116,7 +116,7 @@ def test_a_fork_does_not_wait_for_ever(monkeypatch):
 
 
 def test_a_thread_of_ours_may_fork():
-    """It does not wait for itself; nor does its child, which goes on in the middle of the work."""
+    """A thread that forks does not wait for its own work, and its child goes on with that work."""
     answers = []
     start = time.monotonic()
     with fork.postponed:
@@ -127,7 +127,7 @@ def test_a_thread_of_ours_may_fork():
 
 
 def test_a_method_is_called_as_long_as_its_object_lives():
-    """And its failure keeps nobody else from beginning anew."""
+    """A callback for forks is called while its object lives, and an error in it does not prevent other callbacks."""
     called = []
 
     class Begins:
@@ -147,7 +147,9 @@ def test_a_method_is_called_as_long_as_its_object_lives():
 
 
 def test_a_fork_within_the_work():
-    """The child of a fork within such a block leaves the block, too. Later forks in the child don't wait for it."""
+    """The child of a fork within a `postponed` block leaves the block, too, so that later forks in the child don't wait
+    for it.
+    """
 
     def leave():
         fork.postponed.__exit__()

@@ -29,7 +29,7 @@ CODE = """
 
 
 def test_patched_after_import():
-    """The first locks of such a worker are taken like all others, whatever the threads behind them are."""
+    """A worker that gevent patches after the import can acquire and release locks."""
     run = [sys.executable, "-c", textwrap.dedent(CODE)]
     ended = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.stdout.split(), ended.stderr) == (["a", "b", "c"], "")

@@ -23,7 +23,7 @@ AT_EXIT = """
 @pytest.mark.parametrize("moment", [DELETED, AT_EXIT], ids=["__del__", "atexit"])
 @pytest.mark.parametrize("hook", [None, "event_queue.record_event"], ids=["without history", "with history"])
 def test_first_lock(moment, hook):
-    """The first lock of a process may be taken at its end, when threads can't be started: it is had, and freed."""
+    """A process can acquire and release its first lock at its end, when threads can't be started."""
     code = f"""
         from django_redlock.backends.locmem import LocMemBackend
         from django_redlock.core.event_queue import event_queue

@@ -11,7 +11,7 @@ from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 
 
 def interrupted(function, step):
-    """Whether ``function()`` was interrupted; that is at the ``step``-th begin or end of a function within it."""
+    """Return whether ``function()`` was interrupted at the ``step``-th begin or end of a function within it."""
     steps = itertools.count()
 
     def strike(frame, event, _):
@@ -36,7 +36,7 @@ def interrupted(function, step):
 
 
 def test_anywhere_in_release(unique):
-    """Wherever release() is interrupted, the handle holds the lock as before, or it is free soon: others get it."""
+    """After an interrupt anywhere in release(), the handle still holds the lock, or the lock is free soon."""
     backend = LocMemBackend(unique)
     for step in itertools.count():
         lock = backend.lock(f"mine:{step}")
@@ -50,7 +50,7 @@ def test_anywhere_in_release(unique):
 
 
 def test_anywhere_in_acquire(unique):
-    """Wherever acquire() is interrupted, others get and release their locks as before: nothing stays locked inside."""
+    """After an interrupt anywhere in acquire(), other handles can acquire and release their locks."""
     backend = LocMemBackend(unique)
 
     def another():

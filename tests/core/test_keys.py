@@ -13,12 +13,12 @@ ODD = "ab*?[]^-!\\{}é\n"
 
 @given(st.text(alphabet=ODD, max_size=8), st.text(alphabet=ODD, max_size=8))
 def test_escaped(name, other):
-    """An escaped text matches itself and nothing else."""
+    """An escaped pattern matches its own text and nothing else."""
     assert glob_matcher(glob_escape(name))(other) is (name == other)
 
 
 def test_as_redis_does(redis_server):
-    """Whatever the pattern, it matches what Redis matches."""
+    """A pattern matches the same names as in Redis."""
     names = ["".join(each) for n in (1, 2) for each in itertools.product("ab]^-", repeat=n)]
     patterns = [
         "*",
@@ -46,7 +46,7 @@ def test_as_redis_does(redis_server):
 
 @given(st.text(min_size=1).filter(lambda name: name[0] != "}"))
 def test_names_come_back(name):
-    """From a lock's key one gets its name, from its companions' nothing."""
+    """A lock's name can be read from its key; its companion keys give none."""
     encoded = name.encode()
     lock, *companions = keys_for(b"redlock", encoded)
     assert lock_name_of(b"redlock", lock) == name
@@ -56,6 +56,6 @@ def test_names_come_back(name):
 
 @pytest.mark.parametrize("prefix", ["", "a{b", "a}", None, 17])
 def test_prefix(prefix):
-    """A prefix is a text without braces, which would spoil the hash tag."""
+    """A key prefix with braces, which would spoil the hash tag, is refused."""
     with pytest.raises(ValueError, match="key_prefix"):
         check_prefix(prefix)

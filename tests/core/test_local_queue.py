@@ -39,7 +39,7 @@ class World:
         return self.now
 
     def run(self, run):
-        """Do what the scripts do."""
+        """Perform a request as the scripts do."""
         name, token = run.script.name, run.args[0]
         self.now += 0.00005
         micros = round(self.now * 1e6)
@@ -72,7 +72,7 @@ class World:
 
 
 class Actor:
-    """Acquires and releases so many times, as `Lock` does it."""
+    """Acquires and releases `left` times, as `Lock` does."""
 
     def __init__(self, world, number):
         self.world, self.number, self.left = world, number, TURNS
@@ -154,7 +154,9 @@ class Actor:
 
 @pytest.mark.parametrize("seed", range(150))
 def test_random_schedules(seed, monkeypatch):
-    """Never two at once, numbers grow, and whatever happened, in the end everybody has had a turn and nobody queues."""
+    """At most one actor holds the lock at a time, fencing tokens grow, and in the end each actor has held the lock and
+    the queue is empty.
+    """
     world = World(seed, monkeypatch)
     actors = [Actor(world, number + 1) for number in range(ACTORS)]
     for step in range(20_000):

@@ -1,4 +1,4 @@
-"""Tests of locks in memory only."""
+"""Locks in the memory of one process."""
 
 import threading
 
@@ -7,7 +7,7 @@ from django_redlock.backends.locmem import backend as locmem
 
 
 def test_first_use_by_two(monkeypatch, unique):
-    """Of two threads that are the first to use a location only one gets a lock there."""
+    """Two threads that use a location for the first time at once share one lock table."""
     together, got = threading.Barrier(2), []
 
     class SlowSpace(locmem.LockTable):
@@ -26,7 +26,7 @@ def test_first_use_by_two(monkeypatch, unique):
 
 
 def test_locations_are_apart(unique):
-    """Backends of one location share their locks, those of another don't."""
+    """Backends of one location share their locks, and backends of different locations don't."""
     first, same, another = LocMemBackend(unique), LocMemBackend(unique), LocMemBackend(unique + "x")
     with first.lock("stock"):
         assert not same.lock("stock").acquire(False)
@@ -36,7 +36,7 @@ def test_locations_are_apart(unique):
 
 
 def test_clear(unique):
-    """clear() forgets every lock of the location: their holders have lost them."""
+    """clear() removes every lock of the location, and their holders have lost them."""
     backend = LocMemBackend(unique)
     lock = backend.lock("stock")
     lock.acquire()

@@ -38,7 +38,7 @@ def backend(unique):
 
 
 def test_a_defect_ends_no_renewal(backend, caplog):
-    """Whatever a renewal raises is logged, and repeated in time for all locks that were due with it."""
+    """An unexpected error in a renewal is logged, and all locks that were due with it are renewed in time."""
     with backend.lock("one", ttl=0.5) as one, backend.lock("other", ttl=0.5) as other:
         backend.stumbles_at = "prolong"
         assert is_renewed(one)
@@ -47,7 +47,7 @@ def test_a_defect_ends_no_renewal(backend, caplog):
 
 
 def test_grant_that_came_too_late(backend):
-    """A grant that is of no use any more, and can't be given back at that moment, is freed as soon as it can be."""
+    """A grant that arrives too late and can't be released at once is released later."""
     backend.too_late, backend.stumbles_at = True, "free"
     with pytest.raises(LockUnavailable):
         backend.lock("name").acquire()

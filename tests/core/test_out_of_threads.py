@@ -16,7 +16,7 @@ def refuse(_thread):
 
 
 def test_a_loss_is_told_all_the_same(unique, monkeypatch):
-    """By the thread that renews, which then goes on with the others."""
+    """Without new threads, the renewal thread calls on_lost itself and goes on renewing other locks."""
     backend, told = LocMemBackend(unique), threading.Event()
     lost = backend.lock("lost", on_lost=lambda _: told.set())
     assert lost.acquire()
@@ -27,7 +27,7 @@ def test_a_loss_is_told_all_the_same(unique, monkeypatch):
 
 
 def test_nodes_can_not_be_dialled(monkeypatch):
-    """The store can't be asked, and the error says why."""
+    """Without new threads to connect to the nodes, acquire() raises LockUnavailable with the reason."""
     backend = RedlockBackend([f"redis://127.0.0.1:{port}/0" for port in (1, 2, 3)])
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(LockUnavailable, match="can't start new thread"):

@@ -10,12 +10,12 @@ SERVER = 5_000_000_000  # µs on the servers' clocks
 
 
 def refused_by(holder):
-    """A node's answer: for ten seconds."""
+    """The reply of a node that refuses for ten seconds because of `holder`."""
     return [0, 10_000, SERVER, holder]
 
 
 def test_a_split_vote():
-    """Given back on all nodes, also where no answer has come yet; then a pause at random, and a new token."""
+    """After a split vote all votes are released, and the next attempt follows a random pause, with a new token."""
     drawn = iter((0.011, 0.047))
     rule = Redlock(5, lambda: 100.0, None, lambda *bounds: next(drawn) if bounds == BACKOFF_SECONDS else -1)
     claim = Claim("stock", keys_for(b"redlock", b"stock"), new_token(), b"{}", 10.0)
@@ -35,7 +35,9 @@ def test_a_split_vote():
 
 
 def test_a_node_is_down():
-    """Those that refused, and the one that is silent, may be a majority for the holder: its release is waited for."""
+    """A waiter that two of three nodes refuse blocks until the holder's release: the third, silent node may have
+    its vote.
+    """
     rule = Redlock(3, lambda: 100.0, None, lambda *_: 0.02)
     claim = Claim("stock", keys_for(b"redlock", b"stock"), new_token(), b"{}", 10.0)
     flow = rule.acquire(MUTEX, claim, 105.0)

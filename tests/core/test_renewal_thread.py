@@ -18,12 +18,12 @@ TTL = 0.5
 
 
 def renewing():
-    """The threads at work now."""
+    """Return the renewal threads that are running."""
     return [thread for thread in threading.enumerate() if thread.name == "redlock-renewal"]
 
 
 class Hanging(LocMemBackend):
-    """A store that does not answer to renewals until `go_on` is set."""
+    """A store that does not reply to renewals until `go_on` is set."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
@@ -49,7 +49,7 @@ def hanging(unique):
 
 
 def test_a_store_that_hangs_delays_no_other(hanging, unique):
-    """The locks of other stores are renewed meanwhile; those of the store when it answers again."""
+    """While one store hangs, locks of other stores are renewed, and its own locks are renewed when it replies again."""
     with LocMemBackend(unique).lock("healthy", ttl=TTL) as healthy, hanging.lock("stuck", ttl=30) as stuck:
         first = stuck._lease
         renewal.schedule(first.claim.token, renewal.entries[first.claim.token][1], 0.0)
@@ -60,7 +60,7 @@ def test_a_store_that_hangs_delays_no_other(hanging, unique):
 
 
 def test_one_thread_for_all_locks_of_a_store(unique):
-    """However many are held."""
+    """A store has one renewal thread for all its locks."""
     backend, before = LocMemBackend(unique), set(renewing())
     locks = [backend.lock(f"{number}") for number in range(1000)]
     assert all(lock.acquire(blocking=False) for lock in locks)
@@ -70,7 +70,7 @@ def test_one_thread_for_all_locks_of_a_store(unique):
 
 
 def test_the_thread_ends_when_nothing_is_watched(unique, monkeypatch):
-    """And begins again with the next lock."""
+    """The renewal thread ends when there is nothing to renew, and starts again with the next lock."""
     monkeypatch.setattr(renewal_thread, "IDLE_SECONDS", 0.01)
     backend = LocMemBackend(unique)
     for _ in range(2):
@@ -95,7 +95,7 @@ class Failing(LocMemBackend):
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), ZeroDivisionError()], ids=repr)
 def test_whatever_a_renewal_raises_it_is_repeated(unique, caplog, error):
-    """For all locks that were due with it."""
+    """After any error in a renewal, all locks that were due with it are renewed again."""
     backend = Failing(unique)
     with backend.lock("one", ttl=1) as one, backend.lock("other", ttl=1) as other:
         backend.error = error
@@ -106,7 +106,7 @@ def test_whatever_a_renewal_raises_it_is_repeated(unique, caplog, error):
 
 
 def test_a_lock_for_longer_than_threads_can_wait(unique):
-    """Three hundred years: more than `threading.TIMEOUT_MAX`. The others of the store are renewed all the same."""
+    """A lease of three hundred years, longer than `threading.TIMEOUT_MAX`, does not keep other locks from renewal."""
     backend, years = LocMemBackend(unique, max_ttl=1e11), 1e10
     with backend.lock("for ever", ttl=years, auto_renew=False) as forever:
         with backend.lock("other", ttl=TTL) as other:
@@ -115,7 +115,7 @@ def test_a_lock_for_longer_than_threads_can_wait(unique):
 
 
 class Clock:
-    """Raises an error once, when the thread that renews asks it for the time, if it is armed."""
+    """A clock that raises an error once, when it is armed and the renewal thread asks for the time."""
 
     armed = False
 
@@ -127,7 +127,9 @@ class Clock:
 
 
 def test_an_error_with_one_lock_drops_no_other(unique, caplog):
-    """Of those that are due with it: each is renewed, the one itself a little later."""
+    """An error with one lock does not keep the others that are due with it from renewal, and the lock itself is renewed
+    later.
+    """
     clock = Clock()
     backend = LocMemBackend(unique, clock=clock)
     locks = [backend.lock(f"{number}", ttl=1) for number in range(3)]
@@ -142,7 +144,7 @@ def test_an_error_with_one_lock_drops_no_other(unique, caplog):
 
 
 class HeldUp:
-    """A clock that makes the thread that renews wait as soon as `lock` has got its first renewal."""
+    """A clock that stops the renewal thread as soon as `lock` has got its first renewal."""
 
     lock = None
 
@@ -158,7 +160,7 @@ class HeldUp:
 
 
 def test_a_release_while_the_lease_is_replaced_leaves_no_entry(unique):
-    """The thread that renews has the answer, and is about to watch the lock again, when another releases it."""
+    """A release between the reply to a renewal and the storing of the new lease leaves no entry in the renewal."""
     clock = HeldUp()
     backend = LocMemBackend(unique, clock=clock)
     clock.lock = lock = backend.lock("stock", ttl=TTL)

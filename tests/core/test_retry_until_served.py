@@ -44,7 +44,7 @@ class Waiter:
         self.request, self.result = next(self.flow), None
 
     def reply(self, reply, after=0.0):
-        """Reply to the current request, `after` seconds. Compensations are recorded."""
+        """Reply to the current request `after` seconds later. Compensations are recorded."""
         self.now += after
         confirmed = isinstance(self.request, EvalAndWait) and not isinstance(reply, Fault)
         try:
@@ -56,11 +56,11 @@ class Waiter:
         return self
 
     def refused(self):
-        """Be refused, and block."""
+        """Reply with a refusal, so that the waiter blocks."""
         return self.reply([0, 5000, SERVER, b"who"])
 
     def token(self):
-        """With which it asks now."""
+        """Return the token of the current request."""
         run = self.request.script_calls[0] if isinstance(self.request, EvalAndWait) else self.request
         assert isinstance(run, EvalScript)
         return run.args[0]
@@ -68,12 +68,12 @@ class Waiter:
 
 @pytest.fixture(params=sorted(RULES))
 def begin(request):
-    """`begin(wait)`: start an acquire."""
+    """Return `begin(wait)`, which starts an acquire."""
     return lambda wait: Waiter(request.param, wait)
 
 
 def woken(waiter, reply):
-    """The reply after a block of one second. Some algorithms block and ask in one request, some in two."""
+    """Reply after a block of one second. Some algorithms block and evaluate in one request, some in two."""
     waiter.now += 1
     return waiter.reply(reply) if isinstance(waiter.request, BlockThenEval) else waiter.reply(None).reply(reply)
 
@@ -91,14 +91,14 @@ def quarantined(seconds):
 
 @pytest.mark.parametrize("reply", [GONE, quarantined(5)], ids=["gone", "quarantine"])
 def test_first(begin, reply):
-    """Who asks for the first time is told at once."""
+    """A first attempt that a server can't serve raises LockUnavailable at once."""
     with pytest.raises(LockUnavailable):
         begin(60).reply(reply)
 
 
 @pytest.mark.parametrize("reply", [GONE, MOVING], ids=["gone", "moving"])
 def test_who_waits(begin, reply):
-    """Who waits asks again, each time with another token, until a server answers."""
+    """A waiter repeats its request, each time with a new token, until a server replies."""
     waiter, tokens = begin(60).refused(), set()
     woken(waiter, reply)
     for _ in range(3):
@@ -118,7 +118,7 @@ def test_who_waits(begin, reply):
 
 @pytest.mark.parametrize(("wait", "ends"), [(10, 10), (1000, 1 + FAILOVER_SECONDS)])
 def test_deadline(begin, wait, ends):
-    """Not beyond its deadline, and not for ever."""
+    """A waiter repeats its request until its deadline or the end of the retry period."""
     waiter = begin(wait).refused()
     with pytest.raises(LockUnavailable):
         all_gone(waiter)
@@ -126,7 +126,7 @@ def test_deadline(begin, wait, ends):
 
 
 def test_slot_on_its_way(begin):
-    """That its slot is on its way is no reason to give up, even for who asks for the first time, if it can wait."""
+    """A slot that is migrating is retried, even on the first attempt, if there is time to wait."""
     with pytest.raises(LockUnavailable):
         begin(0).reply(MOVING)
     waiter = begin(60)
@@ -138,7 +138,7 @@ def test_slot_on_its_way(begin):
 
 @pytest.mark.parametrize("left", [5, FAILOVER_SECONDS + 5])
 def test_quarantine(begin, left):
-    """Who waits while a server is in quarantine comes back when it ends, however long that is."""
+    """A waiter at a server in quarantine sleeps until the quarantine ends."""
     waiter = woken(begin(60).refused(), quarantined(left))
     assert waiter.request == Sleep(left)
     waiter.reply(None, after=left).reply(SERVER)
@@ -146,7 +146,7 @@ def test_quarantine(begin, left):
 
 
 def test_quarantine_beyond_the_deadline(begin):
-    """Who can't wait for so long is told at once."""
+    """A waiter whose deadline is before the end of the quarantine gets LockUnavailable at once."""
     waiter = begin(30).refused()
     with pytest.raises(LockUnavailable, match="quarantine"):
         woken(waiter, quarantined(40))

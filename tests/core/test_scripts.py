@@ -11,19 +11,19 @@ STANDS_BEFORE_ANOTHER = {"cluster_asking", "quarantine", "quarantine_replicas", 
 
 
 def test_all_are_found():
-    """The scripts of a mutex are among them."""
+    """The scripts of a mutex are found."""
     assert {"mutex_acquire", "mutex_extend", "mutex_release", "describe", "force_release"} <= set(NAMES)
 
 
 def test_unknown():
-    """A name that has no script is an error."""
+    """A name without a script raises FileNotFoundError."""
     with pytest.raises(FileNotFoundError):
         script("nonsense")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_header(name):
-    """Each says what it does, what goes in and what comes out."""
+    """The header of each script describes its purpose, its keys, its arguments and its result."""
     lines = script(name).source.decode().splitlines()
     assert lines[0].startswith("-- ")
     for word in ("KEYS", "ARGV", "Returns"):
@@ -33,7 +33,7 @@ def test_header(name):
 @pytest.mark.parametrize("name", sorted(set(NAMES) - STANDS_BEFORE_ANOTHER))
 @pytest.mark.parametrize(("word", "field"), [("KEYS", "keys"), ("ARGV", "args")])
 def test_numbers(name, word, field):
-    """The header names as many keys and arguments as the script uses; of several locks, those of one."""
+    """The header names as many keys and arguments as the script uses; for scripts on several locks, those of one."""
     body = script(name).source.decode()
     used = {int(number) for number in re.findall(rf"{word}\[(\d+)\]", body)}
     assert max(used, default=0) <= getattr(script(name), field)
@@ -42,5 +42,5 @@ def test_numbers(name, word, field):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_keys_command(name):
-    """None walks through all keys, or sleeps."""
+    """No script scans all keys or blocks."""
     assert not re.search(r"call\('(KEYS|FLUSH|DEBUG|BLPOP)", script(name).source.decode())

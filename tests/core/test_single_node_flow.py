@@ -21,7 +21,7 @@ WRONG = Fault(ValueError("WRONGTYPE Operation against a key"), where="there:6379
 
 
 class Fed:
-    """A flow in virtual time. `request` is its current request, `result` its return value."""
+    """A flow in virtual time, with its current `request` and its return value, `result`."""
 
     def __init__(self):
         self.now = 100.0
@@ -37,7 +37,7 @@ class Fed:
         return self.begin(self.algorithm.acquire(MUTEX, self.claim, self.now + wait))
 
     def reply(self, reply, after=0.0):
-        """Reply to the current request, `after` seconds."""
+        """Reply to the current request `after` seconds later."""
         self.now += after
         try:
             self.request = self.flow.send(reply)
@@ -63,7 +63,7 @@ def fed():
 
 
 def wait_argument(run):
-    """The argument for waiting that the script gets."""
+    """Return the script's argument for waiting."""
     return int(run.args[4])
 
 
@@ -71,7 +71,7 @@ def wait_argument(run):
 
 
 def test_granted(fed):
-    """One request, and the lease is reckoned from before it was sent, whatever the answer took."""
+    """A grant takes one request, and the lease counts from before the request was sent."""
     fed.acquire(0)
     assert isinstance(fed.request, EvalScript)
     assert (fed.request.script, fed.request.args[0]) == (MUTEX.acquire_script, fed.claim.token)
@@ -82,26 +82,26 @@ def test_granted(fed):
 
 
 def test_granted_with_fencing(fed):
-    """With fencing the token is the one that the script gives."""
+    """With fencing, the lease has the fencing token that the script returned."""
     fed.acquire(0).reply([1, 77, SERVER])
     assert fed.result.fencing_token == 77
 
 
 def test_undone_if_nobody_reads_it(fed):
-    """Each attempt carries what undoes it, for the driver to send when it gives up on the answer."""
+    """Each attempt carries its compensation, which the driver sends when it gives up on the reply."""
     fed.acquire(0)
     assert (fed.request.compensate.script, fed.request.compensate.args[0]) == (MUTEX.release_script, fed.claim.token)
 
 
 def test_refused(fed):
-    """Without time to wait a refusal is the answer: for how long, and by whom."""
+    """Without time to wait, the result is a refusal with the holder and the rest of its lease."""
     fed.acquire(0).reply(fed.refusal(7))
     assert fed.result[:2] == (7.0, "who")
     assert isinstance(fed.result, Refusal)
 
 
 def test_refused_without_an_end(fed):
-    """A lock without a ttl is in the way for ever, says the refusal."""
+    """A refusal because of a lock without a ttl has an infinite remaining time."""
     fed.acquire(0).reply(fed.refusal(math.inf))
     assert fed.result.remaining == math.inf
 
@@ -118,7 +118,7 @@ def test_refused_without_an_end(fed):
     ],
 )
 def test_blocks(fed, left, wait, pause):
-    """It blocks on the wake-up list: until the lease in the way ends, its time is up, or it is time to look again."""
+    """A waiter blocks until the holder's lease ends, its own deadline comes, or MAX_BLOCK has passed."""
     fed.acquire(wait)
     assert wait_argument(fed.request) > MAX_BLOCK * 1000  # in the queue until it has surely looked again
     fed.reply(fed.refusal(left))
@@ -132,7 +132,7 @@ def wait_argument_of_first(fed):
 
 
 def test_timeout_to_the_digit(fed):
-    """However often it is woken in vain, it gives up at its deadline: not before, and with no pause beyond it."""
+    """However often a waiter is woken in vain, it gives up exactly at its deadline."""
     fed.acquire(12.5).reply(fed.refusal(TTL), after=0.25)
     pauses = []
     while fed.request is not None:
@@ -150,7 +150,7 @@ def test_timeout_to_the_digit(fed):
 
 
 def test_granted_at_the_last_moment(fed):
-    """What the last try gets counts."""
+    """A grant in the last attempt counts."""
     fed.acquire(3).reply(fed.refusal(TTL))
     assert wait_argument(fed.request.script_call) == -1
     fed.reply(SERVER + 3_000_000, after=3)
@@ -158,7 +158,7 @@ def test_granted_at_the_last_moment(fed):
 
 
 def test_hand_over(fed):
-    """A lease that was granted while blocked begins when the server says: here a second ago, by its clock."""
+    """A lease that was granted while the waiter was blocked begins at the time of the grant by the server's clock."""
     fed.acquire(60).reply(fed.refusal(TTL))
     fed.reply(fed.server + 4_000_000, after=5)  # granted after 4 s, read after 5
     assert 103.9 < fed.result.since <= 104
@@ -167,7 +167,7 @@ def test_hand_over(fed):
 
 @pytest.mark.parametrize("jump", [-3600, 3600])
 def test_hand_over_while_the_clock_jumps(fed, jump):
-    """A server's clock that was set meanwhile can't make a lease begin before it was asked for, or later than now."""
+    """A jump of the server's clock can't make a lease begin before its request or in the future."""
     fed.acquire(60).reply(fed.refusal(TTL))
     asked = fed.now
     fed.reply(fed.server + jump * 1_000_000, after=4)
@@ -178,7 +178,7 @@ def test_hand_over_while_the_clock_jumps(fed, jump):
 
 
 def test_closed_meanwhile(fed):
-    """A connection that had been closed is a reason to ask once more, with the same token, at once."""
+    """After a closed connection the same request is sent once more, with the same token."""
     fed.acquire(0)
     first = fed.request
     fed.reply(STALE)
@@ -189,7 +189,9 @@ def test_closed_meanwhile(fed):
 
 @pytest.mark.parametrize("reply", [0, -1])
 def test_hand_over_was_repeated(fed, reply):
-    """The first request may have handed the lock over, and the next holder may have left: nothing is known."""
+    """If the reply to a hand-over was lost, acquire raises LockUnavailable, because the next holder may already have
+    released.
+    """
     following = fed.claim._replace(token=new_token())
     fed.begin(fed.algorithm.hand_over(script("mutex_hand_over"), fed.claim, following)).reply(STALE)
     with pytest.raises(LockUnavailable):
@@ -198,7 +200,7 @@ def test_hand_over_was_repeated(fed, reply):
 
 @pytest.mark.parametrize("replies", [[BROKEN], [STALE, STALE], [STALE, BROKEN]])
 def test_unavailable(fed, replies):
-    """No answer is LockUnavailable, with the node's error attached and chained; never a refusal."""
+    """Without a reply the result is LockUnavailable with the node's error attached and chained, and not a refusal."""
     fed.acquire(60)
     with pytest.raises(LockUnavailable) as caught:
         [fed.reply(reply) for reply in replies]
@@ -208,14 +210,14 @@ def test_unavailable(fed, replies):
 
 
 def test_unavailable_while_waiting(fed):
-    """The same for one who was blocked; after a time-out the token is not used again."""
+    """A connection error while the waiter is blocked raises LockUnavailable."""
     fed.acquire(60).reply(fed.refusal(TTL))
     with pytest.raises(LockUnavailable):
         fed.reply(BROKEN)
 
 
 def test_closed_while_waiting(fed):
-    """A connection that was closed while blocked is replaced, and the wait goes on."""
+    """If a connection is closed while the waiter is blocked, the waiter reconnects and goes on."""
     fed.acquire(60).reply(fed.refusal(TTL)).reply(STALE, after=1)
     assert isinstance(fed.request, EvalScript)
     fed.reply(fed.refusal(TTL - 1))
@@ -223,7 +225,7 @@ def test_closed_while_waiting(fed):
 
 
 def test_wrong_type(fed):
-    """A key that holds something else is a LockError, and not one of an unreachable store."""
+    """A key of another type raises a LockError that is not LockUnavailable."""
     fed.acquire(0)
     with pytest.raises(LockError, match="WRONGTYPE") as caught:
         fed.reply(WRONG)
@@ -235,7 +237,7 @@ def test_wrong_type(fed):
 
 
 def test_extend(fed):
-    """The new lease is reckoned from before the request, and is all that is left."""
+    """An extended lease counts from before the request, and replaces the remaining time."""
     lease = fed.lease()
     fed.begin(fed.algorithm.extend(MUTEX, lease, 20)).reply([1], after=2)
     assert (fed.result.ttl, fed.result.valid_until) == (20, pytest.approx(100 + 20 * 0.99 - 0.002, abs=1e-9))
@@ -244,12 +246,12 @@ def test_extend(fed):
 
 @pytest.mark.parametrize("reply", [0, -1])
 def test_extend_what_is_lost(fed, reply):
-    """Nobody's, or another's: lost."""
+    """Extending a lease that is free or held by another owner returns None."""
     assert fed.begin(fed.algorithm.extend(MUTEX, fed.lease(), 20)).reply([reply]).result is None
 
 
 def test_extend_too_late(fed):
-    """After its own deadline nobody is asked: a server with old data would say yes."""
+    """An expired lease is not extended and no request is sent, because a server with old data would grant it."""
     lease = fed.lease()
     fed.now = lease.valid_until
     fed.begin(fed.algorithm.extend(MUTEX, lease, 20))
@@ -258,7 +260,7 @@ def test_extend_too_late(fed):
 
 
 def test_extend_many(fed):
-    """Many travel in one pipeline, and each has its own fate."""
+    """Several leases are extended in one pipeline, and each gets its own result."""
     leases = [(fed.lease(), ttl) for ttl in (10, 20, 30, 40)]
     fed.begin(fed.algorithm.extend_many(MUTEX, leases))
     assert isinstance(fed.request, Batch)
@@ -270,19 +272,19 @@ def test_extend_many(fed):
 
 @pytest.mark.parametrize(("replies", "freed"), [([1], True), ([0], False), ([-1], False), ([STALE, 1], True)])
 def test_release(fed, replies, freed):
-    """Whether the lock was still held."""
+    """release() returns whether the lock was still held."""
     fed.begin(fed.algorithm.release(MUTEX, fed.claim))
     assert [fed.reply(reply) for reply in replies][-1].result is freed
 
 
 @pytest.mark.parametrize("reply", [0, -1])
 def test_release_whose_reply_was_lost(fed, reply):
-    """When a first request may have been carried out, "not yours" is no reason to complain."""
+    """If the reply to a first release was lost, the reply "not yours" to the second counts as released."""
     assert fed.begin(fed.algorithm.release(MUTEX, fed.claim)).reply(STALE).reply(reply).result is True
 
 
 def test_release_that_nobody_answers(fed):
-    """No answer is LockUnavailable."""
+    """A release without a reply raises LockUnavailable."""
     fed.begin(fed.algorithm.release(MUTEX, fed.claim))
     with pytest.raises(LockUnavailable):
         fed.reply(BROKEN)

@@ -24,7 +24,7 @@ def answers(port):
 @pytest.mark.skipif(UWSGI is None, reason="uWSGI is not installed (pip install uwsgi, needs a C compiler)")
 @pytest.mark.parametrize("options", [[], ["--enable-threads"], ["--enable-threads", "--py-call-osafterfork"]], ids=str)
 def test_workers_renew_their_locks(request, redis_url, tmp_path, options):
-    """A worker that is forked from a process that has used locks keeps its lock for longer than the ttl."""
+    """A worker that uWSGI forks from a process that has used locks keeps its lock for longer than the ttl."""
     port = free_port(request)
     command = [
         UWSGI,

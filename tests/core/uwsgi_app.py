@@ -1,4 +1,4 @@
-"""A WSGI application for uWSGI, which imports it, and uses its backend, before it forks workers."""
+"""A WSGI application for uWSGI, which imports it and uses its backend before it forks workers."""
 
 import os
 import time
@@ -12,7 +12,7 @@ with backend.lock("loaded"):
 
 
 def application(environ, start_response):
-    """Say whether a worker that was forked keeps its lock for longer than the ttl."""
+    """Reply whether a forked worker keeps its lock for longer than the ttl."""
     with backend.lock(f"worker:{os.getpid()}", on_lost="warn") as lock:
         time.sleep(0.5)
         answer = f"forked {os.getpid() != loaded} lost {lock.lost}"

@@ -1,6 +1,6 @@
-"""An ASGI application for real servers: an async view whose work runs in a thread until it may end.
+"""An ASGI application for real servers: an async view whose work runs in a thread until the test ends it.
 
-``events`` in Redis says in which order things happened: ``entered 1``, ``disconnected``, ``committed 1``.
+``events`` in Redis lists the events in order: ``entered 1``, ``disconnected``, ``committed 1``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ urlpatterns = [path("buy/<int:number>/", buy)]
 
 
 class AnnouncesDisconnects:
-    """Says when the server has told Django that the client is gone."""
+    """Records when the server has told Django that the client has disconnected."""
 
     def __init__(self, application):
         self.application = application

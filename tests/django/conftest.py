@@ -20,7 +20,7 @@ UNREACHABLE = "redis://127.0.0.1:1/0"  # nobody listens on port 1
 
 @pytest.fixture
 def stores(settings, redis_url, unique):
-    """`default` on a real Redis, `memory` in this process."""
+    """`default` on a real Redis, and `memory` in this process."""
     settings.ROOT_URLCONF = "tests.django.urls"
     settings.REDLOCK = {
         "default": {"BACKEND": REDIS, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}},  # the machine may be busy
@@ -33,14 +33,14 @@ def stores(settings, redis_url, unique):
 
 @pytest.fixture
 def one_down(settings, stores):
-    """The same, and a store that can't be reached."""
+    """The backends of `stores`, and one that is not reachable."""
     settings.REDLOCK = {**settings.REDLOCK, "broken": {"BACKEND": REDIS, "LOCATION": UNREACHABLE}}
     return locks
 
 
 @pytest.fixture
 def user_with(db, client):
-    """`user_with("view_heldlock", staff=True)`: logs such a user in."""
+    """`user_with("view_heldlock", staff=True)`: log such a user in."""
 
     def login(*codenames: str, staff: bool = True) -> User:
         user = User.objects.create_user("operator", is_staff=staff)  # no password: hashing one takes long
@@ -58,7 +58,7 @@ def operator(user_with):
 
 
 class Threads:
-    """`own_thread(function)` runs it beside the test; `own_thread.until(condition)` waits for what it does."""
+    """`own_thread(function)` runs it beside the test; `own_thread.until(condition)` waits for its effect."""
 
     def __call__(self, function):
         thread = threading.Thread(target=function, daemon=True)
@@ -76,7 +76,7 @@ def own_thread():
 
 @pytest.fixture(params=["default", "memory"])
 def using(request):
-    """The alias of a lock backend of `stores`: each in turn."""
+    """The alias of each backend of `stores` in turn."""
     return request.param
 
 
@@ -98,7 +98,7 @@ def watchers(stores, monkeypatch):
 
 @pytest.fixture
 def lost():
-    """Set when a loss was told."""
+    """An event that is set when a loss was signalled."""
     told = threading.Event()
 
     def receiver(**_kwargs):
@@ -111,7 +111,7 @@ def lost():
 
 @pytest.fixture
 def answer(monkeypatch):
-    """`answer("y")`: the operator's answer."""
+    """`answer("y")`: the operator's answer on stdin."""
     return lambda text: monkeypatch.setattr("sys.stdin", io.StringIO(f"{text}\n"))
 
 

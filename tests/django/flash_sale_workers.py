@@ -14,7 +14,7 @@ SKU = "vase"
 
 
 def open_shop(channel: Channel, quantities: Sequence[int]) -> None:
-    """Make the tables, and a product with so many items in its segments."""
+    """Create the tables, and a product with so many items in its segments."""
     django.setup()
     from django.core.management import call_command
 
@@ -27,7 +27,7 @@ def open_shop(channel: Channel, quantities: Sequence[int]) -> None:
 
 
 def sell_out(channel: Channel, stripes: int, buyers: int) -> Counter[int]:
-    """Buy in so many threads until nothing is left; the statuses of all answers."""
+    """Buy in several threads until nothing is left, and return the statuses of all responses."""
     django.setup()
     from django.db import connections
     from django.test import RequestFactory

@@ -1,7 +1,7 @@
 """A shop in one file: the URLs, the views, and a view that acquires its lock in the wrong place.
 
-What is sold are the rows of a table; how many there are is read on a connection that is not in the request's
-transaction, as behind a router that sends reading elsewhere.
+Each sold item is a row of a table. Their number is read on a connection outside the request's transaction, as behind a
+router that sends reads to another database.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def astock(request, sku):
 
 
 class Stage:
-    """The events that a test waits for, and the steps that it holds up."""
+    """The events that a test waits for, and the steps that it delays."""
 
     def __init__(self) -> None:
         self.looked = threading.Semaphore(0)  # released by each request that has read the stock
@@ -60,7 +60,7 @@ def sell(request, limit):
 
 
 def slow_to_commit(view):
-    """The first request that has sold waits at the end of its transaction until the test lets it go on."""
+    """Delay the end of the first selling request's transaction until the test lets it go on."""
 
     @wraps(view)
     def slow(request, *args, **kwargs):
@@ -88,14 +88,14 @@ class Buy(View):
 
 @slow_to_commit
 def buy_naively(request, limit):
-    """The lock within the transaction: given back before the commit."""
+    """Sell under a lock within the transaction, which is released before the commit."""
     with lock("sale", blocking_timeout=20):
         return sell(request, limit)
 
 
 @slow_to_commit
 def buy_kept(request, limit):
-    """The same, kept until the commit."""
+    """Sell under a lock within the transaction, which is kept until the commit."""
     with lock("sale", blocking_timeout=20, release_on_commit="write"):
         return sell(request, limit)
 

@@ -35,7 +35,7 @@ def detail(client, stores):
 
 
 def an_hour(**last):
-    """Sixty minutes, of which the last is as said."""
+    """Return sixty minutes, the last with the given counts."""
     start = time.time() // 60 * 60
     empty = [MinuteStats(start - 60 * ago) for ago in range(59, 0, -1)]
     return [*empty, MinuteStats(start, **last)]
@@ -52,7 +52,7 @@ def bars(plot) -> dict[str, float]:
 
 
 def test_detail(detail, operator, using):
-    """A lock's page has pictures of its last hour, and its last events with who and how long."""
+    """A lock's page has charts of its last hour, and its last events with owner and duration."""
     with locks[using].lock("stock", owner="till 7"):
         locks[using].lock("stock").acquire(blocking=False)
     page = detail("stock", using)
@@ -65,7 +65,7 @@ def test_detail(detail, operator, using):
 
 
 def test_nothing_happened(detail, operator):
-    """A name of which nothing is known has no empty pictures."""
+    """The page of a name without events has no charts."""
     page = detail("stock")
     assert PLOT not in page
     assert "Last events" not in page
@@ -85,7 +85,7 @@ def test_events_are_few(detail, operator, stores, monkeypatch):
 
 
 def test_forced(client, detail, operator, stores):
-    """A force release is an event that names the user."""
+    """A forced release is listed as an event with the user's name."""
     lock = stores["default"].lock("stock", on_lost="warn")
     assert lock.acquire()
     page = client.get(f"{LIST}default_3Astock/delete/").content.decode()
@@ -95,7 +95,7 @@ def test_forced(client, detail, operator, stores):
 
 
 def test_health(client, operator, stores):
-    """The health page has the pictures of each store, and none of one where nothing happened."""
+    """The health page has charts of each store with events."""
     with stores["default"].lock("a"), stores["default"].lock("b"):
         pass
     event_queue.flush()
@@ -122,7 +122,7 @@ def test_lost_locks_are_links(client, operator, stores):
 
 
 def test_store_down(client, one_down, operator):
-    """A store that can't be asked has no pictures; the page says what is wrong, and the others have theirs."""
+    """A store that is not reachable has no charts, the page says why, and the other stores have charts."""
     with one_down["default"].lock("a"):
         pass
     event_queue.flush()
@@ -133,7 +133,7 @@ def test_store_down(client, one_down, operator):
 
 
 def test_off(settings, client, detail, operator, stores):
-    """Without a history there is nothing to show."""
+    """With the history switched off no charts are shown."""
     options = {**settings.REDLOCK["default"]["OPTIONS"], "history": False}
     settings.REDLOCK = {**settings.REDLOCK, "default": {**settings.REDLOCK["default"], "OPTIONS": options}}
     with locks["default"].lock("stock"):
@@ -141,7 +141,7 @@ def test_off(settings, client, detail, operator, stores):
 
 
 def test_may_not(client, detail, user_with, stores):
-    """Who may not see locks sees nothing of their history either."""
+    """A user without permission to view locks sees no history."""
     user_with()
     with stores["default"].lock("stock"):
         assert PLOT not in detail("stock")
@@ -161,7 +161,7 @@ class Parts(HTMLParser):
 
 
 def test_hostile_events(detail, operator, stores):
-    """Names, labels and whatever else comes from others is text; and nothing has a script or a style in it."""
+    """Names, labels and events of others are escaped, and the page has no script or style of theirs."""
     with stores["default"].lock(EVIL, owner={"label": EVIL, EVIL: EVIL}):
         stores["default"].lock(EVIL).acquire(blocking=False)
     add(stores["default"], int(time.time() // 60), {EVIL: f'a=1\n[1,"{"<b>"}",0,"<i>","<u>"]'})
@@ -177,7 +177,7 @@ def test_hostile_events(detail, operator, stores):
 
 
 def test_counts_are_drawn():
-    """Each kind has a bar as high as its number, and the picture says in words what it shows."""
+    """Each kind of event has a bar as high as its count, and the chart has a text description."""
     counts, _, _ = charts(an_hour(acquired=8, refused=4, lost=2))
     found = bars(counts)
     assert found["acquired"] == pytest.approx(2 * found["refused"], rel=0.01)
@@ -192,7 +192,7 @@ def test_counts_are_drawn():
 
 
 def test_times_are_drawn():
-    """Half and 95 %, one above the other."""
+    """The chart of durations shows p50 and p95."""
     _, waited, held = charts(an_hour(acquired=100, waited={bucket_of(0.01): 90, bucket_of(1): 10}))
     found = bars(waited)
     assert found["p95"] > 20 * found["p50"]
@@ -201,7 +201,7 @@ def test_times_are_drawn():
 
 
 def test_present_holding_counts():
-    """A lock that has been held for 17 minutes is no dash, also if nothing else happened."""
+    """The chart of hold times counts a lock that is still held."""
     assert charts(an_hour()) == []
     _, waited, held = charts(an_hour(), held=[17 * 60])
     assert held.legend[0][1] == "17 min"
@@ -210,20 +210,20 @@ def test_present_holding_counts():
 
 
 def test_names_for_screen_readers():
-    """Each chart has a name of its own, which begins with its heading."""
+    """Each chart has a description that begins with its heading."""
     for chart in charts(an_hour(acquired=1, waited={3: 1}, held={4: 1})):
         assert drawn(chart).find(f"{SVG}desc").text.startswith(f"{chart.heading}, the last hour: ")
 
 
 def test_uncertain_minutes_are_shaded():
-    """A minute in which not every name was counted says so."""
+    """A minute in which not every name was counted is shaded."""
     first, _, _ = charts(an_hour(acquired=1, complete=False))
     assert "unknown" in bars(first)
     assert "unknown" not in bars(charts(an_hour(acquired=1))[0])
 
 
 def test_stays_within():
-    """Nothing is drawn below the floor, or above the top, however small or large."""
+    """All bars are within the chart, however small or large the numbers."""
     for counted in ({"acquired": 1}, {"acquired": 10**9}, {"acquired": 1, "waited": {0: 1}, "held": {56: 1}}):
         for plot in charts(an_hour(**counted)):
             for rect in drawn(plot).iter(f"{SVG}rect"):
@@ -244,7 +244,7 @@ def test_stays_within():
     ],
 )
 def test_short(seconds, said):
-    """Durations in few characters."""
+    """short() formats durations in few characters."""
     assert short(seconds) == said
 
 
@@ -252,5 +252,5 @@ def test_short(seconds, said):
     ("value", "rounded"), [(1, 1), (1.1, 2), (13, 20), (2.1, 3), (0.0021, 0.003), (99, 100), (1000, 1000)]
 )
 def test_round_up(value, rounded):
-    """The end of a scale is a number that is easily read."""
+    """round_up() returns a round number for the end of a scale."""
     assert round_up(value) == pytest.approx(rounded)

@@ -13,14 +13,14 @@ NAMES = {"striped": ["{x}#0", "{x}#1", "{x}#2"], "multilock": ["x", "x:2"]}
 
 
 def facts(client, name):
-    """The lines of a lock's page, by label."""
+    """Return the lines of a lock's page, by label."""
     page = client.get(f"{LIST}{quote(make_pk('default', name))}/change/").content.decode()
     found = re.findall(r'<th scope="row">(.*?)</th><td>(.*?)</td>', page)
     return {label: re.sub("<[^>]*>", "", value) for label, value in found}, page
 
 
 def test_facts(client, stores, operator):
-    """What a lock was made with: limit of a semaphore, longest hold, last fencing token."""
+    """The page and the list show a semaphore's limit, max_hold and the last fencing token."""
     backend = stores["default"]
     with backend.semaphore("exports", limit=3), backend.lock("report", max_hold=90, fencing=True) as report:
         fencing_token = report.fencing_token
@@ -35,7 +35,7 @@ def test_facts(client, stores, operator):
 
 
 def test_mode_of_waiters(client, stores, operator, own_thread):
-    """Of a read-write lock, the page says who waits to write."""
+    """The page of a read-write lock shows which waiters want to write."""
     backend = stores["default"]
     lock = backend.rwlock("prices")
     with lock.read:
@@ -49,7 +49,7 @@ def test_mode_of_waiters(client, stores, operator, own_thread):
 
 @pytest.mark.parametrize("kind", sorted(MAKE))
 def test_kinds(client, stores, operator, using, kind):
-    """It is listed as what it is, can be filtered by that, and is released by force like any other."""
+    """A lock of each kind is listed, filtered and released by force under its own kind."""
     shown = "mutex" if kind == "fair" else kind
     lock = MAKE[kind](stores[using], "x")
     lock.acquire()

@@ -13,7 +13,7 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 
 @pytest.fixture
 def nodes(settings, own_redis):
-    """Three servers, and `default` on them."""
+    """Three servers, with `default` on them."""
     servers = [own_redis() for _ in range(3)]
     settings.ROOT_URLCONF = "tests.django.urls"
     settings.REDLOCK = {
@@ -33,12 +33,12 @@ def column(page, name):
 
 
 def all_know(client):
-    """A majority is enough to hold a lock: the third node may come to it a moment later."""
+    """Wait until all nodes have the lock, because a grant needs only a majority."""
     poll(lambda: column(client.get(LIST), "nodes") == ["3/3"], timeout=20, what="all nodes to know the lock")
 
 
 def test_list_counts_nodes(client, nodes, operator):
-    """How many of the nodes know a holding; marked where some do not."""
+    """The list shows how many nodes have a holding, marked if some don't."""
     with locks["default"].lock("stock"):
         all_know(client)
         assert "redlock-bad" not in client.get(LIST).content.decode()
@@ -50,7 +50,7 @@ def test_list_counts_nodes(client, nodes, operator):
 
 
 def test_detail_shows_each_nodes_view(client, nodes, operator):
-    """Who holds it in each node's own words, and which node can't be asked."""
+    """The page shows the holder on each node, and which node is not reachable."""
     with locks["default"].lock("stock", ttl=60, auto_renew=False, owner={"host": "web1"}):
         all_know(client)
         with nodes[0].client() as redis:
@@ -65,7 +65,7 @@ def test_detail_shows_each_nodes_view(client, nodes, operator):
 
 
 def test_one_node_down(client, nodes, operator):
-    """With a majority up, the list is there and nobody is alarmed; the health page names the node."""
+    """With one node of three down the list works, and the health page names the node."""
     nodes[1].kill()
     with locks["default"].lock("stock"):
         assert column(client.get(LIST), "nodes") == ["2/3"]
@@ -75,7 +75,7 @@ def test_one_node_down(client, nodes, operator):
 
 
 def test_force_release_on_all_nodes(client, nodes, operator):
-    """Released is released everywhere."""
+    """A forced release releases the lock on all nodes."""
     lock = locks["default"].lock("stock", on_lost="warn")
     lock.acquire()
     digest = locks["default"].describe("stock").digest
@@ -86,7 +86,7 @@ def test_force_release_on_all_nodes(client, nodes, operator):
 
 
 def test_task_links_to_its_result(client, nodes, operator, settings):
-    """With Flower's address in the settings, a task's id leads there; without, it is text."""
+    """With Flower's address in the settings a task id is a link, and otherwise text."""
     with locks["default"].lock("settle", owner={"task_id": "c0ffee/<1>"}):
         plain = client.get(f"{LIST}default_3Asettle/change/").content.decode()
         settings.REDLOCK_FLOWER_URL = "https://flower.example/"

@@ -11,7 +11,7 @@ LIST = "/admin/django_redlock/heldlock/"
 
 
 def asked(client, *pks):
-    """The page that asks, as the action of the list shows it."""
+    """Return the confirmation page of the list's action."""
     return client.post(LIST, {"action": "force_release", "_selected_action": pks, "index": 0})
 
 
@@ -24,7 +24,7 @@ def said(response):
 
 
 def test_asks_who_holds_it_and_releases_nothing(client, stores, operator):
-    """The action only asks, and shows the holder."""
+    """The action shows the holder and asks, and releases nothing."""
     with stores["default"].lock("stock", owner="till 7") as held:
         page = asked(client, "default:stock")
         assert "till 7" in page.content.decode()
@@ -32,7 +32,7 @@ def test_asks_who_holds_it_and_releases_nothing(client, stores, operator):
 
 
 def test_released_logged_and_lost(client, stores, operator):
-    """Confirmed: the lock is free, its holder has lost it, and the log says who did what to whom."""
+    """After the confirmation the lock is free, its holder has lost it, and the log names user and holder."""
     lock = stores["default"].lock("stock", owner="till 7", on_lost="warn")
     lock.acquire()
     token = lock.token
@@ -50,7 +50,7 @@ def test_released_logged_and_lost(client, stores, operator):
 
 
 def test_waiters_are_woken(client, stores, operator, own_thread):
-    """Who waits gets the lock."""
+    """A forced release wakes a waiter."""
     backend = stores["default"]
     lock = backend.lock("stock", on_lost="warn")
     lock.acquire()
@@ -63,7 +63,7 @@ def test_waiters_are_woken(client, stores, operator, own_thread):
 
 
 def test_several_at_once(client, stores, operator):
-    """All that were selected, of any store."""
+    """All selected locks are released, of any store."""
     one, two, three = stores["default"].lock("one"), stores["memory"].lock("two"), stores["default"].lock("three")
     assert all(lock.acquire() for lock in (one, two, three))
     page = asked(client, "default:one", "memory:two")
@@ -74,7 +74,7 @@ def test_several_at_once(client, stores, operator):
 
 
 def test_changed_hands_meanwhile(client, stores, operator):
-    """Between question and answer another got the lock: it keeps it, and nothing is logged."""
+    """If another holder gets the lock between question and answer, it keeps it and nothing is logged."""
     first, second = stores["default"].lock("stock"), stores["default"].lock("stock")
     first.acquire()
     page = asked(client, "default:stock")
@@ -88,7 +88,7 @@ def test_changed_hands_meanwhile(client, stores, operator):
 
 
 def test_free_meanwhile(client, stores, operator):
-    """What is free by now needs no release, before the question and after it."""
+    """A lock that is free by then is not released, and a message says so."""
     with stores["default"].lock("stock"):
         page = asked(client, "default:stock")
     done = client.post(f"{LIST}release/", {"holding": holdings(page)}, follow=True)
@@ -100,26 +100,26 @@ def test_free_meanwhile(client, stores, operator):
     "holding", ["", ":", "x", "default:stock", ":default:stock", "00:default:stock", "00:nowhere:stock"]
 )
 def test_forged_forms_release_nothing(client, stores, operator, holding):
-    """Without the digest of the current holding nothing is released."""
+    """A form without the digest of the current holding releases nothing."""
     with stores["default"].lock("stock") as held:
         assert client.post(f"{LIST}release/", {"holding": holding}).status_code == 302
         assert held.owned()
 
 
 def test_store_down(client, one_down, operator):
-    """A store that can't be asked is an error message, and the others are still released."""
+    """A store that is not reachable is an error message, and locks of others are released."""
     lock = one_down["default"].lock("stock")
     lock.acquire()
     page = asked(client, "broken:x", "default:stock")
     assert holdings(page)
-    assert "Lock x: the store can&#x27;t be asked" in page.content.decode()
+    assert "Lock x: the store is unavailable" in page.content.decode()
     done = client.post(f"{LIST}release/", {"holding": ["00:broken:x", *holdings(page)]}, follow=True)
     assert any("x may not have been released" in message for message in said(done))
     assert not lock.locked()
 
 
 def test_delete_page_asks_too(client, stores, operator):
-    """The delete address of a lock shows the same question, whichever way it is called."""
+    """The delete page of a lock asks the same question, for GET and POST."""
     with stores["default"].lock("stock") as held:
         for page in (
             client.get(f"{LIST}default_3Astock/delete/"),
@@ -130,7 +130,7 @@ def test_delete_page_asks_too(client, stores, operator):
 
 
 def test_get_releases_nothing(client, stores, operator):
-    """A link can't release."""
+    """A GET request releases nothing."""
     with stores["default"].lock("stock") as held:
         client.get(f"{LIST}release/", {"holding": holdings(asked(client, "default:stock"))})
         assert held.owned()
@@ -138,7 +138,7 @@ def test_get_releases_nothing(client, stores, operator):
 
 @pytest.mark.parametrize("codenames", [(), ("view_heldlock",)])
 def test_needs_the_permission(client, stores, user_with, codenames):
-    """Those who may only look can't release, by any of the ways."""
+    """A user with only view permission can't release."""
     user_with(*codenames)
     with stores["default"].lock("stock") as held:
         digest = stores["default"].describe("stock").digest
@@ -150,7 +150,7 @@ def test_needs_the_permission(client, stores, user_with, codenames):
 
 
 def test_needs_the_csrf_token(stores, operator):
-    """A form from elsewhere is refused."""
+    """A form without the CSRF token is refused."""
     client = Client(enforce_csrf_checks=True)
     client.force_login(operator)
     with stores["default"].lock("stock") as held:
@@ -160,7 +160,7 @@ def test_needs_the_csrf_token(stores, operator):
 
 
 def test_no_delete_selected(client, stores, operator):
-    """Django's own action, which asks no digest, is not there."""
+    """Django's own delete action is not offered, because it sends no digest."""
     with stores["default"].lock("stock") as held:
         assert "delete_selected" not in client.get(LIST).content.decode()
         client.post(LIST, {"action": "delete_selected", "_selected_action": "default:stock", "post": "yes"})

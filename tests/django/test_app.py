@@ -51,12 +51,12 @@ def loaded(server):
     ],
 )
 def test_commands(argv, command):
-    """Commands of manage.py are told from servers and workers."""
+    """Commands of manage.py are told apart from servers and workers."""
     assert is_command(argv) == command
 
 
 def test_server_loads_the_scripts(own_redis, run):
-    """A process that may serve loads every script, and leaves neither connections nor threads to those it forks."""
+    """A server process loads every script at its start, and leaves no connections or threads to its children."""
     server = own_redis()
     assert not any(loaded(server))
     program = """
@@ -77,26 +77,26 @@ with redis.Redis.from_url(settings.REDIS_URL) as client:
 
 
 def test_commands_ask_nobody(start, redis_url, run):
-    """A command of manage.py connects to no Redis, and so works without one."""
+    """A command of manage.py connects to no Redis."""
     proxy = start(Proxy(redis_url))
     run(proxy.url, sys.executable, "manage.py", "diffsettings")
     assert proxy.accepted == 0
 
 
 def test_no_server(run):
-    """No Redis: the process starts all the same."""
+    """A process starts without a Redis."""
     assert "started" in run("redis://127.0.0.1:1/0", sys.executable, "-c", f"{SETUP}; print('started')")
 
 
 def test_bad_settings(settings, caplog):
-    """Settings that are wrong are no reason not to start; the log says what is wrong."""
+    """A process starts with wrong settings, and the log says what is wrong."""
     settings.REDLOCK = {"default": {"BACKEND": "nowhere.Backend"}}
     prepare()
     assert "BACKEND 'nowhere.Backend' can't be imported" in caplog.text
 
 
 def test_store_that_hangs(settings, own_redis):
-    """A store that does not answer delays the start by the patience at most."""
+    """A store that does not reply delays the start of a process for the given time at most."""
     server = own_redis()
     hanging = {"BACKEND": f"{__name__}.Hanging", "LOCATION": server.url}
     settings.REDLOCK = {"default": hanging}

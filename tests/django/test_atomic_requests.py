@@ -1,6 +1,6 @@
 """With ATOMIC_REQUESTS the lock outlasts the transaction: over HTTP, in threads, with a database file.
 
-Each test sells the only item there is. The first request has sold it and is about to commit when the second one comes.
+Each test sells a single item. When the second request arrives, the first one has sold it and is about to commit.
 """
 
 import threading
@@ -80,7 +80,7 @@ def shop(settings, database, stage):
 
 
 def two_buyers(shop, stage, own_thread, how):
-    """The first has sold and not committed; the second either reads the stock now, or waits for the lock."""
+    """Send two requests; the second reads the stock before the first has committed, or waits for the lock."""
     answers = []
     threads = [own_thread(lambda: answers.append(shop(how)))]
     assert stage.sold.wait(20)
@@ -100,20 +100,20 @@ def two_buyers(shop, stage, own_thread, how):
 
 @pytest.mark.parametrize("how", ["function", "class", "kept"])
 def test_sells_what_there_is(shop, stage, own_thread, database, how):
-    """The second request gets the lock after the first one's commit, and sees that nothing is left."""
+    """The second request gets the lock after the commit of the first, and sees that nothing is left."""
     assert two_buyers(shop, stage, own_thread, how) == ["Created", "Gone"]
     assert database() == 1
 
 
 def test_oversells_with_the_lock_inside_the_transaction(shop, stage, own_thread, database):
-    """The same with a lock that is released before the commit: one item is sold twice. This is what the rule is for."""
+    """Control: with a lock that is released before the commit one item is sold twice."""
     assert two_buyers(shop, stage, own_thread, "naively") == ["Created", "Created"]
     assert database() == 2
 
 
 @pytest.mark.parametrize("how", ["function", "class"])
 def test_a_crowd(shop, stage, own_thread, database, how):
-    """Thirty buyers, ten at a time, five items: five are sold."""
+    """Thirty requests, ten at a time, sell exactly five items."""
     stage.sold.set()
     answers, buyers = [], threading.Semaphore(30)
 
@@ -131,12 +131,12 @@ def test_a_crowd(shop, stage, own_thread, database, how):
 
 
 def respond(view, request=None):
-    """As Django's handler calls a view."""
+    """Call a view as Django's handler does."""
     return WSGIHandler().make_view_atomic(view)(request or RequestFactory().get("/"))
 
 
 def state(request, **kwargs):
-    """Which databases are in a transaction."""
+    """Respond with the databases that are in a transaction."""
     return HttpResponse(" ".join(alias for alias in ("write", "read") if connections[alias].in_atomic_block))
 
 
@@ -155,12 +155,12 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_transaction_is_open_in_the_view(database, view):
-    """ATOMIC_REQUESTS is honoured for the databases that ask for it."""
+    """ATOMIC_REQUESTS opens a transaction within the lock."""
     assert respond(view).content == b"write"
 
 
 def test_several_databases(tmp_path, database):
-    """The transactions of all databases that ask for one are within the lock: all are over when it is released."""
+    """The transactions of all databases with ATOMIC_REQUESTS are over when the lock is released."""
     told = []
     with sqlite_file("archive", tmp_path / "archive.sqlite3", ATOMIC_REQUESTS=True):
 
@@ -181,7 +181,7 @@ def test_several_databases(tmp_path, database):
 
 @pytest.mark.parametrize("order", ["above", "below"])
 def test_non_atomic_requests(database, order):
-    """A view that has opted out gets no transaction, whichever decorator stands first."""
+    """A non_atomic_requests view gets no transaction, in either order of the decorators."""
     decorators = [locked_view("stock"), transaction.non_atomic_requests(using="write")]
     view = lambda request: state(request)  # noqa: E731, PLW0108  (a function of its own: decorators leave marks)
     for decorate in decorators if order == "above" else reversed(decorators):
@@ -190,7 +190,7 @@ def test_non_atomic_requests(database, order):
 
 
 def test_rollback(database):
-    """What a view wrote that raises is rolled back, and the lock is free."""
+    """A view that raises is rolled back, and its lock is free."""
 
     @locked_view("stock")
     def view(request):
@@ -205,7 +205,7 @@ def test_rollback(database):
 
 @pytest.mark.parametrize("on_lost", ["raise", "warn"])
 def test_lost_lock_rolls_back(database, on_lost):
-    """A lock that is lost in the view: LockLost and nothing written, unless on_lost says otherwise."""
+    """A view that loses its lock raises LockLost and is rolled back, unless on_lost says otherwise."""
 
     @locked_view("stock", ttl=0.2, auto_renew=False, on_lost=on_lost)
     def view(request):
@@ -222,7 +222,7 @@ def test_lost_lock_rolls_back(database, on_lost):
 
 
 def test_refused_request_opens_no_transaction(database):
-    """Who does not get the lock does not even connect."""
+    """A refused request opens no database connection."""
     with lock("stock"):
         connections["write"].close()
         assert respond(VIEWS["function"]).status_code == 409
@@ -230,7 +230,9 @@ def test_refused_request_opens_no_transaction(database):
 
 
 def test_wrong_place(database):
-    """On a handler method the transaction would be outside: an error that says where the decorator belongs."""
+    """On a handler method, where the transaction would be outside the lock, an error says where to put the
+    decorator.
+    """
 
     class Page(View):
         @method_decorator(locked_view("stock"))
@@ -242,7 +244,7 @@ def test_wrong_place(database):
 
 
 async def test_async_view(database):
-    """Async views have no transactions: Django's own error."""
+    """An async view with ATOMIC_REQUESTS raises Django's own error."""
 
     @locked_view("stock")
     async def view(request):
@@ -254,7 +256,7 @@ async def test_async_view(database):
 
 
 async def test_async_view_that_has_opted_out(database):
-    """One that has opted out works."""
+    """A non_atomic_requests async view works."""
 
     @locked_view("stock")
     @transaction.non_atomic_requests(using="write")

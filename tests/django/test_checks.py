@@ -49,7 +49,7 @@ numbers = itertools.count(1)
 
 
 def another():
-    """A new URL: django-redis keeps one pool for each URL in the process, with the limits of its first cache."""
+    """Return a new URL, because django-redis keeps one pool for each URL, with the limits of its first cache."""
     return f"redis://127.0.0.1:1/{next(numbers)}"
 
 
@@ -58,7 +58,7 @@ def django_redis(url, **options):
 
 
 def test_all_is_well(found):
-    """A usual configuration: silence, and nobody is asked (nobody would answer)."""
+    """A usual configuration gives no messages, and no server is contacted."""
     limits = {"SOCKET_CONNECT_TIMEOUT": 0.2, "SOCKET_TIMEOUT": 0.2}
     redlock = {
         "default": {"BACKEND": REDIS, "LOCATION": DOWN},
@@ -113,7 +113,7 @@ def test_all_is_well(found):
     ],
 )
 def test_each(found, redlock, id, message):
-    """What is wrong has an id and names the alias."""
+    """Each mistake has an id, and its message names the alias."""
     caches = {"slow": django_redis(another()), "bad": django_redis(another(), CONNECTION_POOL_CLASS="no.Pool")}
     try:
         [complaint] = found(redlock, caches=caches)
@@ -125,7 +125,7 @@ def test_each(found, redlock, id, message):
 
 
 def test_some_limits_of_a_cache(found):
-    """One of two limits is named; limits in the pool's arguments or in the URL count too."""
+    """A missing limit of a cache is named, and limits in pool arguments or the URL count."""
     redlock = {"default": {"BACKEND": REDIS, "LOCATION": "cache:redis"}}
     [complaint] = found(redlock, caches={"redis": django_redis(another(), SOCKET_TIMEOUT=1)})
     assert complaint.hint.startswith("Set SOCKET_CONNECT_TIMEOUT in the OPTIONS of CACHES['redis']")
@@ -136,7 +136,7 @@ def test_some_limits_of_a_cache(found):
 
 
 def test_deployment(found, own_redis):
-    """Backends for tests are mentioned by `check --deploy` only."""
+    """Only `check --deploy` mentions backends for tests."""
     redlock = {
         "default": {"BACKEND": REDIS, "LOCATION": own_redis("--appendonly", "yes").url},
         "memory": {"BACKEND": LOCMEM},
@@ -147,7 +147,7 @@ def test_deployment(found, own_redis):
 
 
 def test_server_that_evicts(found, own_redis):
-    """`check --deploy` asks the servers: one that may drop a held lock is named."""
+    """`check --deploy` reports a server that may evict a held lock."""
     server = own_redis("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "yes")
     redlock = {"default": {"BACKEND": REDIS, "LOCATION": server.url}}
     assert found(redlock) == []
@@ -177,7 +177,7 @@ def test_server_that_evicts(found, own_redis):
     ],
 )
 def test_plain_text(location, hosts, settings):
-    """`check --deploy` names every host beyond this one that is spoken to without TLS, and nobody's password."""
+    """`check --deploy` names each remote host without TLS, and shows no password."""
     limits = {"SOCKET_CONNECT_TIMEOUT": 0.2, "SOCKET_TIMEOUT": 0.2}
     settings.CACHES = {"default": {}, "remote": django_redis("redis://:secret@cached.example:1/0", **limits)}
     said = [each.sentence for each in cautions(RedisBackend(location), [])]
@@ -185,13 +185,13 @@ def test_plain_text(location, hosts, settings):
 
 
 def test_plain_text_of_several():
-    """Every node of a quorum counts."""
+    """Each node of a quorum without TLS is reported."""
     nodes = RedlockBackend(["redis://a.example/0", "rediss://b.example/0", "redis://c.example/0"])
     assert [each.sentence.split()[2] for each in cautions(nodes, [])] == ["a.example", "c.example"]
 
 
 def test_short_ttl(found, own_redis):
-    """A ttl with which renewals come every second."""
+    """A ttl with renewals every second is reported."""
     server = own_redis("--appendonly", "yes")
     for ttl, expected in ((2.9, ["redlock.W008"]), (3, [])):
         redlock = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": {"ttl": ttl}}}
@@ -199,7 +199,7 @@ def test_short_ttl(found, own_redis):
 
 
 def test_forgetful_server(found, own_redis):
-    """A server that forgets everything at a restart, unless a quarantine makes up for that."""
+    """A server without persistence is reported, unless a quarantine is on."""
     server = own_redis()
     redlock = {"default": {"BACKEND": REDIS, "LOCATION": server.url}}
     [complaint] = found(redlock, deploy=True)
@@ -216,30 +216,30 @@ def test_forgetful_server(found, own_redis):
 @pytest.mark.filterwarnings("ignore:RedlockBackend")
 @pytest.mark.parametrize(("nodes", "expected"), [(1, []), (2, ["redlock.W010"]), (3, []), (4, ["redlock.W010"])])
 def test_even_number_of_nodes(nodes, expected):
-    """A quorum of an even number of nodes."""
+    """A quorum with an even number of nodes is reported."""
     backend = RedlockBackend([f"redis://127.0.0.1:{port}/0" for port in range(1, nodes + 1)])
     assert [each.id for each in cautions(backend, [])] == expected
 
 
 def test_store_of_ones_own():
-    """A backend whose LOCATION is nobody's business but its own is left in peace."""
+    """A custom backend whose LOCATION is not a URL gets no message about it."""
     assert [each.id for each in cautions(LocMemBackend(Path("locks.json")), [])] == ["redlock.W002"]
 
 
 def test_server_that_is_down(found):
-    """A server that can't be asked is no fault of the settings: an information."""
+    """A server that is not reachable is an information, not an error."""
     [complaint] = found({"default": {"BACKEND": REDIS, "LOCATION": DOWN}}, deploy=True)
     assert (complaint.id, complaint.level) == ("redlock.I001", checks.INFO)
 
 
 def test_mistakes_are_said_once(found):
-    """What can't be built is reported once, with and without --deploy."""
+    """A backend that can't be built is reported once, with and without --deploy."""
     assert ids(found({"default": {"BACKEND": REDIS}}, deploy=True)) == ["redlock.E002"]
     assert ids(found("nonsense", deploy=True)) == ["redlock.E002"]
 
 
 def test_command(settings, capsys):
-    """`manage.py check` runs them."""
+    """`manage.py check` runs the checks."""
     settings.ROOT_URLCONF = "tests.django.urls"
     settings.REDLOCK = {"default": {"BACKEND": "nowhere.Backend"}}
     with pytest.raises(SystemCheckError, match=r"redlock\.E003"):
@@ -247,7 +247,7 @@ def test_command(settings, capsys):
 
 
 def test_documented():
-    """Every id is explained in the docs, and none that doesn't exist."""
+    """Every id is explained in the docs, and the docs explain no others."""
     pattern = re.compile(r"\b[EWI]\d{3}\b")
     modules = (django_redlock.checks.settings, django_redlock.checks.deploy, django_redlock.checks.tasks)
     given = {id for module in modules for id in pattern.findall(Path(module.__file__).read_text())}

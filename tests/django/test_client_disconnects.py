@@ -58,7 +58,7 @@ def port(request, redis_url, tmp_path):
 
 
 def test_next_request_enters_after_the_commit(port, redis_server):
-    """The client goes away while the view's thread is in a transaction: the next one enters after its commit."""
+    """When a client disconnects during a transaction, the next request enters after the commit."""
     with redis_server.client() as redis, contextlib.closing(RedisBackend(redis_server.url)) as backend:
 
         def events():
@@ -87,14 +87,14 @@ aget = AsyncRequestFactory().get
 
 @pytest.fixture
 async def alocks(stores):
-    """The stores, of which this event loop's connections are closed in the end."""
+    """The stores, whose connections of this event loop are closed at the end."""
     yield stores
     await stores["default"].aclose()
 
 
 @pytest.mark.parametrize("times", [1, 3])
 async def test_cancelled_while_a_thread_works(alocks, times):
-    """A view that is cancelled, once or again, ends as cancelled, after its work and with a free lock."""
+    """A cancelled view ends after its thread's work, with a free lock."""
     begun, go_on, ended = threading.Event(), threading.Event(), []
 
     @locked_view("stock", ttl=0.3)
@@ -117,7 +117,7 @@ async def test_cancelled_while_a_thread_works(alocks, times):
 
 
 async def test_cancelled_while_it_waits_for_the_lock(alocks):
-    """A view that has not begun is not begun: its wait ends at once."""
+    """A view that is cancelled while it waits for its lock ends at once and does not run."""
 
     @locked_view("stock", blocking_timeout=PATIENCE)
     async def view(request):
@@ -136,7 +136,7 @@ async def test_cancelled_while_it_waits_for_the_lock(alocks):
 
 
 async def test_error_of_a_cancelled_view(alocks):
-    """What the work raises after the client has gone is not lost: Django logs it."""
+    """An error of a cancelled view is logged."""
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     @locked_view("stock")
@@ -154,7 +154,7 @@ async def test_error_of_a_cancelled_view(alocks):
 
 
 async def test_what_a_view_sets_middleware_sees(alocks):
-    """Context variables, such as the language that a view activates, reach those who have called it."""
+    """Context variables that a view sets, such as its language, reach the middleware."""
 
     @locked_view("stock")
     async def view(request):

@@ -10,7 +10,7 @@ from tests.django.conftest import REDIS
 
 
 def test_check(stores):
-    """All well: exit code 0, and each store is named."""
+    """With healthy stores the exit code is 0 and each store is named."""
     done = Done("redlock_check")
     assert done.code == 0
     assert done.out.count("ok  ") == 2
@@ -18,7 +18,7 @@ def test_check(stores):
 
 
 def test_check_json(one_down):
-    """The same as JSON; a store that is down makes the exit code 2, and says why."""
+    """JSON has the same facts; a store that is down gives exit code 2 and the reason."""
     done = Done("redlock_check", format="json")
     assert done.code == 2
     assert done.json["default"][0]["ok"]
@@ -26,7 +26,7 @@ def test_check_json(one_down):
 
 
 def test_check_finds_eviction(stores, redis_server):
-    """A server that may drop locks when its memory runs out is a problem."""
+    """A server that may evict locks is a problem."""
     with redis_server.client() as redis:
         redis.config_set("maxmemory", "100mb")
         redis.config_set("maxmemory-policy", "allkeys-lru")
@@ -40,7 +40,7 @@ def test_check_finds_eviction(stores, redis_server):
 
 
 def test_check_finds_a_replica(stores, redis_server, own_redis, settings):
-    """A replica takes no writes: a problem."""
+    """A replica, which takes no writes, is a problem."""
     replica = own_redis("--replicaof", "127.0.0.1", str(redis_server.port))
     settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": replica.url}}
     done = Done("redlock_check")
@@ -49,7 +49,7 @@ def test_check_finds_a_replica(stores, redis_server, own_redis, settings):
 
 
 def test_check_fix_loads_scripts(stores, redis_server):
-    """--fix loads what is missing."""
+    """--fix loads missing scripts."""
     with redis_server.client() as redis:
         redis.script_flush()
     [before] = Done("redlock_check", "--using", "default", format="json").json["default"]
@@ -60,7 +60,7 @@ def test_check_fix_loads_scripts(stores, redis_server):
 
 
 def test_check_arm_says_what_it_asserts_and_asks(stores, answer):
-    """Arming is an assertion of the operator's: without a yes nothing is armed."""
+    """--arm says what arming asserts, and arms only after a confirmation."""
     answer("no")
     with pytest.raises(CommandError, match="nothing was armed"):
         call_command("redlock_check", "--arm", stdout=io.StringIO(), stderr=io.StringIO())
@@ -71,7 +71,7 @@ def test_check_arm_says_what_it_asserts_and_asks(stores, answer):
 
 @pytest.fixture
 def new_server(settings, own_redis):
-    """A server without any lock so far, of a store with quarantine."""
+    """A server without locks, of a store with quarantine."""
     server = own_redis()
     options = {"quarantine": True, "node_timeout": 5}
     settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": options}}
@@ -84,7 +84,7 @@ def in_service():
 
 
 def test_check_fix_arms_new_servers(new_server, answer):
-    """--fix says what arming asserts, and arms with a yes only."""
+    """--fix says what arming asserts, and arms only after a confirmation."""
     assert not in_service()
     answer("no")
     done = Done("redlock_check", "--fix")
@@ -105,7 +105,7 @@ def test_check_fix_arms_new_servers(new_server, answer):
 
 
 def test_check_fix_without_anybody_to_ask(new_server, answer):
-    """With JSON nobody is asked: --yes says so beforehand."""
+    """With JSON, --fix arms only with --yes."""
     answer("y")
     done = Done("redlock_check", "--fix", format="json")
     assert (done.code, done.json["default"][0]["armed"]) == (1, False)
@@ -114,7 +114,7 @@ def test_check_fix_without_anybody_to_ask(new_server, answer):
 
 
 def test_check_fix_with_a_store_down(one_down, redis_server):
-    """What can't be asked is said, and the others are put right."""
+    """With one store down --fix repairs the others, and says why one was left out."""
     with redis_server.client() as redis:
         redis.script_flush()
     done = Done("redlock_check", "--fix", format="json")
@@ -124,7 +124,7 @@ def test_check_fix_with_a_store_down(one_down, redis_server):
 
 
 def test_check_deploy(stores, settings):
-    """--deploy warns of what is dangerous in production, unless that is silenced."""
+    """--deploy warns of settings that are dangerous in production, unless they are silenced."""
     assert Done("redlock_check").code == 0
     done = Done("redlock_check", "--deploy", format="json")
     assert done.code == 1
@@ -140,7 +140,7 @@ def test_check_deploy(stores, settings):
 
 
 def test_check_deploy_with_wrong_settings(settings):
-    """A store that can't be built is a problem, and no more than one."""
+    """A store that can't be built is one problem, not two."""
     settings.REDLOCK = {"default": {"BACKEND": REDIS}}
     done = Done("redlock_check", "--deploy", "--fix", format="json")
     assert done.code == 2
@@ -151,7 +151,7 @@ def test_check_deploy_with_wrong_settings(settings):
 
 
 def test_bench(stores):
-    """Each store is measured both ways, and nothing stays behind."""
+    """redlock_bench measures each store in both ways, and leaves nothing behind."""
     done = Done("redlock_bench", "--rounds", "20", format="json")
     assert [(row["alias"], row["what"], row["rounds"]) for row in done.json] == [
         ("default", "acquire + release", 20),
@@ -165,7 +165,7 @@ def test_bench(stores):
 
 
 def test_bench_on_a_terminal(stores):
-    """A bar grows while each is measured, and is wiped out in the end, whatever the number of rounds."""
+    """On a terminal redlock_bench shows a progress bar and removes it in the end."""
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     call_command("redlock_bench", rounds=415, using=["memory"], stdout=io.StringIO(), stderr=terminal)
@@ -176,7 +176,7 @@ def test_bench_on_a_terminal(stores):
 
 
 def test_bench_with_a_store_down(one_down):
-    """What can't be measured says why, and the exit code is 1."""
+    """redlock_bench with a store down says why, and the exit code is 1."""
     done = Done("redlock_bench", "--rounds", "2", "--using", "broken", "--using", "memory", format="json")
     assert done.code == 1
     assert "Connection refused" in done.err

@@ -14,7 +14,7 @@ from tests.django.commands import Done
 
 
 def test_list(stores):
-    """A line for each lock of every store, with its holder."""
+    """The list has a line with the holder for each lock of every store."""
     with stores["default"].lock("stock:42", owner="till 7"), stores["memory"].lock("invoice:7"):
         done = Done("redlock_list")
     assert done.code == 0
@@ -28,7 +28,7 @@ def test_list(stores):
 
 
 def test_list_of_long_leases(stores):
-    """A lease that ends in minutes is told in minutes."""
+    """A long lease is shown in minutes."""
     with stores["memory"].lock("brief", ttl=40), stores["memory"].lock("long", ttl=240):
         _, brief, long = Done("redlock_list", "--sort", "left").out.splitlines()
     assert re.search(r"  (3\d|40)\.\d s$", brief)
@@ -54,7 +54,7 @@ def trouble(stores, own_thread):
     [("trouble", ["busy", "calm", "new"]), ("name", ["busy", "calm", "new"]), ("held", ["calm", "busy", "new"])],
 )
 def test_list_order(trouble, order, names):
-    """Locks with waiters come first, then those that are held longest; --sort changes that."""
+    """Locks with waiters come first, then the longest held, and --sort changes the order."""
     rows = Done("redlock_list", "--sort", order, "--format", "json").json
     assert [row["name"] for row in rows] == names
     assert {row["name"]: row["waiters"] for row in rows} == {"busy": 1, "calm": 0, "new": 0}
@@ -62,7 +62,7 @@ def test_list_order(trouble, order, names):
 
 
 def test_list_finds_trouble_behind_the_limit(trouble):
-    """A limit leaves out locks without waiters first."""
+    """--limit leaves out locks without waiters first."""
     [row] = Done("redlock_list", "--limit", "1", "--format", "json").json
     assert row["name"] == "busy"
 
@@ -73,7 +73,7 @@ class Terminal(io.StringIO):
 
 
 def on_a_terminal(monkeypatch, width, *args):
-    """The output of a command on a terminal of this width."""
+    """Return the output of a command on a terminal of this width."""
     monkeypatch.setenv("COLUMNS", str(width))
     out = Terminal()
     call_command(*args, stdout=out, force_color=True)
@@ -93,7 +93,7 @@ def test_list_fits_the_terminal(stores, monkeypatch):
 
 
 def test_list_colours_trouble(trouble, monkeypatch):
-    """The number of waiters is coloured, and a lease that is near its end."""
+    """The number of waiters and a lease near its end are coloured."""
     with trouble.lock("dying", ttl=30, auto_renew=False) as lock:
         lock.extend(5)
         lines = on_a_terminal(monkeypatch, 100, "redlock_list").splitlines()
@@ -101,7 +101,7 @@ def test_list_colours_trouble(trouble, monkeypatch):
 
 
 def test_list_leaves_out_equal_columns(stores):
-    """A column with the same value in every row says nothing; of one row those without a value."""
+    """A column with the same value in every row is left out."""
     backend = stores["default"]
     with backend.lock("a"), backend.lock("b"):
         assert Done("redlock_list").out.splitlines()[0].split() == ["NAME", "HOLDER", "HELD", "FOR", "LEFT"]
@@ -121,7 +121,9 @@ def test_list_leaves_out_equal_columns(stores):
 
 
 def test_list_fields(stores):
-    """``ttl`` is the length of the lease, ``remaining`` what is left, ``since`` a timestamp; numbers are rounded."""
+    """``ttl`` is the length of the lease, ``remaining`` what is left, and ``since`` a timestamp; numbers are
+    rounded.
+    """
     with stores["default"].lock("x", ttl=20, auto_renew=False) as lock:
         lock.extend(10)
         [row] = Done("redlock_list", "--format", "json").json
@@ -132,7 +134,7 @@ def test_list_fields(stores):
 
 
 def test_list_formats(stores):
-    """JSON and CSV hold the same facts, and nothing else is on stdout."""
+    """JSON and CSV hold the same facts, and stdout has nothing else."""
     with stores["default"].lock('stock,"42"\n'):
         [row] = Done("redlock_list", format="json").json
         [line] = csv.DictReader(io.StringIO(Done("redlock_list", format="csv").out))
@@ -144,7 +146,7 @@ def test_list_formats(stores):
 
 
 def test_list_csv_has_all_fields(stores):
-    """The columns are the same whatever is held, and hold what only some of the locks have; lists are JSON."""
+    """CSV has the same columns whatever is held, and lists as JSON."""
     head = Done("redlock_list", format="csv").out
     with stores["default"].lock("a"), stores["default"].lock("b", owner={"user": "ada"}):
         done = Done("redlock_list", format="csv")
@@ -166,29 +168,29 @@ def test_list_csv_has_all_fields(stores):
     ],
 )
 def test_list_filters(stores, args, names):
-    """Search, store, kind, host and limit narrow the list."""
+    """Search, store, kind, host and limit select locks."""
     backend = stores["default"]
     with backend.lock("stock:42"), backend.lock("stock:7"), stores["memory"].lock("invoice:7"):
         assert [row["name"] for row in Done("redlock_list", *args, "--format", "json").json] == names
 
 
 def test_list_says_what_it_left_out(stores):
-    """More locks than the limit: said on stderr."""
+    """A list with more locks than the limit says so on stderr."""
     with stores["default"].lock("a"), stores["default"].lock("b"):
         done = Done("redlock_list", "--limit", "1")
     assert "there are more than 1" in done.err
 
 
 def test_list_with_a_store_down(one_down):
-    """The others are listed, and the exit code is 1."""
+    """With a store down the locks of others are listed, and the exit code is 1."""
     with one_down["default"].lock("stock"):
         done = Done("redlock_list", format="json")
     assert (done.code, [row["name"] for row in done.json]) == (1, ["stock"])
-    assert "broken could not be asked" in done.err
+    assert "broken is unavailable" in done.err
 
 
 def test_names_do_not_reach_the_terminal(stores):
-    """Escape sequences and line breaks of a name or an owner are shown, not obeyed."""
+    """Escape sequences and line breaks in names and owners are shown escaped."""
     with stores["default"].lock("a\x1b[31m\nb", owner="x\x1b]0;pwned\x07"):
         done = Done("redlock_list")
     assert "\x1b" not in done.out

@@ -20,7 +20,7 @@ def held(stores):
 
 
 def test_release_asks_and_takes_yes(held, answer):
-    """It shows what it would release, and releases after a yes."""
+    """The command shows what it would release, and releases after a yes."""
     answer("y")
     done = Done("redlock_release", "stock:1")
     assert "Release 1 lock by force? [y/N]" in done.out
@@ -30,7 +30,7 @@ def test_release_asks_and_takes_yes(held, answer):
 
 @pytest.mark.parametrize("text", ["", "n", "yeah", "nothing at all"])
 def test_release_takes_no(held, answer, text):
-    """Anything but a yes is a no, an end of input too."""
+    """Any answer but a yes, and an end of input, releases nothing."""
     answer(text)
     with pytest.raises(CommandError, match="nothing was released"):
         call_command("redlock_release", "stock:1", stdout=io.StringIO())
@@ -38,20 +38,20 @@ def test_release_takes_no(held, answer, text):
 
 
 def test_release_by_pattern(held):
-    """A glob releases all that match it."""
+    """A glob releases all locks that match."""
     done = Done("redlock_release", "stock:*", "--yes", "--format", "json")
     assert {row["name"]: row["result"] for row in done.json} == {"stock:1": "released", "stock:2": "released"}
     assert held() == ["invoice"]
 
 
 def test_release_exact(stores, held):
-    """With --exact a star is a star."""
+    """With --exact a star is no wildcard."""
     assert "Nothing to release" in Done("redlock_release", "--exact", "stock:*", "--yes").out
     assert held() == ["invoice", "stock:1", "stock:2"]
 
 
 def test_release_finds_stripes(stores, answer):
-    """The name of a striped lock means its stripes; with --exact only a lock of that name."""
+    """The name of a striped lock selects its stripes, and with --exact only a lock of that name."""
     lock = stores["default"].striped("stock:17", 4, on_lost="warn")
     assert lock.acquire()
     assert "Nothing to release" in Done("redlock_release", "stock:17", "--exact", "--yes").out
@@ -61,7 +61,7 @@ def test_release_finds_stripes(stores, answer):
 
 
 def test_release_by_kind_and_state(stores, held):
-    """--kind and --state narrow what is released."""
+    """--kind and --state select what is released."""
     side = stores["default"].rwlock("prices", on_lost="warn").write
     assert side.acquire()
     assert "Nothing to release" in Done("redlock_release", "prices", "--state", "read", "--yes").out
@@ -73,7 +73,7 @@ def test_release_by_kind_and_state(stores, held):
 
 @pytest.mark.django_db
 def test_release_is_logged(held, caplog, monkeypatch):
-    """As the admin's: in the log, and in the admin's log of changes where the system's user is a user there too."""
+    """A release is logged, and recorded in the admin's log if the system user is a Django user."""
     monkeypatch.setattr("getpass.getuser", lambda: "ada")
     Done("redlock_release", "stock:1", "--yes")
     assert "'stock:1' in 'default' was released by force by ada" in caplog.text
@@ -86,12 +86,12 @@ def test_release_is_logged(held, caplog, monkeypatch):
 
 
 def test_release_needs_no_database(held):
-    """Without a database (which this test may not use) the lock is released all the same."""
+    """A release needs no database."""
     assert Done("redlock_release", "stock:1", "--yes").code == 0
 
 
 def test_release_dry_run(held):
-    """--dry-run shows and releases nothing."""
+    """--dry-run shows the locks and releases nothing."""
     done = Done("redlock_release", "*", "--dry-run")
     assert "Would release 3 locks" in done.out
     assert [row["result"] for row in Done("redlock_release", "*", "--dry-run", "--format", "json").json] == [None] * 3
@@ -99,7 +99,7 @@ def test_release_dry_run(held):
 
 
 def test_release_older_than(stores, held, redis_server):
-    """--older-than leaves alone what was acquired later, or doesn't say when."""
+    """--older-than leaves out younger locks and those without a start."""
     backend = stores["default"]
     with backend.lock("old", owner={"since": 1.0}), backend.lock("new"), redis_server.client() as redis:
         redis.set("redlock:{unknown}", "theirs", px=30_000)
@@ -108,7 +108,7 @@ def test_release_older_than(stores, held, redis_server):
 
 
 def test_release_only_what_was_shown(stores, held, monkeypatch):
-    """What changes hands while the operator thinks is not released, and the exit code says so."""
+    """A lock that changes hands before the answer is not released, and the exit code says so."""
     backend = stores["default"]
     other = backend.lock("stock:1")
 
@@ -125,14 +125,14 @@ def test_release_only_what_was_shown(stores, held, monkeypatch):
 
 
 def test_release_with_a_store_down(one_down, held):
-    """What can be released is, and the exit code is 1."""
+    """With a store down the locks of others are released, and the exit code is 1."""
     done = Done("redlock_release", "stock:1", "--using", "broken", "--using", "default", "--yes")
     assert (done.code, held()) == (1, ["invoice", "stock:2"])
     assert "Connection refused" in done.err
 
 
 def test_release_json_cannot_ask(held):
-    """JSON on stdout leaves no room for a question."""
+    """JSON needs --yes or --dry-run, because it leaves no room for a question."""
     with pytest.raises(CommandError, match="needs --yes or --dry-run"):
         call_command("redlock_release", "*", "--format", "json")
     assert held() == ["invoice", "stock:1", "stock:2"]

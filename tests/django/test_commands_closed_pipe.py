@@ -18,14 +18,14 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_command_ends_quietly(redis_url, tmp_path, monkeypatch, command):
-    """As other programs do: without a word, and with what a shell says of SIGPIPE."""
+    """A command whose reader has ended ends without an error message, with the exit code of SIGPIPE."""
     monkeypatch.setenv("TESTPROJECT_REDIS", redis_url)
     monkeypatch.setenv("TESTPROJECT_DATABASE", str(tmp_path / "db.sqlite3"))
     assert ended([sys.executable, ROOT / "manage.py", *command, "--using", "default"]) == (141, "")
 
 
 def ended(command):
-    """Exit code and stderr of a command whose reader ended before the first line."""
+    """Return exit code and stderr of a command whose reader ended before the first line."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
         process.stdout.close()

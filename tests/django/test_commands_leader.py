@@ -76,7 +76,7 @@ def until_standing(backend, process):
 
 
 def test_another_follows(launch, backend):
-    """SIGTERM goes to the command, whose exit code is ours. Then another runs it, under a larger fencing token."""
+    """SIGTERM is passed to the command, its exit code is returned, and the next leader has a larger fencing token."""
     first = launch("job", "--", *work())
     token, _ = begins(first)
     second = launch("job", "--", *work())
@@ -97,7 +97,7 @@ def test_killed(launch, backend):
 
 
 def test_lost(launch, backend):
-    """The lock is released by force: the command is stopped, and started again when this process leads again."""
+    """After a forced release the command is stopped, and started again when this process leads again."""
     process = launch("--ttl", "1.5", "job", "--", *work())
     token, _ = begins(process)
     backend.force_release("job")
@@ -106,7 +106,7 @@ def test_lost(launch, backend):
 
 
 def test_stubborn_command(launch, redis_server):
-    """The store no longer answers: a command that ignores SIGTERM is killed. When the store is back, it runs again."""
+    """If the store hangs, a command that ignores SIGTERM is killed, and it runs again when the store is back."""
     process = launch("--ttl", "3", "--grace", "0.2", "job", "--", *work(stubborn=True))
     token, _ = begins(process)
     redis_server.pause()
@@ -116,7 +116,7 @@ def test_stubborn_command(launch, redis_server):
 
 
 def test_stops_before_the_next_leader(launch, backend, proxy):
-    """The leader is cut off from the store: its command has ended before that of the next leader begins."""
+    """The command of a leader that is cut off from the store ends before the next leader's begins."""
     first = launch("--ttl", "6", "--grace", "2", "job", "--", *work(beats=True), url=proxy.url)
     token, last = begins(first)
     second = launch("--ttl", "6", "job", "--", *work())
@@ -130,7 +130,7 @@ def test_stops_before_the_next_leader(launch, backend, proxy):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signal_while_standing(launch, backend, number, code):
-    """A candidate that does not lead ends at once. It runs nothing, and leaves no waiter."""
+    """A signal ends a candidate that does not lead at once, and it leaves no waiter."""
     with backend.lock("job"):
         process = launch("job", "--", *work())
         until_standing(backend, process)
@@ -141,13 +141,13 @@ def test_signal_while_standing(launch, backend, number, code):
 
 @pytest.mark.parametrize(("command", "code"), [(["sh", "-c", "exit 3"], 3), (["no-such-command-anywhere"], 127)])
 def test_command_that_ends(launch, backend, command, code):
-    """A command that ends by itself ends the candidate, with its exit code. The lock is free."""
+    """A command that ends by itself ends the candidate with its exit code, and the lock is free."""
     assert launch("job", "--", *command).wait(60) == code
     assert backend.describe("job") is None
 
 
 def test_timeout(launch, backend, redis_server):
-    """Not elected within --timeout: 75, and the message names the leader; without a store 69."""
+    """Without an election within --timeout the exit code is 75 and the leader is named; without a store it is 69."""
     with backend.lock("job", owner="somebody"):
         process = launch("--timeout", "0.5", "job", "--", *work())
         out, err = process.communicate(timeout=60)
@@ -168,7 +168,7 @@ def test_timeout(launch, backend, redis_server):
     ],
 )
 def test_misused(launch, options, text):
-    """Wrong options: exit code 2, and nothing runs."""
+    """Wrong options give exit code 2, and nothing runs."""
     process = launch(*options, "job", "--", *work())
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (2, "")

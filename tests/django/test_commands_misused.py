@@ -19,7 +19,7 @@ COMMANDS = {
 
 
 def refusal(*args):
-    """The error text of a command that does nothing, for its exit code."""
+    """Return the error text of a command that is refused, after a check of its exit code."""
     with pytest.raises(CommandError) as refused:
         call_command(*args)
     assert refused.value.returncode in (1, 2)  # 1: argparse, which ends a real command with 2
@@ -29,7 +29,7 @@ def refusal(*args):
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(("setting", "sentence"), [({}, "Add to your settings"), ([], "REDLOCK must be a dict")])
 def test_no_stores(settings, command, setting, sentence):
-    """Nothing that is configured, or no dict: what to write into the settings, never "all is well"."""
+    """Without configured backends a command says what to write into the settings."""
     settings.REDLOCK = setting
     with pytest.raises(CommandError, match=sentence) as refused:
         call_command(command, *COMMANDS[command])
@@ -38,7 +38,7 @@ def test_no_stores(settings, command, setting, sentence):
 
 @pytest.mark.parametrize("command", ["redlock_list", "redlock_check", "redlock_bench", "redlock_release"])
 def test_a_store_with_wrong_settings(settings, caplog, command):
-    """Its own sentence on a line, without a traceback, and not "all is well"."""
+    """A backend with wrong settings is reported in one line, without a traceback."""
     settings.REDLOCK = {
         "default": {"BACKEND": REDIS, "LOCATION": "redi://somewhere"},
         "memory": {"BACKEND": LOCMEM},
@@ -81,6 +81,6 @@ def test_a_store_with_wrong_settings(settings, caplog, command):
     ids=lambda value: " ".join(value)[:40] if type(value) is list else "",
 )
 def test_what_can_not_be_meant(settings, args, sentence):
-    """A value that makes no sense is refused before anything is done."""
+    """An invalid value is refused before anything is done."""
     settings.REDLOCK = {"default": {"BACKEND": LOCMEM}}
     assert sentence in refusal(*args)

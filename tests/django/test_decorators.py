@@ -35,7 +35,7 @@ def held(using="default"):
     ],
 )
 def test_name_from_arguments(template, call, name):
-    """Fields are bound arguments by name, defaults included, and what str.format reaches from there."""
+    """Fields in the name are arguments with defaults, and what str.format reaches from them."""
 
     @locked(template)
     def report(a, b="two", *rest, c=1, **others):
@@ -46,7 +46,7 @@ def test_name_from_arguments(template, call, name):
 
 
 def test_methods(stores):
-    """On a method, `self` is an argument as any other; under @classmethod and @staticmethod it works too."""
+    """On methods `self` or `cls` is an argument for the name, and class and static methods work."""
 
     class Shop:
         pk = 3
@@ -69,7 +69,7 @@ def test_methods(stores):
 
 
 def test_using_and_options():
-    """`using` chooses the backend, the other options are the lock's."""
+    """`using` chooses the backend, and the other options are the lock's."""
 
     @locked("report", using="memory", ttl=7, owner="nightly")
     def report():
@@ -102,7 +102,7 @@ def test_one_at_a_time(own_thread):
 
 
 async def test_coroutines():
-    """A coroutine function stays one, holds the lock while it is suspended, and gives it back when it is cancelled."""
+    """A coroutine function stays one, holds the lock while suspended, and releases it when cancelled."""
     inside = asyncio.Event()
 
     @locked("report:{number}", blocking_timeout=0)
@@ -122,7 +122,9 @@ async def test_coroutines():
 
 
 def test_errors_of_the_body_and_of_the_lock(settings):
-    """What the function raises comes through, and the lock is free; lost is LockLost, no store LockUnavailable."""
+    """An error of the function is raised and the lock is free; a lost lock raises LockLost, and no store
+    LockUnavailable.
+    """
 
     @locked("report")
     def report(action):
@@ -139,7 +141,7 @@ def test_errors_of_the_body_and_of_the_lock(settings):
 
 
 def test_looks_like_the_function():
-    """Name, docstring, signature and attributes are the function's, also for those who don't follow __wrapped__."""
+    """The wrapper has the function's name, docstring, signature and attributes."""
 
     def report(a: int, *, b: str = "x") -> str:
         """Reports."""
@@ -199,7 +201,7 @@ class Rows:
     ],
 )
 def test_refuses_what_it_cannot_protect(decorated, message):
-    """Something whose work is not done when the call returns, or that is no function, is refused when decorated."""
+    """Functions whose work goes on after the call, and objects that are no functions, are refused."""
     with pytest.raises(TypeError, match=message):
         locked("report")(decorated)
 
@@ -217,7 +219,7 @@ def test_refuses_what_it_cannot_protect(decorated, message):
     ],
 )
 def test_bad_template(template, error, message):
-    """A wrong template is an error when the function is decorated, not at night in production."""
+    """A wrong template raises an error at decoration."""
 
     def report(a, b):
         pass
@@ -227,7 +229,7 @@ def test_bad_template(template, error, message):
 
 
 def test_missing_keyword():
-    """A function with **kwargs that is called without the one that the name needs: an error that says so."""
+    """A call without a keyword that the name needs raises an error that says so."""
 
     @locked("report:{number}")
     def report(**kwargs):
@@ -238,7 +240,7 @@ def test_missing_keyword():
 
 
 def test_wrong_call():
-    """A call that the function would refuse is refused with its own message."""
+    """A call with wrong arguments raises the function's own error."""
 
     @locked("report:{a}")
     def report(a, b):
@@ -251,6 +253,6 @@ def test_wrong_call():
 
 
 def test_unknown_option():
-    """A typo in an option is an error when the function is decorated, and names the options that there are."""
+    """An unknown option raises an error at decoration, with the list of options."""
     with pytest.raises(TypeError, match=r"no option 'tll'; use ttl \(options: ttl, "):
         locked("report", tll=3)

@@ -12,7 +12,7 @@ PROCESSES, BUYERS = 4, 4
 
 @pytest.mark.parametrize("quantities", [[30], [20, 0, 1, 9], [2] * 16], ids=["one", "uneven", "sixteen"])
 def test_exactly_the_stock_is_sold(redis_url, tmp_path, quantities):
-    """What is there is sold, all of it and no more, also when segments run dry at different times."""
+    """Exactly the stock is sold, even if segments run out at different times."""
     env = {
         "DJANGO_SETTINGS_MODULE": "testproject.settings",
         "TESTPROJECT_REDIS": redis_url,

@@ -79,7 +79,7 @@ def bad(redis_server, stores):
 
 
 def test_lists(client, stores, operator, bad):
-    """All of them are listed, by `held()`, the commands and the admin, in bounded room; and all of it is text."""
+    """held(), the commands and the admin list all of them, in bounded size and escaped."""
     held = stores["default"].held()
     assert {each.name for each in held} == bad
     assert all(all(n is None or math.isfinite(n) for n in (each.remaining, each.ttl, each.since)) for each in held)
@@ -97,20 +97,20 @@ def test_lists(client, stores, operator, bad):
 
 
 def test_pages(client, operator, bad):
-    """Each of them has a page."""
+    """The page of each lock is shown."""
     for name in bad:
         response = client.get(f"{LIST}{quote(f'default:{name}')}/change/")
         assert (response.status_code, len(response.content) < 50_000) == (200, True), name
 
 
 def test_released_by_force(stores, bad):
-    """What was seen is what is released."""
+    """Each lock can be released by its digest."""
     for held in stores["default"].held():
         assert stores["default"].force_release(held.name, held.digest) or held.kind == "task", held.name
 
 
 def test_refused(stores, bad):
-    """To whom they are in the way that is said, in a short text; where it is no lock, it is another error of ours."""
+    """A caller who is refused because of such a value gets a short error."""
     for name in bad:
         for lock in (
             stores["default"].lock(name, blocking=False),
@@ -125,7 +125,7 @@ def test_refused(stores, bad):
 
 @pytest.mark.parametrize("companion", ["owner", "holder", "token", "waiters"])
 def test_timestamp(stores, settings, redis_url, redis_server, client, operator, companion):
-    """The same where old code takes part: owner and waiters are beside its value."""
+    """Foreign values beside the locks of a TimestampBackend are listed, too."""
     backend = "django_redlock.backends.timestamp.TimestampBackend"
     settings.REDLOCK = {"old": {"BACKEND": backend, "LOCATION": redis_url}}
     locks = [stores["old"].lock(f"name-{number}") for number in range(len(OWNERS))]
@@ -154,7 +154,7 @@ def test_timestamp(stores, settings, redis_url, redis_server, client, operator, 
 
 
 def test_own_owner(stores, using, client, operator):
-    """What our own callers say of themselves is no better: a file name that is no UTF-8, as `os.fsdecode` has it."""
+    """An owner with a file name that is not UTF-8 is listed."""
     bad = os.fsdecode(b"caf\xe9.csv")
     with (
         stores[using].lock("text", owner=bad),

@@ -49,7 +49,7 @@ class Compute:
 
 
 def held_up(pool, cache, **options):
-    """A computation that goes on in another thread until `may_end` is set, and its future."""
+    """Start a computation in another thread that goes on until `may_end` is set, and return it with its future."""
     compute = Compute("new")
     compute.may_end.clear()
     future = pool.submit(get_or_compute, cache, "key", compute, 60, **options)
@@ -71,7 +71,7 @@ def test_none_is_a_value(cache):
 
 
 def test_a_crowd_computes_once(cache):
-    """Two hundred callers find nothing; all get the one value that is computed."""
+    """Two hundred callers without a value get the one that is computed."""
     compute, waits = Compute(), 200
     compute.may_end.clear()
     with ThreadPoolExecutor(waits) as pool:
@@ -98,7 +98,7 @@ def test_a_crowd_of_tasks_computes_once(cache):
 
 
 def test_a_failure_is_its_callers_own(cache):
-    """The caller whose computation fails gets the exception, one that waits computes anew."""
+    """A caller whose computation fails gets the exception, and a waiter computes again."""
     failing = Compute(RuntimeError("no answer"))
     failing.may_end.clear()
     with ThreadPoolExecutor(2) as pool:
@@ -128,7 +128,7 @@ def test_a_cancelled_computation_frees_the_others(cache):
 
 
 def test_stale_while_computed(cache):
-    """After its timeout the old value is returned to all but the caller that computes the new one."""
+    """After the timeout the old value is returned to all but the caller that computes."""
     get_or_compute(cache, "key", Compute("old"), 60, stale=60)
     cache.delete("key")  # as if the timeout were over
     with ThreadPoolExecutor(1) as pool:
@@ -140,7 +140,7 @@ def test_stale_while_computed(cache):
 
 
 def test_stale_while_the_store_is_down(cache, settings, own_redis):
-    """A lock store that is down costs no value that is there, and is an error where there is none."""
+    """With the lock store down an old value is returned, and without a value LockUnavailable is raised."""
     get_or_compute(cache, "key", Compute("old"), 60, stale=60)
     cache.delete("key")
     server = own_redis()
@@ -153,7 +153,7 @@ def test_stale_while_the_store_is_down(cache, settings, own_redis):
 
 @pytest.mark.parametrize(("early", "expected"), [(1e9, "new"), (1e-9, "old")])
 def test_early(cache, early, expected):
-    """The larger ``early`` is beside what is left of the timeout, the sooner a caller computes anew."""
+    """A larger ``early`` makes a caller compute sooner before the timeout."""
 
     def slow():
         time.sleep(0.01)
@@ -164,7 +164,7 @@ def test_early(cache, early, expected):
 
 
 def test_early_disturbs_nobody(cache):
-    """While one caller computes early, the others get the value that is there."""
+    """While one caller computes early, the others get the old value."""
     get_or_compute(cache, "key", Compute("old"), 60, early=1e12)
     with ThreadPoolExecutor(1) as pool:
         compute, future = held_up(pool, cache, early=1e12)
@@ -183,14 +183,14 @@ def test_waits_no_longer_than_asked(cache):
 
 
 def test_a_computation_that_needs_itself(cache):
-    """An error at once, instead of a thread that waits for itself."""
+    """A computation that calls itself raises LockDeadlock."""
     with pytest.raises(LockDeadlock):
         get_or_compute(cache, "key", lambda: get_or_compute(cache, "key", Compute(), 60), 60)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork() here")
 def test_killed_process(cache):
-    """A process that is killed while it computes is waited for until its lease ends."""
+    """Callers wait for a killed process until its lease ends."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:

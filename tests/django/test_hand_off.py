@@ -20,13 +20,13 @@ pytestmark = pytest.mark.usefixtures("stores")
 
 @pytest.fixture
 def texts():
-    """What the views of these tests hand off."""
+    """The texts that the views of these tests hand off."""
     return []
 
 
 @pytest.mark.parametrize("stripes", [None, 4])
 def test_view(texts, stripes):
-    """The lock of a view outlives the request that hands it off, and its task frees it."""
+    """The lock of a view that hands it off outlives the request, and the task releases it."""
 
     @locked_view("order:{pk}", stripes=stripes)
     def view(request, pk):
@@ -42,7 +42,7 @@ def test_view(texts, stripes):
 
 
 def test_async_view(texts):
-    """The same for an async view."""
+    """The lock of an async view that hands it off outlives the request, and the task releases it."""
 
     @locked_view("order:{pk}")
     async def view(request, pk):
@@ -60,7 +60,7 @@ def test_async_view(texts):
 
 @pytest.mark.parametrize("alias", ["default", "memory"])
 def test_alias(alias):
-    """The alias of the first holder is the adopter's, unless it names another."""
+    """An adopted lock has the first holder's alias, unless another is named."""
     held = lock("order:17", alias)
     held.acquire()
     adopted = adopt(held.hand_off())
@@ -70,7 +70,7 @@ def test_alias(alias):
 
 
 def test_bad_input():
-    """A text that is none, and an option that is none, are clear errors."""
+    """An invalid text or option raises a clear error."""
     with pytest.raises(ValueError, match="hand_off"):
         adopt("order:17")
     with pytest.raises(TypeError, match="timeout"):
@@ -80,7 +80,7 @@ def test_bad_input():
 
 
 def test_in_a_coroutine():
-    """adopt() would block the event loop."""
+    """adopt() in a coroutine raises an error that names aadopt()."""
     held = lock("order:17")
     held.acquire()
     text = held.hand_off()
@@ -94,7 +94,7 @@ def test_in_a_coroutine():
 
 
 def test_lost_before_the_block():
-    """A block does not begin with an adopted lease that was lost meanwhile."""
+    """A block with an adopted lease that was lost meanwhile raises LockLost before it begins."""
     held = lock("order:17")
     held.acquire()
     adopted = adopt(held.hand_off(), on_lost="warn")
@@ -104,7 +104,7 @@ def test_lost_before_the_block():
 
 
 def test_block_in_a_child():
-    """A child of fork() holds nothing, so its block doesn't begin while its parent holds the lock."""
+    """The block of a handle in a forked child does not begin while the parent holds the lock."""
     held = lock("order:17")
     held.acquire()
     adopted = adopt(held.hand_off(), blocking=False)
@@ -122,7 +122,7 @@ def test_block_in_a_child():
 
 
 def test_signals():
-    """The first holder's lock is released, with a reason, and the adopter's is acquired."""
+    """A hand-off signals a release with its reason and an acquisition."""
     seen = []
 
     def see(event, **_):
@@ -141,7 +141,7 @@ def test_signals():
 
 @pytest.mark.django_db(transaction=True)
 def test_transactions(caplog):
-    """A lock that the transaction keeps can't be handed off. Another one can, and is no early release."""
+    """A lock that a transaction keeps can't be handed off, and another lock can, without a warning."""
     with transaction.atomic():
         with lock("order:17", release_on_commit=True) as held, pytest.raises(LockNotSupported, match="transaction"):
             held.hand_off()

@@ -7,7 +7,7 @@ TASK = "{state} - 5a1d {end} - 0 {owner}"
 
 
 def test_foreign_token_stays_secret(stores, redis_server):
-    """A lock of another program's shows no more of its value than a fourth."""
+    """A lock of another program shows at most a quarter of its value."""
     with redis_server.client() as redis:
         redis.set("redlock:{theirs}", "0123456789abcdef", px=9000)
     held = stores["default"].describe("theirs")
@@ -16,7 +16,7 @@ def test_foreign_token_stays_secret(stores, redis_server):
 
 
 def test_records_of_tasks(stores, redis_server):
-    """A task's lock names every task that has a record, the running one first."""
+    """A task's lock lists every task with a record, the running one first."""
     waiting = TASK.format(state="queued", end=10**14, owner=json.dumps({**OWNER, "host": "web0"}))
     running = TASK.format(state="running", end=10**14, owner=json.dumps(OWNER))
     with redis_server.client() as redis:
@@ -32,7 +32,7 @@ def test_records_of_tasks(stores, redis_server):
 
 
 def test_digest_survives_a_renewal_and_not_another_holder(stores, redis_server):
-    """Where times are part of the value, a holding stays the same while they change."""
+    """The digest of a holding stays the same when its times change, and differs for another holder."""
     backend = stores["default"]
     with redis_server.client() as redis:
         redis.zadd("redlock:{pool}", {"t1 {}": 1})
@@ -46,7 +46,7 @@ def test_digest_survives_a_renewal_and_not_another_holder(stores, redis_server):
 
 
 def test_limit_reached_in_the_last_step_is_not_complete(stores):
-    """A listing that leaves something out says so, also when one step of SCAN has found it all."""
+    """A listing that leaves something out is marked as incomplete, even if the last SCAN step reached the limit."""
     backend = stores["default"]
     held = [backend.lock(f"lock:{number}") for number in range(5)]
     assert all(lock.acquire() for lock in held)

@@ -23,7 +23,7 @@ get, aget = RequestFactory().get, AsyncRequestFactory().get
 
 
 def answer(request, *args, **kwargs):
-    """The response of the views in this module: the name of the lock, and whether it is held."""
+    """Respond with the name of the lock, and whether it is held."""
     return JsonResponse({"lock": request.lock.name, "held": locks["default"].lock(request.lock.name).locked()})
 
 
@@ -75,7 +75,7 @@ class AsyncOnHandler(View):
 
 
 class ViewSet:
-    """As in Django REST framework: `as_view()` takes arguments, and what it returns has a method in `__wrapped__`."""
+    """A view set of Django REST framework: `as_view()` has arguments, and its result has `__wrapped__`."""
 
     @classonlymethod
     def as_view(cls, actions, **initkwargs):  # noqa: N805
@@ -107,14 +107,14 @@ ASYNC = [afunction, AsyncOnClass.as_view(), AsyncOnDispatch.as_view(), AsyncOnHa
 
 
 def called(view, name="sku", value="pear"):
-    """The response, whatever the colour of the view."""
+    """Return the response of a sync or async view."""
     if not asyncio.iscoroutinefunction(view):
         return view(get("/"), **{name: value})
     return asyncio.run(closing(view(aget("/"), **{name: value})))
 
 
 async def closing(work):
-    """A loop that ends closes the connections that it had."""
+    """Run the coroutine, and close the connections of its event loop."""
     try:
         return await work
     finally:
@@ -123,14 +123,14 @@ async def closing(work):
 
 @pytest.mark.parametrize("view", [*SYNC, *ASYNC])
 def test_holds_the_lock(view):
-    """The view has the lock as `request.lock`; afterwards it is free."""
+    """The view has the lock as `request.lock`, and the lock is free afterwards."""
     assert called(view).content == b'{"lock": "stock:pear", "held": true}'
     assert not lock("stock:pear").locked()
 
 
 @pytest.mark.parametrize("view", [*SYNC, *ASYNC])
 def test_conflict(view):
-    """Held by another: 409, when to come again, and no word of who holds it."""
+    """A held lock gives 409 with Retry-After, without the name of the holder."""
     with lock("stock:pear", ttl=20, owner="secret"):
         response = called(view)
         assert called(view, value="apple").status_code == 200
@@ -142,7 +142,7 @@ def test_conflict(view):
 
 @pytest.mark.parametrize("view", [*SYNC, *ASYNC])
 def test_store_down(view, settings, caplog):
-    """No store: 503 with Retry-After, the cause in the log, and the view is not called."""
+    """Without a store the response is 503 with Retry-After, the cause is logged, and the view is not called."""
     settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": "redis://127.0.0.1:1/0"}}
     response = called(view)
     assert response.status_code == 503
@@ -154,7 +154,7 @@ def test_store_down(view, settings, caplog):
 
 @pytest.mark.parametrize("view", [*SYNC, *ASYNC])
 def test_marks(view):
-    """Django keeps its transactions off, for every alias; async views stay marked as such."""
+    """The view is marked as non-atomic for every alias, and async views as async."""
     if view not in (SYNC[3], ASYNC[3]):
         assert "default" in view._non_atomic_requests
         assert "anything" in view._non_atomic_requests
@@ -162,7 +162,7 @@ def test_marks(view):
 
 
 def test_retry_after_is_whole_seconds_and_one_at_least():
-    """A lease of a few milliseconds is worth a second; one without an end some default."""
+    """Retry-After is at least one second, with a default for a lease without an end."""
     with lock("stock:pear", ttl=0.2, auto_renew=False, min_hold=0.2):
         assert function(get("/"), "pear")["Retry-After"] == "1"
     key = lock("stock:forever").keys.lock
@@ -172,7 +172,7 @@ def test_retry_after_is_whole_seconds_and_one_at_least():
 
 
 def test_waits_when_asked_to(own_thread):
-    """With blocking_timeout a request waits for its turn."""
+    """With blocking_timeout a request waits for the lock."""
     waiting = locked_view("stock", blocking_timeout=20)(lambda _request: HttpResponse("got it"))
     held = lock("stock")
     held.acquire()
@@ -186,7 +186,7 @@ def test_waits_when_asked_to(own_thread):
 
 @pytest.mark.parametrize("options", [{}, {"blocking": False}, {"blocking_timeout": 0}])
 def test_ways_not_to_wait(options):
-    """By default, and said in either way, nobody waits."""
+    """By default, and with either option, a request does not wait."""
     view = locked_view("stock", **options)(lambda _request: HttpResponse())
     assert view(get("/")).status_code == 200
     with lock("stock"):
@@ -195,7 +195,7 @@ def test_ways_not_to_wait(options):
 
 @pytest.mark.parametrize("decorated", ["sync", "async"])
 def test_on_conflict_status(decorated):
-    """Another status, with Retry-After all the same."""
+    """on_conflict chooses another status, with Retry-After."""
     view = locked_view("stock", on_conflict=429)(sync_view if decorated == "sync" else async_view)
     with lock("stock"):
         response = called(view)
@@ -222,7 +222,7 @@ async def aexplain(request, error):
 
 @pytest.mark.parametrize(("view", "on_conflict"), [(sync_view, explain), (async_view, explain), (async_view, aexplain)])
 def test_on_conflict_callable(view, on_conflict):
-    """A function of request and error answers; for an async view it may be async."""
+    """A function as on_conflict gets request and error, and may be async for an async view."""
     view = locked_view("stock", on_conflict=on_conflict)(view)
     with lock("stock"):
         response = called(view)
@@ -231,7 +231,7 @@ def test_on_conflict_callable(view, on_conflict):
 
 @pytest.mark.parametrize("on_conflict", [None, "409", 99, 600, True, 409.0])
 def test_bad_on_conflict(on_conflict):
-    """What is no status and no function is refused when decorated."""
+    """An on_conflict that is neither a status nor a function is refused at decoration."""
     with pytest.raises(TypeError, match="on_conflict must be an HTTP status or a function"):
         locked_view("stock", on_conflict=on_conflict)
 
@@ -240,7 +240,7 @@ def test_bad_on_conflict(on_conflict):
 @pytest.mark.parametrize("fail", ["raise", "lose"])
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_errors_of_the_view(fail, colour, around):
-    """What the view raises comes through, several locks too, and they are free then; a lock lost in it is LockLost."""
+    """An error of the view is raised and the locks are free; a lock lost in the view raises LockLost."""
 
     def body():
         if fail == "raise":
@@ -268,7 +268,7 @@ def test_errors_of_the_view(fail, colour, around):
 @pytest.mark.django_db  # the end of a response looks at the connections that other tests have opened
 @pytest.mark.parametrize("ended", ["to the end", "closed"])
 def test_stream(ended):
-    """A view's lock is free when it streams; a lock that the stream takes is held until it is over, or closed."""
+    """A view's lock is free while its response streams, and a lock of the stream is held to its end."""
 
     @locked_view("stock")
     def view(request):
@@ -292,7 +292,7 @@ def test_stream(ended):
 
 
 def test_names_from_the_request():
-    """The request is a field too, whatever the view calls it, and positional arguments are found by name."""
+    """The request is a field of the name under any argument name, and positional arguments are found by name."""
 
     @locked_view("cart:{request.method}:{req.path}:{sku}")
     def view(req, sku):
@@ -302,7 +302,7 @@ def test_names_from_the_request():
 
 
 def test_request_in_the_client(client, settings):
-    """Through Django's whole stack: URL arguments, middleware, response."""
+    """Views work with URL arguments and middleware through Django's client."""
     settings.ROOT_URLCONF = "tests.django.sale"
     assert client.get("/stock/pear/").json() == {"lock": "stock:pear", "held": True}
     assert client.get("/class/pear/").json() == {"lock": "stock:pear", "held": True}
@@ -312,7 +312,7 @@ def test_request_in_the_client(client, settings):
 
 
 async def test_request_in_the_async_client(async_client, settings):
-    """An async view under ASGI, and plain views there."""
+    """Async and sync views work under ASGI."""
     settings.ROOT_URLCONF = "tests.django.sale"
     for path in ("/async/pear/", "/stock/pear/", "/class/pear/"):
         assert (await async_client.get(path)).json() == {"lock": "stock:pear", "held": True}
@@ -323,13 +323,13 @@ async def test_request_in_the_async_client(async_client, settings):
 
 
 def test_async_view_in_the_client(client, settings):
-    """An async view under WSGI."""
+    """An async view works under WSGI."""
     settings.ROOT_URLCONF = "tests.django.sale"
     assert client.get("/async/pear/").json() == {"lock": "stock:pear", "held": True}
 
 
 def test_name_that_cannot_be_one(client, settings):
-    """A URL that makes a name too long is the client's mistake: 400."""
+    """A URL that makes a name too long gives 400."""
     settings.ROOT_URLCONF = "tests.django.sale"
     assert client.get(f"/stock/{'x' * 600}/").status_code == 400
 
@@ -337,7 +337,7 @@ def test_name_that_cannot_be_one(client, settings):
 @pytest.mark.parametrize("field", ["{request.headers[X-Shop]}", "{request.GET[shop]}", "{request.COOKIES[shop]}"])
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_name_from_what_the_request_lacks(client, settings, field, colour, caplog):
-    """A header that a name is made of and the client didn't send is its mistake: 400, and the log says which."""
+    """A request without the header that the name needs gives 400, and the log says which."""
 
     @locked_view(f"stock:{field}")
     def view(request):
@@ -355,7 +355,7 @@ def test_name_from_what_the_request_lacks(client, settings, field, colour, caplo
 
 
 def test_unknown_name_at_decoration():
-    """A field that no argument has is an error when the view is decorated; on a class, with the request."""
+    """A field without an argument is an error at decoration, or, on a class, with the request."""
     with pytest.raises(TypeError, match="no argument 'skew'"):
         locked_view("stock:{skew}")(lambda request, sku: (request, sku))
     with pytest.raises(TypeError, match="needs 'skew', which this call does not have"):
@@ -364,13 +364,13 @@ def test_unknown_name_at_decoration():
 
 @pytest.mark.parametrize("decorated", [OnClass.get, type("Plain", (), {}), classmethod(print), None])
 def test_refuses_what_is_no_view(decorated):
-    """A method without method_decorator, a class without as_view: an error that says where the decorator belongs."""
+    """A decorated method or a class that is no view raises an error that says where to put the decorator."""
     with pytest.raises(TypeError, match="put locked_view\\(\\) on the view function, on the class"):
         locked_view("stock")(decorated)
 
 
 def test_refuses_a_method_when_called():
-    """A method that does not name its first argument `self` is noticed when it is called."""
+    """A method whose first argument is not called `self` raises the error when it is called."""
 
     class Page(View):
         @locked_view("stock")
@@ -382,7 +382,7 @@ def test_refuses_a_method_when_called():
 
 
 def test_typos():
-    """Unknown options and a forgotten name are errors when decorated."""
+    """Unknown options and a missing name are errors at decoration."""
     with pytest.raises(TypeError, match="no option 'tll'"):
         locked_view("stock", tll=3)
     with pytest.raises(TypeError, match="begins with the name"):
@@ -391,7 +391,7 @@ def test_typos():
 
 @override_settings(MIDDLEWARE=[])
 def test_settings_are_read_late(settings):
-    """Decorating reads no settings: the alias may not exist yet."""
+    """Decorating reads no settings."""
     view = locked_view("stock", using="later")(sync_view)
     settings.REDLOCK = {"later": settings.REDLOCK["memory"]}
     assert view(get("/")).content == b"view"

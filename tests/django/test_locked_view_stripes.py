@@ -30,7 +30,7 @@ async def astriped(request, sku="apple"):
     "ask", [lambda: striped(get("/")), lambda: asyncio.run(alone(astriped))], ids=["sync", "async"]
 )
 def test_stripes(ask):
-    """A view with stripes holds a free one, and says which; when all are taken it is refused."""
+    """A view gets a free stripe, and is refused when all are held."""
     with locks["default"].striped("stock:apple", 2) as lock:
         assert json.loads(ask().content) == {"stripe": 1 - lock.stripe, "owned": True}
         with locks["default"].striped("stock:apple", 2):
@@ -46,7 +46,7 @@ async def alone(view):
 
 @pytest.mark.parametrize("ask", ["sync", "async"])
 def test_stripes_that_are_dry(ask):
-    """A view goes on to another stripe; when the others are taken meanwhile, and it lets that pass, it is refused."""
+    """A view can switch to another stripe, and is refused if the others are held."""
     backend, had = locks["default"], []
 
     def busy_elsewhere(request):
@@ -71,7 +71,7 @@ def test_stripes_that_are_dry(ask):
 
 
 def test_stripes_and_other_locks():
-    """What a view raises of another lock, or of this one that it took in vain once more, is an error of the view."""
+    """A refusal because of another lock, or of the same lock a second time, is the view's error."""
     view = locked_view("stock", stripes=2)(lambda _request: lock("other", blocking=False).__enter__())
     with lock("other"), pytest.raises(LockNotAcquired, match="other"):
         view(get("/"))
@@ -82,13 +82,13 @@ def test_stripes_and_other_locks():
 
 @pytest.mark.parametrize(("stripes", "error"), [(0, ValueError), (300, ValueError), ("4", TypeError)])
 def test_stripes_that_make_no_sense(stripes, error):
-    """A number of stripes that makes no sense is an error when decorated; a store that has none says so."""
+    """An invalid number of stripes is an error at decoration."""
     with pytest.raises(error, match="stripes"):
         locked_view("stock", stripes=stripes)
 
 
 def test_stripes_where_there_are_none(settings, redis_url):
-    """A backend that has no stripes says so: no one lock for all instead."""
+    """A backend without striped locks raises LockNotSupported."""
     settings.REDLOCK = {"old": {"BACKEND": "django_redlock.backends.timestamp.TimestampBackend", "LOCATION": redis_url}}
     with pytest.raises(LockNotSupported, match="striped"):
         locked_view("stock", stripes=2, using="old")(striped.__wrapped__)(get("/"))

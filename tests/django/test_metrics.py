@@ -38,7 +38,7 @@ def registry():
 
 
 def test_counts(registry):
-    """Acquisitions, refusals by reason, waits and holds, by backend and kind; up to date when scraped."""
+    """Acquisitions, refusals, waits and holds are counted by backend and kind, up to date at each scrape."""
     with lock("stock"):
         lock("stock").acquire(blocking=False)
         with locks["memory"].semaphore("s", limit=2):
@@ -57,7 +57,7 @@ def test_counts(registry):
 
 
 def test_open_metrics(registry):
-    """What is exposed is read by OpenMetrics' strict parser, with help, types and units."""
+    """The exposition passes OpenMetrics' strict parser, with help, types and units."""
     with lock("stock"):
         pass
     task_duplicate.send("t", conflict=type("Conflict", (), {"task": "shop.sell", "where": "submit"}))
@@ -81,7 +81,7 @@ def test_open_metrics(registry):
 
 @pytest.fixture
 def held_now(registry):
-    """`held_now(backend)`: the number of held mutexes in a scrape, without those that other tests have left."""
+    """`held_now(backend)`: the number of held mutexes in a scrape, without those of other tests."""
     gc.collect()
     left = renewal.held_counts()
 
@@ -93,7 +93,7 @@ def held_now(registry):
 
 
 def test_gauge(held_now, using):
-    """What is held counts while it is held: until it is released, or the handle is gone."""
+    """The gauge counts a lock until it is released or its handle is garbage-collected."""
     first, second = lock("a", using), lock("b", using)
     assert first.acquire()
     assert second.acquire()
@@ -106,7 +106,7 @@ def test_gauge(held_now, using):
 
 
 def test_gauge_is_reckoned_once(registry, monkeypatch):
-    """However many backends and kinds there are, a scrape looks through what is held once."""
+    """A scrape counts the held locks once, for all backends and kinds."""
     looks, held = [], renewal.held_counts
     with lock("a"), locks["memory"].rlock("b"):
         monkeypatch.setattr(renewal, "held_counts", lambda: looks.append("") or held())
@@ -117,7 +117,7 @@ def test_gauge_is_reckoned_once(registry, monkeypatch):
 
 
 def test_gauge_goes_down_on_loss(registry, held_now, lost):
-    """A lock that was lost is not held; nor is it counted down twice when it is released."""
+    """A lost lock is not counted as held, and is subtracted only once."""
     held = lock("a", on_lost="warn")
     with held:
         assert held_now() == 1
@@ -134,7 +134,7 @@ def test_gauge_goes_down_on_loss(registry, held_now, lost):
 
 
 def test_store_down(registry, one_down):
-    """A store that can't be asked is a refusal with that reason, and an error of its node."""
+    """A store that is not reachable counts as a refusal with that reason and as an error of its node."""
     with pytest.raises(LockUnavailable):
         lock("a", "broken").acquire()
     event_queue.flush()
@@ -144,7 +144,7 @@ def test_store_down(registry, one_down):
 
 
 def test_quarantine(registry, settings, own_redis):
-    """A server that has just started grants nothing: a refusal with that reason."""
+    """A server in quarantine counts as a refusal with that reason."""
     options = {"quarantine": True, "max_ttl": 60, "node_timeout": 5}
     entry = {**settings.REDLOCK["default"], "LOCATION": own_redis().url, "OPTIONS": options}
     settings.REDLOCK = {"default": entry}
@@ -156,7 +156,7 @@ def test_quarantine(registry, settings, own_redis):
 
 
 def test_what_is_dropped(registry, settings, own_redis):
-    """Events that a store could not keep are counted."""
+    """Events that could not be stored are counted."""
     server = own_redis()
     settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": server.url}}
     with lock("a"):
@@ -170,7 +170,7 @@ def test_what_is_dropped(registry, settings, own_redis):
 
 
 def test_twice(registry):
-    """Installing it twice counts nothing twice."""
+    """A second install() counts nothing twice."""
     prometheus.install(registry)
     with lock("a"):
         pass
@@ -180,7 +180,7 @@ def test_twice(registry):
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_fork(held_now):
-    """A child holds nothing of its parent's, and counts what it does itself."""
+    """A forked child counts its own locks and not its parent's."""
     with lock("parent"):
         assert held_now() == 1
         read, write = os.pipe()
@@ -229,7 +229,7 @@ else:
 
 
 def test_several_processes(tmp_path, redis_url):
-    """With PROMETHEUS_MULTIPROC_DIR the numbers of all processes are added up, of forked ones too."""
+    """With PROMETHEUS_MULTIPROC_DIR the numbers of all processes are added."""
     environment = {
         **os.environ,
         "PROMETHEUS_MULTIPROC_DIR": str(tmp_path),
@@ -247,7 +247,7 @@ def test_several_processes(tmp_path, redis_url):
 
 
 def test_setting(settings):
-    """`REDLOCK_METRICS` names what is switched on when the app is ready."""
+    """`REDLOCK_METRICS` names the exporters that are installed when the app is ready."""
     event_queue.unsubscribe("opentelemetry metrics")
     settings.REDLOCK_METRICS = ["opentelemetry"]
     watch()
@@ -256,7 +256,7 @@ def test_setting(settings):
 
 @pytest.mark.parametrize("nothing", [None, (), "", False])
 def test_nothing_switched_on(settings, nothing):
-    """A setting that is empty in any way switches nothing on."""
+    """An empty setting installs nothing."""
     before = dict(event_queue.listeners)
     settings.REDLOCK_METRICS = nothing
     watch()
@@ -265,14 +265,14 @@ def test_nothing_switched_on(settings, nothing):
 
 @pytest.mark.parametrize("names", [5, True, [None], [["prometheus"]], {"statsd": 1}, "statsd"])
 def test_bad_setting(settings, names):
-    """A setting that names no exporter says so, and that it is that setting."""
+    """A wrong setting raises an error that names the setting."""
     settings.REDLOCK_METRICS = names
     with pytest.raises(ImproperlyConfigured, match=r"^REDLOCK_METRICS: "):
         watch()
 
 
 def test_unknown():
-    """A name that nobody knows is an error that says which there are."""
+    """An unknown name raises an error that lists the known ones."""
     with pytest.raises(ValueError, match=r"statsd.*known: prometheus, opentelemetry"):
         install(["statsd"])
 
@@ -290,7 +290,7 @@ def test_not_installed(settings, monkeypatch, name):
 
 
 def test_without_django(registry, redis_url):
-    """A backend that Django knows nothing of is counted when its hook is the pulse."""
+    """A backend outside Django is counted if its hook is the event queue's."""
     backend = RedisBackend(redis_url)
     backend.alias, backend.hook = "mine", event_queue.record_event
     with backend.lock("a"):

@@ -33,7 +33,7 @@ class Cleanup(SingleInstanceCommand):
 
 
 def listed(*args):
-    """What `redlock_list` prints."""
+    """Return the output of `redlock_list`."""
     out = io.StringIO()
     call_command("redlock_list", *args, stdout=out)
     return out.getvalue()
@@ -41,7 +41,7 @@ def listed(*args):
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_function(fails):
-    """A second call is refused at once, whether the first has failed or not, until the lock is released by force."""
+    """A second call within the period is refused, even if the first failed, until the lock is released by force."""
     calls = []
 
     @locked("report:{number}", every=PERIOD)
@@ -65,7 +65,7 @@ def test_function(fails):
 
 
 def test_coroutine():
-    """The same for coroutines."""
+    """A second call of a coroutine function within the period is refused."""
 
     @locked("report", every=PERIOD)
     async def report():
@@ -81,14 +81,14 @@ def test_coroutine():
 
 @pytest.mark.parametrize("every", [0, "23h", timedelta(days=-1)])
 def test_bad_period(every):
-    """A bad period is an error at decoration."""
+    """An invalid period is an error at decoration."""
     with pytest.raises((TypeError, ValueError), match="every"):
         locked("report", every=every)
 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_command(fails):
-    """A second start is refused and says when the next may come; so it is when the first has failed."""
+    """A second command within the period is refused with the time of the next start, even if the first failed."""
     first = Cleanup(stdout=io.StringIO())
     first.fails = fails
     if fails:
@@ -102,7 +102,7 @@ def test_command(fails):
 
 
 def test_run():
-    """`redlock_run --every`: the second command isn't started. `redlock_release` lets it start again."""
+    """`redlock_run --every` does not start a second command, until `redlock_release` allows it."""
 
     def run(*options):
         error = io.StringIO()
@@ -121,7 +121,7 @@ def test_run():
 
 
 def test_listed(operator, client):
-    """The commands and the admin say that the work is done, and when it may start again."""
+    """The commands and the admin show that the work is done, and when it may start again."""
     with lock("cleanup", every=PERIOD):
         assert "running" in listed()
     assert "done" in listed("--state", "done")

@@ -31,7 +31,7 @@ def spans():
 
 
 def test_spans(spans):
-    """Waiting and holding are spans of the trace of who did it, with name, backend and outcome."""
+    """Waiting and holding are spans of the caller's trace, with name, backend and outcome."""
     tracer = trace.get_tracer("test", tracer_provider=TracerProvider())
     with tracer.start_as_current_span("request") as request, lock("stock"):
         lock("stock").acquire(blocking=False)
@@ -50,7 +50,7 @@ def test_spans(spans):
 
 
 async def test_spans_of_coroutines(spans):
-    """Where coroutines lock, each has its own trace."""
+    """In coroutines the spans belong to the trace of their task."""
     tracer = trace.get_tracer("test", tracer_provider=TracerProvider())
     with tracer.start_as_current_span("request") as request:
         async with lock("stock"):
@@ -60,7 +60,7 @@ async def test_spans_of_coroutines(spans):
 
 
 def test_exporter_that_hangs(own_thread):
-    """Where spans are sent one by one, and that hangs, no fork and no scrape waits for it."""
+    """An exporter that hangs delays neither forks nor scrapes."""
     inside, go_on, drained = threading.Event(), threading.Event(), threading.Event()
 
     class Hangs(InMemorySpanExporter):
@@ -85,7 +85,7 @@ def test_exporter_that_hangs(own_thread):
 
 
 def test_numbers(lost):
-    """The same numbers as Prometheus has."""
+    """OpenTelemetry has the same numbers as Prometheus."""
     reader = InMemoryMetricReader()
     opentelemetry.install(TracerProvider(), MeterProvider([reader]))
 
@@ -110,7 +110,7 @@ def test_numbers(lost):
 
 
 def test_no_spans():
-    """With `spans=False` there are numbers only, and no context is looked up."""
+    """With `spans=False` only metrics are exported."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     opentelemetry.install(provider, MeterProvider())

@@ -23,7 +23,7 @@ URL = "redis://127.0.0.1:1/0"
 
 @pytest.fixture
 def redlock(settings):
-    """`redlock(entry)` sets the default, `redlock(alias=entry)` what it says."""
+    """`redlock(entry)` sets the default alias, `redlock(alias=entry)` the named ones."""
 
     def configure(default=None, **aliases):
         settings.REDLOCK = {**({"default": default} if default is not None else {}), **aliases}
@@ -78,7 +78,7 @@ def redlock(settings):
     ],
 )
 def test_bad_entry(redlock, settings, entry, message):
-    """What is wrong with an alias is said with its name, by the first use, and without the password."""
+    """A wrong entry raises an error at the first use, with the alias and without the password."""
     client = {"CLIENT_CLASS": "django_redis.client.ShardClient"}
     settings.CACHES = {
         "plain": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
@@ -91,7 +91,7 @@ def test_bad_entry(redlock, settings, entry, message):
 
 
 def test_unknown_alias(redlock):
-    """The error names the aliases that there are."""
+    """An unknown alias raises an error that lists the aliases."""
     redlock({"BACKEND": LOCMEM}, other={"BACKEND": LOCMEM})
     for use in (lambda: locks["payments"], lambda: lock("x", using="payments"), lambda: locks[None]):
         with pytest.raises(ImproperlyConfigured, match=r"\(aliases: 'default', 'other'\)"):
@@ -103,21 +103,21 @@ def test_unknown_alias(redlock):
 
 @pytest.mark.parametrize("value", [{}, None])
 def test_missing_setting(settings, value):
-    """With nothing to go by, the first use says what to write."""
+    """Without a usable setting the error says what to write."""
     settings.REDLOCK, settings.CACHES = value, {}
     with pytest.raises(ImproperlyConfigured, match=r'Add to your settings: REDLOCK = \{"default"'):
         lock("x")
 
 
 def test_not_a_dict(settings):
-    """REDLOCK = "redis://…" is refused with what to write."""
+    """A REDLOCK that is no dict is refused with what to write."""
     settings.REDLOCK = "redis://:secret@localhost"
     with pytest.raises(ImproperlyConfigured, match="REDLOCK must be a dict of aliases, not 'redis://…@localhost'"):
         lock("x")
 
 
 def test_unknown_option(redlock):
-    """An option that lock() does not have: the error says which is meant, and lists all."""
+    """An unknown option of lock() raises an error with the option that was probably meant, and the list of all."""
     redlock({"BACKEND": LOCMEM})
     with pytest.raises(TypeError, match=r"lock\(\) has no option 'timeout'; use ttl .* or blocking_timeout .*: ttl, "):
         lock("x", timeout=3)
@@ -125,7 +125,7 @@ def test_unknown_option(redlock):
 
 @pytest.mark.parametrize("options", [{"ttl": 0}, {"ttl": 301}, {"blocking": False, "blocking_timeout": 1}])
 def test_wrong_value(redlock, options):
-    """Values are checked when the lock is made, before anything is asked of a store."""
+    """A wrong value is refused when the lock is created, without a request."""
     redlock({"BACKEND": REDIS, "LOCATION": URL})
     with pytest.raises(ValueError, match=r"ttl|blocking_timeout"):
         lock("x", **options)
@@ -136,7 +136,7 @@ def test_wrong_value(redlock, options):
     [RedisBackend, TimestampBackend, ReplicaBackend, lambda url, **kw: RedlockBackend([url], **kw), LocMemBackend],
 )
 def test_default_ttl(make):
-    """The default ttl is no more than `max_ttl`; one that is given has to fit."""
+    """The default ttl is at most `max_ttl`, and an explicit larger one is refused."""
     assert make(URL, max_ttl=5).ttl == 5
     assert make(URL, max_ttl=50).ttl == 30
     with pytest.raises(ValueError, match="ttl must be at most 5 s"):
@@ -144,7 +144,7 @@ def test_default_ttl(make):
 
 
 def test_what_it_builds(redlock):
-    """LOCATION, KEY_PREFIX and OPTIONS arrive; the backend knows its alias."""
+    """LOCATION, KEY_PREFIX and OPTIONS are passed to the backend, which knows its alias."""
     entry = {"BACKEND": REDIS, "LOCATION": URL, "KEY_PREFIX": "shop", "OPTIONS": {"ttl": 7, "node_timeout": 0.1}}
     backend = redlock(payments=entry)["payments"]
     assert isinstance(backend, RedisBackend)
@@ -167,7 +167,7 @@ def test_one_for_the_process(redlock, own_thread):
 
 
 def test_settings_that_change(redlock):
-    """override_settings counts at once, and what it replaced comes back."""
+    """override_settings takes effect at once, and the old backend comes back afterwards."""
     redlock({"BACKEND": LOCMEM, "OPTIONS": {"ttl": 5}})
     assert locks["default"].ttl == 5
     with override_settings(REDLOCK={"default": {"BACKEND": LOCMEM, "OPTIONS": {"ttl": 6}}}):
@@ -176,7 +176,7 @@ def test_settings_that_change(redlock):
 
 
 def test_held_locks_survive_a_change_of_settings(redlock, redis_url):
-    """What is held when settings change can still be released."""
+    """A lock that is held when settings change can be released."""
     redlock({"BACKEND": REDIS, "LOCATION": redis_url})
     held = lock("x")
     held.acquire()
@@ -187,7 +187,7 @@ def test_held_locks_survive_a_change_of_settings(redlock, redis_url):
 
 @pytest.mark.parametrize("location", ["cache:default", URL])
 def test_building_connects_nowhere(redlock, settings, start, location):
-    """Neither the alias nor a lock opens a connection; the first acquire does."""
+    """Neither the backend nor a lock opens a connection before the first acquire."""
     proxy = start(Proxy(URL))
     location = location if location.startswith("cache:") else proxy.url
     settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": proxy.url}}
@@ -201,7 +201,7 @@ def test_building_connects_nowhere(redlock, settings, start, location):
 
 @pytest.mark.parametrize("backend", ["django_redis.cache.RedisCache", "django.core.cache.backends.redis.RedisCache"])
 def test_a_cache_on_redis_is_the_default(settings, redis_url, backend):
-    """Without REDLOCK the default lives on the default cache's connections, when that is a cache on Redis."""
+    """Without REDLOCK the default is the default cache's Redis."""
     del settings.REDLOCK
     settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": redis_url}}
     with lock("x"):
@@ -212,7 +212,7 @@ def test_a_cache_on_redis_is_the_default(settings, redis_url, backend):
 
 
 def test_other_caches_are_no_default(settings):
-    """Any other cache is no place for locks."""
+    """Without REDLOCK a cache that is not on Redis is not used."""
     del settings.REDLOCK
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
     assert list(locks) == []
@@ -221,7 +221,7 @@ def test_other_caches_are_no_default(settings):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_after_fork(redlock, redis_url):
-    """A child has the parent's settings and backends, none of its locks or connections, and locks as it likes."""
+    """A forked child has the settings and backends of its parent, and none of its locks and connections."""
     redlock({"BACKEND": REDIS, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 10}})
     held = lock("parent")
     held.acquire()
@@ -245,7 +245,7 @@ def test_after_fork(redlock, redis_url):
 
 
 def test_backend_of_ones_own(redlock):
-    """Any subclass of the plain backend will do, by its dotted path."""
+    """A subclass of StorageBackend can be named by its dotted path."""
     redlock({"BACKEND": f"{__name__}.Own", "LOCATION": "here"})
     with lock("x"):
         assert locks["default"].held()[0].name == "x"

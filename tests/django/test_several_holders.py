@@ -11,7 +11,7 @@ from tests.django.test_admin_release import asked, holdings, said
 
 @pytest.fixture
 def permits(stores):
-    """Three permits of a semaphore, of two hosts."""
+    """Three permits of a semaphore, held on two hosts."""
     hosts = ["here", "here", "elsewhere"]
     held = [stores["default"].semaphore("permits", limit=4, owner={"host": host, "since": 1.0}) for host in hosts]
     assert all(permit.acquire(False) for permit in held)
@@ -19,7 +19,7 @@ def permits(stores):
 
 
 def test_list(permits):
-    """The table names one and counts the others; JSON has them all."""
+    """The table names one holder and counts the others, and JSON lists them all."""
     assert " and 2 more " in Done("redlock_list").out
     [row] = Done("redlock_list", format="json").json
     assert sorted(each.partition(":")[0] for each in row["holders"]) == ["elsewhere", "here", "here"]
@@ -27,12 +27,12 @@ def test_list(permits):
 
 @pytest.mark.parametrize("host", ["here", "elsewhere"])
 def test_list_filters(permits, host):
-    """A host is that of any who hold it."""
+    """--host matches any of the holders."""
     assert [row["name"] for row in Done("redlock_list", "--host", host, "--format", "json").json] == ["permits"]
 
 
 def test_release_older_than(permits, stores):
-    """What is to be released by its age has been held that long by each of them: it is taken from all."""
+    """--older-than selects a lock only if each of its holders is older."""
 
     def found():
         return [row["name"] for row in Done("redlock_release", "*", older_than=3600, dry_run=True, format="json").json]
@@ -43,7 +43,7 @@ def test_release_older_than(permits, stores):
 
 
 def test_admin(client, stores, operator, permits):
-    """Its list counts the holders and filters by each of them. A force release asks which of them loses the lock."""
+    """The admin's list counts the holders and filters by each, and a forced release asks for the holder."""
     for host in "here", "elsewhere":
         assert names_in(client.get(LIST, {"host": host})) == ["permits"]
     page = client.get(LIST).content.decode()

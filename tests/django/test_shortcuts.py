@@ -17,12 +17,12 @@ KINDS = {
 
 @pytest.fixture(params=KINDS)
 def make(request):
-    """Makes a lock of each kind."""
+    """Creates a lock of each kind."""
     return KINDS[request.param]
 
 
 def test_options_and_store(stores, make, using):
-    """Every kind is on the backend ``using`` and has the options that it was given."""
+    """Every kind of lock is on the backend ``using`` and has its options."""
     made = make(using=using, ttl=7)
     handle = getattr(made, "write", made)
     with handle:
@@ -32,7 +32,7 @@ def test_options_and_store(stores, make, using):
 
 
 def test_fair(stores):
-    """A fair lock is the lock with ``fair=True``."""
+    """fair_lock() creates a lock with ``fair=True``."""
     made = fair_lock("x")
     assert made.primitive == stores["default"].lock("x", fair=True).primitive
 
@@ -49,26 +49,26 @@ def test_fair(stores):
     ],
 )
 def test_option_of_another_library(stores, make, option, hint):
-    """An unknown option, of redis-py, threading or mistyped: the error says which one is meant."""
+    """An unknown option, for example of redis-py or threading, raises an error with the one that is meant."""
     with pytest.raises(TypeError, match=hint):
         make(**{option: 5})
 
 
 async def test_option_of_acquire(stores, make):
-    """``acquire(blocking_timeout=5)``, as redis-py has it: the error says that ``timeout`` is meant."""
+    """``acquire(blocking_timeout=5)``, as in redis-py, raises an error that names ``timeout``."""
     handle = getattr(made := make(using="memory"), "write", made)
     with pytest.raises(TypeError, match=r"aacquire\(\) has no option 'blocking_timeout'; use timeout"):
         await handle.aacquire(blocking_timeout=5)
 
 
 def test_limit_is_needed(stores):
-    """A semaphore without a limit is refused by Python."""
+    """A semaphore without a limit raises TypeError."""
     with pytest.raises(TypeError, match="limit"):
         semaphore("x")
 
 
 def test_leader(stores, using):
-    """A leader is on the backend ``using``, with the options that it was given."""
+    """leader() uses the backend ``using`` and its options."""
     called = []
     with leader("x", on_lost=called.append, using=using, ttl=7, owner="beat") as candidate:
         assert candidate.wait(30)

@@ -16,7 +16,7 @@ SIGNALS = {"acquired": lock_acquired, "released": lock_released, "refused": lock
 
 @pytest.fixture
 def connect():
-    """`connect(signal, receiver)`, until the test ends."""
+    """`connect(signal, receiver)` until the end of the test."""
     connected = []
 
     def connect(signal, receiver):
@@ -30,7 +30,7 @@ def connect():
 
 @pytest.fixture
 def heard(connect):
-    """Each signal as (kind, sender, event). `lost` is set by the signal of a loss."""
+    """A list of (kind, sender, event) for each signal. Its `lost` is set by the signal of a loss."""
 
     class Heard(list):
         lost = threading.Event()
@@ -52,7 +52,7 @@ def heard(connect):
 
 @pytest.mark.parametrize("using", ["default", "memory"])
 def test_signals(heard, using):
-    """Acquired, refused, released: the sender is the backend's class, the event says what, where and how long."""
+    """acquired, refused and released are sent with the backend's class as sender, and with name, place and times."""
     with lock("stock", using, owner="till 7") as held:
         lock("stock", using).acquire(blocking=False)
     assert [kind for kind, _, _ in heard] == ["acquired", "refused", "released"]
@@ -64,7 +64,7 @@ def test_signals(heard, using):
 
 
 def test_lost(heard, caplog):
-    """A lock that was lost is told once, and logged as a warning, once."""
+    """A lost lock is signalled once, and logged once as a warning."""
     with pytest.raises(LockLost), lock("stock"):
         locks["default"].force_release("stock")
     assert heard.lost.wait(20)
@@ -73,7 +73,7 @@ def test_lost(heard, caplog):
 
 
 async def test_async(heard):
-    """Coroutines tell the same, in their own thread."""
+    """Locks in coroutines send the same signals."""
     async with lock("stock"):
         pass
     await locks["default"].aclose()
@@ -82,7 +82,7 @@ async def test_async(heard):
 
 @pytest.mark.parametrize("kind", ["acquired", "released", "refused"])
 def test_receiver_that_fails(connect, request, caplog, kind):
-    """What a receiver raises is logged; the lock works, and the other receivers hear of it."""
+    """An error of a receiver is logged, and neither the lock nor other receivers are affected."""
 
     def receiver(**kwargs):
         raise ZeroDivisionError("in a receiver")
@@ -100,7 +100,7 @@ def test_receiver_that_fails(connect, request, caplog, kind):
 
 
 def test_async_receiver(connect):
-    """A receiver may be a coroutine function, where the lock is taken by a thread."""
+    """A receiver may be a coroutine function for a lock in a thread."""
     heard = []
 
     async def receiver(event, **kwargs):
@@ -113,7 +113,7 @@ def test_async_receiver(connect):
 
 
 def test_receiver_that_locks(connect):
-    """A receiver may use locks itself."""
+    """A receiver may use locks."""
     heard = []
 
     def receiver(event, **kwargs):
@@ -127,7 +127,7 @@ def test_receiver_that_locks(connect):
 
 
 def test_log_records(caplog):
-    """At level DEBUG each event is a record of `django_redlock.events`, with its facts as attributes."""
+    """At level DEBUG each event is a log record with its facts as attributes."""
     caplog.set_level(logging.DEBUG, "django_redlock.events")
     with lock("stock"):
         lock("stock").acquire(blocking=False)
@@ -139,7 +139,7 @@ def test_log_records(caplog):
 
 
 def test_silent_by_default(caplog):
-    """At INFO, a lock that works says nothing."""
+    """At level INFO a lock that works logs nothing."""
     caplog.set_level(logging.INFO)
     with lock("stock"):
         pass

@@ -27,13 +27,13 @@ class Nightly(SingleInstanceCommand):
 
 
 def test_runs_under_the_lock(stores):
-    """It holds its lock while it runs, and not longer."""
+    """The command holds its lock while it runs, and releases it."""
     call_command(Nightly(lambda command: command.lock.check()))
     assert stores["default"].describe("nightly") is None
 
 
 def test_already_running(stores):
-    """A second one says who runs and since when, does nothing, and has its exit code."""
+    """A second command exits with its own code, does nothing, and names the holder."""
     ran = []
     with stores["default"].lock("nightly"), pytest.raises(CommandError) as refused:
         call_command(Nightly(ran.append))
@@ -43,14 +43,14 @@ def test_already_running(stores):
 
 
 def test_nested_call_is_a_second_one(stores):
-    """A command that starts itself is refused too."""
+    """A command that starts itself is refused."""
     with pytest.raises(CommandError, match="already running"):
         call_command(Nightly(lambda _: call_command(Nightly())))
     assert stores["default"].describe("nightly") is None
 
 
 def test_error_of_the_command(stores):
-    """What the command raises comes through, and the lock is free."""
+    """An error of the command is raised, and the lock is free."""
 
     def fail(command):
         raise CommandError("no", returncode=3)
@@ -63,7 +63,7 @@ def test_error_of_the_command(stores):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_ended_by_a_signal(stores, number):
-    """What ends the process, as a restart by systemd does, releases the lock first; a second signal changes nothing."""
+    """A signal that ends the process releases the lock first, and a second signal changes nothing."""
 
     def body(command):
         try:
@@ -84,7 +84,7 @@ def test_ended_by_a_signal(stores, number):
 
 
 def test_interrupted(stores):
-    """Ctrl-C comes through, and the lock is free."""
+    """Ctrl-C raises KeyboardInterrupt, and the lock is free."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -95,7 +95,7 @@ def test_interrupted(stores):
 
 
 def test_signals_that_others_handle(stores):
-    """A handler that is there already stays."""
+    """An existing signal handler stays in place."""
     told = []
     before = signal.signal(signal.SIGTERM, lambda *_: told.append("theirs"))
     try:
@@ -106,13 +106,13 @@ def test_signals_that_others_handle(stores):
 
 
 def test_lock_lost(stores):
-    """The end of a command whose lock was taken away says so."""
+    """A command whose lock was released by force ends with LockLost."""
     with pytest.raises(LockLost):
         call_command(Nightly(lambda _: str(stores["default"].force_release("nightly"))))
 
 
 def test_store_down(one_down):
-    """No store: an exit code of its own, and nothing runs."""
+    """Without a store the command exits with its own code, and nothing runs."""
     ran = []
     command = Nightly(ran.append)
     command.lock_using = "broken"
@@ -123,7 +123,7 @@ def test_store_down(one_down):
 
 
 def test_store_with_wrong_settings(settings):
-    """A sentence instead of a traceback, and nothing runs."""
+    """With wrong settings the command gives one sentence without a traceback, and nothing runs."""
     settings.REDLOCK = {}
     ran = []
     with pytest.raises(CommandError, match="there is no lock backend 'default'"):
@@ -132,5 +132,5 @@ def test_store_with_wrong_settings(settings):
 
 
 def test_name_by_default():
-    """The lock is called after the command's module."""
+    """By default the lock's name is that of the command's module."""
     assert SingleInstanceCommand().get_lock_name() == "command:single"

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("stores")
 @pytest.mark.django_db(transaction=True)
 class TestRealTransactions:
     def test_commit(self, kept, is_locked):
-        """Kept beyond its block until the commit, free when the callbacks of the commit run, renewed meanwhile."""
+        """A kept lock is renewed until the commit, and free when the commit's callbacks run."""
         seen = []
         with transaction.atomic():
             with kept() as held:
@@ -34,7 +34,7 @@ class TestRealTransactions:
         assert wrapped_methods() == []
 
     def test_rollback(self, kept, is_locked):
-        """Free when the block that was rolled back has been left: a retry takes it at once."""
+        """After a rollback the kept lock is free, so that a retry can acquire it."""
         for _ in range(3):
             with pytest.raises(Boom), transaction.atomic(), kept():
                 raise Boom
@@ -42,7 +42,7 @@ class TestRealTransactions:
         assert wrapped_methods() == []
 
     def test_set_rollback(self, kept, is_locked):
-        """A rollback without an exception is one too."""
+        """A kept lock is free after set_rollback(True)."""
         with transaction.atomic():
             with kept():
                 transaction.set_rollback(True)
@@ -50,7 +50,7 @@ class TestRealTransactions:
         assert not is_locked()
 
     def test_outermost(self, kept, is_locked):
-        """The outermost block counts: neither an inner one's commit nor its rollback frees the lock."""
+        """A kept lock is released at the end of the outermost block, not of an inner one."""
         with transaction.atomic():
             with transaction.atomic(), kept("committed"):
                 pass
@@ -62,7 +62,9 @@ class TestRealTransactions:
         assert not any(map(is_locked, ("committed", "rolled back", "no savepoint")))
 
     def test_released_in_a_savepoint(self, kept, is_locked):
-        """Taken outside a savepoint and released in it: what was written outside is protected to the end."""
+        """A kept lock that was acquired outside a savepoint and released in it is kept to the end of the
+        transaction.
+        """
         held = kept()
         with transaction.atomic():
             held.acquire()
@@ -73,7 +75,7 @@ class TestRealTransactions:
         assert not is_locked()
 
     def test_failing_commit(self, kept, is_locked, monkeypatch):
-        """A commit that the database refuses is a rollback."""
+        """A kept lock is free after a commit that the database refuses."""
 
         def refuse():
             raise IntegrityError("deferred constraint")
@@ -85,7 +87,7 @@ class TestRealTransactions:
         assert not is_locked()
 
     def test_manual_transactions(self, kept, is_locked):
-        """With autocommit off, commit() and rollback() end the transaction, and so does autocommit."""
+        """With autocommit off, commit(), rollback() and set_autocommit(True) release kept locks."""
         connection.ensure_connection()
         transaction.set_autocommit(False)
         try:
@@ -103,7 +105,7 @@ class TestRealTransactions:
         assert not is_locked()
 
     def test_commit_inside_atomic_is_refused_and_frees_nothing(self, kept, is_locked):
-        """commit() inside atomic() is Django's error: the transaction goes on, and the lock with it."""
+        """commit() inside atomic() raises Django's error, and the lock is still kept."""
         with transaction.atomic():
             with kept():
                 pass
@@ -113,7 +115,7 @@ class TestRealTransactions:
         assert not is_locked()
 
     def test_callback_that_fails(self, kept, is_locked):
-        """A callback of the commit that raises keeps no lock."""
+        """A commit callback that raises does not keep the lock."""
         with pytest.raises(Boom), transaction.atomic():
             transaction.on_commit(self._fail)
             with kept():
@@ -124,7 +126,7 @@ class TestRealTransactions:
         raise Boom
 
     def test_again_in_the_same_transaction(self, kept, using, own_thread, is_locked):
-        """The transaction that keeps a lock has it: taken again at once, with the same token; others are refused."""
+        """A transaction can acquire a lock that it keeps again, with the same token, and other threads are refused."""
         with transaction.atomic():
             with kept() as first:
                 token, fence = first.token, first.fencing_token
@@ -138,7 +140,7 @@ class TestRealTransactions:
         assert not is_locked()
 
     def test_released_twice_while_it_is_renewed(self, stores, kept, using, own_thread, is_locked):
-        """One handle that is used twice keeps the lock to the end, though a renewal is under way at each release."""
+        """A handle that is used twice keeps the lock to the end of the transaction, even if a renewal is under way."""
         store, sent, answered = locks[using], threading.Event(), threading.Event()
         perform = store.perform
 
@@ -170,7 +172,7 @@ class TestRealTransactions:
         assert not is_locked()
 
     def test_several(self, kept, is_locked):
-        """Many locks are kept by one transaction, and each is freed once."""
+        """One transaction can keep several locks, and each is released once."""
         names = [f"stock:{number}" for number in range(5)]
         with transaction.atomic():
             for name in names:
@@ -180,7 +182,7 @@ class TestRealTransactions:
         assert not any(map(is_locked, names))
 
     def test_store_down_at_the_commit(self, stores, own_redis, settings, caplog):
-        """A store that can't be asked after the commit: the commit stands, the log says it."""
+        """If the store is down after the commit, the commit stands and a warning is logged."""
         server = own_redis()
         settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": server.url}}
         with transaction.atomic():
@@ -191,7 +193,7 @@ class TestRealTransactions:
         assert "after the end of the transaction" in caplog.text
 
     def test_decorator(self, using, is_locked):
-        """@locked has it too."""
+        """@locked supports release_on_commit."""
 
         @locked("stock:{sku}", using=using, release_on_commit=True)
         def reserve(sku):
@@ -206,7 +208,7 @@ class TestRealTransactions:
 
 @pytest.mark.django_db
 class TestInsideTestCase:
-    """pytest-django's `db` is Django's TestCase: a transaction around each test, which the code in it doesn't count."""
+    """pytest-django's `db` is Django's TestCase: the transaction around each test does not count."""
 
     def test_outside_atomic(self, kept, is_locked):
         """The test's own transaction keeps no lock."""
@@ -215,7 +217,7 @@ class TestInsideTestCase:
         assert not is_locked()
 
     def test_ends_of_blocks(self, kept, is_locked):
-        """The code's outermost block counts, as it would in production."""
+        """A kept lock is released at the end of the code's own outermost block."""
         with transaction.atomic():
             with transaction.atomic(), kept():
                 pass
@@ -227,7 +229,7 @@ class TestInsideTestCase:
         assert wrapped_methods() == []
 
     def test_without_a_savepoint(self, kept, is_locked):
-        """A block without one, as around `post_delete`, keeps no lock here: nobody would say when it ends."""
+        """A block without a savepoint keeps no lock within a TestCase, because its end can't be observed."""
         with transaction.atomic(savepoint=False):
             with kept():
                 pass
@@ -240,7 +242,7 @@ class TestInsideTestCase:
 
 @pytest.mark.django_db(transaction=True)
 def test_outside_a_transaction(kept, is_locked):
-    """An ordinary lock: free after its block, refused while it is held."""
+    """Outside a transaction the lock is released at the end of its block."""
     with kept():
         with pytest.raises(LockNotAcquired):
             kept().__enter__()
@@ -249,20 +251,20 @@ def test_outside_a_transaction(kept, is_locked):
 
 
 def test_opens_no_connection(kept, is_locked):
-    """Who uses no database needs none: pytest-django would refuse the connection here."""
+    """Without database access no connection is opened."""
     with kept():
         assert is_locked()
     assert not is_locked()
 
 
 def test_unknown_database():
-    """A database alias that doesn't exist is an error before the lock is taken."""
+    """An unknown database alias is an error before the lock is acquired."""
     with pytest.raises(Exception, match="elsewhere"):
         lock("stock", release_on_commit="elsewhere")
 
 
 def test_connection_closed(file, using, is_locked):
-    """A connection that is closed within the block has rolled back."""
+    """A connection that is closed within the block, and so rolled back, releases its kept locks."""
     with transaction.atomic(file):
         with lock("stock", using, release_on_commit=file):
             pass
@@ -275,7 +277,7 @@ def test_connection_closed(file, using, is_locked):
 
 
 def test_two_threads(file, using, own_thread, is_locked):
-    """Each thread has a transaction of its own: one's commit frees nothing of the other's."""
+    """The commit of one thread does not release the kept locks of another."""
     keeping, go_on = threading.Event(), threading.Event()
 
     def other():
@@ -297,7 +299,7 @@ def test_two_threads(file, using, own_thread, is_locked):
 
 
 def test_other_database(file, is_locked, using):
-    """The transactions of the named database count, and no other's."""
+    """Only transactions of the named database keep a lock."""
     with transaction.atomic(file):
         with lock("kept", using, release_on_commit=file), lock("not kept", using, release_on_commit=True):
             pass
@@ -306,7 +308,7 @@ def test_other_database(file, is_locked, using):
 
 
 async def test_in_a_coroutine(using):
-    """There are no transactions in coroutines: an ordinary release."""
+    """In a coroutine, which has no transactions, the lock is released at the end of its block."""
     async with lock("stock", using, release_on_commit=True) as held:
         assert await held.aowned()
     assert not await held.alocked()

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.usefixtures("stores"), pytest.mark.django_db(transacti
 
 
 def test_the_child_is_refused_the_lock():
-    """As any other process is: the child inherits the connection, but not the lock that its transaction keeps."""
+    """A forked child is refused a lock that its parent's transaction keeps."""
     with transaction.atomic():
         with lock("stock", release_on_commit=True):
             pass

@@ -16,14 +16,14 @@ pytestmark = pytest.mark.usefixtures("stores")
 @pytest.mark.django_db(transaction=True)
 class TestRealTransactions:
     def test_lost_in_the_block(self, kept, using):
-        """Lost before its block was left: LockLost, and what was written is rolled back."""
+        """A lock that is lost within its block raises LockLost, and the transaction is rolled back."""
         with pytest.raises(LockLost), transaction.atomic(), kept(ttl=1, auto_renew=False) as held:
             Group.objects.create(name="written")
             poll(lambda: held.lost, timeout=20, what="the end of the lease")
         assert not Group.objects.exists()
 
     def test_lost_before_the_commit(self, kept):
-        """Lost between its block and the commit: the transaction is rolled back, and says so."""
+        """A lock that is lost between its block and the commit raises LockLost, and the transaction is rolled back."""
         with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
             with kept(ttl=1, auto_renew=False):
                 Group.objects.create(name="written")
@@ -33,7 +33,7 @@ class TestRealTransactions:
         Group.objects.create(name="connection works")
 
     def test_lost_and_on_lost_warn(self, kept):
-        """With on_lost="warn" the transaction is committed all the same."""
+        """With on_lost="warn" the transaction is committed."""
         with transaction.atomic():
             with kept(ttl=0.3, auto_renew=False, on_lost="warn"):
                 Group.objects.create(name="written")
@@ -41,7 +41,7 @@ class TestRealTransactions:
         assert Group.objects.exists()
 
     def test_taken_again_when_lost(self, kept):
-        """A lock that the transaction has lost can't be taken again in it as if nothing had happened."""
+        """A lost kept lock can't be acquired again in the same transaction."""
         with pytest.raises(LockLost), transaction.atomic():
             with kept(ttl=1, auto_renew=False):
                 pass
@@ -49,7 +49,7 @@ class TestRealTransactions:
             kept().acquire()
 
     def test_lost_when_taken_again(self, kept):
-        """A lock that was lost while it was kept can't be taken again, and the transaction is rolled back then, too."""
+        """A failed attempt to acquire a lost kept lock again does not prevent the rollback."""
         with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
             with kept(ttl=0.3, auto_renew=False):
                 Group.objects.create(name="written")
@@ -60,7 +60,9 @@ class TestRealTransactions:
         assert wrapped_methods() == []
 
     def test_lost_after_it_was_taken_again(self, kept):
-        """Lost in a second block, it was lost for what the first has written as well, whoever handles the error."""
+        """A lock that is lost in a second block rolls back what the first block has written, even if the error is
+        caught.
+        """
         with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
             held = kept(ttl=0.3, auto_renew=False)
             with held:
@@ -74,10 +76,10 @@ class TestRealTransactions:
 
 @pytest.mark.django_db
 class TestInsideTestCase:
-    """In Django's TestCase, whose transaction around each test doesn't count."""
+    """Django's TestCase, whose transaction around each test does not count."""
 
     def test_lost(self, kept):
-        """Lost before the outermost block's end: rolled back."""
+        """A lock that is lost before the end of the outermost block rolls it back."""
         with pytest.raises(LockLost), transaction.atomic():
             with kept(ttl=1, auto_renew=False):
                 Group.objects.create(name="written")
@@ -85,7 +87,7 @@ class TestInsideTestCase:
         assert not Group.objects.exists()
 
     def test_lost_and_failed(self, kept):
-        """What the block raised comes through, lost lock or not."""
+        """An error of the block is raised, even if the lock is lost."""
         with pytest.raises(Boom), transaction.atomic():
             with kept(ttl=1, auto_renew=False):
                 pass

@@ -14,16 +14,16 @@ pytestmark = pytest.mark.usefixtures("stores")
 
 @pytest.fixture(autouse=True)
 def no_place_known(monkeypatch):
-    """Nothing has been warned of yet."""
+    """No place in the code has been warned of yet."""
     monkeypatch.setattr("django_redlock.transactions._places", set())
 
 
 @pytest.mark.django_db(transaction=True)
 class TestWarning:
-    """What is released within a transaction, unkept."""
+    """The lock is released within a transaction and is not kept."""
 
     def test_once_for_each_place(self, caplog, using):
-        """One warning for a place in the code, which it names."""
+        """Each place in the code is warned of once, with file and line."""
         for _ in range(3):
             with transaction.atomic(), lock("stock", using):
                 pass
@@ -33,7 +33,7 @@ class TestWarning:
         assert f"{__file__}:" in caplog.text
 
     def test_in_a_new_thread(self, caplog, using):
-        """A thread's own connection counts, whether it was opened before its first lock or later, and reopened."""
+        """A thread's own connection counts, whenever it is opened or reopened."""
 
         def work():
             for _ in range(2):
@@ -53,7 +53,7 @@ class TestWarning:
         assert [f"'stock {number}'" in text for number, text in enumerate(seen)] == [True, True]
 
     def test_none_where_nothing_is_wrong(self, caplog, using):
-        """Kept locks, locks around the transaction, and locks in tests without a transaction of their own."""
+        """Kept locks, locks around the transaction, and locks without a transaction give no warning."""
         with lock("stock", using), transaction.atomic():
             pass
         with transaction.atomic(), lock("stock", using, release_on_commit=True):
@@ -62,7 +62,7 @@ class TestWarning:
 
 
 def test_no_warning_within_another_transaction(file, tmp_path, caplog, using):
-    """Who has named the database that counts means it, whatever transactions other databases are in."""
+    """A lock that names its database gives no warning because of another database's transaction."""
     with sqlite_file("other", tmp_path / "other.sqlite3"), transaction.atomic("other"):
         with transaction.atomic(file), lock("stock", using, release_on_commit=file):
             pass
@@ -76,7 +76,7 @@ def test_no_warning_within_another_transaction(file, tmp_path, caplog, using):
 
 @pytest.mark.django_db
 def test_no_warning_for_the_transaction_of_a_test(caplog):
-    """The transaction that TestCase puts around a test is no reason to warn."""
+    """The transaction that TestCase puts around a test gives no warning."""
     with lock("stock"):
         assert connections["default"].in_atomic_block
     assert caplog.text == ""

@@ -18,7 +18,7 @@ CHECKERS = {
 
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_types(checker):
-    """The checker finds the errors that `typed.py` expects, and no others."""
+    """The type checker finds the errors that `typed.py` expects, and no others."""
     pytest.importorskip(checker)
     command = [sys.executable, "-m", *CHECKERS[checker], str(HERE.with_name("typed.py"))]
     environment = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}

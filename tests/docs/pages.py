@@ -29,7 +29,7 @@ class Example(NamedTuple):
 
 
 def examples(text: str) -> list[Example]:
-    """The examples of a page in order."""
+    """Return the examples of a page in order."""
     return sorted([*_blocks(text), *_dialogues(text)], key=lambda example: example.line)
 
 
@@ -51,12 +51,12 @@ def _line(text: str, offset: int) -> int:
 
 
 def options_table(page: Path, label: str) -> dict[str, str]:
-    """Option and default, as the first table after `label` lists them; empty where there is no table."""
+    """Return option and default from the first table after `label`; empty without a table."""
     section = page.read_text().partition(f".. _{label}:\n")[2]
     assert section, f"{page.name} has no label {label}"
     return dict(_ROW.findall(re.split(r"^\.\. _", section, maxsplit=1, flags=re.MULTILINE)[0]))
 
 
 def headings(page: Path) -> list[str]:
-    """The sections of a page, its title left out."""
+    """Return the sections of a page without its title."""
     return re.findall(r"^(.+)\n-{3,}$", page.read_text(), re.MULTILINE)

@@ -16,7 +16,7 @@ PAGE = DOCS / "howto" / "redis-acl.rst"
 
 
 def rules() -> list[str]:
-    """The words after `ACL SETUSER locks`."""
+    """Return the words after `ACL SETUSER locks`."""
     [block] = [example.code for example in examples(PAGE.read_text()) if example.language == "text"]
     return block.split()[3:]
 
@@ -29,7 +29,7 @@ def backend_of_user(server, words, **options) -> RedisBackend:
 
 @pytest.mark.parametrize("quarantine", [False, True])
 def test_the_user_can_do_all(own_redis, quarantine):
-    """A user with these rights takes locks, waits for them, lists, describes and releases them: nothing is denied."""
+    """A user with these rights can acquire, wait for, list, describe and release locks."""
     server = own_redis()
     backend = backend_of_user(server, rules(), quarantine=quarantine)
     backend.arm()
@@ -51,14 +51,14 @@ def test_the_user_can_do_all(own_redis, quarantine):
 
 
 def test_a_right_that_is_missing_is_noticed(own_redis):
-    """Without one of the rights a lock can't be taken: the rights above are not all rights."""
+    """Without one of the rights a lock can't be acquired."""
     backend = backend_of_user(own_redis(), [word for word in rules() if word != "+time"])
     with pytest.raises(LockError, match=r"can.t run this command"):
         backend.lock("x").acquire()
 
 
 def test_quarantine_without_info(own_redis):
-    """Whoever is refused for that is told what would need no INFO, and it doesn't."""
+    """Without INFO the error names quarantine=False, which needs no INFO and works."""
     words = [word for word in rules() if word != "+info"]
     backend = backend_of_user(own_redis(), words, quarantine=True)
     with pytest.raises(LockError, match="not needed with quarantine=False"):
@@ -68,7 +68,7 @@ def test_quarantine_without_info(own_redis):
 
 @pytest.mark.parametrize("script", all_scripts(), ids=lambda script: script.name)
 def test_commands_of_every_script(redis_server, script):
-    """What a script calls is allowed by the page, by name or by category."""
+    """Every command of the scripts is allowed by the page, by name or category."""
     allowed = {word.removeprefix("+") for word in rules()}
     with redis_server.client() as client:
         allowed |= {name.lower() for word in rules() if word[:2] == "+@" for name in client.acl_cat(word[2:])}

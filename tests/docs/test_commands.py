@@ -50,7 +50,7 @@ def test_options_of_a_command(name):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_defaults_are_stated_where_they_are_numbers(name):
-    """The numbers that the page gives as defaults are the parser's."""
+    """The numeric defaults on the page are the parser's."""
     section = PAGE.read_text().partition(f"\n{name}\n---")[2].partition("\nExit code")[0]
     for option, default in re.findall(r"``(--[\w-]+)``\n     - .*default: (\d+)", section):
         [action] = [each for each in parser_of(name)._actions if option in each.option_strings]
@@ -59,13 +59,13 @@ def test_defaults_are_stated_where_they_are_numbers(name):
 
 @pytest.mark.parametrize(("page", "words"), EXAMPLES, ids=lambda value: " ".join(value) if type(value) is list else "")
 def test_examples_can_be_typed(page, words):
-    """Every command line in the documentation is one that the command takes; what is behind -- is another's."""
+    """Every command line in the documentation is accepted by its command."""
     own = words[: words.index("--")] if "--" in words else words
     parser_of(own[0]).parse_args(own[1:])
 
 
 def test_exit_codes_of_redlock_run():
-    """The codes in the table are those of the command."""
+    """The exit codes in the table are those of the command."""
     module = import_module("django_redlock.management.commands.redlock_run")
     codes = {module.NOT_GOT, module.STORE_DOWN, module.LOST, module.NOT_EXECUTABLE, module.NOT_FOUND, module.MISUSED}
     rows = re.findall(r"^   \* - ([\d, ]+)$", PAGE.read_text(), re.MULTILINE)

@@ -24,7 +24,7 @@ def extension(name: str):
 
 
 def test_sequence():
-    """Each participant, message and note is in the drawing, and replies are dashed."""
+    """The drawing has each participant, message and note, and replies are dashed."""
     lines = ["A, Redis", "A -> Redis: acquire <x>", "Redis --> A: granted", "note A, Redis: A works"]
     drawing = ET.fromstring(extension("sequence").draw(lines))  # noqa: S314  (our own)
     assert {"A", "Redis", "acquire <x>", "granted", "A works"} == {text.text for text in drawing.iter(f"{SVG}text")}
@@ -33,7 +33,7 @@ def test_sequence():
 
 @pytest.mark.parametrize("line", ["A => Redis: acquire", "A -> Nobody: acquire", "nothing"])
 def test_sequence_that_is_wrong(line):
-    """A line that can't be drawn is an error, not left out."""
+    """A line that can't be drawn raises an error."""
     with pytest.raises(ValueError, match=r"Nobody|neither a message nor a note"):
         extension("sequence").draw(["A, Redis", line])
 

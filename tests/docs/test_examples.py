@@ -31,7 +31,7 @@ FLAGS = doctest.ELLIPSIS
 def run(page: Path, places: Mapping[str, str], globs: dict[str, Any]) -> None:
     """Run the examples of `page` one after another in `globs`. Settings in the page apply from their place on.
 
-    `places`: the URLs that the page names, and those of real servers in their stead.
+    `places`: the URLs in the page, and those of real servers that replace them.
     """
     text = page.read_text()
     for named, real in places.items():
@@ -70,7 +70,7 @@ def converse(example: Example, where: str, globs: dict[str, Any]) -> None:
 
 
 def check_fragment(example: Example, where: str) -> None:
-    """Check an example that can't run by itself: it is Python, and its imports from this package exist."""
+    """Check an example that can't run alone: its syntax, and its imports from this package."""
     tree = compile(example.code, where, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("django_redlock"):
@@ -106,7 +106,7 @@ def test_examples_of_the_page(page, servers_for):
     ("taken", "answer"), [(False, "done"), (True, r"lock 'order:17': is held by [\w.-]+:\d+ MainThread")]
 )
 def test_example_of_the_readme(taken, answer, redis_url):
-    """The README's example settles an order, or says who is at it."""
+    """The README's example settles an order, or names the holder."""
     settings, code = [
         example.code for example in examples((ROOT / "README.md").read_text()) if example.language == "python"
     ]
@@ -126,7 +126,7 @@ def test_example_of_the_readme(taken, answer, redis_url):
 
 
 def test_fragments_of_the_readme():
-    """The README's shorter pieces are Python, and import what exists."""
+    """The README's shorter examples are valid Python with existing imports."""
     fragments = [each for each in examples((ROOT / "README.md").read_text()) if each.language == "py"]
     assert len(fragments) == 3
     for fragment in fragments:
@@ -134,7 +134,7 @@ def test_fragments_of_the_readme():
 
 
 def test_an_example_that_is_wrong_fails(tmp_path, monkeypatch):
-    """The runner sees an answer that the code doesn't give, and an import that doesn't exist."""
+    """The runner reports a wrong result and an import that doesn't exist."""
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     wrong = tmp_path / "wrong.rst"
     wrong.write_text("Page\n====\n\n>>> 1 + 1\n3\n\nText.\n")

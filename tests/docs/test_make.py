@@ -21,7 +21,7 @@ def test_bench_by_name(names):
 
 
 def test_bench():
-    """`make bench` runs all of them, those of Celery too."""
+    """`make bench` runs all benchmarks, those of Celery, too."""
     told = would_run("bench")
     assert "-m tests.benchmarks " in told
     assert "-m tests.benchmarks.bench_celery " in told

@@ -14,7 +14,7 @@ FileBackend = runpy.run_path(str(DOCS / "examples" / "file_backend.py"))["FileBa
 # An interrupt between open() and the `with` around it leaves a file for the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 class TestFileBackend(LockConformance):
-    """The example, on a file of its own for each test."""
+    """The documentation's example, on a separate file for each test."""
 
     @pytest.fixture
     def new_backend(self, tmp_path):

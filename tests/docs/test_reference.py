@@ -34,14 +34,14 @@ BACKENDS = {page.stem: page for page in (DOCS / "backends").glob("*.rst")}
 
 
 def backend_class(page) -> type[Backend]:
-    """The class that a backend's page is about: the first dotted path in it."""
+    """Return the class that a backend's page is about: the first dotted path in it."""
     found = re.search(r"``(django_redlock\.backends\.\w+)\.(\w+)``", page.read_text())
     assert found, f"{page.name} names no class"
     return getattr(import_module(found[1]), found[2])
 
 
 def keyword_options(function) -> dict[str, str]:
-    """The keyword-only parameters of `function` and their defaults as one writes them."""
+    """Return the keyword-only parameters of `function` with their defaults as source."""
     return {
         name: _written(parameter.default)
         for name, parameter in inspect.signature(function).parameters.items()
@@ -62,7 +62,9 @@ def test_options_of_a_lock():
 
 
 def test_options_that_django_adds():
-    """What `lock()` takes beyond the backends' own `lock()` is listed, and hands all of theirs on."""
+    """The table of the options that Django's `lock()` adds is its signature, which accepts all options of the
+    backends.
+    """
     assert options_table(SETTINGS, "options-django") == keyword_options(lock)
     assert set(LockKwargs.__annotations__) == set(keyword_options(Backend.lock))
 
@@ -93,12 +95,12 @@ def test_options_of_a_backend(name):
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_headings_of_a_backends_page(name):
-    """The pages of backends have equal headings, so that one can be read beside another."""
+    """The pages of all backends have the same headings."""
     assert headings(BACKENDS[name]) == headings(BACKENDS["redis"])
 
 
 def test_every_backend_has_a_page():
-    """No backend of the package is left out."""
+    """Every backend of the package has a page."""
     found = set()
     for module in pkgutil.iter_modules(backends.__path__):
         classes = inspect.getmembers(import_module(f"{backends.__name__}.{module.name}"), inspect.isclass)
@@ -114,7 +116,7 @@ def test_options_of_a_decorator(decorator):
 
 
 def test_keys_of_health(redis_url):
-    """The table of what `health()` tells has its keys, in their order."""
+    """The table of the results of `health()` has its keys in their order."""
     [row] = RedisBackend(redis_url, quarantine=True).health()
     section = (DOCS / "howto" / "monitoring.rst").read_text().partition("Health of the stores\n")[2]
     listed = re.findall(r"^   \* - ``(\w+)``$", section.partition("\nSignals\n")[0], re.MULTILINE)
@@ -123,12 +125,12 @@ def test_keys_of_health(redis_url):
 
 @pytest.mark.parametrize("name", errors.__all__)
 def test_every_error_is_documented(name):
-    """The page of errors shows each of them."""
+    """The page of errors has each error."""
     assert f".. autoexception:: {name}\n" in (DOCS / "reference" / "errors.rst").read_text()
 
 
 def test_every_signal_is_documented():
-    """The page of signals lists each of them, and no other."""
+    """The page of signals lists exactly the signals of the package."""
     listed = re.findall(r"^   \* - ``(\w+)``", (DOCS / "reference" / "signals.rst").read_text(), re.MULTILINE)
     assert set(listed) == {name for name, value in vars(signals).items() if isinstance(value, Signal)}
 
@@ -149,7 +151,7 @@ def test_every_setting_is_documented():
 
 
 def test_every_variable_is_documented():
-    """And every ``REDLOCK_…`` that it puts into an environment."""
+    """The page of settings names every ``REDLOCK_…`` variable that the package puts into an environment."""
     package = Path(django_redlock.__file__).parent
     given = {found for file in package.rglob("*.py") for found in _GIVEN.findall(file.read_text())}
     section = SETTINGS.read_text().partition("\nEnvironment\n")[2]
@@ -158,7 +160,7 @@ def test_every_variable_is_documented():
 
 @pytest.mark.parametrize("method", [name for name in vars(LockFactories) if not name.startswith("_")])
 def test_options_of_a_relative(method):
-    """The reference of a relative of the lock, which is its docstring, explains each option that it adds."""
+    """The docstring of each kind of lock, which is its reference, explains each option that it adds."""
     function = getattr(LockFactories, method)
     own = keyword_options(function) if inspect.isfunction(function) else {}
     assert [name for name in own if f"``{name}``" not in function.__doc__] == []

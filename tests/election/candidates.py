@@ -1,4 +1,4 @@
-"""Candidates in threads and in processes, which say what happens to them."""
+"""Candidates in threads and in processes, which report their events."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from django_redlock.backends.redis import RedisBackend
 
 
 class Candidate:
-    """A candidate in a thread of its own: blocking, or with ``asynchronous`` on an event loop of that thread.
+    """A candidate in a separate thread: blocking, or with ``asynchronous`` on an event loop of that thread.
 
-    ``expect("elected")`` and ``expect("lost")`` wait for the calls of its callbacks. ``work`` is called by on_elected.
+    ``expect("elected")`` and ``expect("lost")`` wait for the calls of its callbacks. ``work`` is called by
+    on_elected.
     """
 
     def __init__(self, backend: Any, name: str, *, asynchronous: bool = False, **options: Any) -> None:
@@ -29,7 +30,7 @@ class Candidate:
         assert self._told.get(timeout=60) == event
 
     def quiet(self) -> bool:
-        """Whether no callback was called that was not expected yet."""
+        """Return whether no unexpected callback was called."""
         return self._told.empty()
 
     def start(self) -> Self:
@@ -70,7 +71,7 @@ class Candidate:
 
 
 def stand(channel: Any, url: str, name: str, ttl: float) -> None:
-    """A candidate in a process, until it hears "end"."""
+    """Stand for election in this process until told to end."""
     backend = RedisBackend(url, node_timeout=1)
 
     def elected(leader: Any) -> None:

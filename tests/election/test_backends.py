@@ -50,6 +50,6 @@ def test_one_after_the_other(store, candidate, unique):
 
 
 def test_dummy(candidate, unique):
-    """The backend that grants everything lets everyone lead."""
+    """With the dummy backend every candidate leads."""
     for _ in range(2):
         candidate(DummyBackend(), unique).expect("elected")

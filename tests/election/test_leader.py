@@ -14,7 +14,7 @@ from tests.support.service import poll
 
 
 def test_another_follows(candidate, backend, unique):
-    """One of two leads. When it ends, its ``on_lost`` is called and the other leads, with a larger fencing token."""
+    """When the leader ends, its ``on_lost`` is called and the other candidate leads with a larger fencing token."""
     first = candidate(backend, unique)
     first.expect("elected")
     second = candidate(backend, unique)
@@ -32,7 +32,7 @@ def test_another_follows(candidate, backend, unique):
 
 
 def test_end_while_standing(candidate, backend, unique):
-    """A candidate that ends while another leads calls nothing, and leaves no waiter."""
+    """A candidate that ends while another leads calls no callback and leaves no waiter."""
     leading, standing = candidate(backend, unique), candidate(backend, unique)
     poll(lambda: leading.leader.leading or standing.leader.leading, timeout=30, what="a leader")
     if standing.leader.leading:
@@ -55,7 +55,9 @@ def test_released_by_force(candidate, backend, unique):
 
 
 def test_on_lost_before_the_lease_ends(candidate, own_redis, unique):
-    """The store no longer answers: ``on_lost`` is called while there is time left. Later the candidate leads again."""
+    """If the store no longer replies, ``on_lost`` is called before the lease ends, and later the candidate
+    leads again.
+    """
     server = own_redis()
     one = candidate(RedisBackend(server.url, node_timeout=0.5), unique, ttl=6, stop_before=3)
     one.expect("elected")
@@ -69,7 +71,7 @@ def test_on_lost_before_the_lease_ends(candidate, own_redis, unique):
 
 
 def test_server_that_restarts(candidate, own_redis, unique):
-    """A server that restarts without its data: two candidates agree on one leader again."""
+    """After a restart of the server without data two candidates agree on one leader again."""
     server = own_redis()
     backend = RedisBackend(server.url, node_timeout=1)
     both = [candidate(backend, unique, ttl=3, stop_before=1) for _ in range(2)]
@@ -82,7 +84,7 @@ def test_server_that_restarts(candidate, own_redis, unique):
 
 
 def test_late_renewal(candidate, unique):
-    """A term that was seen to be over stays over, also if the lease is extended afterwards."""
+    """A term that has ended stays ended, even if the lease is extended afterwards."""
     ahead, checked = 0.0, threading.Event()
     one = candidate(LocMemBackend(unique, clock=lambda: time.monotonic() + ahead), unique)
     one.on_lost = lambda _: checked.wait(30)
@@ -98,7 +100,7 @@ def test_late_renewal(candidate, unique):
 
 
 def test_on_elected_that_raises(candidate, backend, unique):
-    """The lead ends in order, and another candidate leads."""
+    """An exception in ``on_elected`` ends the lead, and another candidate leads."""
     first = candidate(backend, unique)
     first.on_elected = int  # raises TypeError for a leader
     second = candidate(backend, unique)
@@ -109,7 +111,7 @@ def test_on_elected_that_raises(candidate, backend, unique):
 
 
 def test_on_lost_that_raises(candidate, backend, unique, caplog):
-    """The exception is logged, and the lock is released."""
+    """An exception in ``on_lost`` is logged, and the lock is released."""
     first = candidate(backend, unique)
     first.expect("elected")
     first.on_lost = int
@@ -180,7 +182,7 @@ def test_wait(backend, unique):
 
 
 def test_wait_ends_with_the_block(backend, unique):
-    """A thread that waits is told when the candidate ends."""
+    """A waiting thread returns when the candidate ends."""
     with backend.lock(unique):
         candidate, results = backend.leader(unique), []
         with candidate:
@@ -192,7 +194,7 @@ def test_wait_ends_with_the_block(backend, unique):
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_fork(backend, unique):
-    """A child of the leader does not lead, and calls nothing when it leaves the block."""
+    """A forked child of the leader does not lead, and calls nothing when it leaves the block."""
     told = []
     with backend.leader(unique, on_lost=lambda _: told.append("lost")) as leader:
         assert leader.wait(30)
@@ -220,13 +222,13 @@ def test_fork(backend, unique):
     ],
 )
 def test_bad_input(options, error, text):
-    """Refused when the candidate is made."""
+    """Invalid options are refused when the candidate is created."""
     with pytest.raises(error, match=text):
         LocMemBackend().leader("x", **options)
 
 
 async def test_wrong_colour():
-    """``with`` on an event loop, and coroutine functions without one, are refused with the right way in the message."""
+    """``with`` on an event loop is refused, and the error names ``async with``."""
 
     async def work(_leader): ...
 
@@ -235,7 +237,7 @@ async def test_wrong_colour():
 
 
 def test_coroutine_function_in_a_thread():
-    """A thread can't await."""
+    """A coroutine function without an event loop is refused."""
 
     async def work(_leader): ...
 
@@ -244,6 +246,6 @@ def test_coroutine_function_in_a_thread():
 
 
 def test_entered_twice(unique):
-    """One leader stands once at a time."""
+    """A candidate that stands already can't be entered again."""
     with LocMemBackend(unique).leader("x") as leader, pytest.raises(RuntimeError, match="stands already"):
         leader.__enter__()

@@ -1,4 +1,4 @@
-"""Three candidates in processes of their own. The leader is killed, or paused and continued."""
+"""Three candidates in separate processes. The leader is killed, or paused and continued."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def leader_of_three(start, redis_url, unique):
 
 
 def elected(workers):
-    """The first of these workers that is elected, and its fencing token."""
+    """Return the first of these workers that is elected, and its fencing token."""
     while True:
         for worker in workers:
             if worker.channel.connection.poll(0.05):

@@ -16,14 +16,14 @@ from tests.support.databases import postgres_database, sqlite_file
 
 @pytest.fixture
 def app(settings):
-    """The app of these models is installed."""
+    """The app of these models, installed."""
     settings.INSTALLED_APPS = ours.INSTALLED_APPS
     return apps.get_app_config("fencing")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def db(request, app, unique, tmp_path, django_db_blocker):
-    """The alias of a database of that kind, with their tables."""
+    """The alias of a database of that kind, with the tables of the app."""
     with django_db_blocker.unblock():
         made = (
             sqlite_file(unique, tmp_path / "db.sqlite3")

@@ -34,14 +34,14 @@ class Stock(Fenced):
 
 
 class Shelf(Fenced):
-    """Its key is chosen by people."""
+    """A model with a natural key."""
 
     code = models.CharField(max_length=20, primary_key=True)
     quantity = models.IntegerField(default=0)
 
 
 class Parcel(Fenced):
-    """Its key is made up."""
+    """A model with a generated key."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     stock = models.ForeignKey(Stock, on_delete=models.CASCADE, null=True)
@@ -77,7 +77,7 @@ class Press(Machine, Fenced):
 
 
 class HeavyStock(Stock):
-    """Another name for the same table."""
+    """A proxy of the same table."""
 
     class Meta:
         proxy = True

@@ -1,6 +1,7 @@
 """A process that is stopped (SIGSTOP) between its last check of the lock and its write, on real databases.
 
-Each is stopped when the statement is about to be sent: no look at the lock can save it, only the row can.
+Each is stopped when the statement is about to be sent. A check of the lock can't help then, and the row's fence
+can.
 """
 
 import pytest
@@ -57,7 +58,7 @@ def in_the_shop(stock):
 
 @pytest.mark.parametrize("way", FENCED)
 def test_cannot_overwrite(paused, stock, successor, way):
-    """It wakes up after its successor's write: that stays, and the late one is told."""
+    """A write after the successor's write raises StaleLock, and the successor's value stays."""
     late = paused(way)
     held = successor()
     stock.quantity = 1
@@ -68,7 +69,7 @@ def test_cannot_overwrite(paused, stock, successor, way):
 
 @pytest.mark.parametrize("way", FENCED)
 def test_cannot_write_between_read_and_write(paused, stock, successor, way):
-    """It wakes up when its successor has read the row under the lock, and has not written yet."""
+    """A write after the successor has read the row under the lock raises StaleLock."""
     late = paused(way)
     held = successor()
     read = Stock.objects.using(stock._state.db).fenced(held).claim(pk=stock.pk)
@@ -80,7 +81,7 @@ def test_cannot_write_between_read_and_write(paused, stock, successor, way):
 
 @pytest.mark.parametrize("way", ["save", "update"])
 def test_can_write_before_its_successor_has_looked(paused, stock, successor, way):
-    """Nobody has come later, as far as the row knows: it is written, and then counts for the successor."""
+    """A write before the successor has read the row succeeds, and the successor reads it."""
     late = paused(way)
     held = successor()
     assert goes_on(late) == "written"
@@ -89,7 +90,7 @@ def test_can_write_before_its_successor_has_looked(paused, stock, successor, way
 
 
 def test_overwrites_without_the_fence(paused, stock, successor):
-    """What all this is for: a plain `save()` at the same moment undoes the successor's work."""
+    """Control: a plain `save()` overwrites the successor's work."""
     late = paused("plain")
     held = successor()
     stock.quantity = 1

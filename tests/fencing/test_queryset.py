@@ -15,7 +15,7 @@ from tests.support.service import poll
 
 @pytest.fixture
 def stocks(db):
-    """All stock: two rows, of one shop."""
+    """All stock: two rows of one shop."""
     shop = Shop.objects.using(db).create(name="ours")
     Stock.objects.using(db).bulk_create([Stock(sku=sku, quantity=5, shop=shop) for sku in "ab"])
     return Stock.objects.using(db).order_by("sku")
@@ -23,7 +23,7 @@ def stocks(db):
 
 @pytest.fixture
 def half_later(stocks, held):
-    """Two rows. A later holder has written the second one."""
+    """Two rows, the second of which a later holder has written."""
     first, second = held(), held()
     stocks.filter(sku="b").fenced(second).update(quantity=9)
     return first
@@ -34,7 +34,7 @@ def rows(stocks):
 
 
 def test_update(stocks, held):
-    """Writes what is asked for, and the token; expressions and conditions work; the number of rows comes back."""
+    """update() writes the values and the token, supports expressions and conditions, and returns the number of rows."""
     holder = held()
     assert stocks.fenced(holder).update(quantity=F("quantity") - 1) == 2
     assert stocks.filter(quantity=5).fenced(holder).update(quantity=0) == 0
@@ -57,7 +57,7 @@ def test_update(stocks, held):
     ],
 )
 def test_all_or_nothing(stocks, half_later, late):
-    """One row that was written later is enough: nothing is written, and the transaction around it can go on."""
+    """If one row was written by a later holder nothing is written, and the transaction around it can go on."""
     before = rows(stocks)
     with transaction.atomic(using=stocks.db):
         with pytest.raises(StaleLock) as refused:
@@ -67,7 +67,7 @@ def test_all_or_nothing(stocks, half_later, late):
 
 
 class Router:
-    """Reads elsewhere."""
+    """A database router that reads from a replica."""
 
     def __init__(self, using):
         self.using = using
@@ -80,7 +80,7 @@ class Router:
 
 
 def test_replica(stocks, half_later, settings, tmp_path):
-    """Where a router reads from a replica, what is written under a lock is read where it is written."""
+    """With a router, rows under a lock are read from the database that is written."""
     [_, later] = stocks
     fenced = Stock.objects.fenced(half_later)
     settings.DATABASE_ROUTERS = [Router(stocks.db)]
@@ -99,13 +99,13 @@ def test_replica(stocks, half_later, settings, tmp_path):
 
 
 def test_rows_that_are_not_meant(stocks, half_later):
-    """A row that was written later, and is not among those to write, is in nobody's way."""
+    """A row that was written later does not matter if it is not selected."""
     assert stocks.filter(sku="a").fenced(half_later).update(quantity=0) == 1
     assert stocks.filter(shop__name="theirs").fenced(half_later).update(quantity=0) == 0
 
 
 def test_condition_in_its_own_where(stocks, held, django_assert_num_queries):
-    """One UPDATE with the fence in its WHERE and not in a sub-select, which databases don't look at again."""
+    """The fence is in the WHERE of the UPDATE, because databases don't check a sub-select again."""
     holder = held()
     for chosen in (stocks, stocks.filter(shop__name="ours")):
         with django_assert_num_queries(4 + (chosen is not stocks), connection=connections[stocks.db]) as queries:
@@ -139,7 +139,7 @@ def overtaken(using, late, later):
 @pytest.mark.parametrize("db", ["postgres"], indirect=True)  # SQLite has one writer at a time
 @pytest.mark.parametrize("joined", [False, True])
 def test_waits_for_the_row_and_looks_again(stocks, held, joined):
-    """While it waits for a row that its successor is writing, the fence rises: refused, not written over."""
+    """A late UPDATE that waits for the row of its successor's UPDATE raises StaleLock."""
     late, later = (stocks.fenced(held()) for _ in range(2))
     chosen = late.filter(shop__name="ours") if joined else late
     with pytest.raises(StaleLock):
@@ -149,7 +149,7 @@ def test_waits_for_the_row_and_looks_again(stocks, held, joined):
 
 @pytest.mark.parametrize("db", ["postgres"], indirect=True)
 def test_waits_for_a_row_in_two_tables(db, held):
-    """The same where Django reads the keys first: what is updated is in the parent's table too."""
+    """A late UPDATE of two tables that waits for its successor raises StaleLock."""
     Press(title="old", force=1).save(using=db)
     late, later = (Press.objects.using(db).fenced(held()) for _ in range(2))
     with pytest.raises(StaleLock):
@@ -158,13 +158,13 @@ def test_waits_for_a_row_in_two_tables(db, held):
 
 
 def test_delete(stocks, held):
-    """Deletes with what hangs on the rows, and says what."""
+    """delete() deletes the rows with their related rows, and returns the counts."""
     Parcel.objects.using(stocks.db).create(stock=stocks[0], address="x")
     assert stocks.fenced(held()).delete() == (3, {"fencing.Parcel": 1, "fencing.Stock": 2})
 
 
 def test_creating(db, held):
-    """What is created has the fence; `get_or_create` leaves a row that is there as it is."""
+    """Created rows have the fence, and `get_or_create` leaves an existing row as it is."""
     holder = held()
     fenced = Stock.objects.using(db).fenced(holder)
     made = [fenced.create(sku="a"), *fenced.bulk_create([Stock(sku="b"), Stock(sku="c")])]
@@ -177,7 +177,7 @@ def test_creating(db, held):
 
 
 def test_what_would_not_look(db, held):
-    """`bulk_create(update_conflicts=True)` overwrites without a condition, and the fence is the lock's to set."""
+    """`bulk_create(update_conflicts=True)`, which has no condition, and an explicit fence are refused."""
     fenced = Shelf.objects.using(db).fenced(held())
     with pytest.raises(TypeError, match="without looking"):
         fenced.bulk_create([Shelf(code="x")], update_conflicts=True, update_fields=["quantity"], unique_fields=["code"])
@@ -186,7 +186,7 @@ def test_what_would_not_look(db, held):
 
 
 def test_claim(stocks, held):
-    """Reads one object as `get()` does, errors included; what several match is not claimed."""
+    """claim() reads one object as `get()` does, with its errors."""
     first, second = held(), held()
     fenced = stocks.fenced(second)
     assert fenced.claim(sku="a").fence == second.fencing_token
@@ -202,7 +202,7 @@ def test_claim(stocks, held):
 
 
 def test_lock_that_ends_meanwhile(stocks, held):
-    """The lock is looked at when something is written, not only when the queryset is made."""
+    """The lock is checked at each write, not only when the queryset is created."""
     holder = held()
     fenced = stocks.fenced(holder)
     holder.release()
@@ -212,13 +212,13 @@ def test_lock_that_ends_meanwhile(stocks, held):
 
 
 def test_related_manager(stocks, held):
-    """The rows of another row."""
+    """fenced() works on related managers."""
     shop = Shop.objects.using(stocks.db).get()
     assert shop.stock_set.fenced(held()).update(quantity=0) == 2
 
 
 def test_without_lock(stocks, held):
-    """Without `fenced()` everything is Django's, and leaves the fence alone."""
+    """Without `fenced()` writes are Django's own, and leave the fence alone."""
     holder = held()
     stocks.fenced(holder).update(quantity=1)
     stocks.update(quantity=2)
@@ -231,12 +231,12 @@ def test_without_lock(stocks, held):
 
 
 def test_manager_has_no_delete():
-    """As in Django, all rows are not deleted by a slip of the keyboard."""
+    """As in Django, the manager has no delete()."""
     assert not hasattr(Stock.objects, "delete")
 
 
 def test_asyncio(stocks, held):
-    """The same for coroutines."""
+    """The async methods check the fence, too."""
     first, second = held(), held()
 
     async def run():
@@ -262,7 +262,7 @@ class TestFenceInTheParentsTable:
         return Savings.objects.using(db).order_by("number")
 
     def test_late(self, savings, held):
-        """Neither the child's columns nor the parent's are written by a former holder."""
+        """A former holder writes neither the child's columns nor the parent's."""
         first, second = held(), held()
         savings.filter(number=2).fenced(second).update(rate=2)
         for late in (
@@ -290,10 +290,10 @@ class TestFenceInTheParentsTable:
 
 
 class TestRequired:
-    """`fence_required = True`: nobody may forget the lock."""
+    """`fence_required = True`: writes need a lock."""
 
     def test_refused(self, db):
-        """Rows that exist are not written without a lock, in no way; new ones may be made."""
+        """Existing rows can't be written without a lock in any way, and new ones can be created."""
         account = Account.objects.using(db).create(number=1, balance=5)
         accounts = Account.objects.using(db)
         for forgotten in (
@@ -313,7 +313,7 @@ class TestRequired:
         assert accounts.get().balance == 5
 
     def test_allowed(self, db, held):
-        """With the lock everything goes; and without it, what is new, its key chosen or not."""
+        """With the lock all writes work, and without it new rows can be created with any key."""
         holder = held()
         Account(pk=7, number=1).save(using=db)
         accounts = Account.objects.using(db)

@@ -20,7 +20,7 @@ def stock(db):
 
 @pytest.fixture
 def elsewhere(db):
-    """`elsewhere(write)`: over another connection."""
+    """`elsewhere(write)`: write over another connection."""
 
     def run(write):
         def alone():
@@ -36,12 +36,12 @@ def elsewhere(db):
 
 
 def row(obj):
-    """The row in the database: quantity and fence."""
+    """Return quantity and fence of the row in the database."""
     return Stock.objects.using(obj._state.db).values_list("quantity", "fence").get(pk=obj.pk)
 
 
 def test_raises_the_fence(stock, held):
-    """A write under a lock leaves its token in the row, again and again."""
+    """A write under a lock stores its token in the row."""
     holder = held()
     for quantity in (4, 3):
         stock.quantity = quantity
@@ -51,7 +51,7 @@ def test_raises_the_fence(stock, held):
 
 
 def test_later_holder_wins(stock, held):
-    """What a former holder writes after its successor is refused, and changes neither row nor object."""
+    """A former holder's write is refused, and changes neither row nor object."""
     first, second = held(), held()
     stock.quantity = 4
     stock.save(lock=second)
@@ -70,7 +70,7 @@ def test_later_holder_wins(stock, held):
 
 
 def test_one_statement(stock, held, django_assert_num_queries):
-    """The look at the fence and the write are one statement."""
+    """The check of the fence and the write are one statement."""
     holder = held()
     with django_assert_num_queries(1, connection=connections[stock._state.db]) as queries:
         stock.save(lock=holder)
@@ -78,7 +78,7 @@ def test_one_statement(stock, held, django_assert_num_queries):
 
 
 def test_some_fields(stock, held):
-    """With `update_fields`, and on objects that were loaded in part, the fence is written too."""
+    """With `update_fields` and on deferred objects the fence is written, too."""
     using = stock._state.db
     first, second = held(), held()
     stock.save(lock=second, update_fields=["quantity"])
@@ -93,7 +93,7 @@ def test_some_fields(stock, held):
 
 
 def test_lock_that_was_lost(stock, held, backend):
-    """A handle that knows of its loss is refused at once, by an error that is both: stale and lost."""
+    """A handle that knows of its loss is refused at once with StaleLock."""
     passed = [0.0]
     own = type(backend)(backend.location, clock=lambda: backend.clock() + passed[0])
     holder = own.lock("rows", auto_renew=False, ttl=1)
@@ -106,7 +106,7 @@ def test_lock_that_was_lost(stock, held, backend):
 
 
 def test_nothing_held(stock, backend):
-    """A handle that was never acquired, or was released, and `None`, which is what a forgotten lock looks like."""
+    """A handle that holds nothing, and `None`, are refused."""
     handle = backend.lock("other")
     with pytest.raises(LockNotHeld):
         stock.save(lock=handle)
@@ -124,7 +124,7 @@ def test_nothing_held(stock, backend):
 
 
 def test_token_alone(stock, held):
-    """A process that was handed the number, as by `redlock_run`, writes under it."""
+    """A process that got only the token, as from `redlock_run`, can write under it."""
     first, second = held(), held()
     stock.save(lock=second.fencing_token)
     with pytest.raises(StaleLock, match=str(first.fencing_token)):
@@ -132,7 +132,7 @@ def test_token_alone(stock, held):
 
 
 def test_handle_of_several(stock):
-    """What has no single token is refused with a word about it."""
+    """A handle without a single token is refused with an explanation."""
 
     class Several(models.Model):
         name, fencing_token = "both", {"a": 1, "b": 2}
@@ -146,7 +146,7 @@ def test_handle_of_several(stock):
 
 
 def test_without_lock(stock, held):
-    """A plain `save()` writes as ever and leaves the fence alone, whatever the object says: it can't be lowered."""
+    """A plain `save()` writes as usual, and never lowers the fence."""
     before = Stock.objects.using(stock._state.db).get(pk=stock.pk)
     holder = held()
     stock.save(lock=holder)
@@ -157,7 +157,7 @@ def test_without_lock(stock, held):
 
 
 def test_new_row(db, held):
-    """A new row has the fence from the start."""
+    """A new row has the fence."""
     holder = held()
     made = Stock(quantity=1)
     made.save(lock=holder, using=db)
@@ -168,7 +168,7 @@ def test_new_row(db, held):
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("meanwhile", [models.Model, Shelf])
 def test_insert_race(db, held, late, monkeypatch, elsewhere, meanwhile):
-    """Of two that insert the same row the later holder's stays, whoever comes first, after our UPDATE or our look."""
+    """Of two inserts of the same row the later holder's stays, in any order."""
     first, second = held(), held()
     mine, theirs = (first, second) if late else (second, first)
     looked = meanwhile._do_update
@@ -192,7 +192,7 @@ def test_insert_race(db, held, late, monkeypatch, elsewhere, meanwhile):
 
 
 def test_new_object_for_a_row_that_is_there(db, held):
-    """An object that was made with a key that exists is an update, as ever, and looks at the fence."""
+    """A new object with an existing key is an update, which checks the fence."""
     first, second = held(), held()
     Shelf(code="x", quantity=2).save(lock=second, using=db)
     with pytest.raises(StaleLock):
@@ -202,7 +202,7 @@ def test_new_object_for_a_row_that_is_there(db, held):
 
 
 def test_saved_again_by_a_receiver(stock, held):
-    """What a receiver of `post_save` writes has the lock of the `save()` that it is called from."""
+    """A write of a `post_save` receiver is under the lock of the `save()`."""
     first, second = held(), held()
 
     def overtake(instance, **_kwargs):
@@ -217,7 +217,7 @@ def test_saved_again_by_a_receiver(stock, held):
 
 
 def test_other_conflicts_stay_what_they_are(stock, held):
-    """A unique column that is taken is an `IntegrityError`, in a new row and in an old one."""
+    """A violated unique constraint raises IntegrityError, in a new row and in an old one."""
     using, holder = stock._state.db, held()
     with pytest.raises(IntegrityError), transaction.atomic(using=using):
         Stock(sku="a").save(lock=holder, using=using)
@@ -228,7 +228,7 @@ def test_other_conflicts_stay_what_they_are(stock, held):
 
 
 def test_key_that_is_made_up(db, held):
-    """Models with a default key insert at once, and update as others."""
+    """Models with a default key are inserted at once, and updated as others."""
     first, second = held(), held()
     parcel = Parcel(address="a")
     parcel.save(lock=second, using=db)
@@ -237,7 +237,7 @@ def test_key_that_is_made_up(db, held):
 
 
 def test_deleted_row_is_not_brought_back(stock, held):
-    """The successor has deleted the row: the late write doesn't insert it again."""
+    """A late write does not insert a row again that the successor has deleted."""
     first, second = held(), held()
     late = Stock.objects.using(stock._state.db).get(pk=stock.pk)
     stock.delete(lock=second)
@@ -248,7 +248,7 @@ def test_deleted_row_is_not_brought_back(stock, held):
 
 
 def test_late_delete(stock, held):
-    """A former holder can't delete what its successor has written; the successor can, with all that hangs on it."""
+    """A former holder can't delete its successor's row, and the successor can, with related rows."""
     first, second = held(), held()
     Parcel.objects.using(stock._state.db).create(stock=stock, address="a")
     stock.save(lock=second)
@@ -259,7 +259,7 @@ def test_late_delete(stock, held):
 
 
 def test_claimed_by_reading(stock, held):
-    """Reading under the lock raises the fence: the predecessor can't write between its successor's read and write."""
+    """Reading under the lock raises the fence, so that the predecessor can't write between read and write."""
     first, second = held(), held()
     late = Stock.objects.using(stock._state.db).get(pk=stock.pk)
     stock.quantity = 0
@@ -272,7 +272,7 @@ def test_claimed_by_reading(stock, held):
 
 
 def test_within_a_transaction(stock, held):
-    """After a refusal the transaction around it can go on, since nothing was written; what it does is committed."""
+    """After a refusal the transaction around it can go on and be committed."""
     using = stock._state.db
     first, second = held(), held()
     stock.save(lock=second)
@@ -289,7 +289,7 @@ def test_within_a_transaction(stock, held):
 
 
 def test_kept_lock(stock, backend):
-    """A lock that is kept until the commit is one under which can be written."""
+    """A lock that is kept until the commit can be written under."""
     with transaction.atomic(using=stock._state.db):
         with lock("stock", release_on_commit=stock._state.db) as holder:
             stock.quantity = 1
@@ -313,7 +313,7 @@ RELATIVES = {
 @pytest.mark.parametrize("db", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("kind", RELATIVES)
 def test_relatives(stock, backend, kind):
-    """Relatives of the lock have tokens that grow from holder to holder, too."""
+    """Other kinds of locks have growing tokens, too."""
     with RELATIVES[kind](backend) as first:
         stock.save(lock=first)
         late = first.fencing_token
@@ -334,7 +334,7 @@ def test_relatives(stock, backend, kind):
 
 
 def test_fence_in_the_childs_table(db, held):
-    """The parent's table is written first, and undone when the fence, which is in the child's, says no."""
+    """The parent's table, which is written first, is rolled back when the fence in the child's table refuses."""
     first, second = held(), held()
     press = Press(title="old", force=1)
     press.save(lock=second, using=db)
@@ -349,7 +349,7 @@ def test_fence_in_the_childs_table(db, held):
 
 
 def test_proxy(stock, held):
-    """A proxy writes to the same table, under the same fence."""
+    """A proxy model writes under the same fence."""
     first, second = held(), held()
     stock.save(lock=second)
     heavy = HeavyStock.objects.using(stock._state.db).get(pk=stock.pk)
@@ -360,7 +360,7 @@ def test_proxy(stock, held):
 
 
 def test_asyncio(stock, held):
-    """The same for coroutines."""
+    """The async methods check the fence, too."""
     first, second = held(), held()
 
     async def late():
@@ -377,13 +377,13 @@ def test_asyncio(stock, held):
 
 
 def test_error():
-    """`StaleLock` is a lost lock, and survives pickling with what it knows."""
+    """`StaleLock` is a LockLost, and keeps its attributes after pickling."""
     error = pickle.loads(pickle.dumps(StaleLock("stock:42", "too late", 1, 2)))  # noqa: S301  (our own)
     assert isinstance(error, LockLost)
     assert (error.name, error.token, error.fence, str(error)) == ("stock:42", 1, 2, "lock 'stock:42': too late")
 
 
 def test_abstract():
-    """The model brings no table, and its column is not for forms."""
+    """The model is abstract, and its column is not editable."""
     assert FencedModel._meta.abstract
     assert not Stock._meta.get_field("fence").editable

@@ -1,4 +1,4 @@
-"""Sellers in separate processes, to be paused in the middle of a sale."""
+"""Sellers in separate processes that are paused in the middle of a sale."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _rows(stock: Any) -> Any:
 
 
 def sell(channel: Any, url: str, database: dict[str, Any], pk: int, way: str) -> str:
-    """Take the lock, read the row, and write it: says "writing" when the statement is about to be sent.
+    """Acquire the lock, read the row, and write it. Reports "writing" when the statement is about to be sent.
 
     Returns the name of the error, or "written".
     """

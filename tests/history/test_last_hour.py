@@ -40,7 +40,7 @@ def backend(request, settings, start, redis_url, unique):
 
 
 def hour(backend, name=""):
-    """The sums of the hour."""
+    """Return the sums of the last hour."""
     event_queue.flush()
     minutes = last_hour(backend, name)
     assert len(minutes) == MINUTES
@@ -57,7 +57,7 @@ def hour(backend, name=""):
 
 
 def test_counts(backend):
-    """What happened is there, for the name and for the whole store; of other names nothing."""
+    """Events are counted for the name and for the whole store."""
     with backend.lock("stock"):
         backend.lock("stock").acquire(blocking=False)
     with backend.lock("invoice"):
@@ -70,7 +70,7 @@ def test_counts(backend):
 
 
 def test_forced(backend):
-    """A force release is an event that says who wanted it."""
+    """A forced release is an event with the user."""
     lock = backend.lock("stock", on_lost="warn")
     lock.acquire()
     assert backend.force_release("stock", by="eve")
@@ -81,7 +81,7 @@ def test_forced(backend):
 
 
 def test_lost_names(backend):
-    """Names with losses and how often, without those that follow a force release."""
+    """lost_names() has names with losses, without those that follow a forced release."""
     minute = int(time.time() // 60)
     backend.lock("stock").locked()  # a location in memory begins with its first use
     add(backend, minute - 1, {"": "a=3 f=1 l=2", "stock": "l=1 a=3", "sale": "f=1", "calm": "a=9 w7=1"})
@@ -91,7 +91,7 @@ def test_lost_names(backend):
 
 
 async def test_asyncio(backend):
-    """Coroutines are counted as threads are, and can ask."""
+    """Coroutines are counted as threads are, and can read the history."""
     async with backend.lock("stock"):
         pass
     event_queue.flush()
@@ -100,7 +100,7 @@ async def test_asyncio(backend):
 
 
 def test_bounded(backend):
-    """Names beyond the number that is counted have no minutes of their own, and those say so."""
+    """Names beyond the limit have no minutes of their own, and the minutes say so."""
     backend.history = 2
     for number in range(5):
         with backend.lock(f"stock:{number}"):
@@ -112,7 +112,7 @@ def test_bounded(backend):
 
 
 def test_several_processes_add_up(backend):
-    """What another has written of the same minute stays."""
+    """Counts of several processes are added."""
     for _ in range(3):
         with backend.lock("stock"):
             pass
@@ -123,7 +123,7 @@ def test_several_processes_add_up(backend):
 
 @pytest.mark.parametrize("store", [REDIS, f"{BACKENDS}.locmem.LocMemBackend"])
 def test_off(settings, redis_server, unique, store):
-    """With `history=False` nothing is kept."""
+    """With `history=False` nothing is stored."""
     location = redis_server.url if store == REDIS else unique
     settings.REDLOCK = {"default": {"BACKEND": store, "LOCATION": location, "OPTIONS": {"history": False}}}
     with locks["default"].lock("stock"):
@@ -135,13 +135,13 @@ def test_off(settings, redis_server, unique, store):
 
 @pytest.mark.parametrize("store", ["dummy.DummyBackend", "zookeeper.ZooKeeperBackend"])
 def test_store_without_one(settings, store):
-    """A store that has no place for it has none, and is not asked."""
+    """A store without a history returns an empty one, and gets no request."""
     settings.REDLOCK = {"default": {"BACKEND": f"{BACKENDS}.{store}", "LOCATION": "127.0.0.1:1"}}
     assert last_hour(locks["default"]) == []
 
 
 def test_nothing_stays(settings, redis_server):
-    """Each key of it has a ttl of little more than an hour."""
+    """Each key of the history has a ttl of little more than an hour."""
     settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": redis_server.url}}
     with locks["default"].lock("stock"):
         pass
@@ -152,7 +152,7 @@ def test_nothing_stays(settings, redis_server):
 
 
 def test_store_down(settings, own_redis):
-    """What a store can't take is dropped and counted; the lock knows nothing of it, and reading says what is wrong."""
+    """Events that a store can't store are dropped and counted, locks are not affected, and reading raises the error."""
     server = own_redis()
     settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": server.url}}
     before = recorder.dropped
@@ -169,7 +169,7 @@ def test_store_down(settings, own_redis):
 
 
 def test_node_down(settings, start):
-    """Of several nodes the first that answers keeps it, and what all of them have is added up."""
+    """On several nodes the first that replies stores the events, and reading adds up all nodes."""
     nodes = start(Group(RedisServer() for _ in range(3))).servers
     backend = RedlockBackend([node.url for node in nodes], quarantine=False)
     minute = int(time.time() // 60)

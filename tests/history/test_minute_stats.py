@@ -1,4 +1,4 @@
-"""The counts by minute, and their reading."""
+"""The counts of each minute, and how they are read."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def test_buckets(seconds):
 
 
 def test_there_are_only_so_many_buckets():
-    """However long it takes."""
+    """Durations beyond the last bound are in the last bucket."""
     assert bucket_of(1e9) == bucket_of(1e5)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.95])
 def test_quantile(share):
-    """What is read from a histogram is at most a fifth off."""
+    """A quantile from a histogram is at most a fifth off."""
     draw = random.Random(7)
     durations = sorted(draw.lognormvariate(-4, 1.5) for _ in range(2000))
     histogram = {}
@@ -68,12 +68,12 @@ def test_quantile(share):
 
 
 def test_quantile_of_nothing():
-    """Where nothing was, there is none."""
+    """The quantile of an empty histogram is None."""
     assert quantile({}, 0.5) is None
 
 
 def test_what_is_counted():
-    """A minute has its acquisitions, refusals, losses and force releases, waits and holds, and the last events."""
+    """A minute has its acquisitions, refusals, losses, forced releases, waits, holds and last events."""
     seen = [
         moment(waited=0.5),
         moment("refused", waited=2, reason="taken", holder='{"host":"a","pid":7,"thread":"t"}'),
@@ -95,14 +95,14 @@ def test_what_is_counted():
 
 
 def test_only_the_last_events_are_kept():
-    """However much happens."""
+    """A minute keeps only the last events."""
     [tallies] = count_by_minute([moment(at=AT + number / 100) for number in range(50)], {}).values()
     events = read_minute(AT, [tallies["stock"].text()]).events
     assert [each.at for each in events] == [AT + number / 100 for number in range(50 - MAX_EVENTS, 50)]
 
 
 def test_only_so_many_names():
-    """Of more names than the backend counts, the rest is counted together."""
+    """Names beyond the limit are counted together."""
     [tallies] = count_by_minute([moment(name=f"stock:{number}") for number in range(10)], {}).values()
     assert list(tallies) == [ALL_LOCKS, "stock:0", "stock:1", "stock:2", OTHER_LOCKS]
     others = read_minute(AT, [tallies[OTHER_LOCKS].text()])
@@ -111,7 +111,7 @@ def test_only_so_many_names():
 
 
 def test_only_so_many_names_in_a_minute():
-    """Names that came first are counted one by one to its end, whatever comes meanwhile, and in the next it is anew."""
+    """The first names in a minute are counted one by one to its end, and the next minute starts again."""
     recorder, place = Recorder(), Place(2)
     for at, names in ((AT, "ab"), (AT + 1, "cb"), (AT + 2, "dca"), (AT + 60, "dc")):
         recorder.observe([moment(name=name, at=at)._replace(backend=place) for name in names])()
@@ -124,19 +124,19 @@ def test_only_so_many_names_in_a_minute():
 
 
 def test_texts_are_bounded():
-    """What an event says is cut: owners may be long."""
+    """The texts of an event, such as its owner, are cut."""
     [tallies] = count_by_minute([moment("refused", reason="x" * 9000, holder="y" * 9000)] * 9, {}).values()
     assert len(tallies["stock"].text()) < 400 * MAX_EVENTS + 100
 
 
 def test_others_are_not_counted():
-    """Faults, duplicates, and what happens to backends without a history, are not for it."""
+    """Faults, duplicates and backends without a history are not counted."""
     silent = Place(0)
     assert count_by_minute([EventRecord(AT, "fault", "localhost:1"), moment()._replace(backend=silent)], {}) == {}
 
 
 def test_minutes_are_told_apart():
-    """What happens at twelve belongs to the minute that begins then."""
+    """An event at the start of a minute belongs to that minute."""
     found = count_by_minute([moment(at=AT - 0.001), moment(at=AT)], {})
     assert [minute * 60 for _, minute in found] == [AT - 60, AT]
 
@@ -152,7 +152,7 @@ def test_minutes_are_told_apart():
     ],
 )
 def test_forced_releases_are_not_lost_too(forced, lost, left):
-    """A loss that follows a force release within two minutes is that force release, and each counts once."""
+    """A loss within two minutes after a forced release is not counted as a loss."""
     minutes = [
         MinuteStats(60.0 * index, forced=f, lost=n) for index, (f, n) in enumerate(zip(forced, lost, strict=True))
     ]
@@ -161,12 +161,12 @@ def test_forced_releases_are_not_lost_too(forced, lost, left):
 
 @pytest.mark.parametrize(("option", "number"), [(True, 200), (False, 0), (0, 0), (7, 7)])
 def test_option(option, number):
-    """`history` is a number of names, or yes or no."""
+    """`history` is a number of names or a bool."""
     assert check_history_option(option) == number
 
 
 @pytest.mark.parametrize("option", [-1, "yes", 1.5, None])
 def test_wrong_option(option):
-    """Anything else is an error."""
+    """Any other value of `history` is an error."""
     with pytest.raises(ValueError if option == -1 else TypeError, match="history"):
         check_history_option(option)

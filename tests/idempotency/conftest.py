@@ -22,7 +22,7 @@ BOB = SimpleNamespace(is_authenticated=True, pk=2)
 
 @pytest.fixture
 def stores(settings, redis_url, unique):
-    """`default` on a real Redis, `memory` in this process, and a store that can't be reached."""
+    """`default` on a real Redis, `memory` in this process, and a store that is not reachable."""
     redis = "django_redlock.backends.redis.RedisBackend"
     settings.REDLOCK = {
         "default": {"BACKEND": redis, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}},  # the machine may be busy
@@ -83,17 +83,17 @@ def _ask(factory, body, key, user, method, path, extra):
 
 
 def ask(view, body=None, *, key='"k1"', user=ALICE, method="POST", path="/pay", **extra):
-    """Send one request to a view, which answers."""
+    """Send one request to a view, and return the response."""
     return view(_ask(RequestFactory(), body, key, user, method, path, extra))
 
 
 async def aask(view, body=None, *, key='"k1"', user=ALICE, method="POST", path="/pay", **extra):
-    """Send one request to an async view, which answers."""
+    """Send one request to an async view, and return the response."""
     return await view(_ask(AsyncRequestFactory(), body, key, user, method, path, extra))
 
 
 def code(response):
-    """The status and the code of a problem; the code is empty for another response."""
+    """Return status and problem code of a response; the code is empty for other responses."""
     if response.headers.get("Content-Type") != "application/problem+json":
         return response.status_code, ""
     problem = json.loads(response.content)
@@ -104,5 +104,5 @@ def code(response):
 
 
 def replayed(response):
-    """Whether a response is a stored one."""
+    """Return whether a response is a stored one."""
     return response.headers.get("Idempotent-Replayed") == "true"

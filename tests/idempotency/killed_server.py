@@ -1,7 +1,8 @@
 """A web server that kills itself (`kill -9`) at any point of a request, and a client that repeats it until an answer.
 
-The server is a real process: its parent has loaded Django, and forks another one when one has died. A point is a call
-or return of a Python or C function, counted by the interpreter; or a time, which may lie within a call.
+The server is a real process. Its parent has loaded Django, and forks another one when one has died. A point is a call
+or
+return of a Python or C function, counted by the interpreter, or a time, which may lie within a call.
 
 `python -m tests.idempotency.killed_server` plays 200 requests on each store, SQLite and PostgreSQL included.
 """
@@ -36,7 +37,7 @@ DEADLINE = 60.0  # seconds until a client must have its answer
 
 
 def charge(request):
-    """Do the work: write a row, and answer with its key."""
+    """Write a row, and respond with its key."""
     from tests.idempotency.models import Charge
 
     return JsonResponse({"charge": Charge.objects.create(order=request.idempotency_key).pk}, status=201)
@@ -54,7 +55,7 @@ def kill() -> None:
 
 
 def kill_at(point: int) -> Any:
-    """A profile function that kills the process at its call number `point`, and counts the calls in `calls`."""
+    """Return a profile function that kills the process at call number `point`, and counts the calls in `calls`."""
 
     def profile(_frame: Any, _event: str, _argument: Any) -> None:
         profile.calls += 1
@@ -66,7 +67,7 @@ def kill_at(point: int) -> Any:
 
 
 def killing(application: Any) -> Any:
-    """The application, which dies where the request says, and otherwise says how many points the request had."""
+    """The application, which dies where the request says, or responds with the number of points of the request."""
 
     def call(environ: dict[str, Any], start_response: Any) -> Any:
         started: list[Any] = []
@@ -177,7 +178,7 @@ class KilledServer:
             connection.close()
 
     def repeat(self, key: str, kills: list[dict[str, object]]) -> Reply:
-        """Send a request until it is answered for good. The n-th time, the server dies as the n-th of `kills` says."""
+        """Send a request until it is answered. The n-th time, the server dies as the n-th of `kills` says."""
         deadline, deaths, kills = time.monotonic() + DEADLINE, 0, list(kills)
         while True:
             assert self.child.alive, self.child.log()
@@ -209,7 +210,7 @@ def play(server: KilledServer, requests: int, by_time: bool) -> Iterator[tuple[s
 
 
 def judge(alias: str, replies: dict[str, Reply], in_doubt_allowed: bool) -> dict[str, int]:
-    """Compare what clients were told with the rows: never two charges, never a lost one. Returns what was counted."""
+    """Compare the responses with the rows: never two charges, never a lost one. Returns the counts."""
     from tests.idempotency.models import Charge
 
     rows: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""The first request runs the view; its repeats get the stored answer. The same on every store."""
+"""The first request runs the view, and its repeats get the stored answer, on every store."""
 
 import io
 import itertools
@@ -16,7 +16,7 @@ from tests.idempotency.conftest import ALICE, BOB, ask, code, replayed
 
 @pytest.fixture
 def pay(options):
-    """`pay(**more)`: a view that counts its calls and answers with the number."""
+    """`pay(**more)`: a view that counts its calls and responds with the number."""
 
     def make(respond=None, **more):
         numbers = itertools.count(1)
@@ -42,20 +42,20 @@ def test_repeat(pay):
 
 
 def test_another_key(pay):
-    """Another key is another request."""
+    """A request with another key runs the view."""
     view = pay()
     assert ask(view).content != ask(view, key='"k2"').content
 
 
 def test_key_without_quotes(pay):
-    """A bare key is the same as the key in quotes."""
+    """A key without quotes is the same as in quotes."""
     view = pay()
     ask(view, key='"8e03978e"')
     assert replayed(ask(view, key="8e03978e"))
 
 
 def test_key_of_another_user(pay):
-    """The same key of another user is another request: nobody sees the answer to somebody else."""
+    """The same key of another user is another request, so that no user sees another's answer."""
     view = pay()
     assert ask(view, user=ALICE).content == b'{"charge": 1}'
     assert ask(view, user=BOB).content == b'{"charge": 2}'
@@ -63,7 +63,7 @@ def test_key_of_another_user(pay):
 
 @pytest.mark.parametrize("change", [{"body": {"sku": 2}}, {"path": "/pay?now=1"}, {"method": "PATCH"}], ids=str)
 def test_another_request_under_the_same_key(pay, change):
-    """A key belongs to one request: method, path, query and body."""
+    """A key with another method, path, query or body is refused."""
     view = pay()
     ask(view, {"sku": 1})
     assert code(ask(view, **({"body": {"sku": 1}} | change))) == (422, "idempotency-key-reused")
@@ -79,14 +79,14 @@ def test_key_is_missing(pay):
 
 @pytest.mark.parametrize("key", ["", '""', '"a', 'a"b"', '"a", "b"', "a,b", '"\\x"', "a b", '"é"', f'"{"x" * 256}"'])
 def test_key_is_invalid(pay, key):
-    """A key that is no text in quotes is refused; so are two keys."""
+    """An invalid key, and two keys, are refused."""
     request = RequestFactory().post("/pay", HTTP_IDEMPOTENCY_KEY=key)
     request.user = ALICE
     assert code(pay()(request)) == (400, "idempotency-key-invalid")
 
 
 def test_key_is_not_required(pay):
-    """Where no key is required, a request without one runs as it would without the decorator."""
+    """With required=False a request without a key runs the view."""
     view = pay(required=False)
     assert [ask(view, key=None).content for _ in range(2)] == [b'{"charge": 1}', b'{"charge": 2}']
 
@@ -102,26 +102,26 @@ def test_other_methods(pay):
 
 
 def test_client_errors_are_stored(pay):
-    """What was wrong with a request is wrong with its repeat, too."""
+    """A client error is stored and replayed."""
     view = pay(lambda _request, number: HttpResponse(str(number), status=404))
     assert [ask(view).content for _ in range(2)] == [b"1", b"1"]
 
 
 @pytest.mark.parametrize("status", [500, 503, 408, 425, 429])
 def test_answers_that_are_not_stored(pay, status):
-    """After an answer that asks for a repeat, the repeat runs."""
+    """After an answer that is not stored, a repeat runs the view."""
     view = pay(lambda _request, number: HttpResponse(str(number), status=status))
     assert [ask(view).content for _ in range(2)] == [b"1", b"2"]
 
 
 def test_retry_after_is_not_stored(pay):
-    """An answer with Retry-After, such as that of a locked view, asks for a repeat."""
+    """An answer with Retry-After, such as that of a locked view, is not stored."""
     view = pay(lambda _request, number: HttpResponse(str(number), status=409, headers={"Retry-After": "5"}))
     assert [ask(view).content for _ in range(2)] == [b"1", b"2"]
 
 
 def test_retry_after_of_a_success(pay):
-    """Here the header says when to look at the result: the work is done, and its repeat must not do it again."""
+    """A successful answer with Retry-After, which says when the result is ready, is stored."""
     view = pay(lambda _request, number: HttpResponse(str(number), status=202, headers={"Retry-After": "5"}))
     assert [ask(view).content for _ in range(2)] == [b"1", b"1"]
 
@@ -142,7 +142,7 @@ def test_exceptions_are_not_stored(pay):
 
 
 def test_headers(pay):
-    """The headers that describe the body are stored, not all headers, and no cookies."""
+    """Only headers that describe the body are stored, and no cookies."""
 
     def respond(_request, _number):
         headers = {"Location": "/orders/1", "Vary": "Cookie", "X-Request-Id": "17", "Cache-Control": "private"}
@@ -165,7 +165,7 @@ def test_headers(pay):
 
 
 def test_chosen_headers(pay):
-    """Cookies, and headers of one's own, are sent again where they are chosen."""
+    """Cookies and other headers are stored if they are chosen."""
 
     def respond(_request, _number):
         response = HttpResponse(b"\x00\xff", headers={"X-Request-Id": "17"})
@@ -190,13 +190,13 @@ def test_rendered_templates(pay):
 
 @pytest.mark.parametrize("kind", [StreamingHttpResponse, FileResponse])
 def test_streaming(pay, kind):
-    """A streaming answer can't be stored: an error that says so."""
+    """A streaming answer raises AnswerNotStorable."""
     with pytest.raises(AnswerNotStorable, match="can't be stored"):
         ask(pay(lambda _request, _number: kind(io.BytesIO(b"x"))))
 
 
 def test_large_answer(pay):
-    """An answer of more than `max_answer` bytes is an error that names both numbers."""
+    """An answer of more than `max_answer` bytes raises an error with both numbers."""
     view = pay(lambda _request, number: HttpResponse(b"x" * (9 + number)), max_answer=10)
     assert len(ask(view).content) == 10
     with pytest.raises(AnswerNotStorable, match="11 bytes, and max_answer allows 10"):
@@ -227,13 +227,13 @@ def test_forms(pay):
 
 
 def test_the_view_knows_the_key(pay):
-    """The view can hand the key on, for example to a payment provider."""
+    """The view can read the key and pass it on, for example to a payment provider."""
     assert ask(pay(lambda request, _number: HttpResponse(request.idempotency_key))).content == b"k1"
     assert ask(pay(lambda request, _number: HttpResponse(request.idempotency_key)), key="k2").content == b"k2"
 
 
 def test_scope(pay):
-    """`scope` says to whom a key belongs."""
+    """`scope` decides to which client a key belongs."""
     view = pay(scope=lambda request: request.headers.get("X-Client"))
     assert ask(view, HTTP_X_CLIENT="a", user=None).content == b'{"charge": 1}'
     assert ask(view, HTTP_X_CLIENT="b", user=None).content == b'{"charge": 2}'
@@ -242,12 +242,12 @@ def test_scope(pay):
 
 
 def test_neither_user_nor_session(pay):
-    """A key that would belong to all is refused."""
+    """A key without a user and a session is refused."""
     assert code(ask(pay(), user=None)) == (400, "idempotency-user-missing")
 
 
 def test_users_without_a_number(pay):
-    """Users that are in no table, such as those of a token, are not one user."""
+    """Users without a primary key, such as those of a token, are refused."""
     view = pay()
     for name in ("ann", "ben"):
         user = User(username=name)
@@ -255,7 +255,7 @@ def test_users_without_a_number(pay):
 
 
 def test_answers_expire(pay):
-    """After `keep` seconds the answer is forgotten."""
+    """After `keep` seconds the answer is deleted."""
     view = pay(keep=0.001)
     while ask(view).content == b'{"charge": 1}':
         pass

@@ -44,7 +44,7 @@ def on_dispatch(using, respond):
 
 
 def counting():
-    """A view that answers with the number of its calls."""
+    """Return a view that responds with the number of its calls."""
     calls = []
 
     async def respond():
@@ -64,7 +64,7 @@ async def test_repeat(using, make):
 
 
 async def test_while_the_first_runs(using):
-    """A repeat is refused while the first runs, also where both run on one event loop."""
+    """A repeat is refused while the first runs, also on the same event loop."""
     entered, go = asyncio.Event(), asyncio.Event()
 
     async def respond():
@@ -83,7 +83,7 @@ async def test_while_the_first_runs(using):
 
 
 async def test_the_client_disconnects(using):
-    """A view that has begun runs to its end, and its answer is stored."""
+    """When the client disconnects, a view that has begun runs to its end and its answer is stored."""
     entered, go = asyncio.Event(), asyncio.Event()
 
     async def respond():
@@ -104,7 +104,7 @@ async def test_the_client_disconnects(using):
 
 
 async def test_exceptions_are_not_stored(using):
-    """An exception is raised; the repeat runs."""
+    """An exception is raised, and a repeat runs the view again."""
     calls = []
 
     async def respond():

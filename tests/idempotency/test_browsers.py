@@ -26,7 +26,7 @@ urlpatterns = [path("pay", pay), path("visit", visit)]
 
 @pytest.fixture
 def browser(settings, stores, db):
-    """`browser()`: a client with cookies of its own."""
+    """`browser()`: a client with its own cookies."""
     settings.ROOT_URLCONF = __name__
     return Client
 
@@ -36,7 +36,7 @@ def post(client, key='"k"', **more):
 
 
 def test_users(browser):
-    """The key of a user is the same in each of the user's browsers, and not that of another user."""
+    """The key of a user is the same in all of the user's browsers, and differs from another user's."""
     alice, bob = (User.objects.create_user(name) for name in ("alice", "bob"))
     phone, laptop, other = browser(), browser(), browser()
     for client, user in ((phone, alice), (laptop, alice), (other, bob)):
@@ -45,7 +45,7 @@ def test_users(browser):
 
 
 def test_sessions(browser):
-    """Without a user the key belongs to the session; a cookie that names no session is none."""
+    """Without a user a key belongs to the session, and a cookie of no session is refused."""
     first, second, made_up = browser(), browser(), browser()
     for client in (first, second):
         client.get("/visit")
@@ -56,7 +56,7 @@ def test_sessions(browser):
 
 
 def test_the_view_ran_once(browser):
-    """A replay changes no session."""
+    """A replay does not run the view and changes no session."""
     client = browser()
     client.get("/visit")
     assert [post(client).content for _ in range(3)] == [b"1", b"1", b"1"]

@@ -26,7 +26,7 @@ async def coroutine(_request):
 
 @pytest.mark.parametrize("place", ["class", "dispatch", "post", "url"])
 def test_class_based_views(options, place):
-    """On a class, its `dispatch`, a handler, or around `as_view()`."""
+    """The decorator works on a class, its `dispatch`, a handler, and around `as_view()`."""
     decorator = idempotent(**options)
 
     class Pay(View):
@@ -67,7 +67,7 @@ def test_class_based_views(options, place):
     ids=str,
 )
 def test_bad_options(bad, message):
-    """A bad option is an error where the view is decorated."""
+    """An invalid option is an error at decoration."""
     with pytest.raises((TypeError, ValueError), match=message):
         idempotent(**bad)
 
@@ -85,19 +85,19 @@ def test_bad_options(bad, message):
     ],
 )
 def test_bad_places(decorate, message):
-    """What can't be decorated is an error there."""
+    """An object that is no view is an error at decoration."""
     with pytest.raises(TypeError, match=message):
         decorate()
 
 
 def test_a_request_of_another_kind(stores):
-    """A handler of Django REST framework gets a request of its own: an error that names the right places."""
+    """A handler of Django REST framework, which gets another request, raises an error that names the right places."""
     with pytest.raises(TypeError, match=r"instead of an HttpRequest.*on the class"):
         idempotent()(plain)(object())
 
 
 def test_attributes_stay(stores):
-    """What other decorators have marked on a view stays."""
+    """Attributes that other decorators have set on a view are kept."""
     view = idempotent()(csrf_exempt(plain))
     assert view.csrf_exempt
     assert view.__name__ == "plain"
@@ -105,14 +105,14 @@ def test_attributes_stay(stores):
 
 @pytest.mark.parametrize("order", ["lock outside", "lock inside"])
 def test_with_a_lock(new_store, order):
-    """In Redis, both orders work."""
+    """With Redis the decorator works inside and outside of locked_view."""
     here, lock = idempotent(**new_store("default")), locked_view("stock")
     view = here(lock(plain)) if order == "lock inside" else lock(here(plain))
     assert [replayed(ask(view)) for _ in range(2)] == [False, True]
 
 
 def test_a_refused_lock_is_not_stored(new_store):
-    """The 409 of a locked view is no answer to keep."""
+    """The 409 of a locked view is not stored."""
     view = idempotent(**new_store("default"))(locked_view("stock")(plain))
     with locks["default"].lock("stock"):
         assert ask(view).status_code == 409
@@ -120,7 +120,7 @@ def test_a_refused_lock_is_not_stored(new_store):
 
 
 def test_app_is_missing(stores, settings):
-    """Without its app, the database store says what to install."""
+    """Without its app in INSTALLED_APPS the database store raises an error that names the app."""
     settings.INSTALLED_APPS = [each for each in settings.INSTALLED_APPS if each != "django_redlock.idempotency"]
     with pytest.raises(ImproperlyConfigured, match="INSTALLED_APPS"):
         ask(idempotent(database="default")(plain))
@@ -138,7 +138,7 @@ def atomic_requests(new_store):
 
 
 def as_django(view):
-    """The view as Django's handler calls it."""
+    """Return the view as Django's handler calls it."""
     return BaseHandler().make_view_atomic(view)
 
 
@@ -154,7 +154,7 @@ def paying(alias, number=200):
 @pytest.mark.parametrize("with_lock", [False, True])
 @pytest.mark.parametrize("kind", ["redis", "database"])
 def test_the_answer_follows_the_commit(atomic_requests, kind, with_lock):
-    """The transaction of ATOMIC_REQUESTS ends before the answer is stored, or with it; a lock is outside of both."""
+    """The transaction of ATOMIC_REQUESTS ends before the answer is stored, or with it, under any lock."""
     view = idempotent(**({"database": atomic_requests} if kind == "database" else {}))(paying(atomic_requests))
     view = as_django(locked_view("stock")(view) if with_lock else view)
     assert [replayed(ask(view)) for _ in range(2)] == [False, True]
@@ -163,7 +163,7 @@ def test_the_answer_follows_the_commit(atomic_requests, kind, with_lock):
 
 @pytest.mark.parametrize("decorate", [lambda view: view, locked_view("stock")], ids=["alone", "with_lock"])
 def test_a_failing_commit_is_in_doubt(atomic_requests, decorate):
-    """An error after the view may come after the commit: its repeat is refused, there is one charge."""
+    """After an error at the commit the outcome is unknown: a repeat is refused and there is one charge."""
 
     def view(request):
         transaction.on_commit(lambda: 1 / 0, using=atomic_requests)
@@ -177,7 +177,7 @@ def test_a_failing_commit_is_in_doubt(atomic_requests, decorate):
 
 
 def test_inside_the_transaction(atomic_requests):
-    """On a handler, the decorator would be inside the transaction: an error that says where it belongs."""
+    """On a handler, which is inside the transaction, an error says where to put the decorator."""
 
     @method_decorator(idempotent(), name="post")
     class Pay(View):
@@ -189,7 +189,7 @@ def test_inside_the_transaction(atomic_requests):
 
 
 def test_a_get_has_its_transaction(atomic_requests):
-    """A request that needs no key has the transaction of ATOMIC_REQUESTS all the same."""
+    """A request without a key has the transaction of ATOMIC_REQUESTS."""
     view = as_django(idempotent()(paying(atomic_requests)))
     assert view(RequestFactory().get("/")).status_code == 200
     assert ask(as_django(idempotent(required=False)(paying(atomic_requests))), key=None, user=ALICE).status_code == 200
@@ -197,7 +197,7 @@ def test_a_get_has_its_transaction(atomic_requests):
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_autocommit_is_off(database):
-    """Nothing would commit the work of which the client is told."""
+    """A database with autocommit off is refused, because nothing would commit the work."""
     connections[database].set_autocommit(False)
     with pytest.raises(ImproperlyConfigured, match="autocommit"):
         ask(idempotent(database=database)(lambda _request: HttpResponse()))

@@ -12,7 +12,7 @@ from django_redlock.idempotency.models import StoredAnswer
 
 @pytest.fixture
 def rows(database):
-    """The answers in the database: five that have expired, and two that have not."""
+    """Seven answers in the database, five of them expired."""
     rows = StoredAnswer.objects.using(database)
     for number in range(7):
         expires_at = timezone.now() + timedelta(minutes=1 if number < 2 else -1)
@@ -28,7 +28,7 @@ def prune(database, *words):
 
 @pytest.mark.parametrize("words", [(), ("--batch", "2")], ids=str)
 def test_prune(database, rows, words):
-    """The expired answers are removed, in batches of any size."""
+    """Expired answers are removed in batches of any size."""
     assert prune(database, *words) == "5 expired answers removed\n"
     assert sorted(rows.values_list("name", flat=True)) == ["0", "1"]
     assert prune(database) == "0 expired answers removed\n"
@@ -42,6 +42,6 @@ def test_dry_run(database, rows):
 
 @pytest.mark.parametrize("words", [("--batch", "0"), ("--batch", "x"), ("--database", "nowhere")])
 def test_bad_options(words):
-    """A bad option is an error."""
+    """An invalid option is an error."""
     with pytest.raises(CommandError):
         call_command("redlock_idempotency_prune", *words)

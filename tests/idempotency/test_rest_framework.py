@@ -78,7 +78,7 @@ urlpatterns = [path(name, view) for name, view in VIEWS.items()]
 
 @pytest.fixture(params=VIEWS)
 def send(request, stores, db):
-    """`send("alice", {"sku": 1})`: a request to each kind of view in turn, which answers."""
+    """`send("alice", {"sku": 1})`: the response of each kind of view in turn."""
     calls.clear()
     for name in ("alice", "bob"):
         User.objects.get_or_create(username=name, defaults={"password": "plain$$secret"})
@@ -98,7 +98,7 @@ def quick_passwords(settings):
 
 
 class Plain:
-    """Passwords as they are: hashing one takes long."""
+    """A password hasher that hashes nothing, because hashing takes long."""
 
     algorithm = "plain"
 
@@ -119,7 +119,7 @@ class Plain:
 
 
 def test_repeat(send):
-    """The rendered answer is stored for the user whom the view authenticates; another user has other keys."""
+    """The rendered answer is stored for the authenticated user, and another user has other keys."""
     first, again, other = send("alice", {"sku": 1}), send("alice", {"sku": 1}), send("bob", {"sku": 1})
     assert (first.status_code, first.content) == (201, b'{"call":1,"sku":1}')
     assert (again.status_code, again.content, again["Content-Type"]) == (201, first.content, "application/json")
@@ -129,13 +129,13 @@ def test_repeat(send):
 
 
 def test_validation_errors(send):
-    """The 400 of a serializer is an answer."""
+    """The 400 of a serializer is stored."""
     assert [send("alice", {"bad": 1}).status_code for _ in range(2)] == [400, 400]
     assert calls == ["alice"]
 
 
 def test_wrong_credentials(send):
-    """The error of the authentication is told; no view runs."""
+    """An authentication error is returned, and no view runs."""
     answer = send("alice", {"sku": 1}, "wrong")
     assert code(answer) == (401, "not-authenticated")
     assert answer["WWW-Authenticate"].startswith("Basic")
@@ -144,7 +144,7 @@ def test_wrong_credentials(send):
 
 
 def test_on_a_handler(stores):
-    """A handler is the wrong place, and the error says which are right."""
+    """On a handler an error names the right places."""
     request = RequestFactory().post("/", {}, headers={"Idempotency-Key": "k"})
     with pytest.raises(TypeError, match=r"got Request instead of an HttpRequest.*on the class"):
         OnHandler.as_view()(request)

@@ -25,7 +25,7 @@ from tests.support.service import poll
 
 
 class Paused:
-    """A view that waits in its first call: `entered` is set then, and it goes on when `go` is set."""
+    """A view that sets `entered` in its first call, and waits for `go`."""
 
     def __init__(self):
         self.entered, self.go, self.calls = threading.Event(), threading.Event(), 0
@@ -38,7 +38,7 @@ class Paused:
 
 
 def send(view, **more):
-    """`ask`, in a thread: it closes its database connections."""
+    """Call `ask` in a thread, and close its database connections."""
     try:
         return ask(view, **more)
     finally:
@@ -52,7 +52,7 @@ def pool():
 
 
 def test_while_the_first_runs(options, pool):
-    """A repeat is refused with 409 and the time after which to try again; then it gets the answer."""
+    """A repeat during the first request gets 409 with Retry-After, and later the answer."""
     paused = Paused()
     view = idempotent(**options, ttl=30)(paused)
     first = pool.submit(send, view)
@@ -69,7 +69,7 @@ def test_while_the_first_runs(options, pool):
 
 
 def test_another_request_while_the_first_runs(new_store, pool):
-    """In Redis, another request under the key is recognised while the first runs."""
+    """With Redis another request under the key is recognised while the first runs."""
     paused = Paused()
     view = idempotent(**new_store("default"))(paused)
     first = pool.submit(send, view)
@@ -82,7 +82,7 @@ def test_another_request_while_the_first_runs(new_store, pool):
 
 
 def test_live_locks_show_running_requests(new_store, pool):
-    """A running request is in the list of live locks with its method and path; its answer is not."""
+    """The list of live locks has a running request with its method and path, but not its answer."""
     paused = Paused()
     view = idempotent(**new_store("default"))(paused)
     first = pool.submit(send, view)
@@ -98,7 +98,7 @@ def test_live_locks_show_running_requests(new_store, pool):
 
 
 def test_the_lease_is_renewed(new_store):
-    """A view may take longer than the ttl."""
+    """The lease is renewed while the view runs."""
 
     @idempotent(**new_store("default"), ttl=6)
     def view(_request):
@@ -115,7 +115,7 @@ def test_the_lease_is_renewed(new_store):
 
 
 def die(view, **more):
-    """Leave what a process leaves that dies in the view: a record without an answer. The lease has run out."""
+    """Leave the state of a process that has died in the view: a record without an answer, and an expired lease."""
 
     class Death(BaseException):
         pass
@@ -130,7 +130,7 @@ def die(view, **more):
 
 
 def test_in_doubt(new_store):
-    """Whether a dead process has done its work is not known: a repeat is refused, and is not told to try again."""
+    """After the death of a process the outcome is unknown: a repeat is refused without Retry-After."""
     decorate = idempotent(**new_store("default"))
     die(decorate)
     again = ask(decorate(lambda _request: HttpResponse()))
@@ -140,7 +140,7 @@ def test_in_doubt(new_store):
 
 
 def test_in_doubt_run(new_store):
-    """With `in_doubt="run"` it runs again."""
+    """With `in_doubt="run"` a repeat after the death of a process runs the view."""
     decorate = idempotent(**new_store("default"), in_doubt="run")
     die(decorate)
     view = decorate(lambda _request: HttpResponse(b"again"))
@@ -148,7 +148,7 @@ def test_in_doubt_run(new_store):
 
 
 def test_an_answer_that_cannot_be_stored_is_in_doubt(new_store):
-    """The view has done its work: its repeat must not do it again."""
+    """After an answer that can't be stored the outcome is unknown, and a repeat does not run the view."""
     view = idempotent(**new_store("default"))(lambda _request: StreamingHttpResponse([b"x"]))
     with pytest.raises(AnswerNotStorable):
         ask(view)
@@ -158,7 +158,7 @@ def test_an_answer_that_cannot_be_stored_is_in_doubt(new_store):
 
 
 def test_the_lease_was_lost(new_store):
-    """A lease that was lost does not lose the answer, as long as no other request has begun."""
+    """The answer is stored after a lost lease, as long as no other request has begun."""
 
     def view(_request):
         locks["default"].force_release(locks["default"].held()[0].name)
@@ -170,7 +170,7 @@ def test_the_lease_was_lost(new_store):
 
 
 def test_a_lost_lease_forgets_nothing(new_store):
-    """The renewal notices the loss while the view runs. A repeat is refused, and the answer is stored all the same."""
+    """When the renewal notices a lost lease, a repeat is refused, and the answer is stored."""
     calls = []
 
     def view(_request):
@@ -189,7 +189,7 @@ def test_a_lost_lease_forgets_nothing(new_store):
 
 
 def test_an_answer_is_kept_from_its_end_on(new_store, redis_server):
-    """The record is forgotten while the view runs for longer than `keep`: its repeat gets the answer all the same."""
+    """The answer of a view that runs for longer than `keep` is stored."""
 
     def view(_request):
         with redis_server.client() as redis:
@@ -203,7 +203,7 @@ def test_an_answer_is_kept_from_its_end_on(new_store, redis_server):
 
 
 def test_store_is_down(stores):
-    """Without the store no view runs: 503."""
+    """Without the store the response is 503 and the view does not run."""
     calls = []
     answer = ask(idempotent(using="broken")(calls.append))
     assert code(answer) == (503, "idempotency-store-unavailable")
@@ -212,7 +212,7 @@ def test_store_is_down(stores):
 
 
 def test_store_goes_down_in_between(settings, own_redis):
-    """The client gets the answer, although it can't be stored."""
+    """If the store goes down while the view runs, the client gets the answer, which is not stored."""
     server = own_redis()
     settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": server.url}}
 
@@ -227,7 +227,9 @@ def test_store_goes_down_in_between(settings, own_redis):
 
 
 def test_an_extension_in_flight_does_not_lose_the_answer(proxy, redis_server, unique):
-    """Neither the release nor the renewal before it gets a reply: the release in the background stores the answer."""
+    """If neither the release nor the renewal before it gets a reply, the release in the background stores the
+    answer.
+    """
     backend = RedisBackend(proxy.url, node_timeout=1)
     lock = request_lock(backend, Entry(unique, "f", "POST /pay", 60), None)
     assert backend.drive(lock.begin_flow()) is None
@@ -245,7 +247,7 @@ def test_an_extension_in_flight_does_not_lose_the_answer(proxy, redis_server, un
 
 
 def test_several_nodes(settings):
-    """A backend whose scripts don't see both lock and record is refused by name."""
+    """A backend that can't run a script on both lock and record is refused by name."""
     redis = "redis://127.0.0.1:1/0"
     settings.REDLOCK = {
         "default": {"BACKEND": "django_redlock.backends.redlock.RedlockBackend", "LOCATION": [redis] * 3}
@@ -273,7 +275,7 @@ def charges(alias):
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("way", ["raises", "500", "rollback"])
 def test_nothing_is_done_without_an_answer(database, way):
-    """What gets no stored answer has done nothing: the repeat does it, once."""
+    """With a database store a request without a stored answer has done nothing, and the repeat does the work once."""
     calls = []
 
     def view(_request):
@@ -298,7 +300,7 @@ def test_nothing_is_done_without_an_answer(database, way):
 
 
 def test_without_the_lock(database, pool):
-    """While Redis is down, repeats wait in the database for the first, and get its answer: one charge."""
+    """While Redis is down repeats wait in the database for the first request and get its answer."""
     paused, barrier = Paused(), threading.Barrier(4)
 
     def work(request):
@@ -324,7 +326,7 @@ def test_without_the_lock(database, pool):
 
 
 def test_the_loser_of_a_race_gets_the_answer(database, pool):
-    """Of requests that begin at once without a lock, one runs and the others get its answer."""
+    """Of requests that begin at once without a lock one runs, and the others get its answer."""
     barrier = threading.Barrier(4)
 
     def work(_request):
@@ -344,7 +346,7 @@ def test_the_loser_of_a_race_gets_the_answer(database, pool):
 
 
 def test_the_answer_is_read_back(database):
-    """Bytes and headers come back from each kind of database as they went in."""
+    """Bytes and headers of an answer are the same when read from each kind of database."""
     view = idempotent(database=database)(lambda _request: HttpResponse(b"\x00\xff", headers={"Location": "/1"}))
     ask(view)
     again = ask(view)
@@ -353,7 +355,7 @@ def test_the_answer_is_read_back(database):
 
 
 def test_the_user_is_seen(new_store):
-    """The view gets the request that came in."""
+    """The view gets the user of the request."""
     view = idempotent(**new_store("sqlite"))(lambda request: HttpResponse(str(request.user.pk)))
     assert ask(view, user=ALICE).content == b"1"
 
@@ -363,7 +365,7 @@ def test_the_user_is_seen(new_store):
 
 @pytest.mark.parametrize("kind", ["cluster", "quarantine", "override"])
 def test_other_stores(kind, settings, request, stores):
-    """On a Redis Cluster, under quarantine, and with `override_locks` in the tests of users."""
+    """The decorator works on a Redis Cluster, under quarantine, and with `override_locks`."""
     entry = dict(settings.REDLOCK["default"])
     if kind == "cluster":
         entry["LOCATION"] = request.getfixturevalue("cluster").url
@@ -380,7 +382,7 @@ def test_other_stores(kind, settings, request, stores):
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_row_is_kept_from_its_end_on(database):
-    """A view that takes longer than `keep`: its repeat gets the answer all the same."""
+    """The answer of a view that runs for longer than `keep` is stored in the database."""
 
     def view(_request):
         StoredAnswer.objects.using(database).update(expires_at=timezone.now())

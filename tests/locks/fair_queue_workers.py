@@ -12,20 +12,20 @@ PATIENCE = 20
 
 
 def backend(places: list[str], **options: Any) -> RedisBackend | RedlockBackend:
-    """A backend on one server, or on a majority of several."""
+    """Return a backend on one server, or on a majority of several."""
     if len(places) == 1:
         return RedisBackend(places[0], node_timeout=2, **options)
     return RedlockBackend(places, node_timeout=2, **options)
 
 
 def lock_of(places: list[str], name: str, side: str, **options: Any) -> Any:
-    """A fair lock, or that side of a rwlock."""
+    """Return a fair lock, or that side of a rwlock."""
     store = backend(places)
     return store.lock(name, fair=True, **options) if side == "fair" else getattr(store.rwlock(name, **options), side)
 
 
 def hold(channel: Channel, places: list[str], name: str, side: str, options: dict[str, Any]) -> int:
-    """Take it, say so, and keep it until told; the fencing token."""
+    """Acquire the lock, report it, and hold it until told. Returns the fencing token."""
     lock = lock_of(places, name, side, **options)
     channel.say("asks")
     assert lock.acquire(timeout=PATIENCE)
@@ -37,7 +37,7 @@ def hold(channel: Channel, places: list[str], name: str, side: str, options: dic
 
 
 def come_and_go(channel: Channel, places: list[str], name: str, side: str, pause: float) -> int:
-    """Take it and give it back again and again until told; how often."""
+    """Acquire and release the lock repeatedly until told. Returns how often."""
     lock, times = lock_of(places, name, side), 0
     while not channel.connection.poll(pause if times % 2 else 0):
         if times % 2 == 0:

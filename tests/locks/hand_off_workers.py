@@ -10,14 +10,14 @@ TTL = 4.0  # seconds
 
 
 def backend_on(places: list[str]) -> RedisBackend | RedlockBackend:
-    """The backend for one server, or for several."""
+    """Return the backend for one server, or for several."""
     if len(places) == 1:
         return RedisBackend(places[0], node_timeout=10)
     return RedlockBackend(places, node_timeout=10, quarantine=False)
 
 
 def give(channel: Channel, places: list[str], name: str) -> None:
-    """Take the lock, hand it off when told to, and wait."""
+    """Acquire the lock, hand it off when told to, and wait."""
     lock = backend_on(places).lock(name, ttl=TTL, owner="giver")
     assert lock.acquire(timeout=30)
     channel.say("held")
@@ -27,7 +27,7 @@ def give(channel: Channel, places: list[str], name: str) -> None:
 
 
 def go_on(channel: Channel, places: list[str]) -> bool:
-    """Adopt a lock when told to, say so when the lease was renewed, and release the lock when told to."""
+    """Adopt a lock when told to, report the renewal of its lease, and release it when told to."""
     backend = backend_on(places)
     channel.say("ready")
     lock = backend.adopt(channel.hear("adopt", 60)["text"], owner="adopter")

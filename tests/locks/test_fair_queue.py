@@ -16,13 +16,13 @@ SOON = 5  # seconds: less than any lease, and more than any wait for a silent wa
 
 @pytest.fixture
 def one(redis_server):
-    """A server."""
+    """The URL of one server."""
     return [redis_server.url]
 
 
 @pytest.fixture(params=[1, 3])
 def places(request, redis_server, start):
-    """One server, or three nodes."""
+    """The URLs of one server, or of three nodes."""
     if request.param == 1:
         return [redis_server.url]
     urls = [server.url for server in start(Group(RedisServer() for _ in range(request.param))).servers]
@@ -32,19 +32,19 @@ def places(request, redis_server, start):
 
 @pytest.fixture
 def worker(start):
-    """`worker(function, places, name, …)`: a process that does that."""
+    """`worker(function, places, name, …)`: a process that runs this function."""
     return lambda function, *args: start(Worker(getattr(fair_queue_workers, function), *args))
 
 
 @pytest.fixture
 def holds(worker, unique):
-    """`holds(places, side, **options)`: a process that takes the lock and keeps it until told."""
+    """`holds(places, side, **options)`: a process that acquires the lock and holds it until told."""
     return lambda places, side, **options: worker("hold", places, unique, side, options)
 
 
 @pytest.fixture
 def waits(holds, unique):
-    """`waits(places, side, waiters)`: the same, when it is listed as the last of so many waiters."""
+    """`waits(places, side, waiters)`: such a process, once it is the last of so many waiters."""
 
     def begin(places, side, waiters):
         process, store = holds(places, side), fair_queue_workers.backend(places)
@@ -68,7 +68,7 @@ def test_processes_in_order(one, holds, waits):
 
 
 def test_several_in_line_have_died(one, holds, waits):
-    """However many have died in line, the next who lives gets the lock soon, and not at the end of some lease."""
+    """When several waiters in a fair queue have died, the next live one gets the lock soon."""
     first = holds(one, "fair")
     first.expect("holds", PATIENCE)
     dead = [waits(one, "fair", number) for number in (1, 2, 3)]
@@ -80,7 +80,7 @@ def test_several_in_line_have_died(one, holds, waits):
 
 
 def test_one_in_line_stands_still(one, holds, waits, unique):
-    """One who is stopped is passed; when it goes on it has its place before those who came later."""
+    """A stopped waiter in a fair queue is passed over, and keeps its place before later waiters when it continues."""
     first = holds(one, "fair")
     first.expect("holds", PATIENCE)
     stopped, second, third = (waits(one, "fair", number) for number in (1, 2, 3))
@@ -98,7 +98,7 @@ def test_one_in_line_stands_still(one, holds, waits, unique):
 
 @pytest.mark.parametrize("end", ["kill", "pause"])
 def test_dead_writer_in_line(places, holds, waits, end):
-    """A waiting writer that has died, or stands still, holds up no readers."""
+    """A queued writer that has died or is stopped does not block readers."""
     reader = holds(places, "read")
     reader.expect("holds", PATIENCE)
     writer = waits(places, "write", 1)
@@ -109,7 +109,7 @@ def test_dead_writer_in_line(places, holds, waits, end):
 
 
 def test_writer_is_not_starved(places, worker, holds, unique):
-    """A writer gets in though readers come and go all the time, and never all of them have gone."""
+    """A writer gets the lock although readers come and go all the time."""
     readers = [worker("come_and_go", places, unique, "read", 0.3) for _ in range(4)]
     for reader in readers:
         reader.expect("began", PATIENCE)
@@ -122,7 +122,7 @@ def test_writer_is_not_starved(places, worker, holds, unique):
 
 
 def test_dead_reader(places, holds, waits):
-    """The lease of a reader that has died ends by itself, and a writer gets in."""
+    """A writer gets the lock when the lease of a dead reader has ended."""
     dead = holds(places, "read", ttl=1)
     dead.expect("holds", PATIENCE)
     living = holds(places, "read")

@@ -30,7 +30,7 @@ def taken_and_dropped(backend, name):
 
 
 def test_a_node_is_gone(start, unique):
-    """That it could not be reached is remembered, but not by whom."""
+    """A handle is collected at once, although a node was not reachable."""
     group = start(Group([RedisServer() for _ in range(3)]))
     backend = start(contextlib.closing(RedlockBackend([server.url for server in group.servers], node_timeout=2)))
     backend.arm()
@@ -41,7 +41,7 @@ def test_a_node_is_gone(start, unique):
 
 
 def test_the_connection_was_closed(start, redis_server, unique):
-    """It is asked once more, and what was wrong the first time is forgotten."""
+    """A handle is collected at once, although its connection was closed and its request repeated."""
     proxy = start(Proxy(redis_server.url))
     backend = start(contextlib.closing(RedisBackend(proxy.url, node_timeout=2)))
     with backend.lock(unique):
@@ -51,7 +51,7 @@ def test_the_connection_was_closed(start, redis_server, unique):
 
 
 def test_errors_that_are_each_others_cause():
-    """The frames of both are forgotten, and that ends."""
+    """forget_frames() clears the frames of two errors that are each other's cause."""
     one, other = OSError("one"), OSError("other")
     one.__cause__, other.__context__ = other, one
     try:

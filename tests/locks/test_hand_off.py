@@ -14,7 +14,7 @@ WAIT = 60  # seconds: for what happens within two ttl on an idle machine
 
 @pytest.fixture(params=["one", "three"])
 def places(request):
-    """One Redis, or three nodes."""
+    """The URLs of one Redis, or of three nodes."""
     if request.param == "one":
         return [request.getfixturevalue("redis_url")]
     return [server.url for server in request.getfixturevalue("servers")]
@@ -42,7 +42,7 @@ def adopter(places):
 
 
 def handed_off(giver):
-    """The text of the giver, which holds nothing any more."""
+    """Return the text of the giver, which no longer holds the lock."""
     giver.tell("hand off")
     told = giver.expect("handed off", WAIT)
     assert told["token"] is None
@@ -50,7 +50,7 @@ def handed_off(giver):
 
 
 def test_giver_killed_afterwards(backend, giver, adopter, unique):
-    """The adopter goes on although the first holder is dead, renews the lease, and releases the lock."""
+    """The adopter renews and releases the lock although the first holder is dead."""
     text = handed_off(giver)
     adopter.tell("adopt", text=text)
     adopter.expect("adopted", WAIT)
@@ -66,7 +66,7 @@ def test_giver_killed_afterwards(backend, giver, adopter, unique):
 
 
 def test_adopter_killed(backend, giver, adopter, unique):
-    """The lock is free after the ttl of a dead adopter, and the text is used up."""
+    """The lock of a dead adopter is free after its ttl, and the text can't be used again."""
     text = handed_off(giver)
     adopter.tell("adopt", text=text)
     adopter.expect("adopted", WAIT)
@@ -79,7 +79,7 @@ def test_adopter_killed(backend, giver, adopter, unique):
 
 
 def test_never_adopted(backend, giver, unique):
-    """A lock that was handed off and not adopted is free after its ttl. The text is then too late."""
+    """A lock that was handed off and never adopted is free after its ttl, and the text can't be used later."""
     text = handed_off(giver)
     giver.kill()
     following = backend.lock(unique)
@@ -90,7 +90,7 @@ def test_never_adopted(backend, giver, unique):
 
 
 def test_adopted_at_once(places, backend, unique):
-    """Of several adopters one at most goes on with the lock, and on one server exactly one."""
+    """Of several adopters at most one gets the lock, and on one server exactly one."""
     lock = backend.lock(unique, ttl=60)
     lock.acquire()
     text, together = lock.hand_off(), threading.Barrier(4)
@@ -115,7 +115,7 @@ def test_adopted_at_once(places, backend, unique):
 
 @pytest.mark.parametrize("way", ["requests", "replies"])
 def test_no_answer(proxy, redis_url, client_of, unique, way):
-    """An adopt() without an answer raises LockUnavailable. The lock ends by itself, if it is not released before."""
+    """An adopt() without a reply raises LockUnavailable, and the lock ends by itself or is released."""
     direct = backend_on([redis_url])
     lock = direct.lock(unique)
     assert lock.acquire()
@@ -146,7 +146,7 @@ def test_lost_reply(proxy, redis_url, client_of, unique):
 
 
 def test_restarted_node_adopts_nothing(own_redis, client_of, unique):
-    """A server in quarantine may have forgotten that a text was used: it adopts nothing until the lease has ended."""
+    """A server in quarantine, which may have lost a lock, adopts nothing until the lease has ended."""
     server = own_redis("--appendonly", "yes")
     client = client_of(type(backend_on([server.url]))(server.url, node_timeout=10, quarantine=True, max_ttl=20, ttl=20))
     client.backend.arm()

@@ -1,4 +1,4 @@
-"""A waiter that runs before the release that has handed the lock over to it has returned."""
+"""A waiter that runs before the release that handed the lock over to it has returned."""
 
 import sys
 import threading
@@ -19,7 +19,7 @@ def backend(redis_url):
 
 
 def test_the_next_holder_keeps_its_lease(backend, unique, monkeypatch):
-    """The release sends no request for a lease that the next holder has taken already."""
+    """A release sends no request for a lease that the next holder already has."""
     monkeypatch.setattr(local_queue, "FRESH_SECONDS", TEST_TIMEOUT)
     holder, leader, following = (backend.lock(unique) for _ in range(3))
     queues, taken = backend._local_queue._queues, threading.Event()

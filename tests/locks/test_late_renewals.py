@@ -1,4 +1,4 @@
-"""Renewals and extensions at the same time: one waits for the other. One without a reply may arrive later."""
+"""Renewals and extensions of one lease never run at the same time, and one without a reply may arrive later."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -40,14 +40,14 @@ def backend(request, redis_url, unique):
 
 @pytest.fixture
 def left(redis_server, unique):
-    """Seconds that the server gives it."""
+    """A function that returns the seconds for which the server keeps the lock."""
     with redis_server.client() as direct:
         yield lambda: direct.pttl(f"redlock:{{{unique}}}") / 1000
 
 
 def test_given_up(backend, left, unique):
-    """One that was given up, and that nobody knows of, ends the lease at a time until which its holder relies on it."""
-    fault = Fault(TimeoutError("no answer in time"))
+    """A renewal that was given up and arrives later does not end the lease before the holder expects it."""
+    fault = Fault(TimeoutError("no reply in time"))
     backend.answered = lambda request: (
         [fault] * len(request.requests if type(request) is SendToAll else request.script_calls)
     )
@@ -62,7 +62,7 @@ def test_given_up(backend, left, unique):
 
 
 def test_one_at_a_time(backend, left, unique):
-    """extend() waits for a renewal that is under way, and then the lease lasts as long as was asked for."""
+    """extend() waits for a renewal that is under way, and then the lease has the requested length."""
     send = threading.Event()
     backend.answered = lambda _: send.wait(TEST_TIMEOUT) and backend.caught[0]()
     with backend.lock(unique) as lock, ThreadPoolExecutor(1) as pool:
@@ -75,7 +75,7 @@ def test_one_at_a_time(backend, left, unique):
 
 
 def test_not_renewed_meanwhile(backend, left, unique):
-    """A lock that is being extended is not renewed: two requests at once might arrive in any order."""
+    """A lock is not renewed while it is extended, because two requests might arrive in any order."""
     send = threading.Event()
     backend.answered = lambda _: send.wait(TEST_TIMEOUT) and backend.caught[0]()
     with backend.lock(unique) as lock, ThreadPoolExecutor(1) as pool:
@@ -90,7 +90,7 @@ def test_not_renewed_meanwhile(backend, left, unique):
 
 
 def test_extension_that_is_never_answered(backend, unique):
-    """extend() waits no longer for a renewal than the lease lasts."""
+    """extend() waits for a renewal no longer than the lease lasts."""
     send = threading.Event()
     backend.answered = lambda _: send.wait(TEST_TIMEOUT) and backend.caught[0]()
     lock = backend.lock(unique, ttl=1, on_lost="warn")

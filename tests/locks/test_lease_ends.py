@@ -19,7 +19,7 @@ KEY = "redlock:{stock}"
 
 @pytest.fixture(params=[RedisBackend, RedlockBackend, ReplicaBackend])
 def place(request, start):
-    """The servers that decide, and how to make a backend there."""
+    """The servers that decide, and a function that creates a backend there."""
     kind = request.param
     if kind is ReplicaBackend:
         servers = [start(Replicated(1)).primary]
@@ -38,7 +38,7 @@ def place(request, start):
 
 
 def test_not_extended(place, client_of):
-    """After its own deadline a holder extends nothing: servers that came back with old data would say yes."""
+    """An expired lease is not extended, because servers with old data would grant it."""
     servers, make = place
     lock = client_of(make()).lock("stock", auto_renew=False)
     assert lock.acquire()
@@ -54,7 +54,7 @@ def test_not_extended(place, client_of):
 
 
 def test_not_waited_out(place, client_of):
-    """One who waits has the lock when the lease of one who died ends, not when it would have looked again by itself."""
+    """A waiter gets the lock when the lease of a dead holder ends."""
     servers, make = place
     lock = client_of(make()).lock("stock")
     for server in servers:

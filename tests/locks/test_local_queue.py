@@ -18,7 +18,7 @@ SENT = ("evalsha", "eval", "blpop", "ping")
 
 
 class TestTurnstile(Fixtures):
-    """Threads with a blocking client, and tasks with an asynchronous one."""
+    """Threads with a blocking client, and tasks with an asyncio client."""
 
     @pytest.fixture
     def server(self, own_redis):
@@ -52,7 +52,7 @@ class TestTurnstile(Fixtures):
 
     @pytest.fixture
     def queued(self, client):
-        """`queued(number)`: wait until so many queue in the process of `client`."""
+        """`queued(number)`: wait until so many are queued in the process of `client`."""
 
         def wait(number):
             lanes = client.backend._local_queue._queues
@@ -79,7 +79,7 @@ class TestTurnstile(Fixtures):
         return make
 
     def test_one_waits_in_redis(self, admin, kept, client, name):
-        """Of six who wait one is blocked in Redis, and all get the lock in the end."""
+        """Of six waiters in one process one is blocked in Redis, and all get the lock in the end."""
         holder, waiters = kept(5)
         assert admin.info("clients")["blocked_clients"] == 1
         assert client.describe(name).waiters == 1
@@ -91,7 +91,7 @@ class TestTurnstile(Fixtures):
         assert eventually(lambda: self.has_ended(client))
 
     def test_time_is_up(self, admin, new_backend, name):
-        """Those whose time is up at the same moment ask Redis once for all of them, not one after another."""
+        """Waiters whose time is up at the same moment send one request for all of them."""
         backend = new_backend()
         with backend.lock(name):
             pass
@@ -113,13 +113,13 @@ class TestTurnstile(Fixtures):
 
     @staticmethod
     async def refused(lock):
-        """Whose lock it is, says the error."""
+        """Return the holder that the error names."""
         with pytest.raises(LockNotAcquired) as caught:
             await lock.__aenter__()
         return Owner.parse(caught.value.holder).label
 
     def test_time_is_up_and_it_is_free(self, new_backend, name, spawn):
-        """One of those whose time is up gets a lock that has become free, and the others are refused."""
+        """Of waiters whose time is up one gets a lock that has become free, and the others are refused."""
         backend = new_backend()
         with backend.lock(name, ttl=0.5, auto_renew=False, on_lost="warn"):
             waiting = [spawn(backend.lock(name).acquire, True, 0.5 + index / 100) for index in range(8)]
@@ -127,7 +127,7 @@ class TestTurnstile(Fixtures):
         backend.close()
 
     def test_without_a_cohort(self, admin, new_client, name, spawn):
-        """cohort=0: each waits in Redis by itself."""
+        """With cohort=0 each waiter waits in Redis."""
         user = new_client(cohort=0)
         with user.lock(name):
             waiting = [spawn(user.lock(name).acquire, True, self.short * 10) for _ in range(3)]
@@ -136,14 +136,14 @@ class TestTurnstile(Fixtures):
 
     @pytest.mark.parametrize("cohort", [-1, 1.5, True, "16"])
     def test_no_such_cohort(self, new_backend, cohort):
-        """A cohort is a number of times."""
+        """A cohort that is not a number from 0 on is refused."""
         with pytest.raises(ValueError, match="cohort"):
             new_backend(cohort=cohort)
 
     @pytest.mark.parametrize("terms", [{}, {"ttl": 20}, {"fencing": True}, {"auto_renew": False}], ids=str)
     @pytest.mark.parametrize("just_asked", [True, False], ids=["without-a-request", "with-one"])
     def test_handed_over(self, kept, client, other, name, terms, just_asked):
-        """Who gets the lock from another of the process holds it in every respect, and the other no more."""
+        """A lock that was handed over within the process belongs to the next holder in every respect."""
         holder, waiters = kept(2, **terms)
         if just_asked:
             holder.extend()
@@ -166,7 +166,7 @@ class TestTurnstile(Fixtures):
         assert eventually(lambda: any(each.token for each, _ in waiters if each is not handle))
 
     def test_terms_of_ones_own(self, kept, client, name, spawn, queued):
-        """A lease of another length is asked for, not taken over."""
+        """A waiter with another ttl is not handed the lock, and acquires a lease of its own length."""
         holder, waiters = kept(0)
         longer = client.lock(name, ttl=100)
         waiting = spawn(longer.acquire, True, TEST_TIMEOUT)
@@ -179,7 +179,7 @@ class TestTurnstile(Fixtures):
         assert waiters[0][1].result(WAKE)
 
     def test_after_extend(self, client, other, name, spawn, queued):
-        """Nor is one that was extended: the next has the time that it asked for."""
+        """After an extension the next holder has the ttl that it asked for."""
         holder, first, second = (client.lock(name) for _ in range(3))
         holder.acquire()
         waiting = [spawn(first.acquire, True, TEST_TIMEOUT)]
@@ -193,7 +193,7 @@ class TestTurnstile(Fixtures):
         assert second.remaining > 25
 
     def test_while_extending(self, kept):
-        """Nor is one that is being extended: which of both lengths Redis has in the end is open."""
+        """A lock that is being extended is not handed over, because its ttl in Redis is unknown."""
         holder, waiters = kept(1)
         holder.extend()
         extending = holder.extend_flow(1)
@@ -207,7 +207,7 @@ class TestTurnstile(Fixtures):
         assert eventually(lambda: first.token)
 
     def test_commands(self, admin, client, name, spawn):
-        """Many hand-overs within a process cost Redis less than two commands each."""
+        """A hand-over within a process costs Redis less than two commands."""
         counter, before = Counter(), self.sent(admin)
 
         def work():
@@ -226,7 +226,7 @@ class TestTurnstile(Fixtures):
         return sum(stats[f"cmdstat_{name}"]["calls"] for name in SENT if f"cmdstat_{name}" in stats)
 
     def test_other_processes_have_their_turn(self, client, other, name, spawn):
-        """However many want the lock in one process, those of another get it again and again."""
+        """However many waiters one process has, those of another process get the lock again and again."""
         over, theirs = threading.Event(), []
 
         def work():
@@ -244,7 +244,7 @@ class TestTurnstile(Fixtures):
         assert theirs == sorted(set(theirs))
 
     def test_so_many_times(self, new_client, name, spawn, monkeypatch):
-        """After so many times in a row it is the turn of the one who waits in Redis."""
+        """After a cohort of hand-overs in a row the waiter in Redis gets the lock."""
         monkeypatch.setattr(wait_queue, "HAND_OVER_SECONDS", 60)
         user, order = new_client(cohort=2), []
         lanes, holder = user.backend._local_queue._queues, user.lock(name)
@@ -265,7 +265,7 @@ class TestTurnstile(Fixtures):
         assert sorted(order) == list(range(5))
 
     def test_fencing_tokens(self, client, other, name, spawn):
-        """Fencing tokens grow in the order of the holders, in and between processes."""
+        """Fencing tokens grow in the order of the holders, within and between processes."""
         tokens = []
 
         def work(user):
@@ -279,13 +279,13 @@ class TestTurnstile(Fixtures):
         assert tokens == sorted(set(tokens))
 
     def test_who_cannot_wait(self, kept, client, name):
-        """blocking=False is refused while the lock is held, and takes it when it is free, whoever queues."""
+        """blocking=False is refused while the lock is held, and acquires it when it is free, whatever is queued."""
         assert kept(1)[0].token
         assert not client.lock(name).acquire(False)
         assert not client.lock(name).acquire(timeout=0)
 
     def test_timeout_in_the_queue(self, kept, client, name, queued):
-        """One whose time is up while it queues comes back in time, without the lock; the others stay."""
+        """A waiter whose time is up in the local queue gives up in time, and the others stay."""
         holder, waiters = kept(1)
         start = client.backend.clock()
         assert not client.lock(name).acquire(timeout=self.short)
@@ -295,7 +295,7 @@ class TestTurnstile(Fixtures):
         assert eventually(lambda: any(each.token for each, _ in waiters))
 
     def test_timeout_in_redis(self, client, name, spawn, queued):
-        """When the one who waits in Redis gives up, the next takes its place."""
+        """When the waiter in Redis gives up, the next local waiter takes its place."""
         holder = client.lock(name)
         holder.acquire()
         first = spawn(client.lock(name).acquire, True, self.short * 5)
@@ -309,7 +309,7 @@ class TestTurnstile(Fixtures):
         assert second.result(WAKE)
 
     def test_forced(self, kept, client, other, name):
-        """A lock that is released by force goes to the one who waits in Redis; the holder hands nothing on."""
+        """After a forced release the waiter in Redis gets the lock, and the holder hands nothing over."""
         holder, waiters = kept(2)
         assert other.force_release(name)
         (keeper, waiting), *queue = waiters
@@ -324,7 +324,7 @@ class TestTurnstile(Fixtures):
             eventually(lambda: next((each for each, _ in queue if each.token), None)).release()
 
     def test_forced_after_it_was_handed_on(self, kept, other, name):
-        """Who has got the lock without a request learns soon that it was taken away."""
+        """A holder that got the lock by a hand-over without a request learns soon that it was released by force."""
         holder, waiters = kept(1)
         holder.extend()  # the store has just spoken
         holder.release()
@@ -334,7 +334,7 @@ class TestTurnstile(Fixtures):
         assert eventually(lambda: handle.lost)
 
     def test_store_down(self, new_client, server, name, spawn):
-        """When the store can't be asked all who queue are told at once, not one after another."""
+        """When the store is not reachable all local waiters get the error at once."""
         user = new_client(node_timeout=0.5)
         lanes = user.backend._local_queue._queues
         assert user.lock(name, ttl=1).acquire()
@@ -347,7 +347,7 @@ class TestTurnstile(Fixtures):
         assert all(isinstance(each.exception(), LockUnavailable) for each in done)
 
     def test_vanished(self, client, name, spawn, queued, monkeypatch):
-        """When the one who waits in Redis ends without a word, one who queues takes its place."""
+        """When the waiter in Redis ends without notice, a local waiter takes its place."""
         monkeypatch.setattr(local_queue, "LEADER_CHECK_SECONDS", 0.05)
         holder = client.lock(name)
         holder.acquire()
@@ -362,7 +362,7 @@ class TestTurnstile(Fixtures):
         assert second.result(WAKE)
 
     def test_fork(self, client, name, spawn):
-        """A child of fork() has a queue of its own."""
+        """A forked child has a local queue of its own."""
         holder = client.lock(name)
         holder.acquire()
         keeper = client.lock(name)

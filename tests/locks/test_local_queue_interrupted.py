@@ -61,7 +61,7 @@ def test_cancelled(backend, unique, place, steps):
 
 @pytest.mark.parametrize("where", [RedisServer, Cluster])
 def test_the_store_is_told(running, unique, where, monkeypatch):
-    """Who goes on with a lease of another's is made known soon, and keeps it, on a Cluster too."""
+    """A hand-over without a request is soon written to Redis, and the holder keeps the lock, on a Cluster, too."""
     monkeypatch.setattr(local_queue, "FRESH_SECONDS", WAKE)  # however slow this machine is now
     server = running(where)
     getattr(server, "heal", lambda: None)()
@@ -88,7 +88,7 @@ def test_the_store_is_told(running, unique, where, monkeypatch):
 
 
 def test_threads_and_loops(backend, unique):
-    """Threads and tasks of several loops exclude each other, and all have their turn."""
+    """Threads and tasks of several event loops exclude each other, and all get the lock."""
     counter = Counter()
 
     def threaded():
@@ -116,7 +116,7 @@ def test_threads_and_loops(backend, unique):
 
 @pytest.mark.parametrize("place", ["in redis", "queueing"])
 def test_ctrl_c(backend, unique, place):
-    """KeyboardInterrupt ends the wait of the main thread, wherever it waits; the other threads go on."""
+    """KeyboardInterrupt ends the wait of the main thread anywhere, and other threads go on."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     main, got, holder = threading.main_thread(), threading.Event(), backend.lock(unique)
     holder.acquire()

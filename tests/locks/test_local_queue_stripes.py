@@ -12,7 +12,7 @@ from django_redlock.testing.conformance.harness.fixtures import Fixtures, eventu
 
 
 class TestStripesQueue(Fixtures):
-    """Threads with a blocking client, and tasks with an asynchronous one."""
+    """Threads with a blocking client, and tasks with an asyncio client."""
 
     @pytest.fixture
     def new_backend(self, redis_url):
@@ -53,7 +53,7 @@ class TestStripesQueue(Fixtures):
     @pytest.mark.parametrize("just_asked", [True, False], ids=["without-a-request", "with-one"])
     @pytest.mark.parametrize("terms", [{}, {"fencing": True}], ids=str)
     def test_handed_over(self, client, other, name, holders, wait, terms, just_asked, monkeypatch):
-        """The next gets the stripe that is given back, whichever that is, and holds it in every respect."""
+        """A local waiter gets the released stripe, whichever it is, and holds it in every respect."""
         monkeypatch.setattr(local_queue, "FRESH_SECONDS", TEST_TIMEOUT if just_asked else 0)
         keeper, *queue = wait(3, **terms)
         assert eventually(lambda: self.waiters(client, name) == [1, 1])
@@ -77,7 +77,7 @@ class TestStripesQueue(Fixtures):
         assert client.held(f"*{name}*") == []
 
     def test_the_cohort(self, new_client, name, spawn, wait, holders):
-        """After so many hand-overs, of all stripes together, the next that is given back is freed for who was first."""
+        """After a cohort of hand-overs, of all stripes together, the next stripe goes to the waiter in Redis."""
         holders[0].store._local_queue._cohort = 1
         keeper, first, second = wait(3)
         for holder, handle in zip(holders, (first, keeper), strict=True):
@@ -90,7 +90,7 @@ class TestStripesQueue(Fixtures):
             handle.release()
 
     def test_without(self, holders, wait):
-        """Who can't use the stripe that is given back isn't given it; those who can't queue by themselves."""
+        """A waiter that excludes a stripe is not handed it, and has a queue of its own."""
         holders.sort(key=lambda handle: handle.stripe)
         picky, next_one = wait(2, without={0})
         holders[0].release()
@@ -106,7 +106,7 @@ class TestStripesQueue(Fixtures):
             handle.release()
 
     def test_switch(self, holders, wait, monkeypatch):
-        """Who goes on with another's lease may give it back for another stripe."""
+        """A holder that got a stripe by a hand-over can switch to another."""
         monkeypatch.setattr(local_queue, "FRESH_SECONDS", TEST_TIMEOUT)
         keeper, handle = wait(2)
         stripe = holders[0].stripe

@@ -1,4 +1,4 @@
-"""`min_hold` and `every` when a release gets no answer: the release in the background keeps the lock, too."""
+"""`min_hold` and `every` when a release gets no reply: the release in the background keeps the lock, too."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.support.service import poll
 
 @pytest.mark.parametrize("option", ["min_hold", "every"])
 def test_unanswered_release(proxy, redis_server, client_of, unique, option):
-    """The lock stays taken for the rest of the time, and another can't acquire it."""
+    """After a release without a reply the lock is kept for the rest of the time."""
     client = client_of(RedisBackend(proxy.url, ttl=20, node_timeout=3))
     lock = client.lock(unique, auto_renew=False, **{option: 250})
     assert lock.acquire()
@@ -26,7 +26,7 @@ def test_unanswered_release(proxy, redis_server, client_of, unique, option):
 
 @pytest.mark.parametrize("option", ["min_hold", "every"])
 def test_several_releases_in_the_background(redis_url, client_of, unique, option):
-    """Leases that are lost at the same time are released in one pipeline, and the locks stay taken, too."""
+    """Locks that are released in one pipeline in the background are kept, too."""
     client = client_of(RedisBackend(redis_url, ttl=20))
     held = [client.lock(f"{unique}{number}", **{option: 250}) for number in range(2)]
     assert all(lock.acquire() for lock in held)

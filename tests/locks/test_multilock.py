@@ -14,7 +14,7 @@ NAMES = [f"account:{number}" for number in range(6)]
 
 @pytest.mark.parametrize("kind", ["redis_server", "cluster"])
 def test_any_order(request, kind):
-    """Sixteen processes take some of six locks in random orders: nobody waits for ever, nobody meets another."""
+    """Sixteen processes that acquire some of six locks in random orders neither deadlock nor overlap."""
     url = request.getfixturevalue(kind).url
     with ExitStack() as ends:
         workers = [ends.enter_context(Worker(take_some, url, NAMES, ROUNDS)) for _ in range(PROCESSES)]
@@ -28,7 +28,7 @@ def test_any_order(request, kind):
 
 
 def test_in_one_slot(cluster):
-    """Names with the same hash tag are taken in one request, on a Cluster too."""
+    """Names with the same hash tag are acquired in one request, on a Cluster, too."""
     backend = RedisBackend(cluster.url)
     lock = backend.multilock(["{cart:7}b", "{cart:7}a"])
     with lock:  # slots and scripts are known
@@ -40,7 +40,7 @@ def test_in_one_slot(cluster):
 
 
 def commands(cluster):
-    """How many scripts the masters have run."""
+    """Return how many scripts the masters have run."""
     count = 0
     for node in cluster.nodes:
         with node.client() as client:

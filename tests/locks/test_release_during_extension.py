@@ -31,7 +31,7 @@ def servers(start):
 
 
 def holding(servers):
-    """How many have the lock."""
+    """Return how many servers have the lock."""
     count = 0
     for server in servers:
         with server.client() as client:
@@ -40,7 +40,7 @@ def holding(servers):
 
 
 def held_up(backend, what="_acquire"):
-    """Such a script is sent when the second of these events is set; the first tells that it is about to be."""
+    """Delay such a script until the second of these events is set; the first is set when it is about to be sent."""
     about_to, send = threading.Event(), threading.Event()
     perform, aperform = backend.perform, backend.aperform
 
@@ -62,7 +62,7 @@ def held_up(backend, what="_acquire"):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_a_few_nodes(servers, client_of, kind):
-    """A vote that is put back on one node of three after the release is given back, too."""
+    """A vote that an extension restores on one of three nodes after the release is released, too."""
     client = client_of(RedlockBackend([server.url for server in servers], quarantine=False, **OPTIONS))
     assert all(row["ok"] for row in client.health())  # and so connected
     about_to, send = held_up(client.backend)
@@ -83,7 +83,7 @@ def test_on_a_few_nodes(servers, client_of, kind):
 
 
 def test_on_one_server(servers, client_of):
-    """The same for a server in quarantine."""
+    """A lock that an extension restores on a server in quarantine after the release is released, too."""
     client = client_of(RedisBackend(servers[0].url, quarantine=True, **OPTIONS))
     client.backend.arm()
     about_to, send = held_up(client.backend)
@@ -103,7 +103,7 @@ def test_on_one_server(servers, client_of):
 
 
 def test_a_lock_that_is_kept(servers, client_of):
-    """One that is to be held for a while after its release is, and no longer, though it was extended meanwhile."""
+    """min_hold keeps a lock for its time and no longer, even if the lock is extended meanwhile."""
     client = client_of(RedisBackend(servers[0].url, **OPTIONS))
     about_to, send = held_up(client.backend, "_extend")
     lock = client.lock("stock", min_hold=3, auto_renew=False)
@@ -123,7 +123,7 @@ def test_a_lock_that_is_kept(servers, client_of):
 
 
 def test_none_is_freed_too_soon(servers):
-    """What is to be freed in the background at a certain time does not travel with what is due just before it."""
+    """A lock that is to be released in the background at a certain time is not released earlier with others."""
     backend = RedisBackend(servers[0].url, **OPTIONS)
     began = time.monotonic()
     for name, after in (("a", 0.5), ("b", 0.53)):

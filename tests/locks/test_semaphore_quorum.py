@@ -19,7 +19,7 @@ def servers(start):
 
 @pytest.fixture
 def backend(servers):
-    """A majority of them decides."""
+    """A backend on a majority of them."""
     backend = RedlockBackend([server.url for server in servers], node_timeout=2)
     assert set(backend.arm().values()) == {"armed"}
     yield backend
@@ -27,13 +27,13 @@ def backend(servers):
 
 
 def scripts_run(server) -> int:
-    """How many requests that node has had."""
+    """Return how many scripts that node has run."""
     with server.client() as client:
         return sum(stats["calls"] for name, stats in client.info("commandstats").items() if "eval" in name)
 
 
 def test_waiters_are_woken(backend, servers):
-    """Who waits for a permit asks seldom, however long it takes, and is woken when one is given back."""
+    """A waiter for a permit sends few requests, however long it waits, and is woken by a release."""
     held = [backend.semaphore("exports", limit=2) for _ in range(2)]
     assert all(permit.acquire(timeout=WAKE) for permit in held)
     before = scripts_run(servers[0])

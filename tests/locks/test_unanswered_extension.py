@@ -24,7 +24,7 @@ def cut(request, start, redis_server, client_of):
 
 @pytest.mark.parametrize("way", ["requests", "replies"])
 def test_a_shorter_lease_counts_before_its_answer(cut, way):
-    """Who asked for less, and was not answered, relies on no more than that: the store may give the lock away then."""
+    """After an unanswered extension to a shorter ttl the holder relies on the shorter lease only."""
     client, proxy = cut
     lock = client.lock("stock", auto_renew=False)
     assert lock.acquire()
@@ -37,7 +37,9 @@ def test_a_shorter_lease_counts_before_its_answer(cut, way):
 
 @pytest.mark.parametrize("way", ["requests", "replies"])
 def test_a_shorter_lease_is_renewed_as_one(cut, way):
-    """What was not answered may arrive after the renewal that follows it: that relies on no more, either."""
+    """After an unanswered extension to a shorter ttl, which may arrive late, the next renewal also relies on the
+    shorter lease.
+    """
     client, proxy = cut
     lock = client.lock("stock", auto_renew=True)
     assert lock.acquire()
@@ -52,7 +54,7 @@ def test_a_shorter_lease_is_renewed_as_one(cut, way):
 
 
 def test_a_longer_lease_counts_after_its_answer(cut):
-    """Who asked for more, and was not answered, relies on what there was before."""
+    """After an unanswered extension to a longer ttl the holder relies on the earlier lease."""
     client, proxy = cut
     lock = client.lock("stock", ttl=20, auto_renew=False)
     assert lock.acquire()

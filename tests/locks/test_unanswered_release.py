@@ -23,7 +23,7 @@ class Clock:
 
 
 def test_a_lease_that_was_extended(start, redis_server):
-    """The lease was extended to more than its ttl: the release is repeated for as long as the lease may last."""
+    """The release of a lease that was extended beyond its ttl is repeated for as long as the lease may last."""
     proxy, clock = start(Proxy(redis_server.url)), Clock()
     backend = RedisBackend(proxy.url, node_timeout=0.5, clock=clock)
     lock = backend.lock("stock", ttl=20, auto_renew=False)

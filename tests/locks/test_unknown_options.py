@@ -20,6 +20,6 @@ METHODS = {
     [("timeout", r"use ttl \(.*\) or blocking_timeout"), ("expire", "use ttl "), ("max_hol", "use max_hold ")],
 )
 def test_hints(method, option, hint):
-    """An option of redis-py, or a mistyped one: the error names the method and the option that is meant."""
+    """An option of redis-py or a mistyped one raises an error with the method and the option that is meant."""
     with pytest.raises(TypeError, match=rf"^{method}\(\) has no option '{option}'; {hint}"):
         METHODS[method](LocMemBackend("hints"), **{option: 5})

@@ -77,13 +77,13 @@ def test_promised_names(module, names):
 
 @pytest.mark.parametrize("module", ["django_redlock", *MODULES])
 def test_all_is_true(module):
-    """What a module lists in `__all__` it has."""
+    """Every name in a module's `__all__` exists."""
     loaded = importlib.import_module(module)
     assert [name for name in getattr(loaded, "__all__", ()) if not hasattr(loaded, name)] == []
 
 
 def loaded_by(*modules):
-    """The top-level packages that are loaded after these modules have been imported in a new process."""
+    """Return the top-level packages that are loaded after an import of these modules in a new process."""
     program = (
         "import sys; [__import__(name) for name in sys.argv[1:]]; print(*{name.split('.')[0] for name in sys.modules})"
     )

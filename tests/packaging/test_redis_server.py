@@ -26,7 +26,7 @@ def test_answers_on_tcp_and_unix_socket(server):
 
 
 def test_two_servers_are_apart(server):
-    """A second server gets a port and a directory of its own."""
+    """A second server has a separate port and directory."""
     with RedisServer() as other:
         server.client().set("key", "here")
         assert other.client().get("key") is None
@@ -49,7 +49,7 @@ def test_keeps_its_data_when_told_to():
 
 
 def test_a_start_ends_with_all_data_read():
-    """A server that answers and is still reading its data has not started yet."""
+    """A server has started only when all its data is loaded."""
     with RedisServer("--appendonly", "yes", "--key-load-delay", "1") as server:
         with server.client() as client, client.pipeline(transaction=False) as pipe:
             for number in range(20_000):
@@ -60,7 +60,7 @@ def test_a_start_ends_with_all_data_read():
 
 
 def test_comes_back_on_the_same_port_after_kill(server):
-    """A killed server is gone at once, and comes back where it was."""
+    """A killed server can be restarted on the same port."""
     url = server.url
     server.kill()
     with pytest.raises(redis.ConnectionError):
@@ -71,7 +71,7 @@ def test_comes_back_on_the_same_port_after_kill(server):
 
 
 def test_its_port_is_nobody_elses_while_it_is_down(server):
-    """The port of a killed server is not given to another, whose start would be in the way of its return."""
+    """The port of a killed server stays reserved for it."""
     server.kill()
     for port in (server.port, server.port + 10_000):
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
@@ -79,7 +79,7 @@ def test_its_port_is_nobody_elses_while_it_is_down(server):
 
 
 def test_pause_and_resume(server):
-    """A paused server hangs, a resumed one answers."""
+    """A paused server hangs, and a resumed one replies."""
     impatient = server.client(socket_timeout=0.1, retry=None)
     server.pause()
     with pytest.raises(redis.TimeoutError):
@@ -89,7 +89,7 @@ def test_pause_and_resume(server):
 
 
 def test_stops_in_order_when_paused():
-    """A paused server is woken to be stopped: it still saves."""
+    """A paused server is resumed to be stopped, and saves its data."""
     with RedisServer("--save", "900 1") as server:
         server.client().set("key", "value")
         server.pause()
@@ -98,7 +98,7 @@ def test_stops_in_order_when_paused():
 
 
 def test_leaves_nothing_behind(server):
-    """The directory that it made goes with it; one that it was given stays."""
+    """A temporary directory is removed, and a given one stays."""
     with RedisServer(dir=server.dir) as guest:
         pass
     assert server.dir.exists()
@@ -106,7 +106,7 @@ def test_leaves_nothing_behind(server):
 
 
 def test_a_port_in_use_is_an_error_with_the_log(server):
-    """Asking for a taken port says so, and never answers for the server that has it."""
+    """A start on a port that is in use raises an error with the log."""
     with pytest.raises(RuntimeError, match="Address already in use"):
         RedisServer(port=server.port).start()
 

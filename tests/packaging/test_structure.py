@@ -38,12 +38,14 @@ TREES = {module_name(path): (path, ast.parse(path.read_text())) for path in sort
 
 
 def package_of(module):
-    """The folder of a module, as a dotted name."""
+    """Return the folder of a module, as a dotted name."""
     return module if TREES[module][0].name == "__init__.py" else module.rpartition(".")[0]
 
 
 def imported(module):
-    """Each name that a module imports from this package: (module, name or None), type-checking imports included."""
+    """Yield each name that a module imports from this package: (module, name or None), type-checking imports
+    included.
+    """
     for node in ast.walk(TREES[module][1]):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names if alias.name in TREES)
@@ -60,7 +62,7 @@ def imported(module):
 
 
 def top_level_imports(module):
-    """The same without imports inside functions, which run later."""
+    """Yield such imports outside of functions, whose imports run later."""
     inner = {
         id(node)
         for function in ast.walk(TREES[module][1])
@@ -80,7 +82,7 @@ def top_level_imports(module):
 
 
 def cycles(graph):
-    """The strongly connected components with more than one module (Tarjan)."""
+    """Return the strongly connected components with more than one module (Tarjan)."""
     index, low, stack, found = {}, {}, [], []
 
     def visit(node):
@@ -106,7 +108,7 @@ def cycles(graph):
 
 
 def test_class_names_are_unique():
-    """No class name stands for two things."""
+    """No class name is used twice."""
     places = defaultdict(list)
     for module, (_, tree) in TREES.items():
         for node in ast.walk(tree):
@@ -116,7 +118,7 @@ def test_class_names_are_unique():
 
 
 def constants():
-    """Each public constant of a module and its value as source."""
+    """Yield each public constant of a module with its value as source."""
     for _, tree in TREES.values():
         for node in tree.body:
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
@@ -128,7 +130,7 @@ def constants():
 
 
 def test_constant_names_are_unique():
-    """No name of a constant stands for two values."""
+    """No constant's name has two values."""
     values = defaultdict(set)
     for name, value in constants():
         if not value.startswith(("TypeVar(", "ParamSpec(")):
@@ -137,7 +139,7 @@ def test_constant_names_are_unique():
 
 
 def test_no_import_cycles():
-    """No module imports, through others, itself."""
+    """The modules have no import cycle."""
     assert cycles({module: top_level_imports(module) for module in TREES}) == []
 
 
@@ -149,7 +151,7 @@ def test_no_import_cycles():
     ],
 )
 def test_cycles_are_found(graph, expected):
-    """The search itself finds what it is to find."""
+    """cycles() finds the cycles of a graph."""
     assert cycles(graph) == expected
 
 
@@ -162,7 +164,7 @@ def test_small_folders():
 
 
 def test_private_names_are_not_imported():
-    """What begins with an underscore stays in its folder."""
+    """Names with an underscore are not imported from other folders."""
     crossing = [
         f"{module} imports {target}.{name}"
         for module in TREES
@@ -173,7 +175,7 @@ def test_private_names_are_not_imported():
 
 
 def test_private_attributes_are_not_used_elsewhere():
-    """An attribute that begins with an underscore is used in the folder that defines it, if we define it at all."""
+    """Attributes with an underscore are used only in the folder that defines them."""
     homes = defaultdict(set)
     for module, (_, tree) in TREES.items():
         for node in ast.walk(tree):

@@ -26,7 +26,7 @@ def pip(*arguments, python=sys.executable):
 
 
 def run(python, program, *arguments, cwd):
-    """The output of a program in an environment, started outside the source tree."""
+    """Return the output of a program in an environment, started outside the source tree."""
     command = [python, "-I", "-W", "error", "-c", textwrap.dedent(program), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
     assert done.returncode == 0, done.stderr
@@ -46,7 +46,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory):
-    """An environment without anything, not even pip."""
+    """An environment without any package, not even pip."""
     directory = tmp_path_factory.mktemp("environment")
     venv.create(directory, symlinks=True)
     return str(directory / "bin" / "python")
@@ -64,7 +64,7 @@ def test_everything_is_in_it(wheel):
 
 
 def test_metadata(wheel):
-    """Name, licence, the Pythons it is for, and the extras that the documentation names."""
+    """The metadata have the name, licence, Python versions and the extras of the documentation."""
     with zipfile.ZipFile(wheel) as archive:
         [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         metadata = HeaderParser().parsestr(archive.read(name).decode())
@@ -78,7 +78,7 @@ def test_metadata(wheel):
 
 
 def test_pytest_plugin(wheel):
-    """pytest finds the plugin in what is installed."""
+    """The wheel has the entry point of the pytest plugin."""
     with zipfile.ZipFile(wheel) as archive:
         [name] = [name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt")]
         points = archive.read(name).decode()
@@ -86,7 +86,7 @@ def test_pytest_plugin(wheel):
 
 
 def test_works_alone(wheel, empty, tmp_path):
-    """With no Django, no Celery and no redis-py beside it, locks of one process can be taken and are exclusive."""
+    """Without Django, Celery and redis-py, locks in memory work."""
     pip("install", "--no-deps", "--no-index", str(wheel), python=empty)
     program = """
         from django_redlock.backends.locmem import LocMemBackend
@@ -99,7 +99,7 @@ def test_works_alone(wheel, empty, tmp_path):
 
 
 def test_works_with_what_it_requires(wheel, empty, tmp_path):
-    """With its dependencies installed as its metadata says, a Django project takes a lock in Redis."""
+    """With its dependencies installed, a Django project acquires a lock in Redis."""
     pip("install", "--quiet", str(wheel), python=empty)
     program = """
         import sys, django

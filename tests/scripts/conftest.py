@@ -47,7 +47,7 @@ def call(redis):
 
 @pytest.fixture
 def dump(redis):
-    """`dump()`: everything that is in there."""
+    """`dump()`: all keys with their values."""
 
     def contents():
         kinds = {b"string": redis.get, b"list": lambda key: redis.lrange(key, 0, -1)}
@@ -60,7 +60,7 @@ def dump(redis):
 
 @pytest.fixture
 def full(redis):
-    """Makes a context in which the server has no more memory."""
+    """A context in which the server is out of memory."""
 
     @contextlib.contextmanager
     def without_memory():

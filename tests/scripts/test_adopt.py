@@ -14,7 +14,7 @@ UNIT = b"1", b"0"  # milliseconds, no skew
 
 @pytest.fixture
 def adopt(call, keys):
-    """`adopt()`: OTHER goes on with the lock of TOKEN."""
+    """`adopt()`: OTHER adopts the lock of TOKEN."""
 
     def run(fencing=b"0"):
         return call("multi_adopt", keys, OTHER, NEXT, b"10000", fencing, b"0", b"1", TOKEN)
@@ -24,7 +24,7 @@ def adopt(call, keys):
 
 @pytest.fixture
 def adopt_stamp(call, keys):
-    """The same for a lock that is shared with older code."""
+    """`adopt_stamp()`: OTHER adopts a lock that is shared with older code."""
 
     def run():
         return call("timestamp_adopt", (*keys[:2], keys.fence), OTHER, NEXT, b"10000", b"0", *UNIT, TOKEN)
@@ -33,7 +33,7 @@ def adopt_stamp(call, keys):
 
 
 def test_adopted(adopt, redis, keys, dump):
-    """The successor holds it for its ttl. The same request sent twice is granted twice."""
+    """The successor holds the lock for its ttl, and a repeated request is granted again."""
     redis.set(keys.lock, VALUE, px=500)
     before = redis.time()
     assert adopt() >= before[0] * 10**6 + before[1]
@@ -79,7 +79,7 @@ def test_fencing(adopt, redis, keys):
 
 
 def test_stamp_adopted(adopt_stamp, redis, keys):
-    """Older code sees a later end, and the successor is the holder. The same request sent twice is granted twice."""
+    """Older code sees a later end, and the successor is the holder; a repeated request is granted again."""
     redis.set(keys.lock, STAMP, px=500)
     redis.hset(keys.fence, mapping={"value": STAMP, "token": TOKEN, "owner": OWNER})
     for _ in range(2):

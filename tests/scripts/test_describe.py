@@ -17,7 +17,7 @@ HOLDERS = {"string": VALUE, "hash": b"holder", "zset": b"holder"}
 
 @pytest.fixture(params=KINDS)
 def kind(request, redis, keys):
-    """A lock of that kind is held."""
+    """A held lock of that kind."""
     KINDS[request.param](redis, keys.lock)
     return request.param
 
@@ -35,13 +35,13 @@ def force_release(call, keys):
 
 
 def test_describe_nothing(describe, dump):
-    """Nobody holds it: nothing."""
+    """A free lock has no description."""
     assert describe() is None
     assert dump() == {}
 
 
 def test_describe(kind, describe, dump):
-    """Type, value, lease left, no waiters, and a digest of who holds it; nothing changes."""
+    """describe returns type, value, remaining lease, waiters and a digest of the holder, and changes nothing."""
     before = dump()
     if kind == "string":  # the value says all
         value, left = describe()
@@ -55,13 +55,13 @@ def test_describe(kind, describe, dump):
 
 
 def test_describe_without_an_end(redis, describe, keys):
-    """A lease that has no end is -1."""
+    """A lease without an end has the remaining time -1."""
     redis.set(keys.lock, "0815")
     assert describe() == [b"0815", -1]
 
 
 def test_describe_waiters(kind, redis, describe, keys):
-    """Only those count that have not lapsed; their entries come on demand, those who lapse first come first."""
+    """Waiters whose entry has expired are not counted; entries are returned on demand, in order of their expiry."""
     now = redis.time()[0] * 1000
     redis.zadd(keys.waiters, {b"lapsed": now - 1000, b"second": now + 60_000, b"first": now + 50_000})
     assert describe()[3] == 2
@@ -71,14 +71,14 @@ def test_describe_waiters(kind, redis, describe, keys):
 
 
 def test_force_release(kind, force_release, dump):
-    """Whatever kind of lock it is, it is freed."""
+    """A lock of any kind is released."""
     assert force_release() == 1
     assert dump() == {}
     assert force_release() == 0
 
 
 def test_force_release_wakes_one(kind, redis, force_release, keys):
-    """One who waits is woken."""
+    """A forced release wakes one waiter."""
     redis.zadd(keys.waiters, {b"waits": 9e15, b"waits too": 9e15})
     assert force_release() == 1
     assert redis.llen(keys.wake) == 1
@@ -86,7 +86,7 @@ def test_force_release_wakes_one(kind, redis, force_release, keys):
 
 
 def test_force_release_of_one_holding(kind, force_release, dump):
-    """With the digest of another holding nothing happens, with that of the present one it is freed."""
+    """With the digest of another holding nothing is released, and with that of the current one the lock is."""
     before = dump()
     assert force_release("0" * 40) == -1
     assert dump() == before

@@ -13,7 +13,7 @@ DAY = 86_400_000
 
 @pytest.fixture
 def fair(call, keys):
-    """`fair(token, wait, …)`: fair_acquire"""
+    """`fair(token, wait, …)`: run fair_acquire."""
 
     def run(token=TOKEN, wait=0, ttl=10_000, fencing=0, order=2):
         return call("fair_acquire", (keys.lock, keys.waiters, keys.fence), token, OWNER, ttl, fencing, wait, order)
@@ -23,7 +23,7 @@ def fair(call, keys):
 
 @pytest.fixture
 def rw(call, keys):
-    """`rw(mode, token, wait, …)`: rw_acquire; every token is another holder's."""
+    """`rw(mode, token, wait, …)`: run rw_acquire. Each token belongs to another holder."""
 
     def run(mode, token=TOKEN, wait=0, ttl=10_000, fencing=0, order=2, holder=None):
         args = token, OWNER, ttl, fencing, wait, order, mode, holder or token[:1]
@@ -34,13 +34,13 @@ def rw(call, keys):
 
 @pytest.fixture
 def release(call, keys):
-    """`release(script, token, keep)`"""
+    """`release(script, token, keep)`: run a release script."""
     return lambda name, token=TOKEN, keep=0: call(name, (keys.lock,), token, keep)
 
 
 @pytest.fixture
 def woken(redis, keys):
-    """`woken()`: the first letters of the tokens that are woken now, and of none is it remembered."""
+    """`woken()`: the first letters of the tokens that have been woken since the last call."""
 
     def look():
         lists = sorted(redis.scan_iter(match=keys.wake + b":*"))
@@ -63,7 +63,7 @@ def now(redis):
 
 
 def lapse(redis, keys, token):
-    """Let it have been silent for a while."""
+    """Let the waiter's entry expire."""
     redis.zadd(keys.waiters, {token[:24] + b" " + OWNER: now(redis) - 1})
 
 
@@ -71,7 +71,7 @@ def lapse(redis, keys, token):
 
 
 def test_fair_free(redis, fair, keys, dump):
-    """A free lock is granted, as the plain string that any other mutex is; the same token is granted again."""
+    """A free lock is granted as a plain string, and the same token is granted again."""
     assert fair() // 1000 <= now(redis)
     assert fair() > 0
     assert dump() == {keys.lock: VALUE}
@@ -79,14 +79,16 @@ def test_fair_free(redis, fair, keys, dump):
 
 
 def test_fair_fencing(redis, fair, keys):
-    """A fencing token grows, also above the server's clock."""
+    """The fencing token grows, even above the server's clock."""
     redis.set(keys.fence, 9 * 10**15)
     assert fair(fencing=1)[:2] == [1, 9 * 10**15 + 1]
     assert redis.pttl(keys.fence) > DAY - 5_000
 
 
 def test_fair_held(redis, fair, line, keys, dump):
-    """A lock that is held is refused, with what is left of its lease and its owner; who can't wait leaves no trace."""
+    """A held lock is refused with its remaining lease and its owner, and a caller without time to wait leaves
+    no entry.
+    """
     fair(OTHER)
     refused, left, _, owner = fair()
     assert (refused, owner, 9_000 < left <= 10_000) == (0, OWNER, True)
@@ -98,7 +100,7 @@ def test_fair_held(redis, fair, line, keys, dump):
 
 
 def test_fair_order(redis, fair, release, line, woken, keys):
-    """Who came first is woken, and only that one is granted, whoever asks."""
+    """The first waiter in the queue is woken, and only it is granted."""
     fair(ANOTHER)
     fair(OTHER, wait=900)
     fair(TOKEN, wait=900)
@@ -116,7 +118,7 @@ def test_fair_order(redis, fair, release, line, woken, keys):
 
 
 def test_fair_silent(redis, fair, release, line, woken, keys):
-    """Who is silent is passed and not woken; who comes back has its place still."""
+    """A waiter whose entry has expired is passed over, and keeps its place if it comes back."""
     fair(ANOTHER)
     fair(OTHER, wait=900)
     fair(TOKEN, wait=900)
@@ -130,7 +132,7 @@ def test_fair_silent(redis, fair, release, line, woken, keys):
 
 
 def test_fair_gone(redis, fair, line, keys):
-    """Who has been silent for ten seconds has no place any more."""
+    """A waiter whose entry expired ten seconds ago loses its place."""
     fair(ANOTHER)
     fair(OTHER, wait=900)
     redis.zadd(keys.waiters, {OTHER[:24] + b" " + OWNER: now(redis) - 10_001})
@@ -142,7 +144,7 @@ def test_fair_gone(redis, fair, line, keys):
 
 
 def test_fair_put_back(fair, call, keys):
-    """A holder that puts its lock back on a server that has forgotten it passes the line."""
+    """A holder that restores its lock on a server without data does not queue."""
     fair(ANOTHER)
     fair(OTHER, wait=900)
     call("mutex_release", (keys.lock,), ANOTHER, 0)
@@ -150,7 +152,7 @@ def test_fair_put_back(fair, call, keys):
 
 
 def test_fair_forced(fair, call, woken, keys):
-    """A force release wakes who is first in line."""
+    """A forced release wakes the first waiter in the queue."""
     fair(ANOTHER)
     fair(OTHER, wait=900)
     call("force_release", (keys.lock,), "")
@@ -158,7 +160,7 @@ def test_fair_forced(fair, call, woken, keys):
 
 
 def test_fair_beside_others(redis, fair, call, release, woken, keys):
-    """Those who stand in no line are woken when nobody is left in it."""
+    """Waiters outside the queue are woken when the queue is empty."""
     fair(ANOTHER)
     call("mutex_acquire", (keys.lock, keys.waiters, keys.fence), TOKEN, OWNER, 10_000, 0, 6_000)
     fair(OTHER, wait=900)
@@ -173,7 +175,7 @@ def test_fair_beside_others(redis, fair, call, release, woken, keys):
 
 
 def test_read(redis, rw, keys):
-    """Many read at once: a share for each, with its end, its mode and its holder."""
+    """Many readers hold shares, each with its end, mode and holder."""
     before = now(redis)
     assert before <= rw("r") // 1000 <= now(redis)
     assert rw("r", OTHER, ttl=20_000) > 0
@@ -184,7 +186,7 @@ def test_read(redis, rw, keys):
 
 
 def test_write(rw, dump):
-    """Who writes is alone; the refusal says for how long, until the last of those in the way, and by whom."""
+    """A writer is refused while others read, with the longest remaining lease and an owner."""
     rw("r", ttl=5_000)
     rw("r", OTHER, ttl=10_000)
     before = dump()
@@ -195,14 +197,14 @@ def test_write(rw, dump):
 
 @pytest.mark.parametrize("mode", ["r", "w"])
 def test_write_excludes(rw, mode):
-    """Nobody else reads or writes while somebody writes."""
+    """While a writer holds the lock other readers and writers are refused."""
     assert rw("w") > 0
     assert rw("w") > 0  # the same token
     assert rw(mode, OTHER)[0] == 0
 
 
 def test_again(rw, redis, keys):
-    """Whoever holds it takes it again with another token, and may read while it writes, but not the other way round."""
+    """A holder is granted again with another token; a writer may read, and a reader may not write."""
     rw("w", TOKEN, holder="me")
     assert rw("w", OTHER, holder="me") > 0
     assert rw("r", ANOTHER, holder="me") > 0
@@ -217,7 +219,7 @@ def test_again(rw, redis, keys):
 
 
 def test_ended_shares(redis, rw, keys):
-    """A share that has ended is in nobody's way and gives no rights."""
+    """An expired share neither blocks others nor gives rights to its holder."""
     redis.hset(keys.lock, OTHER + b" x", f"rwlock@{now(redis) - 1} w you")
     redis.hset(keys.lock, ANOTHER + b" x", f"rwlock@{now(redis) - 1} r a")
     assert rw("w") > 0
@@ -225,7 +227,7 @@ def test_ended_shares(redis, rw, keys):
 
 
 def test_writer_in_line(rw, line):
-    """A writer that waits lets nobody in who comes after it, but those who are in may take it again."""
+    """A queued writer blocks new readers, but not readers that hold the lock already."""
     rw("r")
     rw("w", OTHER, wait=900)
     refused, left, _, _ = rw("r", ANOTHER, wait=900)
@@ -234,7 +236,7 @@ def test_writer_in_line(rw, line):
 
 
 def test_silent_writer(redis, rw, keys):
-    """A writer that is silent holds nobody up."""
+    """A queued writer whose entry has expired blocks no readers."""
     rw("r")
     rw("w", OTHER, wait=900)
     lapse(redis, keys, OTHER)
@@ -242,7 +244,7 @@ def test_silent_writer(redis, rw, keys):
 
 
 def test_readers_in_line(rw, release):
-    """Readers don't stand in each other's way, nor a writer in the way of readers that came before it."""
+    """Queued readers don't block each other, and a writer does not block readers that queued before it."""
     rw("w", b"d" * 32)
     rw("r", TOKEN, wait=900)
     rw("r", OTHER, wait=900)
@@ -257,7 +259,7 @@ def test_readers_in_line(rw, release):
     ("waiting", "expected"), [("rrwr", "ab"), ("wrw", "a"), ("rrr", "abc"), ("", "")], ids=str.__str__
 )
 def test_writer_wakes(rw, release, woken, waiting, expected):
-    """With the end of the writing all readers up to the first writer are woken, or the writer that is first."""
+    """The end of a write wakes all readers up to the first writer, or the first writer."""
     rw("w", b"z" * 32)
     for mode, letter in zip(waiting, "abcd", strict=False):
         rw(mode, letter.encode() * 32, wait=900)
@@ -266,7 +268,7 @@ def test_writer_wakes(rw, release, woken, waiting, expected):
 
 
 def test_last_reader_wakes(rw, release, woken):
-    """A writer is woken when the last reader has gone."""
+    """The end of the last read wakes a writer."""
     rw("r", TOKEN)
     rw("r", OTHER)
     rw("w", ANOTHER, wait=900)
@@ -277,7 +279,7 @@ def test_last_reader_wakes(rw, release, woken):
 
 
 def test_downgrade_wakes_readers(rw, release, woken):
-    """Who ends writing and goes on reading wakes readers, and no writer."""
+    """A writer that goes on as a reader wakes readers and no writer."""
     rw("w", TOKEN, holder="me")
     rw("r", b"d" * 32, holder="me")
     rw("r", OTHER, wait=900)
@@ -290,7 +292,7 @@ def test_downgrade_wakes_readers(rw, release, woken):
 
 
 def test_giving_up_wakes(rw, woken, line):
-    """A writer that gives up wakes the readers behind it."""
+    """A queued writer that gives up wakes the readers behind it."""
     rw("r", b"d" * 32)
     rw("w", TOKEN, wait=900)
     rw("r", OTHER, wait=900)
@@ -300,7 +302,7 @@ def test_giving_up_wakes(rw, woken, line):
 
 
 def test_no_order_for_writers(rw):
-    """Where nodes differ about the order, readers stand behind writers, and nothing else counts."""
+    """With order=1 readers queue behind writers, and nothing else is ordered."""
     rw("w", b"d" * 32)
     rw("r", TOKEN, wait=900, order=1)
     rw("w", OTHER, wait=900, order=1)
@@ -318,7 +320,7 @@ def test_no_order_for_writers(rw):
 
 
 def test_put_back(rw):
-    """A holder that puts its shares back passes the line, and may put back the reading before the writing."""
+    """A holder that restores its shares does not queue, and may restore a read share before the write share."""
     rw("r", b"d" * 32)
     rw("w", OTHER, wait=900)
     assert rw("r", TOKEN, order=0) > 0
@@ -326,13 +328,13 @@ def test_put_back(rw):
 
 
 def test_put_back_both(rw):
-    """What its holder held together may be put back in any order."""
+    """Shares that a holder had together may be restored in any order."""
     rw("r", TOKEN, holder="me", order=0)
     assert rw("w", OTHER, holder="me", order=0) > 0
 
 
 def test_release(rw, release, dump, call, keys):
-    """A share is given back, once; with the last of them the lock is gone. One that has ended was lost."""
+    """A share is released once, the last one removes the key, and an expired share was lost."""
     rw("r", TOKEN)
     rw("r", OTHER)
     assert release("rw_release", TOKEN) == 1
@@ -343,7 +345,7 @@ def test_release(rw, release, dump, call, keys):
 
 
 def test_keep_out_of_memory(rw, release, full):
-    """`keep` works on a server that is full, too."""
+    """`keep` works on a server that is out of memory."""
     rw("r", TOKEN)
     with full():
         assert release("rw_release", TOKEN, 2_000) == 1
@@ -351,7 +353,7 @@ def test_keep_out_of_memory(rw, release, full):
 
 
 def test_keep(redis, rw, release, woken, keys):
-    """With `keep` a share stays that long, as nobody's, and in the mode that it had."""
+    """With `keep` a share stays for that time, without a holder and in its mode."""
     rw("r")
     rw("w", OTHER, wait=900)
     assert release("rw_release", keep=2_000) == 1
@@ -363,21 +365,21 @@ def test_keep(redis, rw, release, woken, keys):
 
 
 def test_keep_writing(rw, release):
-    """What is kept of a writer keeps readers out, too."""
+    """A write share that is kept blocks readers."""
     rw("w")
     assert release("rw_release", keep=2_000) == 1
     assert rw("r", OTHER)[0] == 0
 
 
 def test_read_fencing(redis, rw, keys):
-    """A fencing token grows with each grant."""
+    """The fencing token grows with each grant."""
     redis.set(keys.fence, 9 * 10**15)
     assert rw("r", fencing=1)[:2] == [1, 9 * 10**15 + 1]
     assert rw("r", OTHER, fencing=1)[1] == 9 * 10**15 + 2
 
 
 def test_other_kinds(redis, rw, keys, dump):
-    """A lock that is held as another kind, or a key of another type, is an error that says so, and stays."""
+    """A lock of another kind and a key of another type raise an error and stay."""
     for value in ({VALUE: f"semaphore@{now(redis) + 9_000} "}, {VALUE: f"rlock@{now(redis) + 9_000} me"}, {b"a": b"x"}):
         redis.delete(keys.lock)
         redis.hset(keys.lock, mapping=value)

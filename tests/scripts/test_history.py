@@ -12,7 +12,7 @@ TTL = 60_000
 
 @pytest.fixture
 def add(call):
-    """`add({name: text}, most=, kept=)`"""
+    """`add({name: text}, most=, kept=)`: run history_add."""
 
     def add(texts, most=10, kept=5):
         words = json.dumps([word for pair in texts.items() for word in pair])
@@ -23,7 +23,7 @@ def add(call):
 
 @pytest.fixture
 def read(call):
-    """`read(name)`"""
+    """`read(name)`: run history_read."""
     return lambda name: call("history_read", (MINUTE,), name)
 
 
@@ -32,7 +32,7 @@ def event(at):
 
 
 def test_first(add, read, redis):
-    """What comes first is kept as it is, with a ttl."""
+    """The first text is stored as it is, with a ttl."""
     assert add({"": "a=2 w7=2", "stock": "a=2 w7=2\n" + event(1)}) == 0
     assert read("") == [b"a=2 w7=2\n", 0]
     assert read("stock") == [b"a=2 w7=2\n" + event(1).encode(), 0]
@@ -40,14 +40,14 @@ def test_first(add, read, redis):
 
 
 def test_sums(add, read):
-    """Counts of several processes are added up, also large ones."""
+    """Counts of several processes are added, also large ones."""
     add({"stock": "a=2 w7=2"})
     add({"stock": "r=1 a=9007199254740000 w7=1 w12=3"})
     assert read("stock")[0].split() == [b"a=9007199254740002", b"w7=3", b"r=1", b"w12=3"]
 
 
 def test_last_events(add, read):
-    """The last events are kept, in order of time, whoever reported first."""
+    """The last events are kept in order of time."""
     add({"stock": "a=3\n" + "\n".join(map(event, (1, 4, 6)))})
     add({"stock": "a=2\n" + "\n".join(map(event, (2, 5)))}, kept=3)
     assert read("stock")[0].decode().split("\n")[1:] == [event(4), event(5), event(6)]
@@ -55,7 +55,7 @@ def test_last_events(add, read):
 
 @pytest.mark.parametrize("first", ["a=1 w3=1", "a=1 w3=1\n" + event(2), "a=1\n" + "\n".join(map(event, range(1, 9)))])
 def test_twin(add, read, first):
-    """Stores without scripts put texts together in the same way."""
+    """Stores without scripts merge texts in the same way."""
     second = "a=2 r=4 w3=1 h7=2\n" + event(3) + "\n" + event(1)
     add({"stock": first})
     add({"stock": second})
@@ -65,7 +65,7 @@ def test_twin(add, read, first):
 
 
 def test_too_many_names(add, read):
-    """Names beyond the bound are counted together; those that are there already go on, and so does the whole."""
+    """Names beyond the limit are counted together; known names and the total go on."""
     assert add({"": "a=2", "one": "a=1", "two": "a=1"}, most=2) == 0
     assert add({"": "a=3", "three": "a=1", "two": "a=1", "four": "a=1"}, most=2) == 2
     assert read("two") == [b"a=2\n", 1]
@@ -75,13 +75,13 @@ def test_too_many_names(add, read):
 
 
 def test_any_name(add, read):
-    """A name is kept as it is, whatever is in it."""
+    """A name may contain any characters."""
     name = 'x"\\\n\t\0€🔒%s'
     add({name: "a=1"})
     assert read(name) == [b"a=1\n", 0]
 
 
 def test_nothing(read, dump):
-    """A minute without anything is nothing, and reading writes nothing."""
+    """Reading an empty minute returns nothing and writes nothing."""
     assert read("stock") is None
     assert dump() == {}

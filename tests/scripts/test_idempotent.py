@@ -14,7 +14,7 @@ def record(keys):
 
 @pytest.fixture
 def begin(call, keys, record):
-    """`begin()`: with TOKEN."""
+    """`begin()`: run idempotent_begin with TOKEN."""
 
     def run(token=TOKEN, fingerprint=b"f", keep=b"60000", in_doubt=b"refuse"):
         return call("idempotent_begin", (keys.lock, record), token, OWNER, b"10000", fingerprint, keep, in_doubt)
@@ -24,7 +24,7 @@ def begin(call, keys, record):
 
 @pytest.fixture
 def finish(call, keys, record):
-    """`finish()`: with TOKEN."""
+    """`finish()`: run idempotent_finish with TOKEN."""
 
     def run(answer=b"done", token=TOKEN):
         return call("idempotent_finish", (keys.lock, record), token, b"120000", answer, b"f")
@@ -33,7 +33,7 @@ def finish(call, keys, record):
 
 
 def test_begins(begin, redis, keys, record):
-    """The lock is a mutex with a lease; the record outlives it. The answer is the server's time."""
+    """The lock is a mutex with a lease, the record outlives it, and the reply is the server's time."""
     seconds, micros = redis.time()
     assert begin() >= seconds * 10**6 + micros
     assert redis.get(keys.lock) == VALUE
@@ -43,7 +43,7 @@ def test_begins(begin, redis, keys, record):
 
 
 def test_begins_again(begin, dump):
-    """The same request sent twice is granted twice."""
+    """The same request is granted again."""
     assert begin() > 1
     state = dump()
     assert begin() > 1
@@ -51,7 +51,7 @@ def test_begins_again(begin, dump):
 
 
 def test_another_runs(begin, dump):
-    """While another request runs, the lease that is left and its owner."""
+    """While another request runs, the reply has its remaining lease and owner."""
     begin(OTHER)
     state = dump()
     refused, left, _, owner = begin()
@@ -61,7 +61,7 @@ def test_another_runs(begin, dump):
 
 
 def test_another_fingerprint(begin, finish):
-    """Another request under the key, while the first runs and afterwards."""
+    """Another fingerprint under the key is a mismatch, both during the first request and afterwards."""
     begin()
     assert begin(OTHER, b"g") == [KNOWN, b"mismatch", b""]
     finish()
@@ -69,7 +69,7 @@ def test_another_fingerprint(begin, finish):
 
 
 def test_answered(begin, finish, redis, keys, record):
-    """The answer is stored, its time begins, and the lock is free."""
+    """The answer is stored with its ttl, and the lock is free."""
     begin()
     assert finish(b"\x00 answer") == 1
     assert redis.get(keys.lock) is None
@@ -94,7 +94,7 @@ def test_forgetting_keeps_an_answer(begin, finish, prefix):
 
 
 def test_in_doubt(begin, redis, keys):
-    """A record without a lock or an answer: the request of another is refused, or runs."""
+    """A record without a lock and an answer is in doubt: another request is refused or runs, as the option says."""
     begin()
     redis.delete(keys.lock)
     assert begin(OTHER) == [KNOWN, b"in_doubt", b""]
@@ -103,7 +103,7 @@ def test_in_doubt(begin, redis, keys):
 
 
 def test_finish_without_the_lock(begin, finish, redis, keys):
-    """A lease that has ended does not lose the answer."""
+    """The answer is stored even if the lease has ended."""
     begin()
     redis.delete(keys.lock)
     assert finish() == 1
@@ -112,7 +112,7 @@ def test_finish_without_the_lock(begin, finish, redis, keys):
 
 @pytest.mark.parametrize("with_lock", [True, False])
 def test_finish_without_the_record(begin, finish, redis, keys, record, with_lock):
-    """A view that runs for longer than its record is kept does not lose the answer."""
+    """The answer is stored even if the record has expired."""
     begin()
     redis.delete(record, *([] if with_lock else [keys.lock]))
     assert finish() == 1
@@ -121,7 +121,7 @@ def test_finish_without_the_record(begin, finish, redis, keys, record, with_lock
 
 
 def test_finish_after_another_has_begun(begin, finish, redis, keys, dump):
-    """The answer of a request that was replaced is not stored, and the other's lock stays."""
+    """The answer of a replaced request is not stored, and the lock of the other one stays."""
     begin()
     redis.delete(keys.lock)
     begin(OTHER, in_doubt=b"run")
@@ -132,7 +132,7 @@ def test_finish_after_another_has_begun(begin, finish, redis, keys, dump):
 
 
 def test_finish_twice(begin, finish, dump):
-    """The same request sent twice leaves the same state."""
+    """The same request leaves the same state."""
     begin()
     finish()
     state = dump()
@@ -141,7 +141,7 @@ def test_finish_twice(begin, finish, dump):
 
 
 def test_finish_out_of_memory(begin, finish, full):
-    """An answer is stored on a server that is full, too."""
+    """An answer is stored on a server that is out of memory."""
     begin()
     with full():
         assert finish() == 1

@@ -19,7 +19,7 @@ def places():
 
 @pytest.fixture
 def run(redis):
-    """`run(name, keys of each place, *args)`"""
+    """`run(name, keys of each place, *args)`: run that script."""
 
     def evaluate(name, keys, *args):
         assert len(args) == script(name).args
@@ -32,7 +32,7 @@ def run(redis):
 
 @pytest.fixture
 def take(run, places):
-    """`take("striped" or "multi", token, ttl, fencing, wait)`"""
+    """`take("striped" or "multi", token, ttl, fencing, wait)`: run an acquire script."""
     return lambda which, token=TOKEN, ttl=10_000, fencing=0, wait=0: run(
         f"{which}_acquire", places, token, OWNER, ttl, fencing, wait, len(places)
     )
@@ -40,13 +40,13 @@ def take(run, places):
 
 @pytest.fixture
 def release(run, places):
-    """`release(keep, need, token)`"""
+    """`release(keep, need, token)`: run multi_release."""
     return lambda keep=0, need=3, token=TOKEN: run("multi_release", [each[:1] for each in places], token, keep, need)
 
 
 @pytest.fixture
 def extend(run, places):
-    """`extend(ttl, token)`"""
+    """`extend(ttl, token)`: run multi_extend."""
     return lambda ttl, token=TOKEN: run("multi_extend", [each[:1] for each in places], token, ttl, 0)
 
 
@@ -58,7 +58,7 @@ def hold(redis, place, ttl=60_000):
 
 
 def test_any_free(redis, take, places, dump):
-    """The first is taken, as a mutex; the reply says which."""
+    """The first free stripe is granted as a mutex, and the reply has its index."""
     granted, fence, micros, which = take("striped")
     assert (granted, which) == (1, 1)
     assert fence == micros
@@ -67,7 +67,7 @@ def test_any_free(redis, take, places, dump):
 
 
 def test_any_other(redis, take, places):
-    """What is taken is passed by."""
+    """Held stripes are passed over."""
     hold(redis, places[0])
     hold(redis, places[1])
     assert take("striped")[3] == 3
@@ -75,7 +75,7 @@ def test_any_other(redis, take, places):
 
 
 def test_any_again(redis, take, places, dump):
-    """The same token gets the same one again, though one before it is free by now."""
+    """The same token gets the same stripe again, even if an earlier one is free by then."""
     hold(redis, places[0])
     assert take("striped")[3] == 2
     redis.delete(places[0].lock)
@@ -84,7 +84,7 @@ def test_any_again(redis, take, places, dump):
 
 
 def test_none_is_free(redis, take, places, dump):
-    """Who comes too late is told when the first lease ends, and who has it; nothing changes."""
+    """If all stripes are held, the reply has the shortest remaining lease and its owner, and nothing changes."""
     for place, ttl in zip(places, (60_000, 5_000, 90_000), strict=True):
         hold(redis, place, ttl)
     before = dump()
@@ -95,14 +95,14 @@ def test_none_is_free(redis, take, places, dump):
 
 
 def test_none_is_free_and_none_ends(redis, take, places):
-    """Leases without an end have no first."""
+    """If all stripes are held without an end, the remaining time is -1."""
     for place in places:
         redis.set(place.lock, THEIRS)
     assert take("striped")[:2] == [0, -1]
 
 
 def test_any_queue(redis, take, places):
-    """Who waits is listed with each, and with none any more when it gets one or gives up."""
+    """A waiter is listed at each stripe, and at none when it is granted or gives up."""
     for place in places:
         hold(redis, place)
     for end in ("granted", "gives up"):
@@ -118,7 +118,7 @@ def test_any_queue(redis, take, places):
 
 
 def test_any_newcomer(redis, take, places):
-    """A newcomer who may wait leaves as many free ones as there are who wait for them, and takes what is more."""
+    """A newcomer with time to wait leaves as many free stripes as there are waiters."""
     for place in places:
         redis.zadd(place.waiters, {b"waits": 9e15, b"has left": 1})
     assert take("striped", wait=6_000)[3] == 1
@@ -130,7 +130,7 @@ def test_any_newcomer(redis, take, places):
 
 
 def test_any_offers_the_rest(redis, take, places):
-    """Who was woken and takes one wakes those who wait for another that is free too; once."""
+    """A woken waiter that takes a stripe wakes a waiter of another free stripe, once."""
     for place in places:
         redis.zadd(place.waiters, {b"waits": 9e15})
     hold(redis, places[1])
@@ -143,7 +143,7 @@ def test_any_offers_the_rest(redis, take, places):
 
 
 def test_any_fencing(redis, take, places):
-    """The fencing token is that of the one that was granted."""
+    """The fencing token is that of the granted stripe."""
     hold(redis, places[0])
     redis.set(places[1].fence, 9 * 10**15)
     redis.set(places[2].fence, 9 * 10**15 + 5)
@@ -153,7 +153,7 @@ def test_any_fencing(redis, take, places):
 
 @pytest.mark.parametrize("which", ["striped", "multi"])
 def test_another_kind(redis, take, places, which, dump):
-    """A key that holds something else is an error, and stays."""
+    """A key of another type raises an error and stays."""
     redis.hset(places[0].lock, "a", "b")
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         take(which)
@@ -164,7 +164,7 @@ def test_another_kind(redis, take, places, which, dump):
 
 
 def test_all_free(redis, take, places, dump):
-    """All are taken, each as a mutex, and all again by the same token."""
+    """All locks are granted, each as a mutex, and are granted again to the same token."""
     for _ in range(2):
         assert isinstance(take("multi"), int)
         assert dump() == {place.lock: VALUE for place in places}
@@ -172,7 +172,7 @@ def test_all_free(redis, take, places, dump):
 
 
 def test_one_is_in_the_way(redis, take, places, dump):
-    """None is taken; the reply says which is in the way, for how long, and who has it."""
+    """If one lock is held none is granted, and the reply has its index, remaining lease and owner."""
     hold(redis, places[1], 5_000)
     before = dump()
     refused, left, _, owner, which = take("multi")
@@ -182,7 +182,7 @@ def test_one_is_in_the_way(redis, take, places, dump):
 
 
 def test_all_queue(redis, take, places):
-    """Who waits is listed with the one that is in the way, then with the next, in the end with none."""
+    """A waiter is listed at the lock that blocks it, then at the next, and in the end at none."""
     hold(redis, places[0])
     hold(redis, places[2])
     take("multi", wait=6_000)
@@ -195,7 +195,7 @@ def test_all_queue(redis, take, places):
 
 
 def test_all_newcomer(redis, take, places):
-    """A newcomer who may wait queues behind those who wait for one of them."""
+    """A newcomer with time to wait queues behind the waiters of one of the locks."""
     redis.zadd(places[1].waiters, {b"waits": 9e15})
     refused, left, _, owner, which = take("multi", wait=6_000)
     assert (refused, left, owner, which) == (0, 100, b"", 2)
@@ -203,7 +203,7 @@ def test_all_newcomer(redis, take, places):
 
 
 def test_all_passes_on(redis, take, places):
-    """Who was woken in vain wakes the next who waits for what is free."""
+    """A waiter that is woken in vain wakes the next waiter of a free lock."""
     redis.zadd(places[0].waiters, {WAITER: 9e15, b"waits": 9e15})
     hold(redis, places[1])
     assert take("multi", wait=-6_000)[4] == 2
@@ -212,7 +212,7 @@ def test_all_passes_on(redis, take, places):
 
 
 def test_all_fencing(redis, take, places):
-    """One token for all, larger than that of each."""
+    """One fencing token is stored for all locks, larger than each one's last."""
     redis.set(places[1].fence, 9 * 10**15)
     assert take("multi", fencing=1)[1] == 9 * 10**15 + 1
     assert [int(redis.get(place.fence)) for place in places] == [9 * 10**15 + 1] * 3
@@ -230,7 +230,7 @@ def test_extend_all(redis, take, extend, places):
 
 @pytest.mark.parametrize(("value", "answer"), [(None, 0), (THEIRS, -1)])
 def test_extend_without_one(redis, take, extend, places, value, answer):
-    """When one of them is nobody's or another's, none is extended."""
+    """If one of the locks is free or has another holder, none is extended."""
     take("multi")
     redis.delete(places[2].lock)
     if value:
@@ -240,7 +240,7 @@ def test_extend_without_one(redis, take, extend, places, value, answer):
 
 
 def test_release_all(redis, take, release, places, dump):
-    """All are freed, and of each one waiter is woken."""
+    """All locks are released, and one waiter of each is woken."""
     take("multi")
     redis.zadd(places[2].waiters, {b"waits": 9e15})
     assert release() == 1
@@ -249,7 +249,7 @@ def test_release_all(redis, take, release, places, dump):
 
 
 def test_release_wakes_the_line(redis, take, release, places):
-    """Who stands in line for one of them is woken, and goes before those who don't."""
+    """A waiter in a fair queue is woken before others."""
     take("multi")
     redis.zadd(places[1].waiters, {WAITER: 9e15, b"waits": 9e15})
     redis.zadd(places[1].lock + b":line", {b"w " + WAITER: 1})
@@ -259,7 +259,7 @@ def test_release_wakes_the_line(redis, take, release, places):
 
 
 def test_leave(redis, run, places):
-    """Who leaves is listed nowhere, and the next who waits is woken where the lock is free."""
+    """A waiter that leaves is listed nowhere, and the next waiter of a free lock is woken."""
     hold(redis, places[0])
     for place in places:
         redis.zadd(place.waiters, {WAITER: 9e15, b"waits": 9e15})
@@ -271,7 +271,7 @@ def test_leave(redis, run, places):
 
 
 def test_release_what_is_left(redis, take, release, places, dump):
-    """When one of them was lost, or holds something else by now, the others are freed, and the answer says so."""
+    """If one lock was lost or has another type, the others are released and the reply is 0."""
     take("multi")
     redis.delete(places[0].lock, places[1].lock)
     hold(redis, places[0])
@@ -281,7 +281,7 @@ def test_release_what_is_left(redis, take, release, places, dump):
 
 
 def test_release_any(take, release, dump):
-    """Whichever it was is freed, by what all attempts have in common too."""
+    """The granted stripe is released, also by the acquisition id alone."""
     take("striped")
     assert release(need=1, token=TOKEN[:24]) == 1
     assert dump() == {}
@@ -289,7 +289,7 @@ def test_release_any(take, release, dump):
 
 
 def test_keep_all(redis, take, release, places):
-    """With `keep` they stay taken that long."""
+    """With `keep` all locks stay for that time."""
     take("multi")
     assert release(keep=2_000) == 1
     assert all(0 < redis.pttl(place.lock) <= 2_000 for place in places)

@@ -24,7 +24,7 @@ def micros(redis):
 
 
 def test_free(redis, acquire, keys, dump):
-    """A free lock is granted: token and owner with a ttl and nothing else; the reply is the server's time in µs."""
+    """A free lock is granted with token, owner and ttl, and the reply is the server's time in µs."""
     before = micros(redis)
     assert before <= acquire() <= micros(redis)
     assert dump() == {keys.lock: VALUE}
@@ -32,7 +32,7 @@ def test_free(redis, acquire, keys, dump):
 
 
 def test_again(redis, acquire, keys, dump):
-    """The same token is granted again, whatever became of the first reply, and its lease begins anew."""
+    """The same token is granted again, with a new lease."""
     acquire(ttl=5_000)
     assert acquire(ttl=10_000) > 0
     assert dump() == {keys.lock: VALUE}
@@ -41,7 +41,7 @@ def test_again(redis, acquire, keys, dump):
 
 @pytest.mark.parametrize("wait", [0, -1])
 def test_taken(redis, acquire, keys, dump, wait):
-    """A taken lock is refused, with the lease left, the time and the owner in the way; nothing changes."""
+    """A held lock is refused with its remaining lease, the time and the owner, and nothing changes."""
     redis.set(keys.lock, OTHER + b" the owner", px=9_000)
     before, at = dump(), micros(redis)
     refused, left, time, owner = acquire(wait=wait)
@@ -52,7 +52,7 @@ def test_taken(redis, acquire, keys, dump, wait):
 
 
 def test_taken_by_other_software(redis, acquire, keys):
-    """A lock of another client of the same key is respected: its value is its secret, and its end may be unknown."""
+    """A lock of another program is refused without an owner, because its value is its secret."""
     redis.set(keys.lock, b"0815")
     assert acquire()[:2] == [0, -1]
     assert acquire()[3] == b""
@@ -60,13 +60,13 @@ def test_taken_by_other_software(redis, acquire, keys):
 
 
 def test_beginning_of_a_token(redis, acquire, keys):
-    """A value that merely begins alike is another's."""
+    """A value that begins with a part of the token belongs to another holder."""
     redis.set(keys.lock, TOKEN[:-1] + b"1 x", px=9_000)
     assert acquire()[0] == 0
 
 
 def test_newcomers_yield(redis, acquire, keys):
-    """A free lock goes to those who queue for it: a newcomer who can wait is listed behind them, who come first."""
+    """A newcomer with time to wait is listed behind the waiters of a free lock."""
     redis.zadd(keys.waiters, {b"woken": micros(redis) // 1000 + 5_000})
     assert acquire(wait=6_000)[:2] == [0, 100]
     assert not redis.exists(keys.lock)
@@ -75,7 +75,7 @@ def test_newcomers_yield(redis, acquire, keys):
 
 
 def test_newcomers_do_not_yield(redis, acquire, keys):
-    """They take what is free when they can't wait, and when those who queued have lapsed."""
+    """A newcomer takes a free lock if it can't wait, or if the waiters' entries have expired."""
     redis.zadd(keys.waiters, {b"woken": micros(redis) // 1000 + 5_000})
     assert acquire(wait=0) > 0
     redis.delete(keys.lock)
@@ -84,7 +84,7 @@ def test_newcomers_do_not_yield(redis, acquire, keys):
 
 
 def test_queues(redis, acquire, keys):
-    """Who waits is listed, without the number of the attempt, for as long as asked; who has lapsed is struck off."""
+    """A waiter is listed by its acquisition id for the given time, and expired entries are removed."""
     redis.set(keys.lock, OTHER, px=9_000)
     redis.zadd(keys.waiters, {b"lapsed": micros(redis) // 1000 - 1, b"waits": micros(redis) // 1000 + 5_000})
     before = micros(redis) // 1000
@@ -99,7 +99,7 @@ def test_queues(redis, acquire, keys):
 
 @pytest.mark.parametrize("free", [True, False], ids=["granted", "refused"])
 def test_leaves_the_queue(redis, acquire, keys, free):
-    """Who queued is struck off when the lock is granted, or refused for the last time; the others stay."""
+    """A waiter's entry is removed when it is granted or refused for the last time."""
     redis.zadd(keys.waiters, {WAITER: 9e15, b"waits": 9e15})
     if not free:
         redis.set(keys.lock, OTHER, px=9_000)
@@ -108,7 +108,7 @@ def test_leaves_the_queue(redis, acquire, keys, free):
 
 
 def test_fencing(redis, acquire, keys, dump):
-    """With fencing the token is kept beside the lock, for a day."""
+    """With fencing the token is stored beside the lock for a day."""
     before = micros(redis)
     granted, fence, time = acquire(fencing=1)
     assert granted == 1
@@ -118,7 +118,7 @@ def test_fencing(redis, acquire, keys, dump):
 
 
 def test_fencing_after_the_clock_was_set_back(redis, acquire, keys):
-    """It grows by one when the server's clock is behind the last one, exactly, however large."""
+    """The fencing token grows by exactly one if the server's clock is behind the last one."""
     redis.set(keys.fence, 2**53 - 10)
     assert acquire(fencing=1)[1] == 2**53 - 9
     redis.delete(keys.lock)
@@ -128,7 +128,7 @@ def test_fencing_after_the_clock_was_set_back(redis, acquire, keys):
 
 @pytest.mark.parametrize("kind", ["rpush", "sadd", "hset", "zadd"])
 def test_wrong_type(redis, acquire, keys, dump, kind):
-    """A key of another type is an error that says so, and stays as it is."""
+    """A key of another type raises an error and stays."""
     redis.execute_command(kind, keys.lock, *{"hset": ["a", "b"], "zadd": ["1", "a"]}.get(kind, ["a"]))
     before = redis.dump(keys.lock)
     with pytest.raises(ResponseError, match="WRONGTYPE"):
@@ -138,7 +138,7 @@ def test_wrong_type(redis, acquire, keys, dump, kind):
 
 
 def test_out_of_memory(acquire, dump, full):
-    """A server that is full refuses before anything is written."""
+    """A server that is out of memory refuses before anything is written."""
     with full(), pytest.raises(ResponseError, match="command not allowed"):
         acquire(fencing=1)
     assert dump() == {}

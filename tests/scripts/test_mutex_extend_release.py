@@ -10,19 +10,19 @@ DAY = 86_400_000
 
 @pytest.fixture
 def extend(call, keys):
-    """`extend(ttl, fencing)`"""
+    """`extend(ttl, fencing)`: run mutex_extend."""
     return lambda ttl, fencing=0: call("mutex_extend", (keys.lock,), TOKEN, ttl, fencing)
 
 
 @pytest.fixture
 def release(call, keys):
-    """`release(keep)`"""
+    """`release(keep)`: run mutex_release."""
     return lambda keep=0: call("mutex_release", (keys.lock,), TOKEN, keep)
 
 
 @pytest.mark.parametrize("ttl", [1_000, 20_000])
 def test_extend(redis, extend, keys, dump, ttl):
-    """What is left of the lease is replaced, by more or by less; the value stays."""
+    """The remaining lease is replaced by a longer or shorter one, and the value stays."""
     redis.set(keys.lock, VALUE, px=10_000)
     assert extend(ttl) == 1
     assert ttl - 1_000 < redis.pttl(keys.lock) <= ttl
@@ -30,7 +30,7 @@ def test_extend(redis, extend, keys, dump, ttl):
 
 
 def test_extend_keeps_the_fence(redis, extend, keys):
-    """With fencing, the last fencing token lives for a day after the last renewal, not after the grant."""
+    """With fencing the last fencing token is kept for a day after the last renewal."""
     redis.set(keys.lock, VALUE, px=10_000)
     redis.set(keys.fence, 17, px=5_000)
     extend(10_000)
@@ -41,13 +41,13 @@ def test_extend_keeps_the_fence(redis, extend, keys):
 
 
 def test_extend_nothing(redis, extend, dump):
-    """A lock that nobody holds is not brought back."""
+    """A free lock is not created by an extension."""
     assert extend(10_000) == 0
     assert dump() == {}
 
 
 def test_extend_of_another(redis, extend, keys, dump):
-    """Another's lease is left alone."""
+    """Another holder's lease is not changed."""
     redis.set(keys.lock, OTHER + b" x", px=10_000)
     assert extend(20_000) == -1
     assert redis.pttl(keys.lock) <= 10_000
@@ -55,7 +55,7 @@ def test_extend_of_another(redis, extend, keys, dump):
 
 
 def test_release(redis, release, keys, dump):
-    """The lock is gone, and while nobody waits nothing else comes instead."""
+    """The lock is removed, and without waiters nothing is written."""
     redis.set(keys.lock, VALUE, px=10_000)
     redis.set(keys.fence, 17)
     assert release() == 1
@@ -64,7 +64,7 @@ def test_release(redis, release, keys, dump):
 
 
 def test_release_of_another(redis, release, keys, dump):
-    """Another's lock is left alone, and nobody is woken."""
+    """Another holder's lock stays, and no waiter is woken."""
     redis.set(keys.lock, OTHER + b" x", px=10_000)
     redis.zadd(keys.waiters, {b"waits": 9e15})
     before = dump()
@@ -73,7 +73,7 @@ def test_release_of_another(redis, release, keys, dump):
 
 
 def test_release_wakes_one(redis, release, keys):
-    """One wake-up lies there for whoever waits, for a few seconds; never two."""
+    """One wake-up is written for a few seconds, and never two."""
     redis.zadd(keys.waiters, {b"waits": 9e15, b"waits too": 9e15})
     for _ in range(2):
         redis.set(keys.lock, VALUE, px=10_000)
@@ -83,14 +83,14 @@ def test_release_wakes_one(redis, release, keys):
 
 
 def test_release_by_the_beginning_of_a_token(redis, call, keys, dump):
-    """What all attempts of one acquire have in common frees any of them."""
+    """A release by the acquisition id alone releases the lock of any attempt."""
     redis.set(keys.lock, VALUE, px=10_000)
     assert call("mutex_release", (keys.lock,), TOKEN[:24], 0) == 1
     assert dump() == {}
 
 
 def test_keep(redis, release, keys, dump):
-    """With `keep` the lock stays taken that long, and nobody is woken for nothing."""
+    """With `keep` the lock stays for that time, and no waiter is woken."""
     redis.set(keys.lock, VALUE, px=10_000)
     redis.zadd(keys.waiters, {b"waits": 9e15})
     assert release(2_000) == 1
@@ -100,7 +100,7 @@ def test_keep(redis, release, keys, dump):
 
 @pytest.mark.parametrize("script", ["extend", "release"])
 def test_wrong_type(redis, request, keys, script):
-    """A key of another type is an error that says so, and stays."""
+    """A key of another type raises an error and stays."""
     redis.rpush(keys.lock, "a")
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         request.getfixturevalue(script)(1_000)
@@ -108,7 +108,9 @@ def test_wrong_type(redis, request, keys, script):
 
 
 def test_out_of_memory(redis, extend, release, keys, dump, full):
-    """A server that is full still extends and frees, and wakes: Redis lets a script go on that has begun to write."""
+    """A server that is out of memory extends, releases and wakes, because Redis lets a script go on after its first
+    write.
+    """
     redis.set(keys.lock, VALUE, px=10_000)
     redis.zadd(keys.waiters, {b"waits": 9e15})
     with full():

@@ -10,7 +10,7 @@ FOREIGN = b"c" * 24 + b"00000000"
 
 @pytest.fixture
 def hand_over(call, keys):
-    """`hand_over()`: from TOKEN to OTHER."""
+    """`hand_over()`: run mutex_hand_over from TOKEN to OTHER."""
 
     def run(ttl=b"10000", fencing=b"0", token=OTHER, holder=TOKEN):
         return call("mutex_hand_over", (keys.lock, keys.fence), token, NEXT, ttl, fencing, holder)
@@ -19,7 +19,7 @@ def hand_over(call, keys):
 
 
 def test_hands_over(hand_over, redis, keys):
-    """The next holds it, for the time that it asked for; the answer is the server's time."""
+    """The next holder has the lock for its own ttl, and the reply is the server's time."""
     redis.set(keys.lock, VALUE, px=500)
     before = redis.time()
     answer = hand_over()
@@ -29,7 +29,7 @@ def test_hands_over(hand_over, redis, keys):
 
 
 def test_again(hand_over, redis, keys, dump):
-    """The same request sent twice is granted twice."""
+    """The same request is granted again."""
     redis.set(keys.lock, VALUE, px=500)
     assert hand_over() > 1
     state = dump()
@@ -39,7 +39,7 @@ def test_again(hand_over, redis, keys, dump):
 
 @pytest.mark.parametrize(("value", "answer"), [(None, 0), (FOREIGN + b" x", -1)], ids=["free", "another's"])
 def test_not_held(hand_over, redis, keys, dump, value, answer):
-    """What isn't held by the one who hands it over stays as it is."""
+    """A lock of another holder, and a free lock, stay as they are."""
     if value:
         redis.set(keys.lock, value)
     state = dump()
@@ -48,7 +48,7 @@ def test_not_held(hand_over, redis, keys, dump, value, answer):
 
 
 def test_fencing(hand_over, redis, keys):
-    """With fencing the number is larger than the last, whatever the clock says, and remembered."""
+    """With fencing the token is larger than the last one, and is stored."""
     redis.set(keys.lock, VALUE, px=500)
     redis.set(keys.fence, b"9000000000000000")
     granted, fence, _ = hand_over(fencing=b"1")
@@ -57,7 +57,7 @@ def test_fencing(hand_over, redis, keys):
 
 
 def test_tells(call, redis, keys):
-    """The owner is replaced and the lease renewed; the token stays."""
+    """mutex_set_owner replaces the owner and renews the lease, and the token stays."""
     redis.set(keys.lock, VALUE, px=500)
     assert call("mutex_set_owner", (keys.lock,), TOKEN, b"10000", NEXT) == 1
     assert redis.get(keys.lock) == TOKEN + b" " + NEXT
@@ -65,7 +65,7 @@ def test_tells(call, redis, keys):
 
 
 def test_tells_out_of_memory(call, redis, keys, full):
-    """It is told, and the lease renewed, on a server that is full, too."""
+    """mutex_set_owner works on a server that is out of memory."""
     redis.set(keys.lock, VALUE, px=500)
     with full():
         assert call("mutex_set_owner", (keys.lock,), TOKEN, b"10000", NEXT) == 1
@@ -74,7 +74,7 @@ def test_tells_out_of_memory(call, redis, keys, full):
 
 @pytest.mark.parametrize(("value", "answer"), [(None, 0), (OTHER + b" " + OWNER, -1)], ids=["free", "another's"])
 def test_tells_nobody(call, redis, keys, dump, value, answer):
-    """Of what another holds nothing is said."""
+    """mutex_set_owner leaves another holder's lock as it is."""
     if value:
         redis.set(keys.lock, value)
     state = dump()

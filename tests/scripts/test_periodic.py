@@ -10,7 +10,7 @@ DONE = TOKEN + b' {"host":"here","state":"done"}'
 
 @pytest.mark.parametrize(("before", "after"), [(500_000, 500_000), (500, 10_000)], ids=["longer", "shorter"])
 def test_extends(call, redis, keys, before, after):
-    """The key stays for the ttl at least, and not shorter than before."""
+    """The key stays for at least the ttl, and never shorter than before."""
     redis.set(keys.lock, VALUE, px=before)
     assert call("periodic_extend", (keys.lock,), TOKEN, b"10000", b"0") == 1
     assert after - 5000 < redis.pttl(keys.lock) <= after
@@ -28,7 +28,7 @@ def test_not_held(call, redis, keys, dump, value, answer):
 
 @pytest.mark.parametrize(("value", "after"), [(RUNNING, DONE), (DONE, DONE), (VALUE, VALUE)])
 def test_released(call, redis, keys, value, after):
-    """A release that keeps the key says that the work is done. Other owners stay as they are."""
+    """A release that keeps the key marks the work as done, and leaves other owners as they are."""
     redis.set(keys.lock, value, px=500)
     assert call("mutex_release", (keys.lock,), TOKEN, b"10000") == 1
     assert redis.get(keys.lock) == after
@@ -36,7 +36,7 @@ def test_released(call, redis, keys, value, after):
 
 
 def test_released_out_of_memory(call, redis, keys, full):
-    """The same on a server that is full."""
+    """A release that keeps the key works on a server that is out of memory."""
     redis.set(keys.lock, RUNNING, px=500)
     with full():
         assert call("mutex_release", (keys.lock,), TOKEN, b"10000") == 1

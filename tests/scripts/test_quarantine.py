@@ -16,13 +16,13 @@ def touch(client, guard):
 
 
 def restarted(client):
-    """The server is another than the marker names, as after a restart with all data."""
+    """Make the marker name another run of the server, as after a restart with all data."""
     rest = client.get(MARKER).partition(b"|")[2]
     client.set(MARKER, ANOTHER + b"|" + rest)
 
 
 def test_a_shorter_max_ttl_within_a_quarantine(redis):
-    """A server that restarts in a quarantine goes on with what is left of it, though leases have become shorter."""
+    """A server that restarts in a quarantine keeps its remaining time, even if max_ttl is shorter now."""
     redis.set(MARKER, ANOTHER + b"|60000")
     state, left, _ = touch(redis, standalone_quarantine("sim", 10))
     assert (state, left) == (2, 60_000)
@@ -33,13 +33,13 @@ def test_a_shorter_max_ttl_within_a_quarantine(redis):
 
 
 def test_a_quarantine_that_is_over(redis):
-    """A server that restarts after its quarantine waits for the leases that there are now."""
+    """A server that restarts after its quarantine begins one of the current max_ttl."""
     redis.set(MARKER, ANOTHER + b"|10000 1000|0")
     assert touch(redis, standalone_quarantine("sim", 10))[:2] == [2, 10_000]
 
 
 def test_a_marker_in_service_says_no_more_than_that(redis):
-    """What was written for the quarantine goes with its end: a clock that is set back later begins none."""
+    """The end of a quarantine removes its times from the marker, so that a clock set back later begins none."""
     identity = f"master_replid:{redis.info('replication')['master_replid']}".encode()
     redis.set(MARKER, identity + b"|10000 1000|1")
     assert touch(redis, standalone_quarantine("sim", 10))[:2] == [1, 0]
@@ -48,7 +48,7 @@ def test_a_marker_in_service_says_no_more_than_that(redis):
 
 @pytest.mark.parametrize("marker", [b"x", b"role", ANOTHER, ANOTHER[:20] + b"|10000"])
 def test_nonsense_in_the_marker_is_another_server(redis, marker):
-    """Whoever wrote it: what can't be read may stand for any lease."""
+    """A marker that can't be read counts as that of another server, and begins a quarantine."""
     redis.set(MARKER, marker)
     assert touch(redis, standalone_quarantine("sim", 10))[:2] == [2, 10_000]
     redis.set(MARKER, redis.get(MARKER)[:54] + b" what")
@@ -56,7 +56,7 @@ def test_nonsense_in_the_marker_is_another_server(redis, marker):
 
 
 def test_a_marker_that_counts_replicas_is_kept(redis):
-    """Clients of one server that stands alone leave alone what clients of a primary have written."""
+    """Clients of a standalone server keep a marker that primaries with replicas have written."""
     identity = f"master_replid:{redis.info('replication')['master_replid']}".encode()
     redis.set(MARKER, identity + b"|10000|2")
     assert touch(redis, standalone_quarantine("sim", 10))[:2] == [1, 0]
@@ -72,7 +72,7 @@ def primary(start):
 
 
 def test_a_shorter_max_ttl_while_replicas_are_awaited(primary):
-    """A promoted server that waits for replicas still knows the longer leases when they come."""
+    """A promoted server that waits for replicas keeps the longer leases of its marker."""
     none_keep_up = replica_quarantine("sim", 10, -2, 1, "majority")
     all_keep_up = replica_quarantine("sim", 10, 5, 1, "majority")
     primary.set(MARKER, ANOTHER + b"|60000|1")
@@ -89,7 +89,7 @@ def test_a_shorter_max_ttl_while_replicas_are_awaited(primary):
 
 
 def test_a_primary_in_service(primary):
-    """Its marker says how many replicas it has ever had: as long as as many follow, there is nothing to write."""
+    """The marker of a primary has the highest number of replicas, and is not written while as many follow."""
     guard = replica_quarantine("sim", 10, 5, 1, "majority")
     identity = f"master_replid:{primary.info('replication')['master_replid']}".encode()
     primary.set(MARKER, identity + b"|10000")  # armed
@@ -109,7 +109,7 @@ def test_a_primary_in_service(primary):
 
 @pytest.mark.parametrize("marker", [b"x", b"role", ANOTHER, ANOTHER[:20] + b"|10000"])
 def test_nonsense_in_the_marker_of_a_primary(primary, marker):
-    """As without replicas: it may stand for any lease."""
+    """A marker of a primary that can't be read begins a quarantine."""
     guard = replica_quarantine("sim", 10, 5, 1, "majority")
     for text in marker, f"master_replid:{primary.info('replication')['master_replid']} what":
         primary.set(MARKER, text)

@@ -13,7 +13,7 @@ DAY = 86_400_000
 
 @pytest.fixture
 def acquire(call, keys):
-    """`acquire(token, ttl, fencing, wait, kind, limit, holder)`"""
+    """`acquire(token, ttl, fencing, wait, kind, limit, holder)`: run shared_acquire."""
 
     def run(token=TOKEN, ttl=10_000, fencing=0, wait=0, kind="rlock", limit=1, holder="me"):
         where = (keys.lock, keys.waiters, keys.fence, keys.wake)
@@ -24,13 +24,13 @@ def acquire(call, keys):
 
 @pytest.fixture
 def extend(call, keys):
-    """`extend(ttl, token, fencing)`"""
+    """`extend(ttl, token, fencing)`: run shared_extend."""
     return lambda ttl, token=TOKEN, fencing=0: call("shared_extend", (keys.lock,), token, ttl, fencing)
 
 
 @pytest.fixture
 def release(call, keys):
-    """`release(keep, token)`"""
+    """`release(keep, token)`: run shared_release."""
     return lambda keep=0, token=TOKEN: call("shared_release", (keys.lock,), token, keep)
 
 
@@ -40,13 +40,13 @@ def now(redis):
 
 
 def ends(redis, keys):
-    """The time left of each share, by the first letter of its token."""
+    """Return the remaining time of each share, by the first letter of its token."""
     shares = redis.hgetall(keys.lock)
     return {key[:1].decode(): int(re.search(rb"@(\d+)", value)[1]) - now(redis) for key, value in shares.items()}
 
 
 def test_free(redis, acquire, keys, dump):
-    """A free lock is granted: a share with its end and its holder; the reply is the server's time in µs."""
+    """A free lock is granted as a share with its end and holder, and the reply is the server's time in µs."""
     before = now(redis)
     assert before <= acquire() // 1000 <= now(redis)
     [(share, value)] = redis.hgetall(keys.lock).items()
@@ -58,7 +58,7 @@ def test_free(redis, acquire, keys, dump):
 
 
 def test_again(redis, acquire, keys):
-    """The same token is granted again, and is one share: its lease begins anew."""
+    """The same token is granted again as one share with a new lease."""
     acquire(ttl=5_000)
     acquire(ttl=10_000)
     assert list(ends(redis, keys)) == ["a"]
@@ -66,7 +66,7 @@ def test_again(redis, acquire, keys):
 
 
 def test_of_the_same_holder(redis, acquire, keys):
-    """Another share of the same holder is granted; the key lives as long as the longest of them."""
+    """Another share of the same holder is granted, and the key lives as long as the longest."""
     acquire(ttl=10_000)
     assert acquire(OTHER, ttl=2_000) > 0
     assert set(ends(redis, keys)) == {"a", "b"}
@@ -74,7 +74,7 @@ def test_of_the_same_holder(redis, acquire, keys):
 
 
 def test_of_another_holder(acquire, dump):
-    """Another holder is refused, with the time until the last share ends and who has it; nothing changes."""
+    """Another holder is refused with the longest remaining lease and its owner, and nothing changes."""
     acquire(ttl=10_000)
     acquire(OTHER, ttl=2_000)
     before = dump()
@@ -85,7 +85,7 @@ def test_of_another_holder(acquire, dump):
 
 
 def test_ended_shares_are_dropped(redis, acquire, keys, dump):
-    """A share whose end has passed is in nobody's way."""
+    """An expired share does not block other holders."""
     redis.hset(keys.lock, OTHER + b" x", f"rlock@{now(redis) - 1} you")
     redis.pexpire(keys.lock, 60_000)
     assert acquire() > 0
@@ -94,7 +94,7 @@ def test_ended_shares_are_dropped(redis, acquire, keys, dump):
 
 
 def test_permits(redis, acquire, keys):
-    """A semaphore has `limit` shares; who comes too late is told when the first of them ends."""
+    """A semaphore has `limit` shares, and a refusal has the shortest remaining lease."""
     permit = {"kind": "semaphore", "limit": 2, "holder": ""}
     assert acquire(ttl=2_000, **permit) > 0
     assert acquire(OTHER, **permit) > 0
@@ -106,7 +106,7 @@ def test_permits(redis, acquire, keys):
 
 
 def test_one_wakes_the_next(redis, acquire, keys):
-    """Who gets one of several permits wakes another waiter while there is room; the last permit wakes nobody."""
+    """A grant of one of several permits wakes another waiter if permits are left."""
     permit = {"kind": "semaphore", "limit": 2, "holder": ""}
     redis.zadd(keys.waiters, {b"waits": 9e15})
     acquire(**permit)
@@ -117,7 +117,7 @@ def test_one_wakes_the_next(redis, acquire, keys):
 
 
 def test_queue(redis, acquire, release, keys):
-    """Who is refused and waits is listed, until granted or giving up."""
+    """A refused waiter is listed until it is granted or gives up."""
     acquire(OTHER, holder="you")
     acquire(wait=6_000)
     assert redis.zrange(keys.waiters, 0, -1) == [WAITER]
@@ -130,7 +130,7 @@ def test_queue(redis, acquire, release, keys):
 
 
 def test_fencing(redis, acquire, keys):
-    """A fencing token grows with each grant, also above the server's clock, and is kept for a day."""
+    """The fencing token grows with each grant, even above the server's clock, and is stored for a day."""
     redis.set(keys.fence, 9 * 10**15)
     assert acquire(fencing=1)[:2] == [1, 9 * 10**15 + 1]
     assert acquire(OTHER, fencing=1)[1] == 9 * 10**15 + 2
@@ -139,7 +139,7 @@ def test_fencing(redis, acquire, keys):
 
 @pytest.mark.parametrize("ttl", [1_000, 20_000])
 def test_extend(redis, acquire, extend, keys, ttl):
-    """One share's lease is replaced, by more or by less; the others keep theirs."""
+    """One share's lease is replaced, and the others stay."""
     acquire()
     acquire(OTHER)
     assert extend(ttl) == 1
@@ -149,7 +149,7 @@ def test_extend(redis, acquire, extend, keys, ttl):
 
 
 def test_extend_nothing(redis, acquire, extend, keys):
-    """A share that there is not, or that has ended, is not brought back, whoever else has one."""
+    """A missing or expired share is not created by an extension."""
     assert extend(10_000) == 0
     acquire(OTHER)
     redis.hset(keys.lock, VALUE, f"rlock@{now(redis) - 1} me")
@@ -158,7 +158,7 @@ def test_extend_nothing(redis, acquire, extend, keys):
 
 
 def test_release(redis, acquire, release, keys, dump):
-    """A share is given back, once; with the last of them nothing is left."""
+    """A share is released once, and the last one removes the key."""
     acquire(ttl=20_000)
     acquire(OTHER)
     assert release() == 1
@@ -169,21 +169,21 @@ def test_release(redis, acquire, release, keys, dump):
 
 
 def test_release_of_what_has_ended(redis, acquire, release, keys, dump):
-    """A share whose lease has run out was lost."""
+    """An expired share counts as lost."""
     redis.hset(keys.lock, VALUE, f"rlock@{now(redis) - 1} me")
     assert release() == 0
     assert dump() == {}
 
 
 def test_release_by_the_beginning_of_a_token(acquire, release, dump):
-    """What all attempts of one acquire have in common frees any of them."""
+    """A release by the acquisition id alone releases the share of any attempt."""
     acquire()
     assert release(token=TOKEN[:24]) == 1
     assert dump() == {}
 
 
 def test_release_wakes_when_it_is_free(redis, acquire, release, keys):
-    """With the last share of an rlock one waiter is woken, not earlier."""
+    """The release of the last share of an rlock wakes one waiter."""
     acquire()
     acquire(OTHER)
     redis.zadd(keys.waiters, {b"waits": 9e15, b"waits too": 9e15})
@@ -195,7 +195,7 @@ def test_release_wakes_when_it_is_free(redis, acquire, release, keys):
 
 
 def test_keep(redis, acquire, release, keys):
-    """With `keep` the share stays taken that long, as nobody's: the former holder is refused too."""
+    """With `keep` the share stays for that time without a holder, and its former holder is refused, too."""
     acquire()
     redis.zadd(keys.waiters, {b"waits": 9e15})
     assert release(2_000) == 1
@@ -205,7 +205,7 @@ def test_keep(redis, acquire, release, keys):
 
 
 def test_out_of_memory(acquire, extend, release, full):
-    """A server that is full still extends, and frees with `keep`: it lets a script go on that has begun to write."""
+    """A server that is out of memory extends, and releases with `keep`."""
     acquire()
     with full():
         assert extend(20_000) == 1
@@ -214,7 +214,7 @@ def test_out_of_memory(acquire, extend, release, full):
 
 
 def test_other_kinds(redis, acquire, keys, dump):
-    """A lock that is held as another kind, or a key of another type, is an error that says so, and stays."""
+    """A lock of another kind and a key of another type raise an error and stay."""
     for value in ({VALUE: f"semaphore@{now(redis) + 9_000} me"}, {b"a": b"celery record"}):
         redis.delete(keys.lock)
         redis.hset(keys.lock, mapping=value)
@@ -228,7 +228,7 @@ def test_other_kinds(redis, acquire, keys, dump):
 
 
 def test_describe_leaves_out_what_has_ended(redis, acquire, call, keys):
-    """An onlooker sees the shares that are held."""
+    """describe leaves out expired shares."""
     acquire(ttl=60_000)
     redis.hset(keys.lock, OTHER + b" x", f"rlock@{now(redis) - 1} me")
     [share, _] = call("describe", (keys.lock,), 0)[1]
@@ -236,7 +236,7 @@ def test_describe_leaves_out_what_has_ended(redis, acquire, call, keys):
 
 
 def test_newcomers_queue(redis, acquire, keys):
-    """A newcomer that can wait doesn't pass those who queue for what is free; others take it."""
+    """A newcomer with time to wait queues behind the waiters, and one without takes what is free."""
     permit = {"kind": "semaphore", "limit": 2, "holder": ""}
     acquire(OTHER, **permit)
     redis.zadd(keys.waiters, {b"waits": 9e15})
@@ -248,13 +248,13 @@ def test_newcomers_queue(redis, acquire, keys):
 
 
 def test_newcomers_have_room(redis, acquire, keys):
-    """With more permits than waiters a newcomer passes nobody."""
+    """With more free permits than waiters a newcomer is granted."""
     redis.zadd(keys.waiters, {b"waits": 9e15})
     assert acquire(wait=6_000, kind="semaphore", limit=2, holder="") > 0
 
 
 def test_holders_do_not_queue(redis, acquire, keys):
-    """The holder of an rlock takes it again whoever waits: they wait for it."""
+    """The holder of an rlock is granted again even if others wait."""
     acquire()
     redis.zadd(keys.waiters, {b"waits": 9e15})
     assert acquire(OTHER, wait=6_000) > 0

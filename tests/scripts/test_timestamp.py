@@ -7,13 +7,13 @@ from tests.scripts.conftest import OTHER, OWNER, TOKEN
 
 @pytest.fixture
 def acquire(call, keys):
-    """`acquire(token, wait)`"""
+    """`acquire(token, wait)`: run timestamp_acquire."""
     where = keys.lock, keys.waiters, keys.fence
     return lambda token=TOKEN, wait=0: call("timestamp_acquire", where, token, OWNER, 10_000, wait, 1000, 0)
 
 
 def test_newcomers_queue(redis, acquire, keys):
-    """A newcomer that can wait is listed behind those who queue for a lock that is free; others take it."""
+    """A newcomer with time to wait is listed behind the waiters of a free lock, and one without takes it."""
     redis.zadd(keys.waiters, {b"waits": 9e15})
     assert acquire(wait=6_000)[:2] == [0, 100]
     assert redis.zcard(keys.waiters) == 2
@@ -24,20 +24,20 @@ def test_newcomers_queue(redis, acquire, keys):
 
 
 def test_again(redis, acquire, keys):
-    """Whoever has it is granted it again, whoever queues."""
+    """The holder is granted again even if others wait."""
     acquire()
     redis.zadd(keys.waiters, {b"waits": 9e15})
     assert acquire(wait=6_000) > 0
 
 
 def test_those_who_have_gone(redis, acquire, keys):
-    """Who has not been heard of for too long is in nobody's way."""
+    """A waiter whose entry has expired does not block newcomers."""
     redis.zadd(keys.waiters, {b"waits": 1})
     assert acquire(wait=6_000) > 0
 
 
 def test_out_of_memory(acquire, call, keys, full):
-    """A server that is full still extends and frees, with `keep`, too."""
+    """A server that is out of memory extends, and releases with `keep`."""
     acquire()
     holder, lock = keys.fence, keys.lock
     with full():

@@ -26,7 +26,7 @@ class Onlooker:
         self._scenario = scenario
         self._world = scenario.world
         (self._eyes,) = scenario._client("onlooker")
-        self._silent = 0  # nodes that did not answer the last question
+        self._silent = 0  # nodes that did not reply to the last question
 
     def look(self, names: list[str], until: float) -> None:
         """Ask for the holder of a random name, repeatedly until ``until``."""

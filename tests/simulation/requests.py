@@ -52,7 +52,7 @@ class Request(Message):
         if not self.over and not self.certain():
             if (undo := self.undo()) is not None:
                 self.connection.send(Undoing(self.connection, undo))
-            self.answered(self._fault(TimeoutError("no answer in time")))
+            self.answered(self._fault(TimeoutError("no reply in time")))
 
     def broken(self) -> None:
         """Handle a broken connection. A random number decides whether it was a new connection."""

@@ -112,7 +112,7 @@ def test_it_finds_leases_longer_than_they_may_be(algorithm: str) -> None:
 
 
 def test_it_finds_a_lock_that_is_said_to_be_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A holder with a majority still holds the lock while some of these nodes don't answer."""
+    """A holder with a majority still holds the lock while some of these nodes don't reply."""
     merged = redlock.merge_views
     monkeypatch.setattr(redlock, "merge_views", lambda held, _: merged(held, 3))
     assert "said to be free" in found(Setting(onlookers=True), 100)
@@ -225,7 +225,7 @@ class Deaf(Performer):
     def ask(self, node: int, runs: Any, family: bytes, then: Then, *rest: Any) -> None:
         def lost(reply: Any) -> None:
             del reply
-            then(Fault(TimeoutError("no answer in time")))
+            then(Fault(TimeoutError("no reply in time")))
 
         name = runs[0].script.name
         self._background = self._background and not name.endswith("mutex_acquire")

@@ -40,7 +40,7 @@ def wait_in_sync(primary: RedisServer, replicas: Iterable[RedisServer], timeout:
 
 
 def role(server: RedisServer) -> str:
-    """Returns `master` or `slave`, or `down` if the server does not answer within a second."""
+    """Returns `master` or `slave`, or `down` if the server does not reply within a second."""
     try:
         with server.client(socket_timeout=1, retry=None) as client:
             return str(client.info("replication")["role"])

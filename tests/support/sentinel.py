@@ -69,7 +69,7 @@ class SentinelProcess(Service):
         super().__exit__()
 
     def named(self) -> int | None:
-        """Returns the port of the master according to this Sentinel. ``None``: the Sentinel does not answer.
+        """Returns the port of the master according to this Sentinel. ``None``: the Sentinel does not reply.
 
         Uses SENTINEL MASTERS, as redis-py does. GET-MASTER-ADDR-BY-NAME changes up to a second earlier.
         """

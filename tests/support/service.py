@@ -96,7 +96,7 @@ class Service:
         self._child = None
 
     def pause(self) -> None:
-        """Stop the process with SIGSTOP. Connections stay open, and requests get no answer."""
+        """Stop the process with SIGSTOP. Connections stay open, and requests get no reply."""
         os.killpg(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:

@@ -14,7 +14,7 @@ VARIABLE = re.compile(r"TESTPROJECT_\w+")
 @pytest.mark.parametrize("option", ["--items", "--buyers", "--at-once"])
 @pytest.mark.parametrize("value", ["0", "-1", "many"])
 def test_numbers_that_make_no_sense(monkeypatch, capsys, option, value):
-    """A sale of nothing, or to nobody: an error that names the option, before anything is started."""
+    """A number that makes no sense is an error that names the option, before anything is started."""
     monkeypatch.setattr("sys.argv", ["demo", option, value])
     with pytest.raises(SystemExit) as ended:
         arguments()
@@ -23,7 +23,7 @@ def test_numbers_that_make_no_sense(monkeypatch, capsys, option, value):
 
 
 def test_compose_file_names_what_the_project_reads(monkeypatch):
-    """Each variable and option in compose.yaml is one that the demo knows."""
+    """Each variable and option in compose.yaml is one that the demo has."""
     compose = (ROOT / "compose.yaml").read_text()
     read = {name for file in (ROOT / "testproject").rglob("*.py") for name in VARIABLE.findall(file.read_text())}
     assert VARIABLE.findall(compose)
@@ -35,7 +35,7 @@ def test_compose_file_names_what_the_project_reads(monkeypatch):
 
 @pytest.mark.parametrize("way", load.WAYS)
 def test_load_test_counts_every_order(way, redis_url):
-    """However the clients lock, no order overwrites another, and every release is timed."""
+    """With each kind of lock no order overwrites another, and every release is timed."""
     result = load.run(way, redis_url, clients=8, orders=40)
     assert (result.left, len(result.releases)) == (0, 40)
     assert result.commands > 0

@@ -16,7 +16,7 @@ def replicated(start):
 
 
 def test_sentinels_promote_another(sentinel):
-    """An ordered failover names a replica, which has the data, and redis-py finds it."""
+    """An ordered failover promotes a replica with the data, and redis-py finds it."""
     former = sentinel.master
     with former.client() as client:
         client.set("key", "value")
@@ -32,7 +32,7 @@ def test_sentinels_promote_another(sentinel):
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])
 def test_sentinels_depose_a_master_that_is_gone(sentinel, fault):
-    """A killed or paused master is replaced without an order, and is a replica when it comes back."""
+    """A killed or paused master is replaced, and is a replica when it comes back."""
     former = sentinel.master
     getattr(former, fault)()
     assert sentinel.wait_for_new_master(former) is not former
@@ -42,14 +42,14 @@ def test_sentinels_depose_a_master_that_is_gone(sentinel, fault):
 
 
 def redirection(node, key):
-    """ASK or MOVED: redis-py says it by the class of the error, older ones in its text."""
+    """Return the redirection of a reply: ASK or MOVED."""
     with pytest.raises(redis.ResponseError) as error:
         ask(node, "GET", key)
     return {"AskError": "ASK", "MovedError": "MOVED"}.get(error.typename) or str(error.value).split()[0]
 
 
 def test_a_slot_on_its_way(cluster):
-    """While a slot moves, keys that are there are served, others are ASKed for; afterwards the old node says MOVED."""
+    """While a slot migrates the old node serves its keys and answers ASK for others; afterwards it answers MOVED."""
     client = cluster.client()
     client.set("{slot}here", "1", ex=100)
     source = cluster.owner("{slot}here")
@@ -68,7 +68,7 @@ def test_a_slot_on_its_way(cluster):
 
 
 def test_a_cluster_heals(cluster):
-    """A cluster whose node was killed serves no key of its, and all after `heal()`."""
+    """A cluster with a killed node does not serve its keys, and serves all after `heal()`."""
     node = cluster.owner("key")
     node.kill()
     with contextlib.closing(redis.Redis(port=node.port, retry=None)) as client, pytest.raises(redis.ConnectionError):
@@ -79,7 +79,7 @@ def test_a_cluster_heals(cluster):
 
 
 def test_a_replica_that_is_cut_off(replicated):
-    """A replica that is cut off neither hears nor acknowledges, and catches up when it is back."""
+    """A replica that is cut off acknowledges nothing, and catches up when it is back."""
     far, near = replicated.replicas
     with replicated.primary.client() as client:
         client.set("key", "before")
@@ -93,7 +93,7 @@ def test_a_replica_that_is_cut_off(replicated):
 
 
 def test_two_primaries(replicated):
-    """After a promotion by hand both are primaries, with data of their own, until the former one follows."""
+    """After a manual promotion both are primaries with separate data, until the former one follows."""
     far, near = replicated.replicas
     replicated.cut_off(far)
     former = replicated.promote(far)

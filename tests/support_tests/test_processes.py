@@ -11,7 +11,7 @@ from tests.support_tests import workers
 
 
 def test_a_worker_reports_and_is_told(start):
-    """Facts go both ways, and what the function returns comes back."""
+    """Events go both ways, and the function's result is returned."""
     worker = start(Worker(workers.greet, "Anna"))
     assert worker.expect("hello") == {"name": "Anna", "pid": worker.pid}
     assert worker.pid != os.getpid()
@@ -20,13 +20,13 @@ def test_a_worker_reports_and_is_told(start):
 
 
 def test_a_worker_that_fails_says_why(start):
-    """Its traceback is in the error of whoever waits for it."""
+    """The traceback of a failed worker is in the error of expect()."""
     with pytest.raises(AssertionError, match=r"failed before 'hello'(?s:.)*ValueError: on purpose"):
         start(Worker(workers.fail)).expect("hello")
 
 
 def test_no_wait_for_ever(start):
-    """A worker that says nothing is an error when the time is up, one that was killed at once."""
+    """expect() raises an error at its timeout, or at once if the worker was killed."""
     worker = start(Worker(workers.silence))
     with pytest.raises(AssertionError, match="no 'hello' within"):
         worker.expect("hello", timeout=0.05)
@@ -36,7 +36,7 @@ def test_no_wait_for_ever(start):
 
 
 def test_a_paused_worker_does_nothing(start):
-    """Nothing happens between pause and resume."""
+    """A worker does nothing between pause and resume."""
     worker = start(Worker(workers.count))
     worker.expect("count")
     worker.pause()
@@ -49,7 +49,7 @@ def test_a_paused_worker_does_nothing(start):
 
 
 def test_finds_a_planted_overlap(start, tmp_path):
-    """Two processes that hold one name at once are found; a name of its own, or one after the other, is fine."""
+    """The checker finds two processes that hold one name at once, and accepts other names and other times."""
     file = tmp_path / "beliefs"
 
     def hold(name, worker, *until):
@@ -73,7 +73,7 @@ def test_finds_a_planted_overlap(start, tmp_path):
 
 
 def test_the_belief_of_a_killed_worker_counts(start, tmp_path):
-    """A worker that is killed believed until its lease ended, or for a moment when none is known."""
+    """A killed worker is taken to hold its lock until the end of its lease, or for an instant if that is unknown."""
     file, now = tmp_path / "beliefs", time.monotonic()
     for name, until in (("leased", now + 60), ("open", None)):
         worker = start(Worker(workers.believe, str(file), name, "victim", until))
@@ -85,14 +85,14 @@ def test_the_belief_of_a_killed_worker_counts(start, tmp_path):
 
 
 def test_no_grant_is_no_proof(tmp_path):
-    """A check of nothing fails."""
+    """A check without grants fails."""
     (tmp_path / "beliefs").touch()
     with pytest.raises(AssertionError, match="only 0 grants"):
         assert_no_overlap(tmp_path / "beliefs")
 
 
 def test_counts_permits():
-    """Of three beliefs that meet, `limit` 2 allows two; touching ends do not meet."""
+    """With `limit` 2 the checker allows two holders at a time, and touching periods don't overlap."""
     beliefs = [Belief(0, 2, "a", "x"), Belief(1, 4, "b", "x"), Belief(2, 3, "c", "x"), Belief(2.5, 5, "d", "x")]
     assert overlaps(beliefs, limit=2) == [tuple(beliefs[1:])]
     assert len(overlaps(beliefs)) == 3

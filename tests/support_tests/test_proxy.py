@@ -28,7 +28,7 @@ def test_counts_what_passes(proxy, client):
 
 
 def test_dropped_requests_never_arrive(redis_server, proxy, client):
-    """A swallowed request is not executed, then or after the network has come back, on old and new connections."""
+    """A dropped request is never executed, on old and new connections."""
     client.ping()
     proxy.drop("requests")
     with redis.Redis.from_url(proxy.url, socket_timeout=0.2, retry=None) as newcomer:
@@ -40,7 +40,7 @@ def test_dropped_requests_never_arrive(redis_server, proxy, client):
 
 
 def test_dropped_replies_are_of_requests_that_arrived(redis_server, proxy, client):
-    """A swallowed reply leaves the effect, and its connection ends before it could carry another request's."""
+    """A dropped reply leaves the effect of its request, and its connection is closed."""
     with socket.create_connection(("127.0.0.1", proxy.port), timeout=5) as connection, redis_server.client() as direct:
         connection.sendall(b"PING\r\n")
         assert connection.recv(100) == b"+PONG\r\n"
@@ -57,7 +57,7 @@ def test_dropped_replies_are_of_requests_that_arrived(redis_server, proxy, clien
 
 
 def test_held_requests_arrive_late(redis_server, proxy, client):
-    """What was held back is delivered when the client has long given up."""
+    """A held request is delivered after the client has given up."""
     client.ping()
     proxy.hold("requests")
     with pytest.raises(redis.TimeoutError):
@@ -69,7 +69,7 @@ def test_held_requests_arrive_late(redis_server, proxy, client):
 
 
 def test_delay_goes_both_ways(proxy, client):
-    """A round trip takes twice the delay longer."""
+    """A delay applies in each direction."""
     client.ping()
     proxy.delay(0.05)
     began = time.monotonic()
@@ -78,7 +78,7 @@ def test_delay_goes_both_ways(proxy, client):
 
 
 def test_cut_and_refuse(proxy, client):
-    """A cut connection ends at once; new ones are welcome until they are refused."""
+    """cut() closes connections and accepts new ones until they are refused."""
     with socket.create_connection(("127.0.0.1", proxy.port), timeout=5) as connection:
         poll(lambda: proxy.connections == 1, timeout=5, what="a connection")
         proxy.cut()
@@ -94,7 +94,7 @@ def test_cut_and_refuse(proxy, client):
 
 
 def test_loses_one_reply(redis_server, proxy, client):
-    """The chosen request is executed, its reply is lost, its connection ends, and all others are served."""
+    """The chosen request is executed, its reply is lost, its connection is closed, and all others are served."""
     client.set("other", "1")
     lost = proxy.lose_next_reply(b"INCR")
     assert client.get("other") == b"1"
@@ -106,14 +106,14 @@ def test_loses_one_reply(redis_server, proxy, client):
 
 
 def test_leads_elsewhere(proxy, client, own_redis):
-    """After `retarget()` the same address is another server."""
+    """After `retarget()` the same address leads to another server."""
     client.set("key", "first")
     proxy.retarget(own_redis().url)
     assert client.get("key") is None
 
 
 def test_a_server_that_is_down(own_redis, start):
-    """Clients of a proxy before nothing are hung up on."""
+    """A proxy in front of a server that is down closes connections."""
     server = own_redis()
     proxy = start(Proxy(server.url))
     server.kill()
@@ -122,7 +122,7 @@ def test_a_server_that_is_down(own_redis, start):
 
 
 def test_leaves_nothing():
-    """A closed proxy has no thread and no connection left, held and dropped ones included."""
+    """A closed proxy has no threads and connections left."""
     before = set(threading.enumerate())
     with RedisServer() as server, Proxy(server.url) as proxy:
         clients = [redis.Redis.from_url(proxy.url, socket_timeout=0.05, retry=None) for _ in range(3)]
@@ -139,6 +139,6 @@ def test_leaves_nothing():
 
 
 def test_a_direction_that_does_not_exist(proxy):
-    """A misspelt direction is an error, not a proxy that does nothing."""
+    """An invalid direction is an error."""
     with pytest.raises(ValueError, match="reply"):
         proxy.drop("reply")

@@ -25,7 +25,7 @@ class NotInstalled(contextlib.AbstractContextManager):
 
 @pytest.mark.parametrize(("required", "outcome"), [("0", pytest.skip.Exception), ("1", pytest.fail.Exception)])
 def test_what_is_not_installed(start, monkeypatch, pytestconfig, required, outcome):
-    """A missing server skips its tests, and fails them where it is required; either way one is told what to install."""
+    """A missing server skips its tests, or fails them where it is required, and the message says what to install."""
     monkeypatch.setattr(pytestconfig.option, "require_servers", False)
     monkeypatch.setenv("REDLOCK_REQUIRE_SERVERS", required)
     with pytest.raises((pytest.skip.Exception, pytest.fail.Exception), match="apt install something") as ended:
@@ -34,7 +34,7 @@ def test_what_is_not_installed(start, monkeypatch, pytestconfig, required, outco
 
 
 def test_a_clock_that_is_set(start):
-    """A clock that is set holds at once, also over a restart; nothing is left in shared memory, and timers go on."""
+    """A clock that was set applies at once and over a restart, and leaves timers and shared memory alone."""
     server = start(ClockedRedis())
     shared = Path("/", "dev", "shm")
     assert not list(shared.glob(f"*faketime*_{server.pid}"))
@@ -48,7 +48,7 @@ def test_a_clock_that_is_set(start):
 
 
 def test_redis_speaks_tls_only(tls_redis):
-    """Its certificate is trusted by its URL, and by nobody else; without TLS it does not talk."""
+    """The certificate of the TLS server is trusted by its URL only, and connections without TLS fail."""
     with redis.Redis.from_url(tls_redis.url) as client:
         assert client.ping()
     for options in ({"ssl": True}, {}):
@@ -73,7 +73,7 @@ def connect(zookeeper):
 
 
 def test_zookeeper_ends_a_session(zookeeper, connect, unique):
-    """An expired session's ephemeral nodes are gone, and its client is told."""
+    """The ephemeral nodes of an expired session are gone, and its client is notified."""
     client, witness = connect(), connect()
     lost = threading.Event()
     client.add_listener(lambda state: lost.set() if state == "LOST" else None)
@@ -85,7 +85,7 @@ def test_zookeeper_ends_a_session(zookeeper, connect, unique):
 
 
 def test_zookeeper_survives_a_kill(zookeeper, connect, unique):
-    """What was written is there after a `kill -9`."""
+    """Data of ZooKeeper survives a `kill -9`."""
     connect().create(unique, b"value")
     zookeeper.kill()
     zookeeper.start()
@@ -94,7 +94,7 @@ def test_zookeeper_survives_a_kill(zookeeper, connect, unique):
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_rabbitmq_keeps_durable_messages(rabbitmq, unique, end):
-    """A confirmed message outlives the broker, whether that was stopped or killed."""
+    """A confirmed message survives a stop and a kill of the broker."""
     confirmed = {"confirm_publish": True}
     with Connection(rabbitmq.url, transport_options=confirmed) as connection, connection.SimpleQueue(unique) as queue:
         queue.put("message")
@@ -108,7 +108,7 @@ def test_rabbitmq_keeps_durable_messages(rabbitmq, unique, end):
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_postgres_keeps_what_was_committed(postgres, unique, end):
-    """A committed row outlives the server, whether that was stopped or killed."""
+    """A committed row survives a stop and a kill of the server."""
     place = {"host": "127.0.0.1", "port": postgres.port, "user": USER, "autocommit": True}
     with psycopg.connect(**place) as connection:
         connection.execute(f'CREATE TABLE "{unique}" AS SELECT 42 AS answer')

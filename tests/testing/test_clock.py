@@ -25,7 +25,7 @@ def backend(clock, unique):
 
 @pytest.fixture
 def elsewhere(backend):
-    """`elsewhere(function, name)`: runs it in a thread, and returns once it waits for that lock."""
+    """`elsewhere(function, name)`: run it in a thread, and return when it waits for that lock."""
     with ThreadPoolExecutor(8) as pool:
 
         def run(function, name="x"):
@@ -44,7 +44,7 @@ def take(backend, **options):
 
 
 def test_goes_on(clock):
-    """It never stands still, and is put forward by as much as one says."""
+    """The clock goes on, and can be advanced."""
     before = clock()
     clock.advance(60)
     assert clock() >= before + 60
@@ -54,13 +54,13 @@ def test_goes_on(clock):
 
 @pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf")])
 def test_only_forward(clock, wrong):
-    """A monotonic clock is not put back."""
+    """The clock can't be set back."""
     with pytest.raises(ValueError, match="positive number of seconds"):
         clock.advance(wrong)
 
 
 def test_who_is_told(clock, backend, elsewhere):
-    """Those who want to know are told of each step, for as long as they want to; waiters do."""
+    """Listeners are called at each step until they unsubscribe, and waiters listen while they wait."""
     steps = []
     forget = clock.on_move(lambda: steps.append(clock()))
     clock.advance(1)
@@ -77,7 +77,7 @@ def test_who_is_told(clock, backend, elsewhere):
 
 
 def test_leases(clock, backend):
-    """A lease ends when its time has passed; what is listed says so as well."""
+    """A lease ends when its time has passed by the clock, and the listing agrees."""
     held = take(backend, auto_renew=False)
     clock.advance(9)
     [listed] = backend.held()
@@ -91,7 +91,7 @@ def test_leases(clock, backend):
 
 
 def test_what_is_renewed(clock, backend):
-    """A lock that is renewed outlasts any number of steps, each shorter than the lease."""
+    """A renewed lock outlasts any number of steps that are shorter than the lease."""
     held = take(backend)
     for _ in range(10):
         clock.advance(6)
@@ -102,7 +102,7 @@ def test_what_is_renewed(clock, backend):
 
 
 def test_stopped_for_too_long(clock, backend, caplog):
-    """A step beyond the lease is a process that was stopped for so long: its holders learn of the loss at once."""
+    """A step beyond the lease ends it, as for a process that was stopped, and the holder learns of it at once."""
     told = threading.Event()
     held = take(backend, on_lost=lambda _lock: told.set())
     with caplog.at_level(logging.WARNING, "django_redlock"):
@@ -112,7 +112,7 @@ def test_stopped_for_too_long(clock, backend, caplog):
 
 
 def test_another_clock(clock, backend, unique):
-    """Locks on other clocks are not touched: neither ended nor renewed."""
+    """Locks on other clocks neither end nor are renewed."""
     with LocMemBackend(f"{unique} other", ttl=100).lock("x") as other:
         before = other.remaining
         clock.advance(80)
@@ -121,7 +121,7 @@ def test_another_clock(clock, backend, unique):
 
 
 def test_waiters_give_up(clock, backend, elsewhere):
-    """Who waits for a minute has waited for a minute, in no time."""
+    """A waiter gives up when its timeout has passed by the clock."""
     held = take(backend, ttl=100)
     waiter = elsewhere(lambda: backend.lock("x").acquire(timeout=600))
     for _ in range(9):
@@ -133,7 +133,7 @@ def test_waiters_give_up(clock, backend, elsewhere):
 
 
 def test_waiters_take_over(clock, backend, elsewhere):
-    """Who waits gets the lock when the lease in the way has ended."""
+    """A waiter gets the lock when the holder's lease has ended by the clock."""
     take(backend, ttl=100, auto_renew=False)
     waiter = elsewhere(lambda: backend.lock("x").acquire())
     clock.advance(101)
@@ -141,7 +141,7 @@ def test_waiters_take_over(clock, backend, elsewhere):
 
 
 def test_asyncio(clock, backend):
-    """Tasks that wait follow it too."""
+    """Waiting tasks follow the clock, too."""
 
     async def run():
         held = backend.lock("x", ttl=100, auto_renew=False)
@@ -161,7 +161,7 @@ def test_asyncio(clock, backend):
 
 
 def test_semaphores(clock, backend):
-    """Each permit ends by itself."""
+    """Each permit of a semaphore ends by itself."""
     permits = [backend.semaphore("s", limit=2, auto_renew=False) for _ in range(3)]
     assert permits[0].acquire(blocking=False)
     clock.advance(6)

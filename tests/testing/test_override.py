@@ -22,7 +22,7 @@ DOWN = "redis://127.0.0.1:1/0"
 
 @pytest.fixture(autouse=True)
 def configured(settings):
-    """A project whose stores are not there when its tests run."""
+    """A project whose stores are not reachable."""
     settings.REDLOCK = {
         "default": {"BACKEND": REDIS, "LOCATION": DOWN, "OPTIONS": {"ttl": 7, "max_ttl": 70, "blocking_timeout": 3}},
         "payments": {"BACKEND": REDIS, "LOCATION": DOWN, "KEY_PREFIX": "payments"},
@@ -39,7 +39,7 @@ def report():
 
 class TestOverriding:
     def test_every_alias(self):
-        """Locks of every alias are in memory, apart from each other, with the times of the settings."""
+        """Locks of every alias are in memory, separately, with the times of the settings."""
         with override_locks() as rehearsal, lock("x"):
             assert isinstance(rehearsal, Rehearsal)
             assert all(isinstance(locks[alias], LocMemBackend) for alias in ("default", "payments", "unknown"))
@@ -53,7 +53,7 @@ class TestOverriding:
             lock("x").acquire()
 
     def test_isolated(self):
-        """Each has locks of its own; nothing is left behind."""
+        """Each `override_locks` has locks of its own, and leaves nothing behind."""
         before = set(_tables)
         with override_locks():
             held = lock("x")
@@ -65,23 +65,23 @@ class TestOverriding:
         assert set(_tables) <= before
 
     def test_without_settings(self):
-        """No `REDLOCK` is needed for it."""
+        """`override_locks` works without `REDLOCK`."""
         with override_settings(REDLOCK=None), override_locks(), lock("x"):
             assert_locked("x")
 
     def test_dummy(self):
-        """No locks: everything is granted, nothing is held."""
+        """With "dummy" every lock is granted and none is held."""
         with override_locks("dummy"), lock("x"), lock("x"):
             assert isinstance(locks["default"], DummyBackend)
             assert_not_locked("x")
 
     def test_other_kind(self):
-        """A kind that does not exist is an error at once."""
+        """An unknown kind is an error at once."""
         with pytest.raises(ValueError, match="'locmem' or 'dummy', not 'redis'"):
             override_locks("redis")
 
     def test_function(self):
-        """A decorator of functions, sync and async; `kwarg_name` hands over what was made."""
+        """`override_locks` decorates sync and async functions; `kwarg_name` passes the rehearsal."""
 
         @override_locks(kwarg_name="redlock")
         def test(redlock):
@@ -104,7 +104,7 @@ class TestOverriding:
 
     @pytest.mark.parametrize("base", [unittest.TestCase, SimpleTestCase])
     def test_class(self, base):
-        """A decorator of test cases, Django's and the standard library's: each test by itself."""
+        """`override_locks` decorates test cases, and each test has its own locks."""
 
         @override_locks(attr_name="redlock")
         class Tests(base):
@@ -125,7 +125,7 @@ class TestOverriding:
         assert (result.testsRun, result.failures, result.errors) == (2, [], [])
 
     def test_changing_caches(self):
-        """Backends that are built anew in the middle of a test go on with what was held and planned."""
+        """Backends that are rebuilt within a test keep held locks and planned failures."""
         with override_locks() as rehearsal, lock("x"):
             rehearsal.refuse_next()
             locks.reset()
@@ -135,7 +135,7 @@ class TestOverriding:
 
 class TestAsserting:
     def test_messages(self):
-        """What fails says what is held instead, and by whom."""
+        """A failed assertion says what is held, and by which owner."""
         with override_locks(), lock("x", owner="me"):
             assert assert_locked("x").owner.label == "me"
             with pytest.raises(AssertionError, match=r"lock 'y' on 'default' is not held \(held: 'x'\)"):
@@ -146,7 +146,7 @@ class TestAsserting:
             assert_locked("y")
 
     def test_real_store(self, settings, redis_url):
-        """They ask whatever store there is."""
+        """The assertions work with any store."""
         settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}}}
         assert_not_locked("x")
         with lock("x"):
@@ -160,7 +160,7 @@ class TestHappenings:
             yield rehearsal
 
     def test_refused(self, rehearsal):
-        """The next acquire is refused, whatever it would wait for and whether it waits; then all is as before."""
+        """refuse_next() refuses one acquire, whatever its timeout."""
         rehearsal.refuse_next("x*")
         assert lock("y").acquire(blocking=False)
         assert rehearsal.planned == [("x*", "refused")]
@@ -172,12 +172,12 @@ class TestHappenings:
         assert lock("x1").acquire(blocking=False)
 
     def test_refused_async(self, rehearsal):
-        """The same for coroutines."""
+        """refuse_next() refuses one acquire of a coroutine."""
         rehearsal.refuse_next()
         assert asyncio.run(lock("x").aacquire(timeout=1000)) is False
 
     def test_lost(self, rehearsal):
-        """The next acquire gets the lock and has lost it: the handle knows, the store has forgotten, all are told."""
+        """lose_next() grants the next acquire and loses the lease: handle, store and listeners know."""
         told, signalled = threading.Event(), threading.Event()
 
         def hear(**_kwargs):
@@ -196,7 +196,7 @@ class TestHappenings:
         lock_lost.disconnect(hear)
 
     def test_lost_unnoticed(self, rehearsal):
-        """Work that doesn't look learns of it at its end; for coroutines too."""
+        """Work that does not check its lock gets LockLost at its end, in coroutines, too."""
         rehearsal.lose_next()
         with pytest.raises(LockLost):
             report()
@@ -210,7 +210,7 @@ class TestHappenings:
             asyncio.run(work())
 
     def test_broken(self, rehearsal):
-        """The next acquire finds the store down, and takes nothing."""
+        """break_next() makes the next acquire raise LockUnavailable."""
         rehearsal.break_next()
         with pytest.raises(LockUnavailable) as failed:
             lock("x").acquire()
@@ -218,7 +218,9 @@ class TestHappenings:
         assert_not_locked("x")
 
     def test_broken_for_a_while(self, rehearsal):
-        """All that is asked of the store fails, naming the lock; a lease outlives that, if it is not too long."""
+        """Within broken() all operations raise LockUnavailable with the lock's name, and a lease that does not expire
+        survives.
+        """
         with lock("x") as held:
             with rehearsal.broken():
                 for ask in (held.extend, held.locked, lock("x").acquire, lambda: locks["default"].describe("x")):
@@ -236,7 +238,7 @@ class TestHappenings:
             rehearsal.advance(8)
 
     def test_in_order(self, rehearsal):
-        """What is planned happens in the order in which it was planned, to the names that it was planned for."""
+        """Planned failures happen in their order, to the names they were planned for."""
         rehearsal.break_next("a")
         rehearsal.refuse_next()
         assert lock("b").acquire() is False
@@ -247,7 +249,7 @@ class TestHappenings:
         assert lock("a").acquire()
 
     def test_dummy(self):
-        """Without locks things can happen too."""
+        """Planned failures work with the dummy backend."""
         with override_locks("dummy") as rehearsal:
             rehearsal.refuse_next()
             assert not lock("x").acquire()
@@ -256,7 +258,7 @@ class TestHappenings:
                 assert held.lost
 
     def test_without_settings(self):
-        """Code that is handed a backend gets one from the rehearsal itself."""
+        """A rehearsal creates a backend for code that gets one as an argument."""
         rehearsal = Rehearsal()
         backend = rehearsal.backend(ttl=5)
         rehearsal.refuse_next()

@@ -37,7 +37,7 @@ def report():
 
 @pytest.fixture
 def run(pytester, monkeypatch):
-    """`run(tests, *arguments)`: pytest on a file of tests, beside the code and, unless told otherwise, settings."""
+    """`run(tests, *arguments)`: pytest on a file of tests, beside the code and, by default, settings."""
     for name in [name for name in os.environ if name.startswith(("PYTEST_", "DJANGO_SETTINGS", "COV_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -60,7 +60,7 @@ def test_is_installed():
 
 
 def test_fixtures(run):
-    """Locks in memory, isolated by test; what happens to them; asserts that say who holds; a clock."""
+    """The fixtures give locks in memory for each test, planned failures, assertions and a clock."""
     done = run("""
         import pytest
         from reports import report
@@ -101,7 +101,7 @@ def test_fixtures(run):
 
 
 def test_dummy_and_coroutines(run):
-    """No locks at all, for another test of the same run; coroutines as well."""
+    """The dummy fixture and coroutines work."""
     done = run(
         """
         from django_redlock import lock
@@ -123,7 +123,7 @@ def test_dummy_and_coroutines(run):
 
 
 def test_with_xdist(run):
-    """In the processes of pytest-xdist."""
+    """The fixtures work with pytest-xdist."""
     done = run(
         """
         import pytest
@@ -139,7 +139,7 @@ def test_with_xdist(run):
 
 
 def test_without_settings(run):
-    """Without Django's settings the fixture has a backend for code that is handed one."""
+    """Without Django's settings the fixture creates a backend for code that gets one as an argument."""
     done = run(
         """
         def test_backend(redlock):
@@ -157,7 +157,7 @@ def test_without_settings(run):
 
 
 def test_brings_nothing_along(run):
-    """A project that doesn't use it gets neither Django nor a client library imported, and no warning."""
+    """A project that doesn't use the plugin gets no imports of Django or client libraries, and no warning."""
     done = run(
         """
         import sys
@@ -182,7 +182,7 @@ def test_brings_nothing_along(run):
 
 
 def test_conformance_suite_is_rewritten(run):
-    """With the plugin loaded, the suite for backends still says what it compared."""
+    """With the plugin, failures in the conformance suite show the compared values."""
     done = run(
         """
         import pytest
@@ -205,7 +205,7 @@ def test_conformance_suite_is_rewritten(run):
 
 
 def test_unittest(run, pytester):
-    """`manage.py test`'s kind of tests need no pytest: the standard library's runner, on Django's test cases."""
+    """The helpers work in Django's test cases with the standard library's runner."""
     pytester.makepyfile(project_settings=SETTINGS, reports=CODE)
     pytester.makepyfile(
         test_case="""

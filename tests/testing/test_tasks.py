@@ -1,4 +1,4 @@
-"""`capture_tasks` and its asserts, for tests of deduplicated tasks."""
+"""`capture_tasks` and its assertions, for tests of deduplicated tasks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def nothing_done():
 
 
 def test_enqueued_once(redlock_tasks):
-    """However the call is spelled; a duplicate doesn't count."""
+    """A call counts once, however its arguments are written, and a duplicate does not count."""
     first = settle.delay(17)
     assert settle.apply_async(kwargs={"order": 17}).duplicate
     call = assert_enqueued_once(settle, order=17)
@@ -42,7 +42,7 @@ def test_enqueued_once(redlock_tasks):
 
 
 def test_failures_say_what_was_enqueued(redlock_tasks):
-    """Too few, too many, and what there was instead."""
+    """A failed assertion says what was enqueued."""
     plain.delay()
     with pytest.raises(AssertionError, match=r"settle was enqueued 0 times, not 1 .*refused: 0; enqueued: .*plain\(\)"):
         assert_enqueued_once(settle, 17)
@@ -55,7 +55,7 @@ def test_failures_say_what_was_enqueued(redlock_tasks):
 
 
 def test_run_all(redlock_tasks):
-    """Bodies run with their locks, and what they enqueue runs too. Then nothing is in the way."""
+    """run_all() runs bodies with their locks, and the tasks that they enqueue."""
     settle.delay(17, "next")
     assert [result.get() for result in redlock_tasks.run_all()] == [None, None]
     assert (done, redlock_tasks.enqueued) == ([17, 18], [])
@@ -63,7 +63,7 @@ def test_run_all(redlock_tasks):
 
 
 def test_time_passes_and_the_store_breaks(redlock, redlock_tasks):
-    """Records in memory follow the test's clock, and its failures."""
+    """Records in memory follow the test's clock and its failures."""
     settle.delay(17)
     redlock.advance(86_401)
     assert not settle.delay(17).duplicate
@@ -73,7 +73,7 @@ def test_time_passes_and_the_store_breaks(redlock, redlock_tasks):
 
 
 def test_outside():
-    """Nothing is captured: the assert would pass or fail for no reason."""
+    """An assertion outside `capture_tasks` raises an error, because nothing was captured."""
     with capture_tasks():
         pass
     with pytest.raises(RuntimeError, match="capture_tasks"):

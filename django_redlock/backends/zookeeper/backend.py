@@ -142,7 +142,7 @@ class ZooKeeperBackend(StorageBackend):
             raise self._unavailable(name, error) from error
 
     def _unavailable(self, name: str, error: ZooKeeperError) -> LockUnavailable:
-        result = LockUnavailable(name, f"ZooKeeper at {self.hosts} can't be asked: {error}", {self.hosts: error})
+        result = LockUnavailable(name, f"ZooKeeper at {self.hosts} is unavailable: {error}", {self.hosts: error})
         result.__cause__ = error
         return result
 
@@ -165,7 +165,7 @@ class ZooKeeperBackend(StorageBackend):
             until = min(until, max(deadline, asked + FINAL_REQUEST_SECONDS))
         try:
             if now > asked and now >= until:
-                raise Unanswered("no thread was free in time: earlier requests have no answer")
+                raise Unanswered("no thread was free in time: earlier requests have no reply")
             outcome = self._recipe.try_acquire(claim, deadline - now, until)
         except ZooKeeperError as error:
             self.leave(claim)

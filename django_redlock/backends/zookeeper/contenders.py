@@ -11,7 +11,7 @@ from ...core import fork
 from ...core.events import logger
 from ...core.values import Claim
 
-REMOVE_RETRY_SECONDS = 0.2  # pause between two tries to remove a znode while the ensemble doesn't answer
+REMOVE_RETRY_SECONDS = 0.2  # pause between two tries to remove a znode while the ensemble doesn't reply
 IDLE_SECONDS = 5.0  # the thread ends after this time without work
 
 
@@ -73,6 +73,7 @@ class Contenders:
         return bool(self._here or self._leaving)
 
     def get(self, token: bytes) -> Contender | None:
+        """Return the contender with this token; ``None`` if it is not queued."""
         return self._here.get(token)
 
     def join(self, contender: Contender) -> bool:

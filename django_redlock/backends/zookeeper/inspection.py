@@ -84,7 +84,7 @@ def server_health(server: str, timeout: float) -> dict[str, Any]:
             connection.sendall(b"srvr")
             told = connection.makefile("rb").read().decode(errors="replace")
     except (OSError, ValueError) as error:
-        return row | {"ok": False, "problems": [f"can't be asked: {error}"]}
+        return row | {"ok": False, "problems": [f"unavailable: {error}"]}
     facts = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
     if "not currently serving" in told:
         row |= {"ok": False, "problems": ["is not serving: it does not reach a majority of the ensemble"]}

@@ -166,7 +166,7 @@ class Session:
         Raises `ZooKeeperError` and `NoZnode`.
         """
         if not pending.wait(max(0.0, min(self._answer_timeout, until - self._clock()))):
-            raise Unanswered("no answer in time")
+            raise Unanswered("no reply in time")
         error = pending.exception
         if error is None:
             return pending.value

@@ -11,14 +11,14 @@ from ..missing_messages import BrokerUnreadable, message_ids
 def was_sent(app: Any, task_id: str) -> bool:
     """Whether the message of ``task_id`` is in a queue or with a worker, or the result store knows the task.
 
-    Where none of them can be asked, ``False``: the message is sent again under the same id.
+    Returns ``False`` if broker and result store are unavailable. The message is then sent again under the same id.
     """
     try:
         return _has_result(app, task_id) or task_id in message_ids(app) or _has_result(app, task_id)
     except BrokerUnreadable as error:
         logger.warning("beat: %s", error)
     except Exception:
-        logger.exception("beat: the result store or the broker can't be asked for task %s", task_id)
+        logger.exception("beat: the result store or the broker is unavailable for task %s", task_id)
     return False
 
 

@@ -44,9 +44,11 @@ class Run(NamedTuple):
 
     @classmethod
     def parse(cls, text: bytes) -> Self:
+        """Return the run that `encode` has written."""
         return cls(*json.loads(text))
 
     def encode(self) -> bytes:
+        """Return the run as JSON."""
         return json.dumps(self).encode()
 
 

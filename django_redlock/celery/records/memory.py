@@ -58,28 +58,31 @@ def queued(delivery_id: bytes, due: int, owner: bytes) -> TaskRecord:
 
 
 class ExpiringKeys:
-    """Keys, each with the time at which it lapses. Adding a key removes keys from the front that have lapsed."""
+    """Keys, each with its time of expiry. Adding a key removes expired keys from the front."""
 
     def __init__(self) -> None:
         self._due: dict[bytes, int] = {}
 
     def add(self, key: bytes, due: int, now: int) -> None:
+        """Add ``key`` until ``due``. Times are milliseconds."""
         self.discard(key)
         while self._due and self._due[first := next(iter(self._due))] <= now:
             del self._due[first]
         self._due[key] = due
 
     def discard(self, key: bytes) -> None:
+        """Remove ``key`` if it is there."""
         self._due.pop(key, None)
 
     def has(self, key: bytes, now: int) -> bool:
+        """Return whether ``key`` was added and has not expired."""
         return self._due.get(key, now) > now
 
 
 class Past(NamedTuple):
     """The deliveries that have ended and the deliveries that were replaced.
 
-    ``put_off``: lock key -> delivery id -> message of a call that was put off.
+    ``put_off``: the messages of postponed calls, by lock key and delivery id.
     """
 
     ended: ExpiringKeys

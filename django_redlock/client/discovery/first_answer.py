@@ -89,7 +89,7 @@ class Question(Generic[T]):
                 self._use(second_best[0].answer)
             if self._answers:
                 return self._answers[0]
-            errors = {where: error or RedisTimeoutError("no answer in time") for where, error in self._errors.items()}
+            errors = {where: error or RedisTimeoutError("no reply in time") for where, error in self._errors.items()}
         message = "; ".join(f"{where}: {error}" for where, error in errors.items())
         if all(map(timed_out, errors.values())):
             raise RedisTimeoutError(message)

@@ -15,7 +15,7 @@ from ..node_protocol import Node
 from ..pool import AllInUse
 from ..resp import POKE
 
-DOWN_SECONDS = 1.0  # seconds for which a node that did not answer is skipped, and the pause between two probes
+DOWN_SECONDS = 1.0  # seconds for which a node that did not reply is skipped, and the pause between two probes
 PROBE_SECONDS = 60.0  # seconds after the last request, after which probing ends
 
 

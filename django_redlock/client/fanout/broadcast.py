@@ -23,12 +23,15 @@ Readable = Iterable[tuple[int, int]]  # file descriptors and events
 class Poll(Protocol):
     """The part of `select.poll` that a broadcast uses. `LoopPoll` implements it for an event loop."""
 
-    def register(self, number: int, events: int, /) -> None: ...
+    def register(self, number: int, events: int, /) -> None:
+        """Poll the file descriptor ``number`` for ``events``, as `select.poll.register` does."""
 
-    def unregister(self, number: int, /) -> None: ...
+    def unregister(self, number: int, /) -> None:
+        """Stop polling the file descriptor ``number``."""
 
 
 def script_calls_of(request: EvalScript | Batch) -> Sequence[EvalScript]:
+    """Return the script calls of ``request``, one or several."""
     return (request,) if isinstance(request, EvalScript) else request.script_calls
 
 
@@ -51,7 +54,7 @@ class Broadcast:
     def steps(self) -> Generator[float, Readable, list[Any]]:
         """Yield the longest time to wait in seconds, and receive the connections that are readable. Return the replies.
 
-        The reply of a node is a `Fault` if the node can't be reached, and ``None`` if it was not waited for.
+        The reply of a node is a `Fault` if the node is unavailable, and ``None`` if it was not waited for.
         """
         start = time.monotonic()
         connect_deadline = self.deadline = start + self.connections.timeout
@@ -74,7 +77,7 @@ class Broadcast:
                 self._detach()
             for number, (slot, connection) in tuple(open_.items()):
                 self._close(number)
-                self._failed(slot, connection, connection.fail(TimeoutError("no answer in time")))
+                self._failed(slot, connection, connection.fail(TimeoutError("no reply in time")))
             return replies
         except GeneratorExit:  # the caller was cancelled while it waited: the nodes are not down
             self._compensate()

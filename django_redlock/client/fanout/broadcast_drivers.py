@@ -63,7 +63,7 @@ class FanOut:
     def perform(self, request: SendToAll) -> list[Any]:
         """Perform ``request``. Blocks until the outcome is certain or the time is up.
 
-        Returns the replies in the order of the requests: a `Fault` for a node that can't be reached, and ``None`` for a
+        Returns the replies in the order of the requests: a `Fault` for a node that is unavailable, and ``None`` for a
         reply that was not waited for.
         """
         poll = select.poll()

@@ -30,7 +30,7 @@ class ConcurrencyLimit:
                     return None
             except TimeoutError as error:
                 if asyncio.get_running_loop().time() - self._last_answer > self._timeout:
-                    return Fault(TimeoutError(f"no answer in time: {error}"))
+                    return Fault(TimeoutError(f"no reply in time: {error}"))
         await self._slots.acquire()
         return None
 

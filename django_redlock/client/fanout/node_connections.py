@@ -82,7 +82,7 @@ class NodeConnections:
         return Fault(error or TimeoutError(reason), where=self._nodes[node].label)
 
     def mark_failed(self, node: int, calls: Sequence[EvalScript], fault: Fault) -> None:
-        """Record that the node did not answer ``calls``. If these are releases, they are retried in the background.
+        """Record that the node did not reply to ``calls``. If these are releases, they are retried in the background.
 
         Marks the node as down, unless the fault is stale: the server has closed an idle connection.
         """
@@ -118,14 +118,14 @@ class NodeConnections:
                     if self._in_flight.pop(key, None) is connection:
                         due[key] = connection
                 elif age > self.timeout:
-                    self.connector.mark_down(key[1], TimeoutError("no answer in time"))
+                    self.connector.mark_down(key[1], TimeoutError("no reply in time"))
         for key, connection in due.items():
             try:
                 if connection.is_readable():
                     connection.receive()
                     connection.checkin()
                 else:
-                    fault = connection.fail(TimeoutError("no answer in time"))
+                    fault = connection.fail(TimeoutError("no reply in time"))
                     self.mark_failed(key[1], connection.script_calls, fault)
             except (RedisError, OSError) as error:
                 connection.fail(error)

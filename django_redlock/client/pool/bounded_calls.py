@@ -36,7 +36,7 @@ class BoundedCalls:
         """
         now = time.monotonic()
         if sum(limit < now for limit in list(self._limits.values())) >= MAX_OVERDUE:
-            raise TimeoutError("no answer in time, nor to earlier requests")
+            raise TimeoutError("no reply in time, nor to earlier requests")
         future: Future[T] = Future()
         self._limits[future] = now + seconds
         work = self._call, future, call, late
@@ -52,7 +52,7 @@ class BoundedCalls:
                 late(future.result())
             raise
         if future.cancel():
-            raise TimeoutError("no answer in time")
+            raise TimeoutError("no reply in time")
         return future.result()
 
     def _call(self, future: Future[T], call: Callable[[], T], late: Callable[[T], object]) -> None:

@@ -191,13 +191,13 @@ class SharedConnection(asyncio.Protocol):
         """
         if self._last_reply <= sent_by:
             for request in [each for each in self._in_flight if each.awaited and each.sent_at <= sent_by]:
-                self._fail_one(request, TimeoutError("no answer in time"))
+                self._fail_one(request, TimeoutError("no reply in time"))
             self.retire()
         self._watch()
 
     def _close_if_unused(self) -> None:
         if self.retired and not any(request.awaited for request in (*self._in_flight, *self._queued)):
-            self._fail(lambda: TimeoutError("no answer in time"))
+            self._fail(lambda: TimeoutError("no reply in time"))
 
     def _fail(self, new_error: Callable[[], Exception]) -> None:
         """Fail all requests and close the connection."""

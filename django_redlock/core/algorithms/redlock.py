@@ -278,7 +278,7 @@ class Redlock(NamedTuple):
         if len(misuse) > self.nodes // 2:
             return fault_error(name, misuse[0])
         errors = {fault.where or self._label(node): fault.error for node, fault in faults.items()}
-        return unavailable_error(name, f"no majority of the {self.nodes} nodes can be asked", errors)
+        return unavailable_error(name, f"no majority of the {self.nodes} nodes is available", errors)
 
     def _label(self, node: int) -> str:
         return self.labels[node] if self.labels else f"node {node}"

@@ -224,7 +224,7 @@ class Election:
             self._work = None
 
     def _end_work(self, work: Work, patience: float) -> Flow[None]:
-        """Wait until ``on_elected`` has returned, for ``patience`` seconds and until the lease ends at most."""
+        """Wait for the return of ``on_elected``, at most ``patience`` seconds, and not beyond the end of the lease."""
         work.cancel()
         clock = self._store.clock
         deadline = clock() + patience

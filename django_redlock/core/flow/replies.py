@@ -105,7 +105,7 @@ def fault_error(name: str, fault: Fault) -> LockError:
         result = error(name, fault.error)
         result.__cause__ = fault.error
         return result
-    return unavailable_error(name, "the store can't be asked", {fault.where: fault.error})
+    return unavailable_error(name, "the store is unavailable", {fault.where: fault.error})
 
 
 def misuse_error(fault: Fault) -> Callable[[str, Exception], LockError] | None:

@@ -55,7 +55,7 @@ def serve(due: Mapping[bytes, Renewable | Orphan], served: set[bytes]) -> None:
     served.update(token for lock, token in locks.items() if lock not in failed)
     orphans = {token: target for token, target in due.items() if isinstance(target, Orphan)}
     released = release_many(orphans)
-    silent: set[str] = set()  # servers that did not answer: their further orphans are left for the next round
+    silent: set[str] = set()  # servers that did not reply: their further orphans are left for the next round
     for token, orphan in orphans.items():
         server = orphan.store.server_of(orphan.claim.keys)
         done = token in released or (server not in silent and orphan.release())

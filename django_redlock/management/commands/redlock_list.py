@@ -30,7 +30,7 @@ SORT: dict[str, Callable[[str, LockInfo], Any]] = {
 
 class Command(StoreCommand):
     help = "Lists the locks that are held now: those with most waiters first, then those that are held longest."
-    epilog = "Exit code: 0, or 1 when a store could not be asked (the others are listed)."
+    epilog = "Exit code: 0, or 1 when a store was unavailable (the others are listed)."
     formats = ("table", "json", "csv")
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -83,7 +83,7 @@ class Command(StoreCommand):
             self.stdout.write("no locks")
         for each in seen:
             if each.error:
-                self.stderr.write(self.style.ERROR(f"{each.alias} could not be asked: {each.error}"))
+                self.stderr.write(self.style.ERROR(f"{each.alias} is unavailable: {each.error}"))
             elif not each.complete:
                 self.stderr.write(f"{each.alias}: there are more than {len(each.locks)}; see --limit, or search")
 

@@ -38,7 +38,7 @@ class Command(StoreCommand):
     )
     epilog = (
         "Exit code: 0 when all locks that were found have been released, or none was found; "
-        "1 when a lock was not released: it has a new holder, a store could not be asked, or the answer was no."
+        "1 when a lock was not released: it has a new holder, a store was unavailable, or the answer was no."
     )
     default_stores = "default"
 

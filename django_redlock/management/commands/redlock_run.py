@@ -31,7 +31,7 @@ with it.
 With --leader the command is started when this process is elected, stopped when the lead is lost, and started again.
 
 Exit code: the command's; 128 + n when signal n ended it; {NOT_GOT} the lock has another holder (0 with
---skip-if-locked); {STORE_DOWN} the store can't be asked; {LOST} the lock was lost while the command ran;
+--skip-if-locked); {STORE_DOWN} the store is unavailable; {LOST} the lock was lost while the command ran;
 {NOT_EXECUTABLE}, {NOT_FOUND} the command can't be executed, is not found; {MISUSED} a wrong option or name, or wrong
 settings: it was not run."""
     behind: Sequence[str] = ()  # the arguments after the first `--`

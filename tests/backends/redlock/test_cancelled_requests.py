@@ -20,7 +20,7 @@ def nodes(start):
 
 
 def votes(nodes):
-    """The number of nodes that have granted the lock."""
+    """Return the number of nodes that have granted the lock."""
     found = 0
     for node in nodes:
         with node.client() as client:
@@ -29,7 +29,7 @@ def votes(nodes):
 
 
 async def test_the_nodes_are_not_down(start, nodes):
-    """A task is cancelled before the replies arrive. Its votes are released, and no request skips the nodes."""
+    """After a task was cancelled before the replies arrive, its votes are released and no node counts as down."""
     proxies = [start(Proxy(node.url)) for node in nodes]
     backend = RedlockBackend([proxy.url for proxy in proxies], node_timeout=20, quarantine=False)
     assert all(row["ok"] for row in backend.health())  # and so connected

@@ -13,7 +13,7 @@ KEY = "redlock:{stock}"
 
 @pytest.fixture
 def three(start):
-    """Three nodes, two of which have the lock: another's."""
+    """Three nodes, two of which have granted the lock to another holder."""
     servers = start(Group(RedisServer() for _ in range(3))).servers
     for server in servers[:2]:
         with server.client() as client:
@@ -22,7 +22,7 @@ def three(start):
 
 
 def test_undone_where_it_has_not_been_heard(three, start, client_of):
-    """The refusal is told at once; what the third node was asked is undone there all the same, if late."""
+    """A refusal by a majority is returned at once, and a late vote of the third node is released."""
     proxy = start(Proxy(three[2].url))
     urls = [three[0].url, three[1].url, proxy.url]
     client = client_of(RedlockBackend(urls, ttl=30, node_timeout=5, quarantine=False))

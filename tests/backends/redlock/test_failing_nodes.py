@@ -30,7 +30,7 @@ def five(start):
 
 @pytest.fixture
 def proxies(start, five):
-    """A proxy before each."""
+    """A proxy in front of each node."""
     return [start(Proxy(server.url)) for server in five]
 
 
@@ -39,7 +39,7 @@ def store(places, **options):
 
 
 def connected(client):
-    """The client, with an open connection to each node."""
+    """Return the client when it has an open connection to each node."""
     assert all(row["ok"] for row in client.backend.health())
     return client
 
@@ -62,7 +62,7 @@ def where(server):
 
 
 def test_takes_all_and_frees_all(five, client_of):
-    """A lock is taken on every node that answers, and freed on every one."""
+    """A lock is acquired on every node that replies, and released on every one."""
     lock = connected(client_of(store(five))).lock("stock", auto_renew=False)
     assert lock.acquire()
     poll(lambda: holding(five) == 5, timeout=SHORT["ttl"], what="the lock on all nodes")
@@ -71,7 +71,7 @@ def test_takes_all_and_frees_all(five, client_of):
 
 
 def test_two_of_five_hang(five, client_of):
-    """With two nodes that hang every attempt succeeds, and when they go on nothing is left behind on any."""
+    """With two of five nodes hanging, every attempt succeeds, and nothing is left on any node afterwards."""
     client = connected(client_of(store(five)))
     for server in five[:2]:
         server.pause()
@@ -85,7 +85,7 @@ def test_two_of_five_hang(five, client_of):
 
 
 def test_two_hang_while_it_is_held(five, client_of):
-    """A lock is kept when two of its nodes begin to hang; what they still have ends with its lease."""
+    """A lock is kept when two of its five nodes begin to hang, and their keys expire with the lease."""
     lock = connected(client_of(store(five))).lock("stock")
     assert lock.acquire()
     for server in five[:2]:
@@ -100,14 +100,14 @@ def test_two_hang_while_it_is_held(five, client_of):
 
 
 def test_three_of_five_hang(five, client_of):
-    """Without a majority an attempt is refused after one node timeout, with each node's error."""
+    """Without a majority, acquire() raises LockUnavailable after one node timeout, with the error of each node."""
     client = client_of(store(five, ttl=15, max_ttl=15, node_timeout=1.5, key_prefix="slow"))
     client.backend.arm()
     connected(client)
     for server in five[:3]:
         server.pause()
     began = time.monotonic()
-    with pytest.raises(LockUnavailable, match="no majority of the 5 nodes can be asked") as refused:
+    with pytest.raises(LockUnavailable, match="no majority of the 5 nodes is available") as refused:
         client.lock("other").acquire()
     assert time.monotonic() - began < 1.8 * 1.5
     assert set(refused.value.errors) == {where(server) for server in five[:3]}
@@ -117,7 +117,7 @@ def test_three_of_five_hang(five, client_of):
 
 
 def test_one_killed_and_back(five, client_of):
-    """A node that dies is missed by nobody, and asked again when it is back and its quarantine is over."""
+    """With one of five nodes dead, locks are granted; the node takes part again when its quarantine is over."""
     client = connected(client_of(store(five)))
     five[0].kill()
     lock = client.lock("stock")
@@ -136,7 +136,9 @@ def test_one_killed_and_back(five, client_of):
 
 
 def test_a_majority_in_quarantine(five, client_of):
-    """Three nodes that came back empty grant nothing, and the error says which and why; the holder keeps its lock."""
+    """With three of five nodes in quarantine no lock is granted, the error names them, and the holder keeps
+    its lock.
+    """
     holder, other = client_of(store(five)), client_of(store(five))
     lock = holder.lock("stock")
     assert lock.acquire()
@@ -161,7 +163,7 @@ def failing(call):
 
 
 def test_who_is_slow_to_connect_is_waited_for(five, proxies, client_of):
-    """Where the majority that is connected can't decide, those to which a connection is under way are waited for."""
+    """If the connected nodes can't decide, acquire() waits for nodes to which a connection is being opened."""
     options = {"ttl": 10, "max_ttl": 10, "node_timeout": 2, "key_prefix": "slow"}
     armed = store(five, **options)
     assert set(armed.arm().values()) == {"armed"}
@@ -177,7 +179,7 @@ def test_who_is_slow_to_connect_is_waited_for(five, proxies, client_of):
 
 
 def test_without_quarantine_there_are_two(five, client_of):
-    """With quarantine switched off the same restart gives the lock away twice."""
+    """Without quarantine, the restart of a majority lets two clients hold one lock."""
     options = {"quarantine": False, "key_prefix": "open", "ttl": 10, "max_ttl": 10}
     holder, other = client_of(store(five, **options)), client_of(store(five, **options))
     lock = holder.lock("stock", auto_renew=False)
@@ -192,7 +194,7 @@ def test_without_quarantine_there_are_two(five, client_of):
 @pytest.mark.parametrize("way", ["requests", "replies"])
 @pytest.mark.parametrize("late", [2, 3])
 def test_late_never_lands_after_its_release(five, proxies, client_of, way, late):
-    """What comes late at some nodes, or their answers, leaves nothing behind: granted and released, or refused."""
+    """A request or reply that is late on some nodes leaves no vote behind, whether the lock was granted or not."""
     client = connected(client_of(store(proxies)))
     for proxy in proxies[:late]:
         proxy.hold(way)
@@ -210,7 +212,7 @@ def test_late_never_lands_after_its_release(five, proxies, client_of, way, late)
 
 @pytest.mark.parametrize("way", ["requests", "replies"])
 def test_a_late_release_lands(five, proxies, client_of, way):
-    """A release that comes late at two nodes is not lost."""
+    """A release that arrives late at two nodes takes effect there."""
     client = connected(client_of(store(proxies)))
     lock = client.lock("stock", auto_renew=False)
     assert lock.acquire()
@@ -224,7 +226,7 @@ def test_a_late_release_lands(five, proxies, client_of, way):
 
 
 def test_a_refused_attempt_leaves_no_votes(five, client_of):
-    """One who is refused by three nodes gives back the two that it got."""
+    """A client that three of five nodes refuse releases its two votes."""
     for server in five[:3]:
         with server.client() as direct:
             direct.set(KEY, "another", px=5000)
@@ -233,7 +235,7 @@ def test_a_refused_attempt_leaves_no_votes(five, client_of):
 
 
 def test_split_votes_resolve(five):
-    """Sixteen clients that all ask at once, again and again, each get the lock: random pauses break the tie."""
+    """Sixteen clients that acquire at the same time, again and again, all get the lock after random pauses."""
     rounds, clients = 3, 16
 
     def fight(_):
@@ -251,7 +253,7 @@ def test_split_votes_resolve(five):
 
 
 async def test_split_votes_resolve_in_asyncio(five):
-    """The same for tasks."""
+    """Sixteen asyncio tasks that acquire at the same time, again and again, all get the lock."""
     backends = [store(five, **CROWD) for _ in range(16)]
     await backends[0].aarm()
 
@@ -266,7 +268,7 @@ async def test_split_votes_resolve_in_asyncio(five):
 
 
 def test_a_lost_majority_is_told(five, client_of):
-    """A holder whose lock is gone from three nodes while they serve is told at its next extension."""
+    """A holder whose lock is gone from three of five nodes gets LockLost from its next extension."""
     lock = connected(client_of(store(five))).lock("stock", auto_renew=False)
     assert lock.acquire()
     poll(lambda: holding(five) == 5, timeout=SHORT["ttl"], what="the lock on all nodes")
@@ -279,7 +281,7 @@ def test_a_lost_majority_is_told(five, client_of):
 
 
 def test_an_extension_wins_votes_back(five, client_of):
-    """A lock that is gone from two nodes that had granted it is put back there by its next extension."""
+    """An extension restores the lock on two nodes that had granted it and have lost it."""
     lock = connected(client_of(store(five))).lock("stock", auto_renew=False)
     assert lock.acquire()
     granted = [five[node] for node in lock._lease.nodes[:2]]
@@ -293,7 +295,7 @@ def test_an_extension_wins_votes_back(five, client_of):
 
 
 def test_fencing_tokens_grow_over_different_majorities(five, client_of):
-    """A token that one node made is known to a majority before it counts, so the next one is larger without it."""
+    """Fencing tokens grow even if the node with the clock furthest ahead takes no part in the next grant."""
     client = connected(client_of(store(five)))
     ahead = int(time.time() * 1e6) + 3600 * 10**6
     with five[0].client() as direct:  # its clock was an hour ahead once
@@ -318,7 +320,7 @@ def taken(client):
 
 
 def test_nodes_of_any_kind(sentinel, redis_server, own_redis, settings, client_of):
-    """A node is whatever one Redis may be: a master behind Sentinels, the Redis of a cache, an address."""
+    """A node may be a server, a master behind Sentinels, or the server of a cache."""
     settings.CACHES = {"node": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": redis_server.url}}
     third = own_redis()
     backend = RedlockBackend([sentinel.url, "cache:node", third.url], **SHORT)
@@ -332,7 +334,7 @@ def test_nodes_of_any_kind(sentinel, redis_server, own_redis, settings, client_o
 
 
 def test_two_urls_of_one_server(five, client_of):
-    """Two URLs that lead to one server would give it two votes: health() finds it."""
+    """health() reports two URLs that lead to one server, because it would have two votes."""
     twice = RedlockBackend([five[0].url, five[1].url, five[1].unix_url], **SHORT)
     rows = client_of(twice).health()
     assert [row["ok"] for row in rows] == [True, True, False]
@@ -341,7 +343,7 @@ def test_two_urls_of_one_server(five, client_of):
 
 @pytest.mark.parametrize("db", [0, 1])
 def test_one_server_twice(five, client_of, db):
-    """A URL given twice, or another database of a server, has not got a vote of its own: health() finds it, too."""
+    """health() reports a URL that is given twice, or with another database number."""
     again = five[1].url.replace("/0", f"/{db}")
     rows = client_of(RedlockBackend([five[0].url, five[1].url, again], **SHORT)).health()
     assert [row["ok"] for row in rows] == [True, True, False]
@@ -349,7 +351,7 @@ def test_one_server_twice(five, client_of, db):
 
 
 def test_held_is_one_row(five, client_of):
-    """A lock on many nodes is one row that names them; force release frees all."""
+    """A lock on five nodes is listed as one row with its nodes, and a forced release frees all of them."""
     client = connected(client_of(store(five)))
     assert client.lock("stock").acquire()
     poll(lambda: holding(five) == 5, timeout=SHORT["ttl"], what="the lock on all nodes")
@@ -360,7 +362,7 @@ def test_held_is_one_row(five, client_of):
 
 
 def test_listing_without_a_majority(five, client_of):
-    """A list that a majority can't confirm is an error, not an empty list."""
+    """held(), describe() and force_release() raise LockUnavailable without a majority."""
     client = connected(client_of(store(five)))
     for server in five[:3]:
         server.kill()
@@ -371,7 +373,7 @@ def test_listing_without_a_majority(five, client_of):
 
 
 def test_lost_replies_are_no_second_grant(five, proxies, client_of):
-    """Of an attempt whose answers got lost on three nodes nothing is left; the next one is granted."""
+    """An attempt whose replies are lost on three of five nodes leaves no vote behind, and the next attempt succeeds."""
     client = connected(client_of(store(proxies)))
     lost = [proxy.lose_next_reply(b"{stock}") for proxy in proxies[:3]]
     lock = client.lock("stock", auto_renew=False)

@@ -19,7 +19,7 @@ from tests.support.service import poll
 
 @pytest.fixture
 def three(start):
-    """Three nodes, each behind a proxy, and a function that reads the holders of the lock."""
+    """Three nodes, each behind a proxy, and a function that returns the holders of the lock."""
     servers = start(Group(RedisServer() for _ in range(3))).servers
     proxies = [start(Proxy(server.url)) for server in servers]
     backend = store(servers)
@@ -50,7 +50,7 @@ AWAY = {
 
 
 def test_a_vote_that_came_late_is_kept(three):
-    """A node that granted, and whose answer is slow, keeps the lock beyond the node timeout, until the release."""
+    """A node whose vote arrives after the node timeout keeps the lock until the release."""
     _, proxies, holding = three
     backend = store(proxies)
     assert all(row["ok"] for row in backend.health())  # and so connected
@@ -68,7 +68,7 @@ def test_a_vote_that_came_late_is_kept(three):
 
 
 async def test_a_vote_that_came_late_is_kept_in_asyncio(three):
-    """The same on an event loop."""
+    """A node whose vote arrives after the node timeout keeps the lock until the release, in asyncio."""
     _, proxies, holding = three
     backend = store(proxies)
     assert all(row["ok"] for row in backend.health())  # and so connected
@@ -86,7 +86,7 @@ async def test_a_vote_that_came_late_is_kept_in_asyncio(three):
 
 
 def test_a_release_while_another_thread_looks_for_late_answers(three, monkeypatch):
-    """It takes the connection of its acquire all the same: on another it might arrive first, and miss."""
+    """A release uses the connection of its acquire, even while another thread reads late replies there."""
     _, proxies, holding = three
     backend = store(proxies)
     assert all(row["ok"] for row in backend.health())  # and so connected
@@ -99,7 +99,7 @@ def test_a_release_while_another_thread_looks_for_late_answers(three, monkeypatc
     answered, send = InFlightConnection.is_readable, InFlightConnection.send
 
     class Mutex:
-        """The party's own, which tells when the release is at it."""
+        """The fan-out's mutex, which sets an event when the release acquires it."""
 
         inner = backend._executor.fan_out.connections._mutex
 
@@ -137,7 +137,7 @@ def test_a_release_while_another_thread_looks_for_late_answers(three, monkeypatc
 
 
 def test_one_lock_within_another(three):
-    """What is held within the time that a node still owes an answer for another lock is freed on all nodes."""
+    """A lock is released on all nodes, even if a node still owes the reply for another lock."""
     _, proxies, holding = three
     for _ in range(20):
         backend = store(proxies)
@@ -149,7 +149,7 @@ def test_one_lock_within_another(three):
 
 @pytest.mark.parametrize("way", AWAY)
 def test_a_missed_release_is_made_up_for(three, way):
-    """A node that can't be reached when its vote is given back gives it up when it can be, not a lease later."""
+    """A release that failed on a node is repeated when the node is back, without waiting for the end of the lease."""
     servers, proxies, holding = three
     leave, come_back = AWAY[way]
     backend = store(proxies)
@@ -169,7 +169,7 @@ def test_a_missed_release_is_made_up_for(three, way):
 
 @pytest.mark.parametrize("way", AWAY)
 async def test_a_missed_release_is_made_up_for_in_asyncio(three, way):
-    """The same on an event loop."""
+    """A release that failed on a node is repeated when the node is back, in asyncio."""
     servers, proxies, holding = three
     leave, come_back = AWAY[way]
     backend = store(proxies)
@@ -188,7 +188,7 @@ async def test_a_missed_release_is_made_up_for_in_asyncio(three, way):
 
 
 def test_a_loop_that_ends_with_the_refusal(three):
-    """Where most nodes hang, an event loop that ends when that is said leaves no votes behind, and no task."""
+    """An event loop that ends with the refusal, while most nodes hang, leaves no votes and no tasks behind."""
     servers, _, holding = three
     backend = store(servers)
 
@@ -212,7 +212,7 @@ def test_a_loop_that_ends_with_the_refusal(three):
 
 @pytest.mark.parametrize("released", [False, True], ids=["held", "released"])
 def test_a_loop_that_ends_before_an_answer(three, released):
-    """What a node still owes is waited for by no task that the loop would leave behind."""
+    """An event loop that ends while a node still owes a reply leaves no task behind."""
     _, proxies, _ = three
     backend = store(proxies)
 
@@ -232,7 +232,9 @@ def test_a_loop_that_ends_before_an_answer(three, released):
 
 @pytest.mark.parametrize("drips", [1, 2])
 def test_a_vote_that_comes_byte_by_byte(three, client_of, drips):
-    """A node that answers little by little keeps nobody from the votes of the others; two of them are no majority."""
+    """A node whose reply arrives byte by byte does not delay the votes of other nodes; two such nodes prevent a
+    majority.
+    """
     _, proxies, _ = three
     client = client_of(RedlockBackend([proxy.url for proxy in proxies], ttl=30, max_ttl=30, node_timeout=2))
     assert all(row["ok"] for row in client.backend.health())  # and so connected
@@ -245,5 +247,5 @@ def test_a_vote_that_comes_byte_by_byte(three, client_of, drips):
         assert lock.acquire(False)
         assert lock.remaining > 24
     else:
-        with pytest.raises(LockUnavailable, match="no answer in time"):
+        with pytest.raises(LockUnavailable, match="no reply in time"):
             lock.acquire(False)

@@ -38,7 +38,7 @@ def group(running):
 
 @pytest.fixture
 def servers(group):
-    """All of them run, and know of nothing."""
+    """Five nodes that are up and empty."""
     for server in group.servers:
         with server.client() as client:
             client.flushall()
@@ -81,27 +81,28 @@ def forget(servers):
 
 
 def test_a_majority_knows(servers, held):
-    """A lock that a majority still has is held."""
+    """A lock that three of five nodes have is held."""
     forget(servers[:2])
     assert held() == (True, True, True)
 
 
 def test_a_few_know(servers, held):
-    """A lock that only two of five have is nobody's; who looks at the nodes is shown it all the same."""
+    """A lock that two of five nodes have is not held, but inspection shows it."""
     forget(servers[:3])
     assert held() == (False, False, True)
 
 
 def test_it_can_not_be_told(servers, held):
-    """What a node that does not answer may know of is not denied."""
+    """A lock that a node that does not reply may have counts as held."""
     forget(servers[:2])
     servers[2].pause()
     assert held() == (True, True, True)
 
 
 def test_forgotten_and_released(servers, client_of):
-    """Who releases what a majority has forgotten is told LockLost: it could have been released by force. It was not,
-    and nobody else is granted it until every lease has ended; with the next renewal the holder would have kept it.
+    """A holder that releases after a majority has lost its data gets LockLost, because the lock might have been
+    released by
+    force. No other client is granted the lock until every lease has ended, and a renewal would have restored it.
     """
     place = [server.url for server in servers]
     holder, other = (

@@ -45,14 +45,16 @@ def three(start):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_plights(three, client_of, seed):
-    """It is granted at once while a majority is well, it takes a node's time at most, and nothing stays behind."""
+    """Under random connection failures a healthy majority grants at once, waits are bounded, and no vote is
+    left over.
+    """
     chance, (proxies, left) = random.Random(seed), three
     backend = RedlockBackend([proxy.url for proxy in proxies], ttl=30, max_ttl=60, node_timeout=NODE_TIMEOUT)
     client, told = client_of(backend), []
     party = backend._executor.fan_out
 
     def well():
-        """All are connected, and none is left out because it failed lately."""
+        """Return whether all nodes are connected, and none is marked down."""
         return all(row["ok"] for row in backend.health()) and not any(
             party.connections.connector.failure(node, time.monotonic()) for node in range(3)
         )

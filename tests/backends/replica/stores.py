@@ -17,7 +17,7 @@ def has(server, key="redlock:{stock}"):
 
 
 def granted(client, name="stock"):
-    """Whether it is there to be had; it is given back."""
+    """Return whether the lock can be acquired. It is released at once."""
     lock = client.lock(name)
     try:
         taken = lock.acquire(blocking=False)

@@ -26,7 +26,7 @@ def admin(two):
 
 
 def test_script_flush(two, people, admin):
-    """Whatever comes after SCRIPT FLUSH is asked once more, confirmed as ever; nobody notices."""
+    """After SCRIPT FLUSH each operation is sent once more, and is confirmed by replicas as usual."""
     holder, other = people
     lock = holder.lock("stock", auto_renew=False)
     admin.script_flush()
@@ -43,7 +43,7 @@ def test_script_flush(two, people, admin):
 
 
 def test_renewal_after_script_flush(people, admin):
-    """So is a renewal in the background."""
+    """After SCRIPT FLUSH the background renewal goes on."""
     holder, other = people
     lock = holder.lock("stock")
     assert lock.acquire()
@@ -56,7 +56,9 @@ def test_renewal_after_script_flush(people, admin):
 
 
 def test_renewal_after_flushall(two, people, admin):
-    """A renewal puts the lock back, on the replicas too; nobody else gets one, and after the quarantine all goes on."""
+    """After FLUSHALL a renewal restores the lock, also on the replicas, and nothing else is granted during the
+    quarantine.
+    """
     holder, other = people
     lock = holder.lock("stock")
     assert lock.acquire()
@@ -72,7 +74,7 @@ def test_renewal_after_flushall(two, people, admin):
 
 
 def test_release_after_flushall(people, admin):
-    """Who releases before that is told LockLost, since the server can't know; but nobody else was granted it."""
+    """A release after FLUSHALL, before a renewal, raises LockLost, and no other client is granted the lock."""
     holder, other = people
     lock = holder.lock("stock", auto_renew=False)
     assert lock.acquire()
@@ -88,7 +90,7 @@ def test_release_after_flushall(people, admin):
 
 @pytest.mark.parametrize("method", ["extend", "release"])
 def test_a_deleted_lock(two, people, admin, method):
-    """Without its key it is lost, and free: the holder is told, takes nothing from the next, and may take it anew."""
+    """A lock whose key was deleted is lost: its holder gets LockLost, and does not disturb the next holder."""
     holder, other = people
     lock, next_one = holder.lock("stock", auto_renew=False), other.lock("stock", auto_renew=False)
     assert lock.acquire()
@@ -103,7 +105,7 @@ def test_a_deleted_lock(two, people, admin, method):
 
 
 def test_a_deleted_lock_is_not_put_back(two, people, admin):
-    """A renewal doesn't bring it back, for there is no quarantine: lost, within a third of the ttl."""
+    """Without a quarantine a renewal does not restore a deleted key, and the lock is lost within a third of the ttl."""
     holder, other = people
     lock = holder.lock("stock")
     assert lock.acquire()

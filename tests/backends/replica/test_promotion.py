@@ -20,7 +20,7 @@ from tests.support.service import poll
 
 
 def lag_out(group, replicas):
-    """Wait until the primary has not heard of so many replicas for longer than `lag`."""
+    """Wait until the primary has had no reply from so many replicas for longer than `lag`."""
     with group.primary.client() as client:
 
         def silent():
@@ -32,7 +32,7 @@ def lag_out(group, replicas):
 
 
 def test_a_grant_is_confirmed(two, client_of):
-    """When acquire() returns a replica has the lock, and after the release none has."""
+    """When acquire() returns, the replicas have the lock, and after release() none has it."""
     lock = client_of(store(two, min_replicas="all")).lock("stock")
     assert lock.acquire()
     assert [has(server) for server in two.servers] == [True] * 3
@@ -41,7 +41,7 @@ def test_a_grant_is_confirmed(two, client_of):
 
 
 def test_the_time_of_the_confirmation_is_deducted(two, client_of):
-    """The lease is reckoned from before the request: what WAIT took is no part of it."""
+    """The lease counts from before the request, so the time that WAIT took is deducted."""
     client = client_of(store(two, wait_timeout=0.5, min_replicas="all"))
     assert granted(client)
     for replica in two.replicas:
@@ -57,7 +57,9 @@ def test_the_time_of_the_confirmation_is_deducted(two, client_of):
     [("majority", 1, True), ("majority", 2, False), ("all", 1, False), (1, 1, True), (2, 1, False), (0, 2, True)],
 )
 def test_how_many_must_confirm(two, rule, lost, serves):
-    """Majority, all or a number: with so many of two replicas gone it serves, or refuses at once and says so."""
+    """With two replicas, each rule of min_replicas grants with as few as it allows, and otherwise refuses with the
+    reason.
+    """
     backend = store(two, min_replicas=rule, key_prefix="rule")
     backend.arm()
     assert granted(backend)
@@ -74,7 +76,9 @@ def test_how_many_must_confirm(two, rule, lost, serves):
 
 
 def test_a_replica_that_is_removed_for_good(two):
-    """Where all must confirm nothing is granted until the primary is armed anew; then clients that run go on."""
+    """With min_replicas="all", a removed replica stops all grants until the primary is armed again; running clients
+    go on.
+    """
     backend = store(two, min_replicas="all")
     backend.arm()
     assert granted(backend)
@@ -88,7 +92,7 @@ def test_a_replica_that_is_removed_for_good(two):
 
 
 def test_an_unconfirmed_grant_is_given_back(two, client_of):
-    """A grant that too few replicas confirm in time is undone by token, refused, and said so."""
+    """A grant that too few replicas confirm in time is released by its token and raises LockUnavailable."""
     client = client_of(store(two))
     assert granted(client)
     two.cut_off(*two.replicas)
@@ -100,7 +104,9 @@ def test_an_unconfirmed_grant_is_given_back(two, client_of):
 
 
 def test_a_grant_whose_confirmation_fails_is_given_back(two, client_of):
-    """So is one where WAIT is an error, as it is for a user who must not; the error is said each time."""
+    """A grant whose WAIT fails, for example because of missing rights, is released, and each attempt raises
+    the error.
+    """
     with two.primary.client() as direct:
         direct.execute_command("ACL", "SETUSER", "hasty", "on", ">secret", "~*", "&*", "+@all", "-wait")
     url = two.primary.url.replace("://", "://hasty:secret@")
@@ -112,7 +118,7 @@ def test_a_grant_whose_confirmation_fails_is_given_back(two, client_of):
 
 
 def test_undone_by_token_only(two, client_of):
-    """What is undone is one's own grant: another's lock stays."""
+    """After an unconfirmed attempt only the attempt's own grant is released, and another holder's lock stays."""
     client = client_of(store(two))
     assert granted(client)
     two.cut_off(*two.replicas)
@@ -123,7 +129,7 @@ def test_undone_by_token_only(two, client_of):
 
 
 def test_an_unconfirmed_extension_does_not_count(two, client_of):
-    """An extension that no replica confirms is refused, and the lease is lost at its old end."""
+    """An extension that no replica confirms raises LockUnavailable, and the lease ends at its old end."""
     lock = client_of(store(two)).lock("stock", auto_renew=False)
     assert lock.acquire()
     before = lock._lease.valid_until
@@ -135,7 +141,7 @@ def test_an_unconfirmed_extension_does_not_count(two, client_of):
 
 
 def test_renewal_waits_as_well(two, client_of):
-    """Renewal in the background keeps the lock while replicas confirm, and loses it when they don't."""
+    """The background renewal keeps the lock while replicas confirm, and loses it when they don't."""
     lock = client_of(store(two)).lock("stock")
     assert lock.acquire()
     began = time.monotonic()
@@ -146,7 +152,7 @@ def test_renewal_waits_as_well(two, client_of):
 
 
 def test_an_old_primary_that_is_cut_off_grants_nothing(two, client_of):
-    """Of two primaries only the one with replicas grants, at no time the other."""
+    """After a promotion the old primary, which has lost its replicas, grants nothing."""
     old = client_of(store(two))
     holder = old.lock("stock", auto_renew=False)
     assert holder.acquire()
@@ -164,7 +170,7 @@ def test_an_old_primary_that_is_cut_off_grants_nothing(two, client_of):
 
 
 def test_one_redis_would_grant_there(two, client_of):
-    """What the rule is good for: a RedisBackend on the old and the new primary grants the lock on both."""
+    """RedisBackend, for comparison, grants one lock on both the old and the new primary."""
     old = client_of(RedisBackend(two.primary.url, ttl=5)).lock("stock", auto_renew=False)
     two.cut_off(*two.replicas)
     assert old.acquire()
@@ -174,7 +180,7 @@ def test_one_redis_would_grant_there(two, client_of):
 
 
 def test_a_paused_primary_that_resumes_grants_nothing(two, client_of, start):
-    """A request that lies in the socket of a paused primary is carried out when it goes on, but not confirmed."""
+    """A request that waits in the socket of a paused primary runs when it resumes, but is not confirmed."""
     client = client_of(store(two, node_timeout=3, wait_timeout=0.2, key_prefix="slow", ttl=1.4))
     client.backend.arm()
     assert granted(client)
@@ -190,7 +196,7 @@ def test_a_paused_primary_that_resumes_grants_nothing(two, client_of, start):
 
 
 def test_two_failovers_in_a_row(two, client_of):
-    """A primary that was replaced, and is primary again, is in quarantine too: its marker names the other time."""
+    """A primary that was replaced and is promoted again is in quarantine, because its marker has another term."""
     first = two.primary
     chosen, other = two.replicas
     two.promote(chosen)
@@ -204,7 +210,7 @@ def test_two_failovers_in_a_row(two, client_of):
 
 @pytest.mark.parametrize("way", ["empty", "old data", "all data", "flushed"])
 def test_a_primary_that_has_forgotten(two, client_of, way):
-    """A primary that is back, with whatever data, or was flushed, grants nothing new; the holder keeps its lock."""
+    """A primary that was restarted or flushed grants nothing new, and the holder keeps its lock."""
     options = {"ttl": 15, "max_ttl": 15, "key_prefix": "slow"}
     holder, other = client_of(store(two, **options)), client_of(store(two, **options))
     holder.backend.arm()
@@ -233,7 +239,7 @@ def test_a_primary_that_has_forgotten(two, client_of, way):
 
 
 def test_the_clock_waits_for_replicas(two, client_of):
-    """A promoted replica's quarantine begins only once replicas follow it; health() says what it waits for."""
+    """The quarantine of a promoted replica begins when it has replicas, and health() says what it waits for."""
     former = two.promote(two.replicas[0])
     former.kill()
     backend = store(two)
@@ -251,7 +257,7 @@ def test_the_clock_waits_for_replicas(two, client_of):
 
 
 def poll_until_it_counts(client):
-    """Ask until the refusal is for the quarantine alone, and let that out."""
+    """Acquire until the error names the quarantine, then wait for its end."""
     until = time.monotonic() + 10
     while time.monotonic() < until:
         try:
@@ -263,7 +269,7 @@ def poll_until_it_counts(client):
 
 
 def test_a_holder_survives_a_failover(two, start, client_of):
-    """A holder that renews within its lease keeps its lock on a replica that has never heard of it."""
+    """A holder that extends within its lease keeps its lock when a replica without the lock is promoted."""
     front = start(Proxy(two.primary.url))
     client = client_of(ReplicaBackend(front.url, **{**OPTIONS, "ttl": 4, "max_ttl": 4, "key_prefix": "slow"}))
     client.backend.arm()
@@ -288,7 +294,7 @@ def extended(lock):
 
 
 def test_follows_sentinels(sentinel):
-    """After a failover the same backend grants on the new master, without a restart, in both colours."""
+    """After a Sentinel failover the same backend grants on the new master, blocking and in asyncio."""
     backend = ReplicaBackend(sentinel.url, **{**OPTIONS, "key_prefix": f"s{time.monotonic_ns()}"})
     backend.arm()
     with contextlib.ExitStack() as ends:
@@ -310,7 +316,7 @@ def test_follows_sentinels(sentinel):
 
 
 def test_without_replicas(redis_server, client_of):
-    """A primary that has no replica grants nothing, and says so; with 0, which is one's own choice, it does."""
+    """A primary without replicas grants nothing and says why; with min_replicas=0 it grants."""
     backend = ReplicaBackend(redis_server.url, **OPTIONS)
     backend.arm()
     with pytest.raises(LockUnavailable, match="0 of the 1 replicas that must confirm keep up"):
@@ -320,7 +326,7 @@ def test_without_replicas(redis_server, client_of):
 
 
 def test_waiters_are_woken(two, client_of):
-    """One who waits is granted the lock when it is released."""
+    """A waiter is granted the lock when it is released."""
     lock = client_of(store(two, ttl=1.4)).lock("stock")
     assert lock.acquire()
     waiter = client_of(store(two, ttl=1.4))
@@ -335,24 +341,24 @@ def test_waiters_are_woken(two, client_of):
 
 @pytest.mark.parametrize("value", [-1, True, 1.5, "some", None])
 def test_min_replicas_that_make_no_sense(value):
-    """Anything but a rule's name or a number from 0 on is refused where the backend is made."""
+    """Invalid values of min_replicas are refused at construction."""
     with pytest.raises(ValueError, match="min_replicas must be"):
         ReplicaBackend("redis://127.0.0.1:1", min_replicas=value)
 
 
 def test_a_rule_needs_the_quarantine():
-    """How many replicas there ever were is remembered by the quarantine: without it a number is needed."""
+    """A named min_replicas rule needs the quarantine, which stores the number of replicas."""
     with pytest.raises(ValueError, match="without a quarantine, give a number"):
         ReplicaBackend("redis://127.0.0.1:1", quarantine=False)
 
 
 def test_no_cluster():
-    """A Redis Cluster has several primaries."""
+    """A Redis Cluster is refused, because it has several primaries."""
     with pytest.raises(ValueError, match="one primary"):
         ReplicaBackend("redis+cluster://127.0.0.1:7000", quarantine=False, min_replicas=1)
 
 
 def test_the_lag_as_valkey_tells_it():
-    """Valkey has more to say of a replica than Redis, behind its lag."""
+    """The lag of replicas is read from Valkey's INFO, which has more fields than Redis'."""
     told = "ip=127.0.0.1,port=19803,state=online,offset=740,lag={},type=replica"
     assert _lag({"role": "master", "slave0": told.format(1), "slave1": told.format(0)}) == 1

@@ -19,7 +19,7 @@ PATIENT = {**OPTIONS, "ttl": 20, "max_ttl": 20, "node_timeout": 8, "key_prefix":
 
 @pytest.fixture
 def front(start, two):
-    """A proxy before the primary."""
+    """A proxy in front of the primary."""
     return start(Proxy(two.primary.url))
 
 
@@ -57,7 +57,7 @@ def lock(front, client_of):
 
 @pytest.mark.parametrize("step", ["acquire", "extend", "release"])
 def test_one_round_trip(front, lock, said, step):
-    """Script and WAIT are both at the server before anything has come back, and nothing else is said."""
+    """The script and WAIT are sent together in one round trip, and nothing else is sent."""
     words, that_was_all = said
     if step != "acquire":
         assert lock.acquire()
@@ -80,7 +80,7 @@ def test_one_round_trip(front, lock, said, step):
 
 
 def test_a_new_replica(start, client_of):
-    """A replica that is new confirms nothing for a while: refused, and nothing is left behind; then it does."""
+    """While a new replica confirms nothing, acquire() is refused and leaves nothing behind; later it succeeds."""
     usual = "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "1"
     primary, replica = start(Group(RedisServer(*usual) for _ in range(2))).servers
     client = client_of(ReplicaBackend(primary.url, **OPTIONS, quarantine=False, min_replicas=1))

@@ -31,7 +31,7 @@ def backend(redis_url, unit):
 
 @pytest.fixture
 def old(redis, unit):
-    """`old()`: another client of old code that wants the key `stock`."""
+    """`old()`: a client of old code that wants the key `stock`."""
     return functools.partial(OldClient, redis, "stock", unit=unit)
 
 
@@ -43,6 +43,6 @@ def older(redis, unit):
 
 @pytest.fixture
 def dead(old):
-    """C0 held the lock, died, and its time has passed."""
+    """A client of old code that has died, and whose lock has expired."""
     client = old(clock=lambda: time.time() - 100)
     assert client.take()

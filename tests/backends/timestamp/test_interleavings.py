@@ -15,7 +15,9 @@ from django_redlock.errors import LockLost
 
 
 def test_c1_was_slower_than_us(backend, dead, old, redis):
-    """C1 saw the expired value, then we took it: C1's GETSET tells it so. We notice that ours is gone, free nothing."""
+    """C1 reads the expired value, and then we acquire: C1's GETSET fails and moves the value, and our release raises
+    LockLost.
+    """
     c1, lock = old(), backend.lock("stock")
     steps = c1.up_to("GETSET")
     assert lock.acquire(False)
@@ -28,7 +30,7 @@ def test_c1_was_slower_than_us(backend, dead, old, redis):
 
 
 def test_c1_was_faster_than_us(backend, dead, old, redis):
-    """C1 and we saw the expired value, C1 took it: our script sees C1's value, and leaves it alone."""
+    """C1 and we read the expired value, and C1 acquires: our script sees C1's value and leaves it alone."""
     c1, c2, lock = old(), old(), backend.lock("stock")
     waiting = c2.up_to("GETSET")
     assert c1.take()
@@ -40,7 +42,7 @@ def test_c1_was_faster_than_us(backend, dead, old, redis):
 
 
 def test_c1_deletes_what_we_took(backend, dead, older, redis):
-    """Older code that deletes what it saw expired takes the lock from us: we free nothing of its, and learn it."""
+    """Old code that deletes a value after reading it as expired can take our lock; our release then raises LockLost."""
     c1, lock = older(), backend.lock("stock")
     steps = c1.up_to("DEL")
     assert lock.acquire(False)
@@ -53,7 +55,9 @@ def test_c1_deletes_what_we_took(backend, dead, older, redis):
 
 
 def test_we_never_delete_what_another_took(backend, dead, older, redis):
-    """C1 deletes and takes; we, who would be C2 and delete it again, are refused. C3 after that likewise."""
+    """C1 deletes the expired value and acquires: our attempt is refused and deletes nothing, and C3's is
+    refused, too.
+    """
     c1, c3, lock = older(), older(), backend.lock("stock")
     steps = c1.up_to("DEL")
     assert next(steps) == "SETNX"
@@ -64,7 +68,7 @@ def test_we_never_delete_what_another_took(backend, dead, older, redis):
 
 
 def test_we_come_between_delete_and_setnx(backend, dead, older):
-    """C1 has deleted the expired value, and we are first: C1's SETNX is refused, C4 is too."""
+    """C1 deletes the expired value, and we acquire first: the SETNX of C1 and C4 fails."""
     c1, c4, lock = older(), older(), backend.lock("stock")
     steps = c1.up_to("DEL")
     assert next(steps) == "SETNX"
@@ -75,7 +79,7 @@ def test_we_come_between_delete_and_setnx(backend, dead, older):
 
 
 def test_get_answers_nil(backend, old):
-    """Our lock ends between its SETNX and its GET: old code starts anew, and gets it."""
+    """If our lock is released between the SETNX and the GET of old code, the old code acquires it."""
     client, lock = old(), backend.lock("stock")
     lock.acquire()
     steps = client.up_to("GET")
@@ -85,7 +89,9 @@ def test_get_answers_nil(backend, old):
 
 
 def test_getset_answers_nil(backend, dead, old):
-    """It saw an expired value; we took the lock and freed it: its GETSET answers nil, and it has the lock."""
+    """If we acquire and release between the GET and the GETSET of old code, its GETSET returns nil and it has
+    the lock.
+    """
     client, lock = old(), backend.lock("stock")
     steps = client.up_to("GETSET")
     with lock:
@@ -98,7 +104,7 @@ def test_getset_answers_nil(backend, dead, old):
 
 
 class Ours:
-    """We, in the shape of an old client: take, then free."""
+    """This package in the shape of an old client: acquire, then release."""
 
     def __init__(self, backend):
         self.lock = backend.lock("stock", auto_renew=False)
@@ -133,7 +139,7 @@ def _next_step(pending, order, steps, n):
 
 @pytest.mark.parametrize("before", ["free", "expired"])
 def test_every_order(backend, old, redis, before):
-    """Two old clients and we, in every order of our commands: never do two believe to hold the lock."""
+    """In every interleaving of two old clients and us, at most one holds the lock."""
     holders = set()
 
     def play(choose):

@@ -14,7 +14,7 @@ PATIENCE = 20
 
 
 def test_old_code_excludes_us(backend, old, redis):
-    """While old code holds the lock we don't get it, and leave its value as it is; then we do."""
+    """While old code holds the lock our attempts fail and leave its value alone; after its release we acquire."""
     first, lock = old(), backend.lock("stock")
     assert first.take()
     value = redis.get("stock")
@@ -27,7 +27,7 @@ def test_old_code_excludes_us(backend, old, redis):
 
 @pytest.mark.parametrize("read", [int, float])
 def test_we_exclude_old_code(backend, old, read):
-    """While we hold the lock old code doesn't get it, however it reads numbers; then it does."""
+    """While we hold the lock old code can't acquire it, however it parses numbers; after our release it can."""
     with backend.lock("stock") as lock:
         assert not old(read=read).take()
         lock.check()
@@ -36,7 +36,7 @@ def test_we_exclude_old_code(backend, old, read):
 
 
 def test_a_dead_holder_is_replaced(backend, dead, old):
-    """C0 has died: we take the lock, and old code that comes later is refused."""
+    """After the holder died and its lock expired we acquire, and old code is refused."""
     lock = backend.lock("stock")
     assert lock.acquire(False)
     assert not old().take()
@@ -44,7 +44,7 @@ def test_a_dead_holder_is_replaced(backend, dead, old):
 
 
 def test_old_code_replaces_us(backend, old, redis):
-    """We have died: old code gets the lock when our lease has ended. Too late, we free nothing that is its."""
+    """After we died and our lease ended old code acquires, and our late release leaves its lock alone."""
     lock = backend.lock("stock", ttl=0.1, auto_renew=False)
     lock.acquire()
     client, deadline = old(), time.monotonic() + PATIENCE
@@ -57,7 +57,7 @@ def test_old_code_replaces_us(backend, old, redis):
 
 
 def test_a_late_holder_of_old_code(backend, old):
-    """A holder that is late by its own clock frees nothing of ours: it sees that its time has passed."""
+    """An old client that is late by its own clock does not delete our lock."""
     client = old(clock=lambda: time.time() - 100)
     assert client.take()
     lock = backend.lock("stock")
@@ -68,7 +68,7 @@ def test_a_late_holder_of_old_code(backend, old):
 
 
 def test_a_waiter_sees_that_old_code_is_done(backend, old):
-    """Old code wakes nobody: one who waits for it looks again and again, and has the lock long before that ends."""
+    """A waiter for a lock of old code, which sends no wake-ups, polls and acquires soon after the release."""
     client = old(ttl=100)
     assert client.take()
     with ThreadPoolExecutor() as pool:
@@ -81,7 +81,7 @@ def test_a_waiter_sees_that_old_code_is_done(backend, old):
 
 
 def test_renewal_writes_the_value_anew(backend, old, redis):
-    """A renewed lock says a later end; its holder is recognised by the newest value, and can free it."""
+    """A renewal writes a later end, and the holder can still release the lock."""
     lock = backend.lock("stock", ttl=10)
     lock.acquire()
     before = int(redis.get("stock"))
@@ -93,7 +93,7 @@ def test_renewal_writes_the_value_anew(backend, old, redis):
 
 
 def test_min_hold_holds_for_old_code(backend, old):
-    """What is released early under min_hold stays taken for old code too."""
+    """A lock that is kept by min_hold after its release excludes old code, too."""
     with backend.lock("stock", ttl=5, min_hold=60):
         pass
     assert not old().take()
@@ -103,7 +103,7 @@ def test_min_hold_holds_for_old_code(backend, old):
 
 
 def test_a_grant_of_which_nobody_learns(backend, redis):
-    """What an interrupted caller may have got with any of its attempts is freed in the background."""
+    """A grant whose caller was interrupted is released in the background."""
     lock = backend.lock("stock", auto_renew=False)
     assert lock.acquire()
     assert drive(backend.algorithm.cancel(lock.primitive, lock._lease.claim), backend.perform)

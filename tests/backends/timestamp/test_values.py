@@ -18,7 +18,7 @@ PATIENCE = 20
 
 
 def test_the_same_number_is_not_the_same_holder(backend, redis):
-    """Old code that takes the lock from us with just our timestamp is told apart: it writes no leading zero."""
+    """A lock of old code with exactly our timestamp is told apart from ours, which has a leading zero."""
     lock = backend.lock("stock")
     lock.acquire()
     same = str(int(redis.get("stock")))
@@ -31,14 +31,14 @@ def test_the_same_number_is_not_the_same_holder(backend, redis):
 
 
 def test_it_ends_by_itself_too(backend, redis):
-    """Our key has a Redis ttl besides: when we die old code finds it free, not expired."""
+    """Our key has a Redis ttl besides its timestamp, so that it ends when we die."""
     lock = backend.lock("stock", ttl=10)
     lock.acquire()
     assert 0 < redis.pttl("stock") <= 10_000
 
 
 def test_the_value_outlasts_the_lease(redis_url, redis):
-    """A client whose clock is ahead by up to clock_skew still reads a time to come."""
+    """A client whose clock is ahead by up to clock_skew still reads an end in the future."""
     for skew in (0, 5):
         backend = TimestampBackend(redis_url, unit="ms", key_format="{name}", clock_skew=skew)
         with backend.lock("stock", ttl=10):
@@ -49,7 +49,7 @@ def test_the_value_outlasts_the_lease(redis_url, redis):
 
 @pytest.mark.parametrize(("skew", "granted"), [(0, True), (30, False)])
 def test_a_clock_that_is_behind(redis_url, redis, old, skew, granted):
-    """What a machine wrote whose clock is behind by up to clock_skew is not taken from it."""
+    """A lock of a machine whose clock is behind by up to clock_skew is not taken over."""
     client = old(clock=lambda: time.time() - 20, unit="s")
     assert client.take()
     backend = TimestampBackend(redis_url, key_format="{name}", clock_skew=skew)
@@ -59,7 +59,7 @@ def test_a_clock_that_is_behind(redis_url, redis, old, skew, granted):
 
 @pytest.mark.parametrize("value", ["", "yes", "0x10", "nan", "inf", "17e", "-5", '{"a": 1}'])
 def test_another_value(backend, redis, value):
-    """A value that is no timestamp is a LockError that says so, and stays."""
+    """A value that is no timestamp raises LockError and stays."""
     redis.set("stock", value)
     with pytest.raises(LockError, match="WRONGTYPE no timestamp") as caught:
         backend.lock("stock").acquire(False)
@@ -69,7 +69,7 @@ def test_another_value(backend, redis, value):
 
 
 def test_another_type(backend, redis):
-    """A key of another type is a LockError that says so, and stays."""
+    """A key of another type raises LockError and stays."""
     redis.rpush("stock", "1", "2")
     with pytest.raises(LockError, match="WRONGTYPE") as caught:
         backend.lock("stock").acquire(False)
@@ -80,7 +80,7 @@ def test_another_type(backend, redis):
 
 
 def test_the_other_unit(backend, unit, redis):
-    """Seconds where milliseconds are agreed, or the reverse, would be far past or for ever: a LockError."""
+    """A timestamp in seconds where milliseconds are expected, or the reverse, raises LockError."""
     client = OldClient(redis, "stock", unit="ms" if unit == "s" else "s")
     assert client.take()
     with pytest.raises(LockError, match=f"in units of {'1000' if unit == 's' else '1'} ms"):
@@ -90,7 +90,7 @@ def test_the_other_unit(backend, unit, redis):
 
 @pytest.mark.parametrize("written", ["{:.0f}", "{:.6f}", "{:.9e}", " {:.0f}\n"])
 def test_numbers_as_others_write_them(redis, backend, unit, written):
-    """Fractions, exponents and white space are read; past or to come is what matters."""
+    """Fractions, exponents and white space in timestamps are read."""
     scale = 1 if unit == "s" else 1000
     redis.set("stock", written.format((time.time() + 100) * scale))
     assert not backend.lock("stock").acquire(False)
@@ -99,7 +99,7 @@ def test_numbers_as_others_write_them(redis, backend, unit, written):
 
 
 def test_granted_again(backend):
-    """A request that is sent twice because its answer was lost is granted twice, and freed by one release."""
+    """A request that is repeated because its reply was lost is granted twice, and one release frees the lock."""
     lock = backend.lock("stock")
     lock.acquire()
     again = backend.primitive.acquire_request(lock._lease.claim)
@@ -116,7 +116,7 @@ def test_granted_again(backend):
     [("{name}", "stock:1"), ("lock.{name}", "lock.stock:1"), ("{prefix}/{name}/mutex", "shop/stock:1/mutex")],
 )
 def test_key_format(redis_url, redis, key_format, key):
-    """The key is called as the old code calls it; what else we keep is under the prefix, and free of old names."""
+    """The lock's key has the name of the old code, and companion keys have the prefix."""
     backend = TimestampBackend(redis_url, key_format=key_format, key_prefix="shop")
     with backend.lock("stock:1"):
         (companion,) = set(redis.keys()) - {key}
@@ -129,7 +129,7 @@ def test_key_format(redis_url, redis, key_format, key):
 
 
 def test_held_among_other_keys(backend, redis, old):
-    """With bare names held() looks at every key: only those with a time to come are locks."""
+    """With bare names held() reads every key, and lists only those with a timestamp in the future."""
     redis.mset({"counter": 17, "text": "abc", "later": "9" * 30, "empty": ""})
     redis.rpush("list", 1)
     assert old().take()
@@ -144,7 +144,7 @@ def test_held_among_other_keys(backend, redis, old):
 
 
 def test_force_release_of_old_code(backend, old, redis):
-    """A lock of old code can be freed by force, just that holding if asked so."""
+    """A lock of old code can be released by force, also for one holding only."""
     assert old().take()
     seen = backend.describe("stock")
     assert backend.force_release("stock", "another") is False
@@ -154,7 +154,7 @@ def test_force_release_of_old_code(backend, old, redis):
 
 
 def test_holder_learns_that_old_code_took_over(backend, dead, older):
-    """Where old code has taken the lock from a holder, that one is told with its next renewal."""
+    """A holder whose lock was taken over by old code learns of it with its next renewal."""
     told = threading.Event()
     c1, lock = older(), backend.lock("stock", ttl=0.6, on_lost=lambda _: told.set())
     steps = c1.up_to("DEL")
@@ -179,6 +179,6 @@ def test_holder_learns_that_old_code_took_over(backend, dead, older):
     ids=repr,
 )
 def test_options_that_make_no_sense(options, error):
-    """They are refused when the backend is made, by name."""
+    """Invalid options are refused at construction, with the name of the option."""
     with pytest.raises(error, match=next(iter(options))):
         TimestampBackend("redis://127.0.0.1:1/0", **options)

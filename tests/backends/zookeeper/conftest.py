@@ -13,7 +13,7 @@ from tests.support.zookeeper import ZooKeeper, end_sessions
 
 @pytest.fixture
 def connected():
-    """`connected(hosts, **options)`: a backend that is closed in the end."""
+    """`connected(hosts, **options)`: a backend that is closed at the end of the test."""
     backends = []
 
     def connect(hosts, **options):
@@ -37,7 +37,7 @@ def other(connected, zookeeper):
 
 @pytest.fixture
 def own(start):
-    """A server to kill and pause."""
+    """A separate server that tests kill and pause."""
     return start(ZooKeeper())
 
 

@@ -17,7 +17,7 @@ from .tools import PATIENCE, paused, until_in_line
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_cancelled_while_the_server_hangs(own, connected, unique, times):
-    """A task that is cancelled, once or again, while its request is under way leaves no znode."""
+    """A task that is cancelled while its request is under way leaves no znode, even if it is cancelled twice."""
     backend = connected(own.hosts, session_timeout=30, connect_timeout=2, node_timeout=1)
     with backend.lock(unique):
         pass
@@ -40,7 +40,7 @@ def test_cancelled_while_the_server_hangs(own, connected, unique, times):
 
 
 def test_waiting_tasks_take_no_thread(backend, other, unique):
-    """More tasks wait than there are threads, and the event loop goes on."""
+    """More waiting tasks than threads do not block the event loop."""
 
     async def scenario():
         order = []
@@ -73,7 +73,7 @@ except ModuleNotFoundError as error:
 
 
 def test_without_kazoo():
-    """The module can be imported; making a backend says what to install."""
+    """Without kazoo the module can be imported, and the backend's construction says what to install."""
     told = subprocess.run([sys.executable, "-c", WITHOUT_KAZOO], capture_output=True, text=True, check=True, timeout=60)
     assert "django-redlock[zookeeper]" in told.stdout
 
@@ -91,6 +91,6 @@ def test_without_kazoo():
     ids=repr,
 )
 def test_options_that_make_no_sense(location, options, error):
-    """They are refused when the backend is made, by name."""
+    """Invalid options are refused at construction, with the name of the option."""
     with pytest.raises(error, match=next(iter(options), "LOCATION")):
         ZooKeeperBackend(location, **options)

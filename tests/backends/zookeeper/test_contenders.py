@@ -16,7 +16,7 @@ from .tools import PATIENCE, until_in_line
 
 
 def test_waiters_are_served_in_order_of_arrival(backend, zookeeper, connected, unique, pool):
-    """The lock goes from hand to hand in the order in which they came, whichever process they are in."""
+    """Waiters of several processes get the lock in order of arrival."""
     order, first = [], backend.lock(unique)
     first.acquire()
 
@@ -36,7 +36,7 @@ def test_waiters_are_served_in_order_of_arrival(backend, zookeeper, connected, u
 
 
 def test_everybody_watches_the_one_in_front_only(backend, witness, unique, pool):
-    """No herd: each waiter has a watch on the znode before its own, and on no other."""
+    """Each waiter watches only the znode in front of its own."""
     locks = [backend.lock(unique) for _ in range(4)]
     locks[0].acquire()
     waiting = []
@@ -57,7 +57,7 @@ def test_everybody_watches_the_one_in_front_only(backend, witness, unique, pool)
 
 
 def test_one_in_the_middle_gives_up(backend, other, unique, pool):
-    """Who waits behind one that gives up or dies waits on, behind the next one, and is served in its turn."""
+    """When a waiter in the middle gives up, the one behind it is still served in its turn."""
     first, last = backend.lock(unique), other.lock(unique)
     first.acquire()
     middle = pool.submit(backend.lock(unique).acquire, True, 0.5)
@@ -73,7 +73,7 @@ def test_one_in_the_middle_gives_up(backend, other, unique, pool):
 
 
 def test_a_waiter_that_is_killed(zookeeper, backend, unique, start, pool):
-    """A waiter's process is killed: its place goes with its session, and those behind it are served."""
+    """When the process of a waiter is killed, its znode goes with the session, and the waiter behind it is served."""
     first = backend.lock(unique)
     first.acquire()
     worker = start(Worker(wait, zookeeper.hosts, unique))
@@ -87,7 +87,7 @@ def test_a_waiter_that_is_killed(zookeeper, backend, unique, start, pool):
 
 
 def test_who_gave_up_leaves_no_watch(backend, other, unique):
-    """A watch that nobody waits for any more is forgotten, however often one tries."""
+    """A waiter that gave up leaves no watch."""
     with other.lock(unique):
         for _ in range(5):
             assert not backend.lock(unique).acquire(timeout=0.05)
@@ -95,7 +95,7 @@ def test_who_gave_up_leaves_no_watch(backend, other, unique):
 
 
 def test_a_try_that_does_not_wait_leaves_no_trace(backend, other, witness, unique):
-    """acquire(False) on a lock that is held makes no znode."""
+    """acquire(False) on a held lock creates no znode."""
     with other.lock(unique):
         parent = backend._recipe.path(unique)
         before = witness.get(parent)[1].cversion
@@ -104,7 +104,7 @@ def test_a_try_that_does_not_wait_leaves_no_trace(backend, other, witness, uniqu
 
 
 def test_fencing_token(backend, witness, unique):
-    """It is the transaction that made the znode: it grows over all names and clients."""
+    """The fencing token is the transaction id of the znode and grows over all names and clients."""
     with backend.lock(unique) as lock:
         path = backend._recipe.path(unique)
         (child,) = witness.get_children(path)
@@ -114,7 +114,7 @@ def test_fencing_token(backend, witness, unique):
 
 
 class Tidy(ZooKeeper):
-    """Looks for containers to remove every 0.1 s, not every minute."""
+    """A server that removes empty containers every 0.1 s instead of every minute."""
 
     def command(self):
         java, *rest = super().command()
@@ -122,7 +122,7 @@ class Tidy(ZooKeeper):
 
 
 def test_nothing_is_left_of_a_name(start, connected, unique):
-    """The znode of a name is a container: the server removes it when nobody is in line; then it is made again."""
+    """The server removes the container of an unused name, which is created again when needed."""
     backend = connected(start(Tidy()).hosts)
     until = time.monotonic() + PATIENCE
     for _ in range(2):
@@ -133,7 +133,7 @@ def test_nothing_is_left_of_a_name(start, connected, unique):
 
 
 def test_the_token_stays_secret(backend, witness, unique):
-    """Neither the znode's name nor its data gives the token away."""
+    """The token is in neither the name nor the data of the znode."""
     with backend.lock(unique) as lock:
         path = backend._recipe.path(unique)
         (child,) = witness.get_children(path)
@@ -142,21 +142,21 @@ def test_the_token_stays_secret(backend, witness, unique):
 
 @pytest.mark.parametrize("name", [".", "..", "a/b", "/", "zookeeper", "%2E"])
 def test_names_that_are_no_paths(backend, name):
-    """Dots, slashes and ZooKeeper's own name are names like any other."""
+    """Dots, slashes and ZooKeeper's own name are valid lock names."""
     with backend.lock(name):
         assert name in [held.name for held in backend.held()]
         assert backend.describe(name) is not None
 
 
 def test_chroot(zookeeper, connected, witness, unique):
-    """All znodes are under the chroot, which need not exist."""
+    """All znodes are under the chroot, which is created if needed."""
     backend = connected(f"{zookeeper.hosts}/{unique}/deep", key_prefix="my.locks")
     with backend.lock("x"):
         assert witness.get_children(f"/{unique}/deep/my%2Elocks") == ["x"]
 
 
 def test_another_container(backend, unique):
-    """What others have put there, and is no contender, is no lock."""
+    """A znode of another program under a lock's name is not a lock."""
     until = time.monotonic() + PATIENCE
     with backend.lock(unique):
         pass

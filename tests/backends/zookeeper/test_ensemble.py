@@ -15,7 +15,7 @@ from .tools import PATIENCE, until_in_line
 
 @pytest.fixture
 def ensemble(running):
-    """All three of them up."""
+    """An ensemble of three servers, all up."""
     ensemble = running(Ensemble)
     ensemble.resume()
     return ensemble
@@ -23,12 +23,14 @@ def ensemble(running):
 
 @pytest.fixture
 def patient(connected, ensemble):
-    """`patient()`: a backend whose session outlives an election."""
+    """`patient()`: a backend whose session survives an election."""
     return lambda **options: connected(ensemble.hosts, **{"session_timeout": 20, "node_timeout": 10, **options})
 
 
 def test_the_leader_dies_while_the_lock_is_held(ensemble, patient, unique):
-    """The holder keeps it, and renews it with the next leader; another gets it after the release."""
+    """When the leader dies the holder keeps the lock and renews it through the next leader, and another gets it after
+    the release.
+    """
     holder, other = patient(), patient()
     lock = holder.lock(unique, ttl=10)
     assert lock.acquire()
@@ -46,7 +48,7 @@ def test_the_leader_dies_while_the_lock_is_held(ensemble, patient, unique):
 
 
 def test_the_leader_dies_while_one_waits(ensemble, patient, unique, pool):
-    """Who waits keeps its place, and is woken by the release through the next leader."""
+    """When the leader dies a waiter keeps its place and is woken through the next leader."""
     holder, other, late = patient(), patient(), patient()
     lock = holder.lock(unique, ttl=30)
     assert lock.acquire()
@@ -65,7 +67,7 @@ def test_the_leader_dies_while_one_waits(ensemble, patient, unique, pool):
 
 
 async def test_the_leader_dies_in_asyncio(ensemble, patient, unique):
-    """The same for a holder and another on an event loop."""
+    """When the leader dies an asyncio holder keeps the lock, and another task gets it after the release."""
     lock, other = patient().lock(unique, ttl=10), patient().lock(unique)
     assert await lock.aacquire()
     ensemble.leader.kill()
@@ -77,7 +79,9 @@ async def test_the_leader_dies_in_asyncio(ensemble, patient, unique):
 
 
 def test_a_majority_dies(ensemble, patient, unique):
-    """One of three can confirm nothing: who asks is told so, the holder loses its lease, and all is well afterwards."""
+    """With one server of three left, attempts raise LockUnavailable, and the holder loses its lease; later locks are
+    granted again.
+    """
     told = threading.Event()
     backend = patient(session_timeout=4, node_timeout=1, connect_timeout=1)
     lock = backend.lock(unique, on_lost=lambda _: told.set())

@@ -16,7 +16,7 @@ from .tools import PATIENCE, paused, until_in_line
 
 
 def test_a_server_that_is_killed(own, connected, unique):
-    """kill -9 of the server: LockUnavailable, soon; the lease is lost at its end by our clock, without a server."""
+    """After kill -9 of the server operations raise LockUnavailable, and the lease is lost at its end by our clock."""
     backend = connected(own.hosts, session_timeout=2, connect_timeout=0.5, node_timeout=0.5)
     told = threading.Event()
     lock = backend.lock(unique, on_lost=lambda _: told.set())
@@ -44,7 +44,9 @@ def _granted(backend, name):
 
 
 def test_a_server_that_is_restarted(own, connected, unique, pool):
-    """A restart within the session loses nothing: the holder holds on, and who waits keeps waiting."""
+    """A restart of the server within the session loses nothing: the holder keeps its lock, and the waiter
+    keeps waiting.
+    """
     patient = functools.partial(connected, own.hosts, session_timeout=60, connect_timeout=30, node_timeout=1)
     backend, other = patient(), patient()
     lock = backend.lock(unique, ttl=30)
@@ -62,7 +64,7 @@ def test_a_server_that_is_restarted(own, connected, unique, pool):
 
 
 def test_a_server_that_accepts_and_says_nothing(proxy, connected, unique):
-    """A server that takes the connection, and is not ready for it, is tried again long before the session is over."""
+    """A server that accepts connections without replying is tried again long before the session ends."""
     backend = connected(proxy.url, session_timeout=60, node_timeout=0.5, connect_timeout=0.2)
     proxy.drop()
     with pytest.raises(LockUnavailable):
@@ -73,7 +75,7 @@ def test_a_server_that_accepts_and_says_nothing(proxy, connected, unique):
 
 
 def test_a_server_that_hangs(own, connected, unique):
-    """SIGSTOP: every call ends; what it asked is done later, and taken back then: nobody's znode is left."""
+    """On a hung server every call ends, and znodes that are created later are removed."""
     backend = connected(own.hosts, session_timeout=30, connect_timeout=1, node_timeout=0.5)
     with backend.lock(unique):
         pass
@@ -88,7 +90,7 @@ def test_a_server_that_hangs(own, connected, unique):
 
 
 def test_never_connected(connected, unique, own):
-    """No server at all: LockUnavailable after connect_timeout; once there is one, the same backend works."""
+    """Without a server LockUnavailable is raised after connect_timeout, and the backend works once there is one."""
     own.kill()
     backend = connected(own.hosts, connect_timeout=0.2)
     for _ in range(2):
@@ -104,7 +106,7 @@ def proxy(start, zookeeper):
 
 
 def test_a_lost_answer_to_create(proxy, connected, witness, unique):
-    """The znode was made, and nobody was told: it is found again by its name, not made twice."""
+    """A znode whose creation was not confirmed is found by its name and not created twice."""
     backend = connected(proxy.url)
     with backend.lock(unique):
         pass
@@ -120,7 +122,7 @@ def test_a_lost_answer_to_create(proxy, connected, witness, unique):
 
 
 def test_a_lost_answer_and_no_time(proxy, connected, witness, unique):
-    """The same to one who gives up: the znode is removed once the server can be asked again."""
+    """A znode whose creation was not confirmed before the timeout is removed once the server is reachable."""
     backend = connected(proxy.url, connect_timeout=1)
     with backend.lock(unique):
         pass
@@ -135,7 +137,7 @@ def test_a_lost_answer_and_no_time(proxy, connected, witness, unique):
 
 
 def test_a_lost_answer_to_release(proxy, connected, other, unique):
-    """The release was carried out and nobody was told: LockUnavailable, and the lock is free."""
+    """A release that was not confirmed raises LockUnavailable, and the lock is free."""
     backend = connected(proxy.url, connect_timeout=1)
     lock = backend.lock(unique)
     lock.acquire()
@@ -147,7 +149,7 @@ def test_a_lost_answer_to_release(proxy, connected, other, unique):
 
 
 def test_a_short_interruption(proxy, connected, unique):
-    """A connection that breaks is made again: nothing is lost but time."""
+    """After a broken connection the client reconnects, and the holder keeps its lock."""
     backend = connected(proxy.url)
     told = []
     lock = backend.lock(unique, on_lost=told.append)
@@ -160,7 +162,7 @@ def test_a_short_interruption(proxy, connected, unique):
 
 
 def test_a_network_that_is_silent(proxy, connected, zookeeper, other, unique):
-    """Cut off without notice the holder's lease ends before another gets the lock: never two at a time."""
+    """When the network drops all packets, the holder's lease ends before another client gets the lock."""
     backend = connected(proxy.url, session_timeout=2, node_timeout=0.5)
     lost_at = []
     lock = backend.lock(unique, on_lost=lambda _: lost_at.append(time.monotonic()))

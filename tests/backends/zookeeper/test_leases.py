@@ -11,7 +11,7 @@ from .tools import PATIENCE
 
 @pytest.mark.parametrize(("asked", "granted"), [(100, 60), (10, 10), (0.01, 0.4)])
 def test_the_granted_session_timeout_counts(zookeeper, connected, unique, asked, granted):
-    """A lease lasts for half of the session timeout that the server has granted, whatever was asked for."""
+    """A lease lasts for half of the session timeout that the server has granted."""
     backend = connected(zookeeper.hosts, session_timeout=asked, ttl=300)
     lock = backend.lock(unique, auto_renew=False)
     assert lock.acquire()
@@ -19,7 +19,7 @@ def test_the_granted_session_timeout_counts(zookeeper, connected, unique, asked,
 
 
 def test_a_forgotten_handle(backend, other, unique):
-    """A handle that is garbage doesn't keep the lock, though the session lives on."""
+    """A handle that was garbage-collected does not keep the lock, though the session lives."""
     lock = backend.lock(unique, ttl=0.5)
     lock.acquire()
     del lock
@@ -28,7 +28,7 @@ def test_a_forgotten_handle(backend, other, unique):
 
 
 def test_close_keeps_what_is_held(backend, other, unique):
-    """close() ends the session only when no lock would end with it."""
+    """close() ends the session only if no lock is held."""
     with backend.lock(unique) as lock:
         backend.close()
         assert not other.lock(unique).acquire(False)
@@ -41,7 +41,7 @@ def test_close_keeps_what_is_held(backend, other, unique):
 
 
 def test_many_are_renewed_together(backend, unique):
-    """extend_many writes all znodes before it waits, and tells the lost ones from the others."""
+    """extend_many() sends all requests before it waits, and tells lost leases from the others."""
     locks = [backend.lock(f"{unique}:{number}", auto_renew=False) for number in range(20)]
     for lock in locks:
         lock.acquire()

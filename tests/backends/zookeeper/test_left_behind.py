@@ -23,7 +23,7 @@ def watches(backend):
 
 
 def test_waiters_in_turn_leave_no_watch(backend, unique, pool):
-    """The one in front may go while one is about to watch it: that leaves no watch on what is gone."""
+    """Waiters that are served in turn leave no watch on a removed znode."""
 
     def take():
         for _ in range(20):
@@ -36,7 +36,7 @@ def test_waiters_in_turn_leave_no_watch(backend, unique, pool):
 
 
 async def test_cancelled_waiters_leave_no_watch(backend, other, unique):
-    """Tasks that are cancelled while they wait watch nothing any more, though the one in front is still there."""
+    """Cancelled waiters leave no watch on the znode in front of them."""
     async with other.lock(unique):
         tasks = [asyncio.create_task(backend.lock(unique).aacquire()) for _ in range(5)]
         await asyncio.to_thread(until_in_line, other, unique, 6)
@@ -48,14 +48,14 @@ async def test_cancelled_waiters_leave_no_watch(backend, other, unique):
 
 
 def resources():
-    """Threads and open files of this process."""
+    """Return the number of threads and of open files of this process."""
     gc.collect()
     return threading.active_count(), len(list(Path("/dev/fd").iterdir()))
 
 
 @pytest.mark.parametrize("held", [False, True])
 def test_dropped_backends(zookeeper, other, unique, held):
-    """Threads and sockets of backends that nobody has any more end without `close()`, and so do the locks."""
+    """Backends that are garbage-collected without `close()` leave no threads, sockets or locks."""
     lock = other.lock(unique)
     lock.acquire()  # starts what stays with the process
     before = resources()

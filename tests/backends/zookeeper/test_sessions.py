@@ -16,7 +16,7 @@ from .tools import PATIENCE, until_in_line
 
 
 def test_session_expiry_is_told_at_once(zookeeper, backend, other, unique):
-    """When the server ends the session every lock of it is lost at that moment, long before its lease ends."""
+    """When the server ends a session its locks are lost at once, before their leases end."""
     told, left = threading.Event(), []
 
     def on_lost(lock):
@@ -41,7 +41,7 @@ def test_session_expiry_is_told_at_once(zookeeper, backend, other, unique):
 
 
 def test_a_new_session(zookeeper, backend, unique):
-    """After that the same handle takes the lock in a new session."""
+    """After the end of a session the same handle acquires in a new session."""
     lock = backend.lock(unique)
     lock.acquire()
     zookeeper.expire(backend._session.client)
@@ -53,7 +53,7 @@ def test_a_new_session(zookeeper, backend, unique):
 
 
 def test_a_waiter_whose_session_ends(zookeeper, backend, other, unique, pool):
-    """It joins the line again in its new session, at the end, and gets the lock."""
+    """A waiter whose session ends joins the end of the queue in a new session and gets the lock."""
     first = other.lock(unique)
     first.acquire()
     waiting = pool.submit(backend.lock(unique).acquire, True, PATIENCE)
@@ -65,7 +65,7 @@ def test_a_waiter_whose_session_ends(zookeeper, backend, other, unique, pool):
 
 
 def test_a_holder_that_is_killed(zookeeper, backend, unique, start):
-    """kill -9: the servers end its session, and one who waits has the lock."""
+    """After kill -9 of the holder the servers end its session, and a waiter gets the lock."""
     worker = start(Worker(hold, zookeeper.hosts, unique, 1))
     worker.expect("held")
     assert not backend.lock(unique).acquire(False)
@@ -74,7 +74,7 @@ def test_a_holder_that_is_killed(zookeeper, backend, unique, start):
 
 
 def test_a_holder_that_is_paused(zookeeper, backend, unique, start):
-    """SIGSTOP beyond the session: another has the lock. The first knows that it has lost it before it asks anybody."""
+    """A holder that was paused beyond its session knows that its lock is lost before it sends a request."""
     worker = start(Worker(hold, zookeeper.hosts, unique, 1))
     worker.expect("held")
     worker.pause()

@@ -8,14 +8,14 @@ from tests.backends.test_signal_handlers import everywhere, struck, taken
 
 
 def test_anywhere(connected, zookeeper):
-    """Wherever it strikes in our own code, both are done: nobody waits for oneself."""
+    """A signal handler that uses locks anywhere within our code does not deadlock."""
     backend = connected(zookeeper.hosts)
     taken(backend, "first")
     everywhere(lambda step: struck(partial(taken, backend, "mine"), step, partial(taken, backend, "the handler's")))
 
 
 def test_while_it_connects(connected, zookeeper):
-    """Where it strikes while the session is being opened it may be told to come again."""
+    """A signal handler that uses locks while the session is opened may get LockUnavailable, and does not deadlock."""
     backend = connected(zookeeper.hosts)
 
     def handler():

@@ -17,7 +17,7 @@ CROWD = 60  # more tasks than threads
 
 @pytest.fixture
 def backend(own, connected, unique):
-    """Connected to a server that is silent from now on."""
+    """A backend whose server no longer replies."""
     backend = connected(own.hosts, session_timeout=30, connect_timeout=20, node_timeout=20)
     with backend.lock(unique):
         pass
@@ -27,7 +27,7 @@ def backend(own, connected, unique):
 
 
 async def test_timeouts_hold_for_a_crowd(backend, unique):
-    """Of more tasks than threads each gives up when its own time is up; the application's own threads are free."""
+    """Of more tasks than threads each gives up at its own deadline, and the application's threads stay free."""
     start = time.monotonic()
     tasks = [asyncio.create_task(backend.lock(f"{unique}:{n}").aacquire(timeout=1.5)) for n in range(CROWD)]
     await asyncio.gather(*(asyncio.to_thread(time.sleep, 0) for _ in range(CROWD)))
@@ -38,7 +38,7 @@ async def test_timeouts_hold_for_a_crowd(backend, unique):
 
 
 async def test_cancelled_tasks_end_at_once(own, backend, unique):
-    """A task that is cancelled doesn't wait for the answer; what was asked for it is taken back in the background."""
+    """A cancelled task ends at once, and its request is undone in the background."""
     tasks = [asyncio.create_task(backend.lock(unique).aacquire()) for _ in range(CROWD)]
     await asyncio.to_thread(poll, lambda: backend._contenders, timeout=PATIENCE, what="a request under way")
     for task in tasks:

@@ -13,7 +13,7 @@ CONTAINER_OWNER = -(2**63)  # what a container has in place of an ephemeral znod
 
 
 def paused(server):
-    """SIGSTOP, and wait until each of its threads has stopped."""
+    """Send SIGSTOP to the server, and wait until each of its threads has stopped."""
     server.pause()
     threads = Path(f"/proc/{server.pid}/task").glob("*/stat")
     for stat in threads:

@@ -15,7 +15,7 @@ from ...models import StoredAnswer
 class Command(BaseCommand):
     requires_system_checks = []
     help = "Removes answers to requests with idempotency keys that have expired from a database."
-    epilog = "Exit code: 0, or 1 if the database could not be asked."
+    epilog = "Exit code: 0, or 1 if the database was unavailable."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.epilog = self.epilog
