@@ -52,7 +52,8 @@ def adopt(text: str, using: str | None = None, **options: Unpack[CommonOptions])
     """Go on with the lock for which another process has called ``hand_off()``. Returns a handle that holds the lock.
 
     ``using``: the alias, if it has another name here than in the other process. ``with adopt(text) as held:`` releases
-    the lock at its end.
+    the lock at its end. Raises ``LockLost`` if the text was used before or its lease has ended. Other options and
+    errors: ``Backend.adopt``.
     """
     check_options("adopt", options, CommonOptions)
     return _backend_of(text, using).adopt(text, **options)

@@ -28,7 +28,7 @@ class RedlockBackend(RedisBaseBackend):
 
     ``quarantine`` (on by default): a node that may have forgotten a lock grants none until every lease must have ended.
     ``arm()`` takes new nodes into service without that delay. Other options: `RedisBaseBackend`. Warns if the number of
-    nodes is even: it tolerates no more failures than one node fewer. Source: Redis documentation, "The Redlock
+    nodes is even, because four nodes tolerate no more failures than three. Source: Redis documentation, "The Redlock
     Algorithm".
     """
 

@@ -116,7 +116,7 @@ def options(
 def _conflict(mode: str, given: Any, limit: int) -> tuple[OnConflict, OnConflict]:
     """Return the actions at submit and at start.
 
-    One value applies to each side that supports it, a pair is used as it is.
+    A pair has both actions. A single action applies at submit, at start, or at both, wherever it is supported.
     """
     words = dict.fromkeys((*AT_SUBMIT, *AT_START))
     if isinstance(given, str) and given not in words:

@@ -31,7 +31,8 @@ class LockHandle(Protocol):
     @property
     def lost(self) -> bool: ...
 
-    def check(self) -> None: ...
+    def check(self) -> None:
+        """Raise ``LockLost`` if the lease is lost, ``LockNotHeld`` if nothing is held."""
 
 
 class Event(NamedTuple):

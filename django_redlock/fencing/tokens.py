@@ -18,7 +18,8 @@ class FencingLock(Protocol):
     @property
     def fencing_token(self) -> int | None: ...
 
-    def check(self) -> None: ...
+    def check(self) -> None:
+        """Raise ``LockLost`` if the lease is lost, ``LockNotHeld`` if nothing is held."""
 
 
 class FencingToken(NamedTuple):

@@ -32,13 +32,16 @@ class Loss(NamedTuple):
 
 
 class HistoryStore(Protocol):
-    """A store for the history of one backend by minute. Its methods are flows."""
+    """A store for the history of one backend by minute. Its methods are flows and raise ``LockUnavailable``."""
 
-    def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]: ...
+    def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]:
+        """Add ``texts`` (by lock name) to a minute. Names beyond ``max_names`` are counted together."""
 
-    def read(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]: ...
+    def read(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
+        """Return the counts of ``name`` in each of ``minutes``."""
 
-    def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]: ...
+    def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]:
+        """Return the losses and force releases in ``minutes``."""
 
 
 def last_hour(backend: Any, name: str = "") -> list[MinuteStats]:
@@ -68,8 +71,8 @@ def add(backend: Any, minute: int, texts: Mapping[str, str]) -> None:
 def lost_names(backend: Any) -> dict[str, int]:
     """Return how often each lock of ``backend`` was lost in the last hour. Names without a loss are left out.
 
-    A holder that was released by force reports a loss: as many losses of a name are left out as it was released by
-    force. Raises ``LockUnavailable``.
+    Losses that follow a force release are left out, because the holder reports them as well. Raises
+    ``LockUnavailable``.
     """
     if (store := backend.history_store) is None:
         return {}

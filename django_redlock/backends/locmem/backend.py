@@ -182,7 +182,7 @@ class LocMemBackend(StorageBackend):
         wake()
 
     def _listen(self, entry: QueueEntry, wake: Callable[[], Any]) -> Callable[[], None]:
-        """Call ``wake`` when ``entry`` is first in the fair queue and the lock is free: at once, if it is so now.
+        """Call ``wake`` as soon as the lock is free and ``entry`` is first in the fair queue, which may be now.
 
         Returns a function that cancels this.
         """

@@ -43,11 +43,14 @@ class Holder(NamedTuple):
 class SideTable(Protocol):
     """A second table under the keys of locks, for the records of Celery tasks."""
 
-    def lock_keys(self) -> list[bytes]: ...
+    def lock_keys(self) -> list[bytes]:
+        """Return the keys of the locks that have a record."""
 
-    def describe(self, key: bytes, name: str, now: float) -> LockInfo | None: ...
+    def describe(self, key: bytes, name: str, now: float) -> LockInfo | None:
+        """Return the record at the time ``now`` (seconds); ``None`` if there is none."""
 
-    def force_release(self, key: bytes, now: float, digest: str) -> bool: ...
+    def force_release(self, key: bytes, now: float, digest: str) -> bool:
+        """Remove the record if it has this digest (``""``: any). Returns whether a record was removed."""
 
 
 class LockTable:
@@ -179,7 +182,7 @@ def blockers(entries: list[Holder], wanted: Primitive | None, claim: Claim) -> l
 
 
 def wake_nobody() -> None:
-    pass
+    """Do nothing: the wake-up function of a waiter that was already woken."""
 
 
 def digest_of(entries: list[Holder]) -> str:

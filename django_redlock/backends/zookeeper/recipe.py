@@ -46,6 +46,7 @@ class Recipe:
         return f"{self.root}/{escaped(name)}"
 
     def ask(self, method: str, *args: Any, until: float, **options: Any) -> Any:
+        """Call a method of kazoo's client, until ``until`` (seconds of the clock) at most. See `Session.ask`."""
         return self.connect().ask(method, *args, until=until, **options)
 
     def children(self, name: str, until: float) -> list[str]:

@@ -44,9 +44,11 @@ class Run(NamedTuple):
 
     @classmethod
     def parse(cls, text: bytes) -> Self:
+        """Return the run that `encode` has written."""
         return cls(*json.loads(text))
 
     def encode(self) -> bytes:
+        """Return the run as JSON."""
         return json.dumps(self).encode()
 
 
@@ -99,7 +101,8 @@ class Runs:
     def forget_removed(self, schedule: Container[str]) -> None:
         """Remove the runs of entries that left the schedule long ago.
 
-        Not of each that is missing: ``django_celery_beat`` hides entries that run at other hours of the day.
+        Entries that are missing for a shorter time keep their runs, because ``django_celery_beat`` hides entries that
+        run at other hours of the day.
         """
         oldest = time.time() - KEPT_MS / 1000
         for name, run in list(self._runs.items()):

@@ -82,7 +82,7 @@ class ExpiringKeys:
 class Past(NamedTuple):
     """The deliveries that have ended and the deliveries that were replaced.
 
-    ``put_off``: lock key -> delivery id -> message of a call that was put off.
+    ``put_off``: the messages of postponed calls, by lock key and delivery id.
     """
 
     ended: ExpiringKeys
@@ -277,7 +277,7 @@ def _cancel(entries: Entries, _past: Past, _now: int, _keys: Words, args: Words)
 
 
 def _dequeue(_entries: Entries, _past: Past, _now: int, _keys: Words, _args: Words) -> int:
-    """No waiter is listed in memory."""
+    """Do nothing, because no waiters are listed in memory."""
     return 0
 
 

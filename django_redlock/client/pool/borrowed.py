@@ -43,6 +43,7 @@ class LimitedPool(ServerPool):
             return self._connecting + sum(socket_of(each) is not None for each in self._opened) >= self._limit
 
     def connect(self) -> Connection:
+        """Return a new connection. Raises `AllInUse` if the limit is reached."""
         with self._mutex:
             if self.is_full:
                 raise AllInUse(f"all {self._limit} connections are in use")
@@ -94,6 +95,7 @@ class BorrowedPool(ServerPool):
         return self.connect()
 
     def connect(self) -> Connection:
+        """Return a connection of the borrowed pool. Raises ``TimeoutError`` after twice the timeout."""
         pool = self._borrowed
         if _has_idle(pool):
             connection = pool.get_connection(*_COMMAND_NAME)

@@ -73,7 +73,7 @@ def must_requeue(wait: int, left: float) -> bool:
 
 
 def is_listed(wait: int) -> bool:
-    """Whether the store lists a refused client as a waiter. ``wait``: the argument of its request."""
+    """Return whether the store lists a refused client as a waiter, by the ``wait`` argument of its acquire request."""
     return wait not in (0, LAST_TRY)
 
 

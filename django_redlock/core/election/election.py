@@ -42,7 +42,7 @@ class Term:
 
 
 class CandidateLock(Lock):
-    """The lock of a candidate. That another candidate leads is the normal state, and no event."""
+    """The lock of a candidate. A refusal emits no event, because another leader is the normal state."""
 
     def _emit(
         self, kind: Any, owner: bytes = b"", waited: float = 0.0, held: float = 0.0, reason: str = "", holder: str = ""
@@ -224,7 +224,7 @@ class Election:
             self._work = None
 
     def _end_work(self, work: Work, patience: float) -> Flow[None]:
-        """Wait until ``on_elected`` has returned, for ``patience`` seconds and until the lease ends at most."""
+        """Wait for the return of ``on_elected``, at most ``patience`` seconds, and not beyond the end of the lease."""
         work.cancel()
         clock = self._store.clock
         deadline = clock() + patience

@@ -33,7 +33,7 @@ class ReentrantCases(Fixtures):
     def test_rlock_again(self, store: Backend, name: str, spawn: Spawn, handles: int) -> None:
         """The holder can acquire the lock again, through the same or another handle.
 
-        It is free after as many releases.
+        The lock is free when it has been released as often as it was acquired.
         """
         first = store.rlock(name)
         second = first if handles == 1 else store.rlock(name)

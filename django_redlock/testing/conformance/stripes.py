@@ -64,7 +64,7 @@ class StripedCases(Fixtures):
             client.striped(name, 2, without={1 - int(stripe[-1])}, blocking=False).__enter__()
 
     def test_stripes_wake(self, client: Client, name: str, spawn: Spawn) -> None:
-        """All waiters for any stripe acquire one, each as soon as a stripe is released."""
+        """Each waiter for any stripe acquires one as soon as a stripe is released."""
         locks = [client.striped(name, 3) for _ in range(3)]
         for lock in locks:
             lock.acquire()
