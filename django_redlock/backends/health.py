@@ -19,8 +19,7 @@ ServerInfo = Mapping[str, str]
 
 
 class HealthRule(NamedTuple):
-    """A rule about the field ``key`` of INFO. ``sentence`` is a problem if ``applies(value, INFO)`` is true."""
-
+    """A rule about the field ``key`` of a server's INFO: ``sentence`` is the problem if ``applies(value, INFO)``."""
     key: str
     applies: Callable[[str, ServerInfo], bool]
     sentence: str

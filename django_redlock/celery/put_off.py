@@ -35,10 +35,10 @@ _NOT_KEPT = {"serializer", "retry", "retry_policy", "declare", "timeout", "confi
 
 
 def put_off(task: ProtectedTask, call: TaskCall, message: Message, conflict: Conflict) -> None:
-    """Send the running message again, and have it sent when a body ends.
+    """Send the running message again with an ETA, and keep a copy that is sent when a body ends.
 
-    Several tries may be made within the growing pause, because the call is also tried when the lease of the call in the
-    way would end. A prompt copy is only kept again: the copy with the ETA is on its way.
+    The pause between tries grows. The call is also tried when the lease of the call in the way would end, so one pause
+    may have several tries. A prompt copy is only kept again, because the copy with the ETA follows.
     """
     if not message.prompt:
         now = time.time()

@@ -101,7 +101,8 @@ class Runs:
     def forget_removed(self, schedule: Container[str]) -> None:
         """Remove the runs of entries that left the schedule long ago.
 
-        Not of each that is missing: ``django_celery_beat`` hides entries that run at other hours of the day.
+        Entries that are missing for a shorter time keep their runs, because ``django_celery_beat`` hides entries that
+        run at other hours of the day.
         """
         oldest = time.time() - KEPT_MS / 1000
         for name, run in list(self._runs.items()):

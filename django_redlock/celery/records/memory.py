@@ -277,7 +277,7 @@ def _cancel(entries: Entries, _past: Past, _now: int, _keys: Words, args: Words)
 
 
 def _dequeue(_entries: Entries, _past: Past, _now: int, _keys: Words, _args: Words) -> int:
-    """No waiter is listed in memory."""
+    """Do nothing, because no waiters are listed in memory."""
     return 0
 
 

@@ -42,7 +42,7 @@ class Term:
 
 
 class CandidateLock(Lock):
-    """The lock of a candidate. That another candidate leads is the normal state, and no event."""
+    """The lock of a candidate. A refusal emits no event, because another leader is the normal state."""
 
     def _emit(
         self, kind: Any, owner: bytes = b"", waited: float = 0.0, held: float = 0.0, reason: str = "", holder: str = ""

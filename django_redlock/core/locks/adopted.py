@@ -72,4 +72,4 @@ class AdoptedLock(Lock):
 
 
 class AdoptedMultiLock(AdoptedLock, MultiLock):
-    """The same for a multilock."""
+    """A multilock that is held when it is made, by ``backend.adopt(text)``."""

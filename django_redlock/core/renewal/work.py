@@ -68,7 +68,7 @@ def serve(due: Mapping[bytes, Renewable | Orphan], served: set[bytes]) -> None:
 def release_many(orphans: Mapping[bytes, Orphan]) -> set[bytes]:
     """Release many orphans in few pipelines, because each pair of requests would delay the next renewals.
 
-    Returns the tokens of those that their store has served. The others are released one by one.
+    Returns the tokens of the orphans that their store has served. The other orphans are released one by one.
     """
     released: set[bytes] = set()
     # Those that stay taken for a time are released one by one: `cancel_many` frees them at once.

@@ -45,7 +45,7 @@ class LeaseCases(Fixtures):
         return first, second
 
     def test_ends_by_itself(self, client: Client, other: Client, name: str) -> None:
-        """A lease without renewal ends, on its holder's clock no later than another user can acquire the lock."""
+        """A lease without renewal ends. By its holder's clock it has ended before another user can acquire the lock."""
         lock, _ = self.lapse(client, other, name)
         assert lock.lost is True
         assert lock.remaining == 0
