@@ -103,7 +103,7 @@ class TestStale(OwnRedis):
 
     def test_renewal(self, server, new_client, name):
         """Or that a lease is to be renewed."""
-        lock = new_client().lock(name, ttl=1)
+        lock = new_client().lock(name, ttl=self.renewable)
         lock.acquire()
         with server.client() as admin:
             for _ in range(2):
