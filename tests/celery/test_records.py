@@ -90,7 +90,9 @@ moves = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=100, deadline=None
+)
 @given(moves=moves, mode=st.sampled_from(sorted(MODES)), limit=st.sampled_from([1, 2]))
 def test_the_twins_in_memory_answer_as_the_scripts_do(redis_store, moves, mode, limit):
     """Whatever is played on both, every answer is the same."""

@@ -15,16 +15,20 @@ from tests.support.proxy import Proxy
 from tests.support.service import poll
 
 KEY = "redlock:{stock}"
-CROWD = {"ttl": 5, "max_ttl": 5, "node_timeout": 1, "key_prefix": "crowd"}
+LONG = {"ttl": 30, "max_ttl": 30, "node_timeout": 1}  # seconds: within a lease everything happens that has to
+BRIEF = {**SHORT, "key_prefix": "brief"}  # leases and quarantines whose end is waited for
+BRIEF_KEY = "brief:{stock}"
+CROWD = {"ttl": 20, "max_ttl": 20, "node_timeout": 2, "key_prefix": "crowd"}
 
 
 @pytest.fixture
 def five(start):
     """Five nodes in service."""
     servers = start(Group(RedisServer() for _ in range(5))).servers
-    backend = store(servers)
-    assert list(backend.arm().values()) == ["armed"] * 5
-    backend.close()
+    for options in (LONG, BRIEF):
+        backend = store(servers, **options)
+        assert list(backend.arm().values()) == ["armed"] * 5
+        backend.close()
     return servers
 
 
@@ -35,7 +39,7 @@ def proxies(start, five):
 
 
 def store(places, **options):
-    return RedlockBackend([place.url for place in places], **{**SHORT, **options})
+    return RedlockBackend([place.url for place in places], **{**LONG, **options})
 
 
 def connected(client):
@@ -54,7 +58,7 @@ def holding(servers, key=KEY):
 
 
 def all_free(servers):
-    poll(lambda: holding(servers) == 0, timeout=SHORT["ttl"] / 2, what="nodes on which nothing is left")
+    poll(lambda: holding(servers) == 0, timeout=LONG["ttl"] / 2, what="nodes on which nothing is left")
 
 
 def where(server):
@@ -65,7 +69,7 @@ def test_takes_all_and_frees_all(five, client_of):
     """A lock is taken on every node that answers, and freed on every one."""
     lock = connected(client_of(store(five))).lock("stock", auto_renew=False)
     assert lock.acquire()
-    poll(lambda: holding(five) == 5, timeout=SHORT["ttl"], what="the lock on all nodes")
+    poll(lambda: holding(five) == 5, timeout=LONG["ttl"] / 2, what="the lock on all nodes")
     lock.release()
     all_free(five)
 
@@ -86,7 +90,7 @@ def test_two_of_five_hang(five, client_of):
 
 def test_two_hang_while_it_is_held(five, client_of):
     """A lock is kept when two of its nodes begin to hang; what they still have ends with its lease."""
-    lock = connected(client_of(store(five))).lock("stock")
+    lock = connected(client_of(store(five, **BRIEF))).lock("stock")
     assert lock.acquire()
     for server in five[:2]:
         server.pause()
@@ -96,7 +100,7 @@ def test_two_hang_while_it_is_held(five, client_of):
     lock.release()
     for server in five[:2]:
         server.resume()
-    poll(lambda: holding(five) == 0, timeout=2 * SHORT["ttl"], what="nodes on which nothing is left")
+    poll(lambda: holding(five, BRIEF_KEY) == 0, timeout=20, what="nodes on which nothing is left")
 
 
 def test_three_of_five_hang(five, client_of):
@@ -118,7 +122,7 @@ def test_three_of_five_hang(five, client_of):
 
 def test_one_killed_and_back(five, client_of):
     """A node that dies is missed by nobody, and asked again when it is back and its quarantine is over."""
-    client = connected(client_of(store(five)))
+    client = connected(client_of(store(five, **BRIEF)))
     five[0].kill()
     lock = client.lock("stock")
     assert lock.acquire()
@@ -137,7 +141,7 @@ def test_one_killed_and_back(five, client_of):
 
 def test_a_majority_in_quarantine(five, client_of):
     """Three nodes that came back empty grant nothing, and the error says which and why; the holder keeps its lock."""
-    holder, other = client_of(store(five)), client_of(store(five))
+    holder, other = client_of(store(five, **BRIEF)), client_of(store(five, **BRIEF))
     lock = holder.lock("stock")
     assert lock.acquire()
     for server in five[:3]:
@@ -162,7 +166,7 @@ def failing(call):
 
 def test_who_is_slow_to_connect_is_waited_for(five, proxies, client_of):
     """Where the majority that is connected can't decide, those to which a connection is under way are waited for."""
-    options = {"ttl": 10, "max_ttl": 10, "node_timeout": 2, "key_prefix": "slow"}
+    options = {"ttl": 20, "max_ttl": 20, "node_timeout": 3, "key_prefix": "slow"}
     armed = store(five, **options)
     assert set(armed.arm().values()) == {"armed"}
     armed.close()
@@ -178,14 +182,14 @@ def test_who_is_slow_to_connect_is_waited_for(five, proxies, client_of):
 
 def test_without_quarantine_there_are_two(five, client_of):
     """With quarantine switched off the same restart gives the lock away twice."""
-    options = {"quarantine": False, "key_prefix": "open", "ttl": 10, "max_ttl": 10}
+    options = {"quarantine": False, "key_prefix": "open", "ttl": 60, "max_ttl": 60}
     holder, other = client_of(store(five, **options)), client_of(store(five, **options))
     lock = holder.lock("stock", auto_renew=False)
     assert lock.acquire()
     for server in five[:3]:
         server.kill()
         server.start()
-    assert other.lock("stock").acquire(timeout=5)
+    assert other.lock("stock").acquire(timeout=20)
     assert not lock.lost
 
 
@@ -214,7 +218,7 @@ def test_a_late_release_lands(five, proxies, client_of, way):
     client = connected(client_of(store(proxies)))
     lock = client.lock("stock", auto_renew=False)
     assert lock.acquire()
-    poll(lambda: holding(five) == 5, timeout=SHORT["ttl"], what="the lock on all nodes")
+    poll(lambda: holding(five) == 5, timeout=LONG["ttl"] / 2, what="the lock on all nodes")
     for proxy in proxies[:2]:
         proxy.hold(way)
     lock.release()
@@ -227,9 +231,9 @@ def test_a_refused_attempt_leaves_no_votes(five, client_of):
     """One who is refused by three nodes gives back the two that it got."""
     for server in five[:3]:
         with server.client() as direct:
-            direct.set(KEY, "another", px=5000)
+            direct.set(KEY, "another", px=60_000)
     assert not connected(client_of(store(five))).lock("stock").acquire(blocking=False)
-    poll(lambda: holding(five[3:]) == 0, timeout=SHORT["ttl"] / 2, what="two nodes that are free")
+    poll(lambda: holding(five[3:]) == 0, timeout=LONG["ttl"] / 2, what="two nodes that are free")
 
 
 def test_split_votes_resolve(five):
@@ -269,7 +273,7 @@ def test_a_lost_majority_is_told(five, client_of):
     """A holder whose lock is gone from three nodes while they serve is told at its next extension."""
     lock = connected(client_of(store(five))).lock("stock", auto_renew=False)
     assert lock.acquire()
-    poll(lambda: holding(five) == 5, timeout=SHORT["ttl"], what="the lock on all nodes")
+    poll(lambda: holding(five) == 5, timeout=LONG["ttl"] / 2, what="the lock on all nodes")
     for server in five[:3]:
         with server.client() as client:
             client.delete(KEY)
@@ -286,7 +290,7 @@ def test_an_extension_wins_votes_back(five, client_of):
     for server in granted:
         with server.client() as client:
             client.delete(KEY)
-    poll(lambda: holding(five) == 3, timeout=SHORT["ttl"], what="the lock on the others")
+    poll(lambda: holding(five) == 3, timeout=LONG["ttl"] / 2, what="the lock on the others")
     assert lock.extend() > 0
     assert holding(granted) == 2
     lock.release()
@@ -311,7 +315,7 @@ def test_fencing_tokens_grow_over_different_majorities(five, client_of):
 
 def taken(client):
     lock = client.lock("stock", fencing=True)
-    assert lock.acquire(timeout=5)
+    assert lock.acquire(timeout=20)
     token = lock.fencing_token
     lock.release()
     return token
@@ -321,19 +325,19 @@ def test_nodes_of_any_kind(sentinel, redis_server, own_redis, settings, client_o
     """A node is whatever one Redis may be: a master behind Sentinels, the Redis of a cache, an address."""
     settings.CACHES = {"node": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": redis_server.url}}
     third = own_redis()
-    backend = RedlockBackend([sentinel.url, "cache:node", third.url], **SHORT)
+    backend = RedlockBackend([sentinel.url, "cache:node", third.url], **LONG)
     backend.arm()
     client, servers = client_of(backend), [sentinel.master, redis_server, third]
     lock = client.lock("stock")
     assert lock.acquire()
-    poll(lambda: holding(servers) == 3, timeout=4, what="votes of all nodes")
+    poll(lambda: holding(servers) == 3, timeout=15, what="votes of all nodes")
     lock.release()
     all_free(servers)
 
 
 def test_two_urls_of_one_server(five, client_of):
     """Two URLs that lead to one server would give it two votes: health() finds it."""
-    twice = RedlockBackend([five[0].url, five[1].url, five[1].unix_url], **SHORT)
+    twice = RedlockBackend([five[0].url, five[1].url, five[1].unix_url], **LONG)
     rows = client_of(twice).health()
     assert [row["ok"] for row in rows] == [True, True, False]
     assert rows[2]["problems"] == [f"is the same server as {where(five[1])}: one server must not have two votes"]
@@ -343,7 +347,7 @@ def test_two_urls_of_one_server(five, client_of):
 def test_one_server_twice(five, client_of, db):
     """A URL given twice, or another database of a server, has not got a vote of its own: health() finds it, too."""
     again = five[1].url.replace("/0", f"/{db}")
-    rows = client_of(RedlockBackend([five[0].url, five[1].url, again], **SHORT)).health()
+    rows = client_of(RedlockBackend([five[0].url, five[1].url, again], **LONG)).health()
     assert [row["ok"] for row in rows] == [True, True, False]
     assert "two votes" in rows[2]["problems"][0]
 
@@ -352,7 +356,7 @@ def test_held_is_one_row(five, client_of):
     """A lock on many nodes is one row that names them; force release frees all."""
     client = connected(client_of(store(five)))
     assert client.lock("stock").acquire()
-    poll(lambda: holding(five) == 5, timeout=SHORT["ttl"], what="the lock on all nodes")
+    poll(lambda: holding(five) == 5, timeout=LONG["ttl"] / 2, what="the lock on all nodes")
     (row,) = client.held()
     assert (row.name, len(row.nodes)) == ("stock", 5)
     assert client.force_release("stock")

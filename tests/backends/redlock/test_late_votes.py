@@ -39,7 +39,7 @@ def three(start):
 
 
 def store(places):
-    return RedlockBackend([place.url for place in places], **{**SHORT, "ttl": 30, "max_ttl": 30})
+    return RedlockBackend([place.url for place in places], **{**SHORT, "ttl": 30, "max_ttl": 30, "node_timeout": 1.5})
 
 
 # How a node can't be reached, and how it can again.
