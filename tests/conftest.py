@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import pytest
 
 from testproject.redis_server import RedisServer
-from tests import tiers
+from tests import schedule, tiers
 from tests.support.cluster import Cluster
 from tests.support.group import Group
 from tests.support.postgres import Postgres
@@ -47,6 +47,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tiers.select(config, items, TIERS[config.getoption("--tier")])
+    if hasattr(config, "workerinput"):
+        schedule.order(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return schedule.Scheduling(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -20,6 +20,7 @@ ServerInfo = Mapping[str, str]
 
 class HealthRule(NamedTuple):
     """A rule about the field ``key`` of a server's INFO: ``sentence`` is the problem if ``applies(value, INFO)``."""
+
     key: str
     applies: Callable[[str, ServerInfo], bool]
     sentence: str

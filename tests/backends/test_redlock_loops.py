@@ -94,13 +94,13 @@ def test_released_elsewhere(three, plight, way, lives):
         before = scripts(client)
         plight(servers[0], proxy)
         run = call if lives else asyncio.run
-        assert run(lock.aacquire(timeout=5))
+        assert run(lock.aacquire(timeout=20))
         began = time.monotonic()
         WAYS[way](call, lock)
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 20  # ttl: 60
         servers[0].resume()
         proxy.restore()
-        poll(lambda: scripts(client) >= before + 2, timeout=10, what="the acquire and its release")
+        poll(lambda: scripts(client) >= before + 2, timeout=20, what="the acquire and its release")
         assert not client.exists("redlock:{stock}")
 
 
@@ -115,7 +115,7 @@ def test_a_slow_node(three):
     proxy.delay(0.02)
     for number in range(10):
         lock = backend.lock(f"stock:{number}", auto_renew=False)
-        assert asyncio.run(lock.aacquire(timeout=5))
+        assert asyncio.run(lock.aacquire(timeout=20))
         lock.release()
     with servers[0].client() as client:
-        poll(lambda: not client.keys("redlock:{stock:*}"), timeout=10, what="a node on which nothing is left")
+        poll(lambda: not client.keys("redlock:{stock:*}"), timeout=20, what="a node on which nothing is left")

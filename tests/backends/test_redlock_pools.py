@@ -130,7 +130,7 @@ def test_a_node_that_owes_all_its_answers(backend, servers):
     locks = [backend.lock(f"stock:{number}", auto_renew=False) for number in range(3 * LIMIT)]
     began = time.monotonic()
     assert all(lock.acquire(timeout=5) for lock in locks)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
     servers[2].resume()
     for lock in locks:
         lock.release()

@@ -35,7 +35,7 @@ def chromium(pytestconfig, live_server):
     with Browser(live_server.url) as browser:
         yield browser
     serving = "(process_request_thread)"
-    poll(lambda: not any(serving in each.name for each in threading.enumerate()), timeout=20, what="the server to rest")
+    poll(lambda: not any(serving in each.name for each in threading.enumerate()), timeout=60, what="the server to rest")
 
 
 @pytest.fixture

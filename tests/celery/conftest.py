@@ -84,9 +84,9 @@ def start_worker(records):
             env={"PYTHONPATH": path, "TESTPROJECT_REDIS": os.environ["CELERY_LOCKS"], **environment},
         )
         try:
-            wait_until(lambda: " ready." in child.log(100_000), child=child, timeout=30, what="the worker")
+            wait_until(lambda: " ready." in child.log(100_000), child=child, timeout=60, what="the worker")
             if "CELERY_BROKER" not in environment:  # what is said to one that doesn't listen yet is lost, revoke() too
-                wait_until(lambda: listens(name), child=child, timeout=30, what="the worker's ear")
+                wait_until(lambda: listens(name), child=child, timeout=60, what="the worker's ear")
             RUNNING.append(child)
             yield child
         finally:

@@ -38,7 +38,7 @@ def test_redelivered_message_of_a_killed_child_runs(tasks, workers, seen, free):
         timeout=20,
         what="a second run",
     )
-    assert result.get(timeout=10) == seen.name
+    assert result.get(timeout=30) == seen.name
     assert all(other.duplicate for other in others)
     assert {event["id"] for event in seen.events("start")} == {result.id}
     assert seen.count("end") == 1
@@ -139,7 +139,7 @@ def test_control_a_plain_task_runs_twice_at_once(tasks, start_worker, seen):
 def test_reject_with_requeue_keeps_the_lock_for_the_owner(tasks, workers, seen, free):
     """After Reject with requeue the lock is kept for the message that comes back."""
     result = tasks.requeues.apply_async((seen.name,), queue=workers("prefork"))
-    assert result.get(timeout=10) == seen.name
+    assert result.get(timeout=30) == seen.name
     assert seen.count("start") == 2
     free(f"requeues:{seen.name}")
 
@@ -181,7 +181,7 @@ def test_redelivered_message_of_a_body_that_exits(tasks, workers, seen, free):
         timeout=20,
         what="a second run",
     )
-    assert result.get(timeout=10) == seen.name
+    assert result.get(timeout=30) == seen.name
     assert all(other.duplicate for other in others)
     free(f"exits:{seen.name}")
 
@@ -196,7 +196,7 @@ def test_eta_longer_than_the_ttl(tasks, workers, seen, free):
         timeout=10,
         what="31 submits",
     )
-    assert first.get(timeout=10) == seen.name
+    assert first.get(timeout=30) == seen.name
     assert all(other.duplicate for other in others)
     assert seen.count("start") == 1
     free(f"executed:{seen.name}")
@@ -230,5 +230,5 @@ def test_backlog(tasks, start_worker, seen, held):
     results = [tasks.executed.apply_async((seen.name,), queue=queue) for _ in range(500)]
     assert [result.duplicate for result in results].count(False) == 1
     with start_worker("solo", queue):
-        assert results[-1].get(timeout=10) == seen.name
+        assert results[-1].get(timeout=30) == seen.name
     assert seen.count("start") == 1

@@ -27,7 +27,7 @@ def test_end_of_the_body(tasks, workers, seen, free, kind, how):
     free(f"{kind}:{seen.name}")
     again = task.apply_async((seen.name, "return"), queue=queue)
     assert not again.duplicate
-    assert again.get(timeout=10) == seen.name
+    assert again.get(timeout=30) == seen.name
     assert seen.count("start") == 2
 
 
@@ -104,7 +104,7 @@ def test_revoked_before_its_eta(tasks, start_worker, seen, free, pool):
         retry.revoke()
         free(f"long:{seen.name}")
         free(f"retries:{seen.name}")
-        assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=10) == seen.name
+        assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=30) == seen.name
     assert seen.count("start") == 2
 
 
@@ -145,7 +145,7 @@ def test_revoked_while_its_rate_limit_holds_it_back(tasks, start_worker, seen, f
     """Revoking a task that a rate limit holds back frees its lock at once."""
     queue, other = f"q-{seen.name}", f"{seen.name}-other"
     with start_worker("prefork", queue) as worker:
-        assert tasks.rated.apply_async((other,), queue=queue).get(timeout=10) == other
+        assert tasks.rated.apply_async((other,), queue=queue).get(timeout=30) == other
         result, last = (tasks.rated.apply_async((name,), queue=queue) for name in (seen.name, other))
         poll(lambda: f"{last.id}] received" in worker.log(100_000), timeout=10, what="both")
         result.revoke()
@@ -171,8 +171,8 @@ def test_terminated_while_it_waits_for_its_lock(tasks, start_worker, seen, free,
         second = tasks.waiting.apply_async((seen.name,), queue=queue)
         poll(lambda: held(name).waiters == 1, timeout=10, what="one who waits")
         second.revoke(terminate=True, signal="SIGKILL")
-        assert first.get(timeout=10) == seen.name
-        assert tasks.waiting.apply_async((seen.name,), queue=queue).get(timeout=10) == seen.name
+        assert first.get(timeout=30) == seen.name
+        assert tasks.waiting.apply_async((seen.name,), queue=queue).get(timeout=30) == seen.name
         free(name)
     assert seen.count("start") == 2
 
@@ -197,7 +197,7 @@ def test_revoking_a_call_that_does_not_fit_the_task(tasks, start_worker, seen):
     with start_worker("prefork", queue) as worker:
         tasks.app.send_task(tasks.long.name, (1, 2, 3, 4), queue=queue, countdown=0.5).revoke()
         poll(lambda: "its lock is not released" in worker.log(100_000), timeout=10, what="the discarded message")
-        assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=10) == seen.name
+        assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=30) == seen.name
         assert "Error in timer" not in worker.log(100_000)
 
 
@@ -228,7 +228,7 @@ def test_revoking_a_duplicate_frees_nothing(tasks, workers, seen, held):
     members = group(tasks.long.s(seen.name).set(queue=queue, countdown=0.5) for _ in range(2)).apply_async()
     for member in members.results:
         member.revoke()
-    assert first.get(timeout=10) == seen.name
+    assert first.get(timeout=30) == seen.name
     assert seen.count("start") == 1
 
 
@@ -280,5 +280,5 @@ def test_control_a_plain_task_is_sent_again_while_it_runs(tasks, workers, seen):
     """Control: without the decorator a call is sent again while the first runs."""
     queue = workers("prefork")
     results = [tasks.ends_plain.apply_async((seen.name, "return"), queue=queue) for _ in range(2)]
-    assert [result.get(timeout=10) for result in results] == [seen.name] * 2
+    assert [result.get(timeout=30) for result in results] == [seen.name] * 2
     assert seen.count("start") == 2

@@ -122,7 +122,7 @@ def test_gevent(tasks, start_worker, seen, free):
         assert finish(results) == [seen.name] * 20
         first = tasks.running.apply_async((seen.name, 3), queue=queue)
         seen.wait("start", 2)
-        assert is_duplicate(tasks.running.apply_async((seen.name, 0), queue=queue, countdown=2.3).get(timeout=10))
+        assert is_duplicate(tasks.running.apply_async((seen.name, 0), queue=queue, countdown=2.3).get(timeout=30))
         assert finish([first]) == [seen.name]
         free(f"running:{seen.name}")
 

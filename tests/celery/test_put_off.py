@@ -49,7 +49,7 @@ def test_it_starts_when_the_body_ends(tasks, workers, seen, kept, go, long_eta, 
     second = task.apply_async((seen.name,), queue=queue)
     poll(lambda: kept(name) == 1, timeout=20, what="a kept message")
     go()
-    assert first.get(timeout=10) == second.get(timeout=SOON) == seen.name
+    assert first.get(timeout=30) == second.get(timeout=SOON) == seen.name
     end, start = seen.events("end")[0], seen.events("start")[1]
     assert (start["id"], seen.overlap(), kept(name)) == (second.id, [], 0)
     assert 0 < start["at"] - end["at"] < SOON
@@ -78,7 +78,7 @@ def test_the_copy_with_the_eta_is_the_same_delivery(tasks, start_worker, seen, k
         second = task.apply_async((seen.name, seconds), queue=queue)
         poll(lambda: kept(f"{kind}:{seen.name}") == 1, timeout=20, what="a kept message")
         go()
-        assert first.get(timeout=10) == second.get(timeout=20) == seen.name
+        assert first.get(timeout=30) == second.get(timeout=20) == seen.name
         poll(lambda: ENDED in worker.log(100_000), timeout=20, what="the copy with the ETA")
     assert (seen.count("start"), seen.overlap()) == (2, [])
 
@@ -92,7 +92,7 @@ def test_a_prompt_copy_that_is_killed_is_lost_as_any_message_that_was_acknowledg
         second = tasks.next_one.apply_async((seen.name, 60), queue=queue)
         poll(lambda: kept(f"next_one:{seen.name}") == 1, timeout=20, what="a kept message")
         go()
-        first.get(timeout=10)
+        first.get(timeout=30)
         start = seen.wait("start", 2)[1]
         assert start["id"] == second.id
         os.kill(start["pid"], signal.SIGKILL)
@@ -127,7 +127,7 @@ def test_it_is_sent_again_with_the_serializer_of_its_call(tasks, start_worker, s
         second = tasks.next_one.apply_async((seen.name, Fraction(1, 10)), queue=queue, serializer="pickle")
         poll(lambda: kept(f"next_one:{seen.name}") or second.ready(), timeout=20, what="a kept message")
         go()
-        assert first.get(timeout=10) == second.get(timeout=20) == seen.name
+        assert first.get(timeout=30) == second.get(timeout=20) == seen.name
 
 
 def test_a_call_that_has_failed_does_not_start(tasks, start_worker, seen, kept, go):
@@ -140,7 +140,7 @@ def test_a_call_that_has_failed_does_not_start(tasks, start_worker, seen, kept, 
         assert isinstance(second.get(timeout=20, propagate=False), LockNotAcquired)
         assert kept(f"next_once:{seen.name}") == 1
         go()
-        first.get(timeout=10)
+        first.get(timeout=30)
         poll(lambda: ENDED in worker.log(100_000) or seen.count("start") > 1, timeout=20, what="the prompt copy")
     assert (seen.count("start"), second.state) == (1, "FAILURE")
 
@@ -157,7 +157,7 @@ def test_a_call_that_has_failed_before_its_body_does_not_start(tasks, start_work
         assert isinstance(second.get(timeout=20, propagate=False), ValueError)
         fail.unlink()
         go()
-        first.get(timeout=10)
+        first.get(timeout=30)
         poll(lambda: ENDED in worker.log(100_000) or seen.count("start") > 1, timeout=20, what="the prompt copy")
     assert (seen.count("start"), second.state) == (1, "FAILURE")
 

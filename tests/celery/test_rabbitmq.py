@@ -25,9 +25,9 @@ def test_one_of_many_is_sent_and_run(tasks, rabbit, seen, free):
     results = [rabbit(tasks.executed, seen.name, 0.2) for _ in range(20)]
     assert [result.duplicate for result in results].count(False) == 1
     with rabbit.worker():
-        assert results[-1].get(timeout=15) == seen.name
+        assert results[-1].get(timeout=30) == seen.name
         free(f"executed:{seen.name}")
-        assert rabbit(tasks.retries, seen.name).get(timeout=15) == seen.name
+        assert rabbit(tasks.retries, seen.name).get(timeout=30) == seen.name
         free(f"retries:{seen.name}")
     assert seen.overlap() == []
 
@@ -35,7 +35,7 @@ def test_one_of_many_is_sent_and_run(tasks, rabbit, seen, free):
 def test_reject_with_requeue(tasks, rabbit, seen, free):
     """A message that RabbitMQ requeues after Reject is granted to the owner."""
     with rabbit.worker():
-        assert rabbit(tasks.requeues, seen.name).get(timeout=15) == seen.name
+        assert rabbit(tasks.requeues, seen.name).get(timeout=30) == seen.name
         free(f"requeues:{seen.name}")
     assert seen.count("start") == 2
 
@@ -62,4 +62,4 @@ def test_put_off_while_the_lease_of_the_dead_lasts(tasks, rabbit, seen):
         first.kill()
     with rabbit.worker() as second:
         assert result.get(timeout=20) == seen.name
-        poll(lambda: seen.count("end") == 1, timeout=5, what=second.log())
+        poll(lambda: seen.count("end") == 1, timeout=20, what=second.log())

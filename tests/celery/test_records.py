@@ -90,7 +90,9 @@ moves = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=100, deadline=None
+)
 @given(moves=moves, mode=st.sampled_from(sorted(MODES)), limit=st.sampled_from([1, 2]))
 def test_the_twins_in_memory_answer_as_the_scripts_do(redis_store, moves, mode, limit):
     """The in-memory store gives the same replies as the scripts, for random moves."""
@@ -179,7 +181,7 @@ def test_a_retry_is_not_lost_with_the_lease_of_the_run_that_sent_it(store):
     others = []
     poll(
         lambda: others.append(player.play("submit", "b", "1")) or player.play("start", "a", "2", run=1) == "granted",
-        timeout=5,
+        timeout=20,
         what="the end of the lease",
     )
     assert "granted" not in others
@@ -198,7 +200,7 @@ def test_an_onlooker_is_told_what_is_alive(redis_store):
         owners = redis_store.describe(player.name).holders
         return {owner.extra["task_id"]: owner.extra["state"] for owner in owners}
 
-    poll(lambda: states() == {"b": "queued", "c": "running"}, timeout=5, what="the end of two leases")
+    poll(lambda: states() == {"b": "queued", "c": "running"}, timeout=20, what="the end of two leases")
 
 
 def test_what_runs_and_has_a_next_sending_counts_as_queued(store):
@@ -255,7 +257,7 @@ def test_a_replaced_task_is_known_as_replaced_when_it_comes(store):
     assert player.play("submit", "b", "1", replace=True) == "granted"
     player.play("start", "b", "1")
     player.play("end", "b", "1")
-    poll(lambda: player.play("start", "b", "1", run=1) == "granted", timeout=5, what="b to be forgotten")
+    poll(lambda: player.play("start", "b", "1", run=1) == "granted", timeout=20, what="b to be forgotten")
     player.play("end", "b", "1", run=1)
     assert player.play("start", "a", "1") == "replaced"
 
@@ -268,7 +270,7 @@ def test_a_period_outlives_lease_and_end(store, submitted):
         player.play("submit", "a", "1")
     player.play("start", "a", "1")
     assert player.play("start", "a", "1") == "granted"  # asked again: the same answer, and nothing is lost
-    poll(lambda: player.play("submit", "b", "1") == "queued", timeout=5, what="the end of the lease")
+    poll(lambda: player.play("submit", "b", "1") == "queued", timeout=20, what="the end of the lease")
     assert player.play("start", "a", "1", run=1) == "granted"
     assert player.play("end", "a", "1", run=1) == 1
     assert player.play("submit", "b", "1") == "queued"

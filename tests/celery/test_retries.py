@@ -21,7 +21,7 @@ def test_retry_passes_and_nobody_comes_between(tasks, workers, seen, free, held,
         timeout=20,
         what="three runs",
     )
-    assert result.get(timeout=10) == seen.name
+    assert result.get(timeout=30) == seen.name
     assert {event["id"] for event in seen.events("start")} == {result.id}
     assert all(others)
     free(f"{kind}:{seen.name}")
@@ -30,12 +30,12 @@ def test_retry_passes_and_nobody_comes_between(tasks, workers, seen, free, held,
 def test_record_lives_until_the_retry(tasks, workers, seen, held):
     """Between two runs the record is queued and has the ttl of a queued one."""
     queue = workers("prefork")
-    result = tasks.retries.apply_async((seen.name,), {"countdown": 1.5, "failures": 1}, queue=queue)
+    result = tasks.retries.apply_async((seen.name,), {"countdown": 5, "failures": 1}, queue=queue)
     seen.wait("end")
     name = f"retries:{seen.name}"
-    poll(lambda: held(name).owner.extra["state"] == "queued", timeout=5, what="queued again")
+    poll(lambda: held(name).owner.extra["state"] == "queued", timeout=20, what="queued again")
     assert held(name).remaining > 80_000
-    assert result.get(timeout=10) == seen.name
+    assert result.get(timeout=30) == seen.name
 
 
 def test_retry_at_once(tasks, workers, seen, free):
@@ -64,7 +64,7 @@ def test_retry_with_other_arguments(tasks, workers, seen, free, held):
     free(f"wanders:{seen.name}")
     assert held(f"wanders:{other}").owner.extra == {"state": "queued", "task_id": result.id}
     assert tasks.wanders.apply_async((other, other), queue=queue).duplicate
-    assert result.get(timeout=10) == other
+    assert result.get(timeout=30) == other
     free(f"wanders:{other}")
 
 
@@ -72,7 +72,7 @@ def test_free_after_the_last_retry(tasks, workers, seen, free):
     """After the last retry has failed the lock is free."""
     result = tasks.gives_up.apply_async((seen.name,), queue=workers("prefork"))
     with pytest.raises(ValueError, match=seen.name):
-        result.get(timeout=10)
+        result.get(timeout=30)
     free(f"gives_up:{seen.name}")
     assert seen.count("start") == 2
 
@@ -83,7 +83,7 @@ def test_autoretry_for_an_error_of_the_fence(tasks, workers, seen, free):
     first = tasks.patient_running.apply_async((seen.name, 1), queue=queue)
     seen.wait("start")
     second = tasks.patient_running.apply_async((seen.name,), queue=queue)
-    assert [first.get(timeout=10), second.get(timeout=10)] == [seen.name] * 2
+    assert [first.get(timeout=30), second.get(timeout=30)] == [seen.name] * 2
     retried = [event for event in seen.events("start") if event["retries"]]
     assert {event["id"] for event in retried} == {second.id}
     assert seen.overlap() == []
@@ -96,7 +96,7 @@ def test_autoretry_for_an_error_of_the_fence_ends(tasks, workers, seen):
     tasks.impatient.apply_async((seen.name, 3), queue=queue)
     seen.wait("start")
     with pytest.raises(LockNotAcquired):
-        tasks.impatient.apply_async((seen.name,), queue=queue).get(timeout=10)
+        tasks.impatient.apply_async((seen.name,), queue=queue).get(timeout=30)
     assert seen.count("start") == 1
 
 
@@ -107,7 +107,7 @@ def test_retry_outlives_the_worker_that_sent_it(tasks, start_worker, seen, held,
         tasks.retries_on.apply_async((seen.name,), queue=queue)
         seen.wait("retried")
         first.kill()
-    poll(lambda: held(name).owner.extra["state"] == "queued", timeout=5, what="the end of its lease")
+    poll(lambda: held(name).owner.extra["state"] == "queued", timeout=20, what="the end of its lease")
     assert tasks.retries_on.apply_async((seen.name,), queue=queue).duplicate
     with start_worker("prefork", queue, CELERY_VISIBILITY="1"):
         seen.wait("end", timeout=30)
@@ -121,6 +121,6 @@ def test_control_between_two_runs_a_plain_task_is_sent_again(tasks, workers, see
     first = tasks.retries_plain.apply_async((seen.name,), {"failures": 1, "countdown": 1}, queue=queue)
     seen.wait("end")
     second = tasks.retries_plain.apply_async((seen.name,), {"failures": 0}, queue=queue)
-    second.get(timeout=10)
-    first.get(timeout=10)
+    second.get(timeout=30)
+    first.get(timeout=30)
     assert [event["id"] for event in seen.events("start")] == [first.id, second.id, first.id]

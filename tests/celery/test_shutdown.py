@@ -75,6 +75,6 @@ def test_retry_of_a_lost_process(tasks, workers, seen, free):
     os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
     seen.wait("start", 2)
     assert tasks.lost_retry.apply_async((seen.name,), queue=queue).duplicate
-    assert result.get(timeout=10) == seen.name
+    assert result.get(timeout=30) == seen.name
     assert {event["id"] for event in seen.events("start")} == {result.id}
     free(f"lost_retry:{seen.name}")

@@ -50,7 +50,7 @@ def test_start_fails_closed(tasks, seen, store, worker):
     """If the store is down in the worker, the task fails with LockUnavailable and its body does not run."""
     store.kill()
     with pytest.raises(LockUnavailable):
-        tasks.running.apply_async((seen.name,), queue=worker).get(timeout=10)
+        tasks.running.apply_async((seen.name,), queue=worker).get(timeout=30)
     assert seen.count("start") == 0
 
 
@@ -86,8 +86,8 @@ def test_next_step_of_a_chain_while_the_store_is_down(tasks, seen, store, worker
     seen.wait("start")
     store.kill()
     with pytest.raises(LockUnavailable):
-        result.get(timeout=10)
-    assert result.parent.get(timeout=10) == seen.name
+        result.get(timeout=30)
+    assert result.parent.get(timeout=30) == seen.name
 
 
 def test_a_failed_start_frees_the_record_when_the_store_is_back(tasks, seen, store, worker, free):
@@ -95,7 +95,7 @@ def test_a_failed_start_frees_the_record_when_the_store_is_back(tasks, seen, sto
     result = tasks.executed.apply_async((seen.name,), queue=worker, countdown=1)
     store.pause()
     with pytest.raises(LockUnavailable):
-        result.get(timeout=10)
+        result.get(timeout=30)
     store.resume()
     free(f"executed:{seen.name}")
 
@@ -103,7 +103,7 @@ def test_a_failed_start_frees_the_record_when_the_store_is_back(tasks, seen, sto
 def test_start_runs_unprotected_on_request(tasks, seen, store, worker):
     """With on_store_error="run" the body runs while the store is down."""
     store.kill()
-    assert tasks.open_running.apply_async((seen.name,), queue=worker).get(timeout=10) == seen.name
+    assert tasks.open_running.apply_async((seen.name,), queue=worker).get(timeout=30) == seen.name
 
 
 def test_a_release_that_fails_changes_no_outcome(tasks, seen, store, worker):
@@ -111,13 +111,13 @@ def test_a_release_that_fails_changes_no_outcome(tasks, seen, store, worker):
     result = tasks.running.apply_async((seen.name, 1), queue=worker)
     seen.wait("start")
     store.kill()
-    assert result.get(timeout=10) == seen.name
+    assert result.get(timeout=30) == seen.name
 
 
 def test_control_a_plain_task_needs_no_store(tasks, seen, store, worker):
     """Control: without the decorator the task runs without a store."""
     store.kill()
-    assert tasks.running_plain.apply_async((seen.name,), queue=worker).get(timeout=10) == seen.name
+    assert tasks.running_plain.apply_async((seen.name,), queue=worker).get(timeout=30) == seen.name
 
 
 def test_force_release_of_a_running_task_is_said_loudly(tasks, start_worker, seen, store):
@@ -129,6 +129,6 @@ def test_force_release_of_a_running_task_is_said_loudly(tasks, start_worker, see
         assert locks["default"].force_release(f"executed:{seen.name}")
         second = tasks.executed.apply_async((seen.name,), queue="nobody")
         assert not second.duplicate
-        assert first.get(timeout=10) == seen.name
+        assert first.get(timeout=30) == seen.name
         assert "was lost" in worker.log(100_000)
     assert locks["default"].describe(f"executed:{seen.name}").owner.extra["task_id"] == second.id

@@ -17,8 +17,8 @@ from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
 from tests.support.cluster import OPTIONS
 
-NODE_TIMEOUT = 1  # seconds
-SLOW = 2  # seconds that a busy machine may take for everything else
+NODE_TIMEOUT = 2  # seconds
+SLOW = 6  # seconds that a busy machine may take for everything else
 
 
 @pytest.fixture

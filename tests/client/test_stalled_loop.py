@@ -10,7 +10,7 @@ from django_redlock.backends.redlock import RedlockBackend
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 
-OPTIONS = {"ttl": 10, "node_timeout": 0.3, "quarantine": False}
+OPTIONS = {"ttl": 10, "node_timeout": 0.6, "quarantine": False}
 
 
 @pytest.fixture(params=[1, 3], ids=["one", "three"])

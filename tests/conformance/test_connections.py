@@ -103,7 +103,7 @@ class TestStale(OwnRedis):
 
     def test_renewal(self, server, new_client, name):
         """A renewal works as the first request on a closed connection."""
-        lock = new_client().lock(name, ttl=1)
+        lock = new_client().lock(name, ttl=self.renewable)
         lock.acquire()
         with server.client() as admin:
             for _ in range(2):

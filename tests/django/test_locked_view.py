@@ -163,7 +163,7 @@ def test_marks(view):
 
 def test_retry_after_is_whole_seconds_and_one_at_least():
     """Retry-After is at least one second, with a default for a lease without an end."""
-    with lock("stock:pear", ttl=0.2, auto_renew=False, min_hold=0.2):
+    with lock("stock:pear", ttl=0.95, auto_renew=False, min_hold=0.95):
         assert function(get("/"), "pear")["Retry-After"] == "1"
     key = lock("stock:forever").keys.lock
     with Redis.from_url(locks["default"].location) as client:

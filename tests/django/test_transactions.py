@@ -156,7 +156,7 @@ class TestRealTransactions:
             answered.set()
 
         with transaction.atomic(), mock.patch.object(store, "perform", slow):
-            held = kept(ttl=1.5)
+            held = kept(ttl=3)
             for _ in range(2):
                 with held:
                     sent.clear()

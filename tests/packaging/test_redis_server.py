@@ -126,7 +126,7 @@ def test_dies_with_its_parent():
         client = redis.Redis.from_url(parent.stdout.readline().strip(), retry=None)
         with client.pubsub() as connection:
             connection.subscribe("anything")
-            assert connection.get_message(timeout=5)
+            assert connection.get_message(timeout=20)
             parent.send_signal(signal.SIGKILL)
             with pytest.raises(redis.ConnectionError):  # the connection breaks when the server ends
                 connection.get_message(timeout=20) or pytest.fail("the server is still there")

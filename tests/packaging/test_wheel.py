@@ -28,7 +28,7 @@ def pip(*arguments, python=sys.executable):
 def run(python, program, *arguments, cwd):
     """Return the output of a program in an environment, started outside the source tree."""
     command = [python, "-I", "-W", "error", "-c", textwrap.dedent(program), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 

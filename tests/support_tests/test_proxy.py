@@ -41,16 +41,16 @@ def test_dropped_requests_never_arrive(redis_server, proxy, client):
 
 def test_dropped_replies_are_of_requests_that_arrived(redis_server, proxy, client):
     """A dropped reply leaves the effect of its request, and its connection is closed."""
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=5) as connection, redis_server.client() as direct:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=20) as connection, redis_server.client() as direct:
         connection.sendall(b"PING\r\n")
         assert connection.recv(100) == b"+PONG\r\n"
         proxy.drop("replies")
         connection.sendall(b"INCR count\r\n")
-        poll(lambda: direct.get("count") == b"1", timeout=5, what="the effect")
-        with socket.create_connection(("127.0.0.1", proxy.port), timeout=5) as newcomer:
+        poll(lambda: direct.get("count") == b"1", timeout=20, what="the effect")
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=20) as newcomer:
             heard = proxy.bytes["requests"]
             newcomer.sendall(b"INCR count\r\n")
-            poll(lambda: proxy.bytes["requests"] > heard, timeout=5, what="a request that would not have got through")
+            poll(lambda: proxy.bytes["requests"] > heard, timeout=20, what="a request that would not have got through")
             proxy.restore()
         assert connection.recv(100) == b""
         assert direct.get("count") == b"1"
@@ -65,7 +65,7 @@ def test_held_requests_arrive_late(redis_server, proxy, client):
     with redis_server.client() as direct:
         assert direct.get("late") is None
         proxy.restore()
-        poll(lambda: direct.get("late") == b"1", timeout=5, what="the late request")
+        poll(lambda: direct.get("late") == b"1", timeout=20, what="the late request")
 
 
 def test_delay_goes_both_ways(proxy, client):
@@ -79,8 +79,8 @@ def test_delay_goes_both_ways(proxy, client):
 
 def test_cut_and_refuse(proxy, client):
     """cut() closes connections and accepts new ones until they are refused."""
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=5) as connection:
-        poll(lambda: proxy.connections == 1, timeout=5, what="a connection")
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=20) as connection:
+        poll(lambda: proxy.connections == 1, timeout=20, what="a connection")
         proxy.cut()
         assert connection.recv(1) == b""
     assert client.ping()
@@ -101,7 +101,7 @@ def test_loses_one_reply(redis_server, proxy, client):
     assert not lost.is_set()
     with pytest.raises(redis.ConnectionError):
         client.incr("count")
-    assert lost.wait(5)
+    assert lost.wait(20)
     assert client.incr("count") == 2
 
 
@@ -134,7 +134,7 @@ def test_leaves_nothing():
             with pytest.raises(redis.TimeoutError):
                 client.set("key", "value")
         assert proxy.connections >= 2
-    poll(lambda: set(threading.enumerate()) <= before, timeout=5, what="the end of the proxy's threads")
+    poll(lambda: set(threading.enumerate()) <= before, timeout=20, what="the end of the proxy's threads")
     assert proxy.connections == 0
 
 

@@ -10,9 +10,10 @@
 Use `LockConformance` for a store that can't report holders, and `HandleConformance` for a backend that grants every
 acquire. Use `TransportConformance` for another connection to a store that has passed the whole suite: it has the cases
 that a connection can break.
-Leases in the suite are as short as 0.06 s. For a slower store, set `short`. If the locks of a store exclude only within
-one process, set `one_process`. If a store does not support all kinds of locks, list the missing kinds in `lacks`, and
-`BackendConformance` does not collect their cases. ``"hand_off"`` and ``"every"`` in `lacks` leave these out, too.
+Leases in the suite that end by themselves are as short as 0.06 s, and those that are renewed last 2 s. For a slower
+store, set `short` and `renewable`. If the locks of a store exclude only within one process, set `one_process`. If a
+store does not support all kinds of locks, list the missing kinds in `lacks`, and `BackendConformance` does not collect
+their cases. ``"hand_off"`` and ``"every"`` in `lacks` leave these out, too.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class ForkCases(Fixtures):
     def test_renews_its_own(self, client: Client, name: str) -> None:
         """The child renews the locks that the child acquires."""
         with client.lock(name):  # the parent's renewal thread is running
-            ttl = 10 * self.short
+            ttl = self.renewable
             assert in_child(
                 lambda: (lock := client.again().lock(name + "child", ttl=ttl)).acquire() and is_renewed(lock)
             )

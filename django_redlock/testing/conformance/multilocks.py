@@ -116,7 +116,7 @@ class MultilockCases(Fixtures):
 
     def test_multilock_is_renewed(self, client: Client, names: list[str]) -> None:
         """All names are renewed together. Without renewal all of them end."""
-        ttl = 10 * self.short
+        ttl = self.renewable
         with client.multilock(names[:2], ttl=ttl) as lasting:
             assert is_renewed(lasting)
             assert not any(client.lock(each).acquire(False) for each in names[:2])

@@ -122,8 +122,7 @@ class ReadWriteCases(ReadWriteTurnCases):
 
     def test_rwlock_is_renewed(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
         """Both sides are renewed automatically while they are held."""
-        ttl = 10 * self.short
-        lock = people.backend.rwlock(name, ttl=ttl)
+        lock = people.backend.rwlock(name, ttl=self.renewable)
         for side in (lock.read, lock.write):
             me.do(side, "acquire")
             assert is_renewed(side, partial(me.see, side))
@@ -174,13 +173,14 @@ class ReadWriteCases(ReadWriteTurnCases):
 
     def test_rwlock_min_hold(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
         """With min_hold a released lock stays taken, without an owner. Even the former holder can't write."""
-        lock = people.backend.rwlock(name, min_hold=10 * self.short)
-        me.do(lock.read, "acquire")
-        me.do(lock.read, "release")
-        assert you.do(lock.read, "acquire", False)
-        assert not me.do(lock.write, "acquire", False)
-        you.do(lock.read, "release")
-        assert me.do(lock.write, "acquire", True, TEST_TIMEOUT)
+        long, short = people.backend.rwlock(name, min_hold=20), people.backend.rwlock(name + ":2", min_hold=self.short)
+        for lock in (long, short):
+            me.do(lock.read, "acquire")
+            me.do(lock.read, "release")
+        assert you.do(long.read, "acquire", False)
+        assert not me.do(long.write, "acquire", False)
+        you.do(long.read, "release")
+        assert me.do(short.write, "acquire", True, TEST_TIMEOUT)
 
     def test_rwlock_blocks(self, new_backend: NewBackend, people: Actors, name: str) -> None:
         """`with` and `async with` hold either side, or raise an error that names the holder."""

@@ -75,7 +75,7 @@ class SemaphoreCases(Fixtures):
 
     def test_permits_are_renewed(self, client: Client, name: str) -> None:
         """A held permit is renewed automatically."""
-        ttl = 10 * self.short
+        ttl = self.renewable
         with client.semaphore(name, limit=1, ttl=ttl) as lasting:
             assert is_renewed(lasting)
             assert not client.semaphore(name, limit=1).acquire(False)

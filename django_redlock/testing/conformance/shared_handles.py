@@ -103,10 +103,11 @@ class SharedHandleCases(EachKind):
 
     def test_shared_and_lost(self, make: Callable[..., Any], sharers: list[Actor]) -> None:
         """When the holder loses the lock, the next waiter acquires it."""
-        shared, (me, you, *_) = make(ttl=10 * self.short, auto_renew=False), sharers
+        shared, (me, you, *_) = make(auto_renew=False), sharers
         assert me.do(shared, "acquire", True, TEST_TIMEOUT)
         token = me.see(shared, "token")
-        me.do(shared, "extend", self.short)
+        with contextlib.suppress(LockLost):  # the answer may come after the end of so short a lease
+            me.do(shared, "extend", self.short)
         assert you.begin(shared, "acquire", True, TEST_TIMEOUT).result(TEST_TIMEOUT)
         assert you.see(shared, "token") not in (None, token)
 
@@ -172,11 +173,10 @@ class SharedHandleCases(EachKind):
     @needs(*PERMITS)
     def test_one_lost_of_several(self, several: Callable[..., Any], spawn: Spawn) -> None:
         """A permit that one thread has lost does not affect the permits of the other threads."""
-        shared, lasting, lost = several(ttl=5 * self.short, auto_renew=False), threading.Event(), threading.Event()
+        shared, lasting, lost = several(ttl=3 * TEST_TIMEOUT, auto_renew=False), threading.Event(), threading.Event()
 
         def keep() -> bool:
             with shared:
-                shared.extend(TEST_TIMEOUT)
                 lasting.set()
                 lost.wait(TEST_TIMEOUT)
                 shared.check()
@@ -185,8 +185,9 @@ class SharedHandleCases(EachKind):
         keeping = spawn(keep)
         assert lasting.wait(TEST_TIMEOUT)
         with pytest.raises(LockLost), shared:
+            shared.extend(self.short)
             assert eventually(lambda: shared.lost)
-            lost.set()
+        lost.set()
         assert keeping.result(TEST_TIMEOUT)
 
     @needs(*PERMITS)

@@ -39,7 +39,7 @@ def three(start):
 
 
 def store(places):
-    return RedlockBackend([place.url for place in places], **{**SHORT, "ttl": 5, "max_ttl": 30})
+    return RedlockBackend([place.url for place in places], **{**SHORT, "ttl": 30, "max_ttl": 30, "node_timeout": 1.5})
 
 
 # How a node can't be reached, and how it can again.
@@ -63,7 +63,7 @@ def test_a_vote_that_came_late_is_kept(three):
     assert holding() == [True, True, True]
     proxies[0].restore()
     lock.release()
-    poll(lambda: not any(holding()), timeout=4, what="nodes on which nothing is left")
+    poll(lambda: not any(holding()), timeout=20, what="nodes on which nothing is left")
     backend.close()
 
 
@@ -81,7 +81,7 @@ async def test_a_vote_that_came_late_is_kept_in_asyncio(three):
     assert holding() == [True, True, True]
     await lock.arelease()
     proxies[0].restore()
-    poll(lambda: not any(holding()), timeout=4, what="nodes on which nothing is left")
+    poll(lambda: not any(holding()), timeout=20, what="nodes on which nothing is left")
     await backend.aclose()
 
 
@@ -114,7 +114,7 @@ def test_a_release_while_another_thread_looks_for_late_answers(three, monkeypatc
     def looked_at(line):
         if not releasing.ident:
             releasing.start()  # now of all moments
-            assert far_enough.wait(5)
+            assert far_enough.wait(20)
         return answered(line)
 
     def sent(line, runs, now):
@@ -132,7 +132,7 @@ def test_a_release_while_another_thread_looks_for_late_answers(three, monkeypatc
     releasing.join()
     assert released_on == [acquired_on]
     proxies[0].restore()
-    poll(lambda: not any(holding()), timeout=4, what="nodes on which nothing is left")
+    poll(lambda: not any(holding()), timeout=20, what="nodes on which nothing is left")
     backend.close()
 
 
@@ -143,7 +143,7 @@ def test_one_lock_within_another(three):
         backend = store(proxies)
         with backend.lock("stock"), backend.lock("other"):
             pass
-        poll(lambda: not any(holding()), timeout=4, what="nodes on which nothing is left")
+        poll(lambda: not any(holding()), timeout=20, what="nodes on which nothing is left")
         backend.close()
 
 
@@ -156,14 +156,14 @@ def test_a_missed_release_is_made_up_for(three, way):
     assert all(row["ok"] for row in backend.health())
     lock = backend.lock("stock", ttl=30, auto_renew=False)
     assert lock.acquire()
-    poll(lambda: all(holding()), timeout=4, what="votes of all nodes")
+    poll(lambda: all(holding()), timeout=20, what="votes of all nodes")
     leave(servers[0], proxies[0])
     while not backend._executor.fan_out.connections.connector.failure(0, time.monotonic()):
         with backend.lock("other"):
             pass
     lock.release()
     come_back(servers[0], proxies[0])
-    poll(lambda: not any(holding()), timeout=10, what="nodes on which nothing is left")
+    poll(lambda: not any(holding()), timeout=20, what="nodes on which nothing is left")
     backend.close()
 
 
@@ -176,14 +176,14 @@ async def test_a_missed_release_is_made_up_for_in_asyncio(three, way):
     assert all(row["ok"] for row in backend.health())
     lock = backend.lock("stock", ttl=30, auto_renew=False)
     assert await lock.aacquire()
-    poll(lambda: all(holding()), timeout=4, what="votes of all nodes")
+    poll(lambda: all(holding()), timeout=20, what="votes of all nodes")
     leave(servers[0], proxies[0])
     while not backend._executor.fan_out.connections.connector.failure(0, time.monotonic()):
         async with backend.lock("other"):
             pass
     await lock.arelease()
     come_back(servers[0], proxies[0])
-    poll(lambda: not any(holding()), timeout=10, what="nodes on which nothing is left")
+    poll(lambda: not any(holding()), timeout=20, what="nodes on which nothing is left")
     await backend.aclose()
 
 
@@ -206,7 +206,7 @@ def test_a_loop_that_ends_with_the_refusal(three):
     for server in servers[:2]:
         server.resume()
     assert (errors, tasks) == (2, set())
-    poll(lambda: not any(holding()), timeout=10, what="nodes on which nothing is left")
+    poll(lambda: not any(holding()), timeout=20, what="nodes on which nothing is left")
     backend.close()
 
 

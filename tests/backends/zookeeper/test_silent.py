@@ -34,7 +34,7 @@ async def test_timeouts_hold_for_a_crowd(backend, unique):
     assert not any(task.done() for task in tasks)
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert {type(each) for each in outcomes} == {LockUnavailable}
-    assert time.monotonic() - start < 10  # node_timeout: 20
+    assert time.monotonic() - start < 15  # node_timeout: 20
 
 
 async def test_cancelled_tasks_end_at_once(own, backend, unique):
@@ -43,7 +43,7 @@ async def test_cancelled_tasks_end_at_once(own, backend, unique):
     await asyncio.to_thread(poll, lambda: backend._contenders, timeout=PATIENCE, what="a request under way")
     for task in tasks:
         task.cancel()
-    done, _ = await asyncio.wait(tasks, timeout=5)
+    done, _ = await asyncio.wait(tasks, timeout=15)  # node_timeout: 20
     assert all(task.cancelled() for task in done)
     assert len(done) == CROWD
     own.resume()

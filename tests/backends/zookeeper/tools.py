@@ -8,7 +8,7 @@ from pathlib import Path
 from django_redlock.errors import LockUnavailable
 from tests.support.service import poll
 
-PATIENCE = 20
+PATIENCE = 60
 CONTAINER_OWNER = -(2**63)  # what a container has in place of an ephemeral znode's session
 
 

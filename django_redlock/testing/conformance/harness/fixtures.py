@@ -42,6 +42,7 @@ class Fixtures:
     """The fixtures. A subclass must define `new_backend`."""
 
     short = 0.06  # seconds: the shortest waits and leases that end by themselves
+    renewable = 2.0  # seconds: leases that are renewed in time, although the machine is busy
     one_process = False  # the store's locks exclude only within one process
     lacks: Collection[str] = ()  # "fair" and the unsupported kinds of locks: their cases are not collected
     features: Collection[str] = ()  # of a class of cases: not collected for a store that lacks all of these features
