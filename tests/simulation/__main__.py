@@ -14,11 +14,14 @@ from django_redlock.core.primitives.base import MUTEX, RLOCK, SEMAPHORE, Primiti
 from django_redlock.core.primitives.fair import FAIR, WRITE
 from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
 
+from .handles import Thread
+from .roles import Candidate, HandingThread, PeriodicThread
 from .scenario import Setting, Violation, play
 
 # The share of each algorithm, and of each kind of lock, in the seeds.
 ALGORITHMS = *4 * ("quorum",), *3 * ("single",), "cluster", *3 * ("replicas",)
 HANDLES = MUTEX, STRIPED  # every second run uses `Lock` itself
+ROLES = HandingThread, Candidate, PeriodicThread  # half of the runs with mutexes
 WATCHED = 4  # every fourth run has an onlooker, which takes a third more time
 KINDS = (
     *4 * (MUTEX,),
@@ -44,11 +47,13 @@ def attempt(seed: int, algorithm: str, kind: str) -> tuple[int, str]:
     """Play one seed. Returns the number of grants and the timeline of a violation, empty without one."""
     algorithm = algorithm or ALGORITHMS[seed % len(ALGORITHMS)]
     kinds = [each for each in KINDS if kind in ("", each.kind) and runs(algorithm, each)] or [MULTILOCK]
-    place = seed // len(ALGORITHMS) % len(kinds)
-    handles = kinds[place] in HANDLES and place % 2 == 0
+    number, place = divmod(seed // len(ALGORITHMS), len(kinds))
+    threads = ROLES[number % len(ROLES)] if kinds[place] is MUTEX and place >= 2 else Thread
+    handles = threads is not Thread or (kinds[place] in HANDLES and place % 2 == 0)
     try:
         watched = seed % WATCHED == 0
-        setting = Setting(algorithm, kinds[place], calm=seed % 9 == 0, handles=handles, onlookers=watched)
+        calm = seed % 9 == 0
+        setting = Setting(algorithm, kinds[place], calm=calm, handles=handles, threads=threads, onlookers=watched)
         return play(seed, setting).grants, ""
     except Violation as violation:
         return 0, str(violation)

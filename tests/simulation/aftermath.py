@@ -32,7 +32,7 @@ def at_rest(scenario: Scenario, names: list[str]) -> None:
     if not scenario.killed:
         # Clients wait for at most three ttls and hold for as long. A paused client releases its locks after the pause.
         paused = max(client._paused_until for client in scenario.clients) - scenario.world.now
-        length = max(length, 6 * scenario.ttl + 8 * TIMEOUT, paused + 8 * TIMEOUT)
+        length = max(length, 6 * scenario.ttl + 8 * TIMEOUT, paused + 8 * TIMEOUT) + scenario.setting.threads.keeps
     _pass(scenario, length)
     if any(client.alive and client.lease for client in scenario.clients):
         scenario.fail("a client does not come to an end")

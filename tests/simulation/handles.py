@@ -19,6 +19,7 @@ from django_redlock.core.keys import Keys, keys_for
 from django_redlock.core.locks import lease_state, lock, lock_flows, renewed_lease, striped
 from django_redlock.core.options import LockOptions
 from django_redlock.core.primitives.base import Primitive
+from django_redlock.core.primitives.multi import ADOPT
 from django_redlock.core.values import Claim, Lease
 from django_redlock.core.waiting import local_queue, pending_extension, wait_queue
 from django_redlock.core.waiting.pending_extension import Extension
@@ -36,7 +37,8 @@ INTERRUPTED = 0.03  # share of the threads' operations that are interrupted
 class Process:
     """The shared state of a process' threads: the store (`core.contract.Store`), connections, pauses and crashes."""
 
-    alias, hook = "", None
+    alias, hook, key_prefix = "", None, "sim"
+    adopting, not_adopting = ADOPT, ""
 
     def __init__(
         self, world: World, name: str, clock: Clock, algorithm: Algorithm, connect: Callable[..., Performer]
@@ -114,6 +116,9 @@ class AnyOf(Handle, striped.Stripe):
 class Thread:
     """A thread that acquires and releases locks, each with its own handle. It is interrupted sometimes."""
 
+    handle: type[Handle] = Handle
+    keeps = 0.0  # longest time in seconds for which a lock stays taken after its holder has ended
+
     def __init__(self, process: Process, name: str, watcher: Watcher, ttl: float, primitive: Primitive) -> None:
         self.process = process
         self.name = self.holder = name
@@ -122,7 +127,7 @@ class Thread:
         self.primitive = primitive
         self.mode = primitive.access
         self.performer = process.performer()
-        self._watcher = watcher
+        self._watcher: Any = watcher
         self._ttl = ttl
         self._world = process.world
         self._lock: Handle | None = None
@@ -157,7 +162,7 @@ class Thread:
     def believe(self, handle: Handle) -> None:
         """Report the handle's belief to the watcher."""
         if self._lock is handle and self.lease is not None:
-            self._watcher.believes(self, self.lease)  # type: ignore[arg-type]
+            self._watcher.believes(self, self.lease)
 
     def live(self, names: list[str], until: float) -> None:
         """Acquire and release locks until ``until`` and until the faults stop."""
@@ -174,18 +179,22 @@ class Thread:
                 some = sorted(chance.sample(names, chance.choice((2, len(names)))))
             self.take(some, wait, then)
 
+    def _options(self) -> LockOptions:
+        chance = self._world.random
+        return LockOptions(self._ttl, fencing=chance.random() < 0.3, auto_renew=chance.random() < 0.8)
+
     def take(self, names: list[str], wait: float, then: Callable[[], None]) -> None:
         """Acquire one of the names, hold it for a while, release it."""
         chance, name = self._world.random, AND.join(names)
-        terms = LockOptions(self._ttl, fencing=chance.random() < 0.3, auto_renew=chance.random() < 0.8)
+        options = self._options()
         places = tuple(keys_for(b"sim", each.encode()) for each in names)
-        kind = AnyOf if self.primitive.kind == "striped" else Handle
-        handle = self._lock = kind(self.process, self.primitive, name, places[0], terms)
+        kind = AnyOf if self.primitive.kind == "striped" else self.handle
+        handle = self._lock = kind(self.process, self.primitive, name, places[0], options)
         handle.thread, handle._stripes = self, places
         deadline = self.clock() + wait
 
         def got(outcome: Any, error: BaseException | None) -> None:
-            self._watcher.waited(self, self.clock() - deadline)  # type: ignore[arg-type]
+            self._watcher.waited(self, self.clock() - deadline)
             if isinstance(outcome, Lease):
                 self._world.say(self.holder, f"got {name}, number {outcome.fencing_token}")
                 end = self._world.now + chance.choice((0.0, 0.002, 0.002, 0.02, chance.uniform(0, 2 * self._ttl)))
@@ -212,7 +221,7 @@ class Thread:
             def released(_: None, error: BaseException | None) -> None:
                 if error is not None:
                     self._world.say(self.holder, f"released {handle.name}: {error!r}")
-                self._watcher.over(claim)
+                self._ended(claim)
                 then()
 
             self._do(handle.release_flow(), released)
@@ -223,6 +232,10 @@ class Thread:
             self.process.after(pause, lambda: self._do(handle.extend_flow(ttl), extended))
         else:
             self.process.after(max(0.0, end - self._world.now), release)
+
+    def _ended(self, claim: Claim) -> None:
+        """Report the release to the watcher."""
+        self._watcher.over(claim)
 
     def _do(self, flow: Any, then: Callable[[Any, BaseException | None], None]) -> None:
         interrupt = self.performer.drive(flow, then)
@@ -266,7 +279,7 @@ class Background:
         keep_until: float = 0.0,
     ) -> None:
         orphan = renewal.Orphan(store, primitive, claim, store.clock() + claim.ttl, waited, keep_until)
-        self.schedule(claim.token, orphan, after)
+        self.schedule(claim.token, orphan, after and after + renewal.SLACK)
 
     def _renew(self, process: Process, token: bytes, target: weakref.ref[Handle]) -> None:
         handle = target()
@@ -289,8 +302,12 @@ class Background:
             elif process.watched.get(token) is orphan:
                 self.schedule(token, orphan, 0.5)
 
-        free = process.algorithm.cancel if orphan.waited else process.algorithm.release
-        process.performer().drive(free(orphan.primitive, orphan.claim), released)
+        algorithm, keep = process.algorithm, max(0.0, orphan.keep_until - process.clock())
+        if orphan.waited:
+            flow = algorithm.cancel(orphan.primitive, orphan.claim)
+        else:
+            flow = algorithm.release(orphan.primitive, orphan.claim, keep)
+        process.performer().drive(flow, released)
 
 
 class Virtual(WakeEvent):

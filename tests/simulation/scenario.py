@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from functools import partial
 from itertools import product
 from typing import NamedTuple, NoReturn, cast
@@ -31,6 +31,8 @@ from .network import SLOW, Network
 from .onlookers import Onlooker
 from .performer import Performer
 from .replication import Member, ReplicaSet, View
+from .role_checks import RoleChecks
+from .roles import virtual_elections
 from .servers import Server, Slots
 from .world import Clock, World
 
@@ -54,6 +56,7 @@ class Setting(NamedTuple):
     apart: int = 4  # reduces how often a client can't reach a server
     make: Callable[..., Algorithm] | None = None
     handles: bool = False  # mutexes or stripes through `Lock` itself, in processes with several threads
+    threads: type[Thread] = Thread  # what the threads do, with `handles`
     onlookers: bool = False  # an observer asks for the holders
     performer: type[Performer] = Performer
 
@@ -69,10 +72,11 @@ class Outcome(NamedTuple):
     log: list[tuple[float, str, str]]
 
 
-class Scenario:
+class Scenario(RoleChecks):
     """One run."""
 
     def __init__(self, seed: int, setting: Setting) -> None:
+        super().__init__()
         self.world = World(seed)
         self.setting = setting
         self.alone = setting.primitive.kind in ALONE
@@ -123,7 +127,7 @@ class Scenario:
         clock = Clock(self.world, self._rate(), self.world.random.uniform(0, 1e5))
         process = Process(self.world, name, clock, self._algorithm(clock), self._performer)
         threads = range(self.world.random.choice((1, 3, 5) if self.setting.algorithm == "single" else (1, 2)))
-        each = [Thread(process, f"{name}.{index}", self, self.ttl, self._side(name)) for index in threads]
+        each = [self.setting.threads(process, f"{name}.{index}", self, self.ttl, self._side(name)) for index in threads]
         return cast("list[Client]", each)
 
     def _performer(self, name: str, later: Callable[..., None]) -> Performer:
@@ -183,7 +187,7 @@ class Scenario:
         names, now = set(held(lease.claim)), self.world.now
         others = {
             other.holder: other.name
-            for other in self.clients
+            for other in (*self.clients, *self.on_their_way.values())
             if other.lease is not None
             and other.holder != client.holder
             and names & set(held(other.lease.claim))
@@ -316,5 +320,9 @@ def play(seed: int, setting: Setting) -> Outcome:
     """Run one seed. Returns the outcome. Raises `Violation` with the timeline."""
     scenario = Scenario(seed, setting)
     pauses = mock.patch.object(single_node, "random", random.Random(seed))  # it draws random numbers itself
-    with pauses, virtual(scenario.world) if setting.handles else nullcontext():
+    with ExitStack() as patches:
+        patches.enter_context(pauses)
+        if setting.handles:
+            patches.enter_context(virtual(scenario.world))
+            patches.enter_context(virtual_elections(scenario.world.random))
         return scenario.play()

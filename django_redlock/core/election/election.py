@@ -50,6 +50,13 @@ class CandidateLock(Lock):
         if reason != "taken":
             super()._emit(kind, owner, waited, held, reason, holder)
 
+    def _kept_until(self, lease: Lease) -> float:
+        """Return the end of a lost lease: until then, nodes that still have the lock don't grant it to others.
+
+        The work of the leader must stop before the lease ends, and may need all of that time.
+        """
+        return lease.valid_until if self._lost else super()._kept_until(lease)
+
 
 class Election:
     """The state of one candidate, and its flows."""

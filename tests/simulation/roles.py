@@ -1,0 +1,245 @@
+"""Threads that hand their locks off, that stand for election, and whose locks are granted once in a period."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
+from unittest import mock
+
+from django_redlock.core.election import election
+from django_redlock.core.election.election import CandidateLock
+from django_redlock.core.election.leader import Leader
+from django_redlock.core.election.work import CallElected, CallLost, Work
+from django_redlock.core.flow.requests import Flow, Sleep
+from django_redlock.core.hand_off import HandedOff
+from django_redlock.core.keys import keys_for
+from django_redlock.core.locks.adopted import AdoptedLock
+from django_redlock.core.locks.lock import Lock
+from django_redlock.core.options import LockOptions
+from django_redlock.core.primitives.base import MUTEX, Primitive
+from django_redlock.core.primitives.periodic import PERIODIC
+from django_redlock.core.values import DRIFT, PRECISION, Claim, Lease
+
+from .aftermath import MAX_TTL
+from .clients import Watcher
+from .handles import Handle, Process, Thread, Virtual
+from .world import Clock
+
+# ── hand-offs ────────────────────────────────────────────────────────────────────────────────
+
+
+class HandingHandle(Handle):
+    """A handle that keeps the lease that it has handed off."""
+
+    handed: Lease
+
+    def hand_over_flow(self, token: bytes | None = None) -> Flow[Lease]:
+        self.handed = yield from super().hand_over_flow(token)
+        return self.handed
+
+
+class AdoptedHandle(HandingHandle, AdoptedLock):
+    """A handle that goes on with a handed-off lease."""
+
+
+class Text(NamedTuple):
+    """A text on its way: it stands for a holder until the first adoption begins."""
+
+    name: str
+    holder: str
+    mode: str
+    clock: Clock
+    lease: Lease
+
+
+class HandingThread(Thread):
+    """A thread that hands off some of its locks. One or two threads get the text, soon or too late."""
+
+    handle = HandingHandle
+    keeps = 2 * MAX_TTL
+    until = 0.0
+
+    def live(self, names: list[str], until: float) -> None:
+        self.until = until
+        super().live(names, until)
+
+    def _hold(self, handle: Handle, end: float, then: Callable[[], None]) -> None:
+        chance, release = self._world.random, super()._hold
+        if chance.random() < 0.4 or self._world.now > self.until:
+            release(handle, end, then)
+            return
+
+        def handed_off(text: str | None, error: BaseException | None) -> None:
+            self._world.say(self.holder, f"hands off {handle.name}: {error or 'done'}")
+            if text is None:
+                release(handle, self._world.now, then)
+                return
+            lease = cast("HandingHandle", handle).handed
+            self._watcher.on_its_way(text, Text(f"the text of {self.name}", text, self.mode, self.clock, lease))
+            for adopter in self._watcher.adopters(self, chance.choice((1, 2))):
+                adopter.process.after(_delay(chance, self._ttl), lambda each=adopter: each.adopt(text))
+            then()
+
+        ttl = chance.choice((None, MAX_TTL))
+        self.process.after(max(0.0, end - self._world.now), lambda: self._do(handle.hand_off_flow(ttl), handed_off))
+
+    def adopt(self, text: str) -> None:
+        """Go on with the lock that another thread has handed off, and end."""
+        handed = HandedOff.parse(text)
+        (name,) = handed.names
+        options = LockOptions(handed.ttl, fencing=handed.fencing)
+        handle = AdoptedHandle(self.process, self.primitive, name, keys_for(b"sim", name.encode()), options)
+        self._lock, handle.thread, handle._handed = handle, self, handed
+        self._watcher.arrived(text)
+
+        def adopted(outcome: Any, error: BaseException | None) -> None:
+            if isinstance(outcome, Lease):
+                handle._handed = None
+                self._watcher.adopted(self, text)
+                chance = self._world.random
+                self._hold(handle, self._world.now + chance.choice((0.0, chance.uniform(0, self._ttl))), lambda: None)
+            else:
+                self._watcher.over(handle.claim)
+
+        self._world.say(self.holder, f"adopts {name}")
+        self._do(handle.acquire_flow(0.0), adopted)
+
+
+def _delay(chance: random.Random, ttl: float) -> float:
+    """Returns the seconds until a text arrives, with some too late."""
+    return chance.choice((0.001, chance.uniform(0, 0.3), chance.uniform(0, 1.5 * ttl)))
+
+
+# ── elections ────────────────────────────────────────────────────────────────────────────────
+
+
+class CandidateHandle(Handle, CandidateLock):
+    """The lock of a candidate."""
+
+
+class Candidate(Thread):
+    """A thread that stands for election, works while it leads, and ends its work in ``on_lost``."""
+
+    leader: Leader | None = None
+    works = False
+    elected_at = 0.0
+
+    def live(self, names: list[str], until: float) -> None:
+        chance = self._world.random
+        if self._world.now >= max(until, self._world.troubled):
+            return
+        name = chance.choice(names)
+        plain = Lock(self.process, MUTEX, name, keys_for(b"sim", name.encode()), LockOptions(self._ttl, fencing=True))
+        stop_before = chance.choice((None, chance.uniform(0.1, 0.5) * self._ttl))
+        self.leader = leader = Leader(plain, _nothing, _nothing, stop_before)
+        self._lock = handle = cast("CandidateHandle", leader._lock)
+        handle.thread = self
+        leader._begin()
+        self._world.say(self.holder, f"stands for {name}")
+        self.process.after(chance.uniform(0, 4 * self._ttl), leader._end)
+        self._round(leader, handle, lambda: self.process.after(chance.uniform(0, 0.3), lambda: self.live(names, until)))
+
+    def _round(self, leader: Leader, handle: CandidateHandle, then: Callable[[], None]) -> None:
+        def led(_: None, error: BaseException | None) -> None:
+            assert error is None, f"a round must not fail: {error!r}"
+            self.performer.drive(self._answering(leader.end_term_flow(), leader), ended)
+
+        def ended(_: None, error: BaseException | None) -> None:
+            assert error is None, f"the end of a term must not fail: {error!r}"
+            self._watcher.over(handle.claim)
+            if leader._unfinished:
+                self._round(leader, handle, then)
+            else:
+                then()
+
+        self.performer.drive(self._answering(leader.round_flow(), leader), led)
+
+    def _answering(self, flow: Flow[None], leader: Leader) -> Flow[None]:
+        """Run ``flow``, with the callbacks as events of the simulation."""
+        reply: Any = None
+        while True:
+            try:
+                request = flow.send(reply)
+            except StopIteration:
+                return
+            if isinstance(request, CallElected):
+                reply = self._begin_work(leader)
+            elif isinstance(request, CallLost):
+                yield Sleep(self.stop_seconds(leader))
+                reply = self._end_work(leader)
+            else:
+                reply = yield request
+
+    def stop_seconds(self, leader: Leader) -> float:
+        """Returns how long ``on_lost`` takes: no longer than it may."""
+        return self._world.random.uniform(0, 0.9) * leader.remaining
+
+    def _begin_work(self, leader: Leader) -> Work:
+        work = Work(leader.name, leader._wake_all)
+        self._world.say(self.holder, f"is elected, {leader.remaining:.3f} s left")
+        self.works, self.elected_at = True, self._world.now
+        self._watcher.elected(self)
+        chance = self._world.random
+
+        def fail() -> None:
+            if leader._work is work and not work.done:
+                self._world.say(self.holder, "fails as the leader")
+                work.failed = True
+                work._on_end()
+
+        if chance.random() < 0.2:
+            self.process.after(chance.uniform(0, self._ttl), fail)
+        return work
+
+    def _end_work(self, leader: Leader) -> None:
+        self._world.say(self.holder, f"leads {leader.name} no longer")
+        self.works = False
+        if leader._work is not None and not leader._work.done:
+            leader._work._on_end()
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+def virtual_elections(chance: random.Random) -> ExitStack:
+    """Returns a context in which elections run in virtual time, with the random numbers of the run."""
+    ends = ExitStack()
+    for name, double in (
+        ("WakeEvent", Virtual),
+        ("CandidateLock", CandidateHandle),
+        ("random", chance),
+        ("logger", SimpleNamespace(info=_nothing, warning=_nothing, error=_nothing, log=_nothing)),
+    ):
+        ends.enter_context(mock.patch.object(election, name, double))
+    return ends
+
+
+# ── periods ──────────────────────────────────────────────────────────────────────────────────
+
+
+class PeriodicThread(Thread):
+    """A thread whose locks are granted once in a period, which all threads know."""
+
+    keeps = MAX_TTL
+
+    def __init__(self, process: Process, name: str, watcher: Watcher, ttl: float, primitive: Primitive) -> None:
+        super().__init__(process, name, watcher, ttl, PERIODIC if primitive is MUTEX else primitive)
+
+    def _options(self) -> LockOptions:
+        period = min(MAX_TTL, self._ttl * (0.5, 1.0, 1.5, 2.0)[self._world.seed % 4])
+        return super()._options()._replace(min_hold=period, every=period)
+
+    def believe(self, handle: Handle) -> None:
+        lease = handle._lease
+        if lease is not None and lease.claim.payload is not None:
+            # The request for this lease, or for its last extension, was not sent earlier than this.
+            sent = self.clock.true(lease.valid_until + lease.ttl * DRIFT + PRECISION - lease.ttl)
+            self._watcher.started(self, lease, sent, handle.options.every)
+        super().believe(handle)
+
+    def _ended(self, claim: Claim) -> None:
+        """Expect nothing: the key stays for the period."""

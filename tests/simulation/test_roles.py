@@ -1,0 +1,107 @@
+"""The simulator finds mistakes in hand-offs, elections and periods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_redlock.core.election.election import CandidateLock, Election
+from django_redlock.core.flow.requests import Flow
+from django_redlock.core.locks.lock import Lock
+from django_redlock.core.locks.renewed_lease import RenewedLease
+from django_redlock.core.primitives.base import Primitive
+from django_redlock.core.primitives.multi import ADOPT
+from django_redlock.core.primitives.periodic import PERIODIC, PeriodicPrimitive
+from django_redlock.core.values import Lease
+
+from .handles import Process, Thread
+from .roles import Candidate, HandingThread, PeriodicThread
+from .scenario import Setting, play
+from .test_simulation import found, rewritten
+
+SINGLE = Setting("single", handles=True)
+HAND_OFFS, ELECTIONS, PERIODS = (
+    SINGLE._replace(threads=threads) for threads in (HandingThread, Candidate, PeriodicThread)
+)
+
+
+@pytest.mark.parametrize("threads", [HandingThread, Candidate, PeriodicThread])
+def test_a_seed_replays_exactly(threads: type[Thread]) -> None:
+    """The same seed gives exactly the same timeline."""
+    setting = SINGLE._replace(threads=threads)
+    assert play(3, setting).log == play(3, setting).log
+
+
+def test_it_finds_a_text_that_is_adopted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that its first adopter has released must not be adopted once more."""
+    refused = "if by ~= token and by ~= ARGV[7] then"
+    wrong = rewritten("multi_adopt", refused, refused.replace("if ", "if held and "))
+    monkeypatch.setattr(Process, "adopting", ADOPT._replace(acquire_script=wrong))
+    assert "adopted before" in found(HAND_OFFS, 400)
+
+
+def test_it_finds_a_text_that_takes_from_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text adopts from the holder that has made it only, not from a later one."""
+    wrong = rewritten("multi_adopt", "if by ~= token and by ~= ARGV[7] then", "if not held then")
+    monkeypatch.setattr(Process, "adopting", ADOPT._replace(acquire_script=wrong))
+    assert "hold" in found(HAND_OFFS, 200)
+
+
+def test_it_finds_a_lock_that_is_handed_off_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a hand-off the first handle holds nothing."""
+
+    def keep(self: Lock, token: bytes | None = None) -> Flow[Lease]:
+        yield from ()
+        return self._require_lease()
+
+    monkeypatch.setattr(RenewedLease, "hand_over_flow", keep)
+    assert "both hold" in found(HAND_OFFS, 50)
+
+
+def test_it_finds_a_leader_that_was_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader must not lead by what it remembers: its lease may have ended during a pause."""
+    monkeypatch.setattr(Election, "leading", property(lambda self: self._term is not None))
+    assert "both lead" in found(ELECTIONS, 300)
+
+
+def test_it_finds_a_leader_that_stops_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that begins to stop at the end of the lease still runs when the next leader is elected."""
+
+    def until_the_end(self: Any) -> float:
+        return float(self._lock.remaining) if self._standing else 0.0
+
+    monkeypatch.setattr(Election, "_term_left", until_the_end)
+    monkeypatch.setattr(Candidate, "stop_seconds", lambda self, _: 0.1 * self._ttl)
+    assert "still works" in found(ELECTIONS, 300)
+
+
+def test_it_finds_a_lost_lead_that_is_released_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that hears of the loss of its lease may need the rest of the lease to stop its work."""
+    monkeypatch.delattr(CandidateLock, "_kept_until")
+    assert "still works" in found(ELECTIONS._replace(algorithm="quorum"), 400)
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("mutex_release", "if tonumber(ARGV[2]) > 0 then", "if false then"),
+        ("periodic_extend", "if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then", "if true then"),
+    ],
+)
+def test_it_finds_a_period_that_ends_early(name: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a release nor a renewal shortens the time for which the key stays."""
+    kind = "release_script" if name == "mutex_release" else "extend_script"
+    plant(monkeypatch, PERIODIC._replace(**{kind: rewritten(name, right, wrong)}))
+    assert "after the last start" in found(PERIODS, 100)
+
+
+def test_it_finds_a_period_that_ends_with_its_holder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key of a dead holder stays for the period, not for the ttl."""
+    monkeypatch.setattr(PeriodicPrimitive, "acquire_request", Primitive.acquire_request)
+    assert "after the last start" in found(PERIODS, 400)
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, primitive: Primitive) -> None:
+    """Let all periods use ``primitive``."""
+    monkeypatch.setattr("tests.simulation.roles.PERIODIC", primitive)
