@@ -18,10 +18,11 @@ from ..core.flow.drivers import drive
 from ..core.locks.lock import Lock
 from ..core.values import Lease, Refusal
 from ..errors import LockUnavailable
-from .conflicts import AT_START, Conflict, conflict_of, decide, duplicate_result, notify_duplicate
+from ..single_instance.call import Ending, TaskCall
+from ..single_instance.conflicts import AT_START, Conflict, conflict_of, decide, duplicate_result, notify_duplicate
+from ..single_instance.ending import end_flow
 from .messages import Message
-from .put_off import MAX_RESEND_SECONDS, end_delivery, put_off, release_body, send
-from .records.call import Ending, TaskCall
+from .put_off import MAX_RESEND_SECONDS, end_delivery, put_off, send
 from .task_lock import ProtectedTask
 
 ENTERED = "redlock_entered"  # attribute of a request whose body has begun: direct calls from the body acquire no lock
@@ -93,7 +94,7 @@ def _run_protected(task: ProtectedTask, lock: Lock, body: Callable[..., Any], ar
         raise
     finally:
         # Not in after_return: before that, Celery sends the next step of a chain, which may need the same lock.
-        send(task.app, release_body(lock, ending))
+        send(task.app, drive(end_flow(lock, ending), lock.store.perform))
 
 
 def cancel_unstarted(task: ProtectedTask, error: BaseException) -> None:

@@ -14,7 +14,7 @@ from ..backend_registry import locks
 from ..core.keys import keys_for
 from ..core.owner import Owner
 from ..errors import LockError
-from .records.body import cancel_request
+from ..single_instance.body import cancel_request
 
 MIN_AGE_SECONDS = 60.0  # the record is written before the message is sent
 SECOND_LOOK_SECONDS = 2.0  # a message on its way between queue and worker may be missed once

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from typing import Any
 
 from celery import Celery
@@ -17,14 +16,11 @@ from kombu.serialization import dumps
 from kombu.utils import json
 
 from ..core.events import logger
-from ..core.flow.drivers import drive
-from ..core.locks.lock import Lock
 from ..errors import LockError
-from .conflicts import Conflict
+from ..single_instance.call import TaskCall
+from ..single_instance.conflicts import Conflict
+from ..single_instance.transitions import keep_message, remember_ended
 from .messages import Message
-from .records.body import BodyLock
-from .records.call import Ending, TaskCall
-from .records.transitions import keep_message, remember_ended
 from .task_lock import ProtectedTask
 
 MAX_RESEND_SECONDS = 60.0
@@ -64,36 +60,6 @@ def end_delivery(task: ProtectedTask, call: TaskCall) -> None:
         task.redlock.drive(remember_ended(call))
     except LockError as error:
         logger.warning("task %s[%s] may run again: %s", task.name, call.task_id, error)
-
-
-class Perform:
-    """Performs the requests of a flow that ends a body. ``message``: the message that is to be sent then."""
-
-    def __init__(self, perform: Callable[[Any], Any]) -> None:
-        self._perform = perform
-        self.message: bytes | None = None
-
-    def __call__(self, request: Any) -> Any:
-        reply = self._perform(request)
-        if isinstance(reply, list) and reply[:1] == [1] and isinstance(reply[-1], bytes):
-            self.message = reply[1]
-            return 1
-        return reply
-
-
-def release_body(lock: Lock, ending: Ending) -> bytes | None:
-    """Release the lock of a body. Returns the message of a call that was put off and is to be sent now.
-
-    Errors are logged and not raised, because they must not change the outcome of the task.
-    """
-    if isinstance(lock, BodyLock):
-        lock.ending = ending
-    perform = Perform(lock.store.perform)
-    try:
-        drive(lock.release_flow(), perform)
-    except LockError as error:
-        logger.warning("%s", error)
-    return perform.message
 
 
 def send(app: Celery, copy: bytes | None) -> None:

@@ -6,14 +6,14 @@ import asyncio
 import time
 from typing import Any
 
-from ...backends.base import Backend
-from ...core.algorithms.single_node import SingleNode
-from ...core.contract import Algorithm
-from ...core.flow.requests import Batch, BlockThenEval, CallFunction, EvalScript
-from ...core.keys import Keys
-from ...core.primitives.base import Primitive
-from ...core.values import Seconds
-from ...core.waiting.waiters import AwaitTurn
+from ..backends.base import Backend
+from ..core.algorithms.single_node import SingleNode
+from ..core.contract import Algorithm
+from ..core.flow.requests import Batch, BlockThenEval, CallFunction, EvalScript
+from ..core.keys import Keys
+from ..core.primitives.base import Primitive
+from ..core.values import Seconds
+from ..core.waiting.waiters import AwaitTurn
 from .memory import TaskTable
 
 
