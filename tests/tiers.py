@@ -33,7 +33,6 @@ PLACES = {
     "backends/zookeeper/": Tier.REST,
     "browser/": Tier.REST,
     "celery/test_beat_leader.py": Tier.REST,  # processes
-    "celery/test_typing.py": Tier.REST,  # mypy once more
     "conformance/test_cache.py": Tier.REST,
     "conformance/test_cache_pools.py": Tier.REST,
     "conformance/test_unreadable_replies.py": Tier.REST,
