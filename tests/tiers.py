@@ -30,6 +30,9 @@ PLACES = {
     "conformance/test_in_memory.py": Tier.QUICK,
     "conformance/test_bad_settings.py": Tier.QUICK,
     "": Tier.TEST,
+    "core/test_gevent.py": Tier.TEST,  # processes
+    "core/test_interpreter_shutdown.py": Tier.TEST,  # processes
+    "core/test_uwsgi.py": Tier.TEST,  # processes
     "backends/zookeeper/": Tier.REST,
     "browser/": Tier.REST,
     "celery/test_beat_leader.py": Tier.REST,  # processes
