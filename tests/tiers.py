@@ -31,10 +31,12 @@ PLACES = {
     "conformance/test_in_memory.py": Tier.QUICK,
     "conformance/test_bad_settings.py": Tier.QUICK,
     "": Tier.TEST,
+    "core/test_gevent.py": Tier.TEST,  # processes
+    "core/test_interpreter_shutdown.py": Tier.TEST,  # processes
+    "core/test_uwsgi.py": Tier.TEST,  # processes
     "backends/zookeeper/": Tier.REST,
     "browser/": Tier.REST,
     "celery/test_beat_leader.py": Tier.REST,  # processes
-    "celery/test_typing.py": Tier.REST,  # mypy once more
     "conformance/test_cache.py": Tier.REST,
     "conformance/test_cache_pools.py": Tier.REST,
     "conformance/test_unreadable_replies.py": Tier.REST,

@@ -155,22 +155,6 @@ class TestRedlock(lock_tests.LockTests):
         self.locktype = functools.partial(new_lock, redlock)
 
 
-class TestReentrantRedlock(lock_tests.RLockTests):
-    """Their tests of reentrant locks on locks of a majority."""
-
-    @pytest.fixture(autouse=True)
-    def backend(self, redlock):
-        self.locktype = functools.partial(new_rlock, redlock)
-
-
-class TestConditionRedlock(lock_tests.ConditionTests):
-    """Their tests of conditions on locks of a majority."""
-
-    @pytest.fixture(autouse=True)
-    def backend(self, redlock):
-        self.condtype = functools.partial(new_condition, redlock)
-
-
 class TestConditionOfAWriter(lock_tests.ConditionTests):
     """Their tests of conditions on the side of a lock that writes."""
 

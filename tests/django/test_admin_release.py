@@ -7,6 +7,8 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.test import Client
 
+from django_redlock.core.primitives import base
+
 LIST = "/admin/django_redlock/heldlock/"
 
 
@@ -49,16 +51,17 @@ def test_released_logged_and_lost(client, stores, operator):
         lock.release()
 
 
-def test_waiters_are_woken(client, stores, operator, own_thread):
+def test_waiters_are_woken(client, stores, operator, own_thread, monkeypatch):
     """A forced release wakes a waiter."""
+    monkeypatch.setattr(base, "MAX_BLOCK", 60.0)
     backend = stores["default"]
     lock = backend.lock("stock", on_lost="warn")
     lock.acquire()
     got = []
-    waiting = own_thread(lambda: got.append(backend.lock("stock").acquire(timeout=20)))
+    waiting = own_thread(lambda: got.append(backend.lock("stock").acquire(timeout=60)))
     own_thread.until(lambda: backend.describe("stock").waiters == 1)
     client.post(f"{LIST}release/", {"holding": holdings(asked(client, "default:stock"))})
-    waiting.join(4)  # less than the five seconds after which a waiter looks by itself
+    waiting.join(20)
     assert got == [True]
 
 

@@ -172,10 +172,10 @@ def test_passes_signals(start, backend, number):
 
 def test_renews(start, backend):
     """The lock is renewed while the command runs."""
-    process = start("--ttl", "0.6", "job", "--", sys.executable, "-c", PATIENT)
+    process = start("--ttl", "2", "job", "--", sys.executable, "-c", PATIENT)
     assert process.stdout.readline() == "ready\n"
     other = backend.lock("job")
-    assert not other.acquire(timeout=1.5)
+    assert not other.acquire(timeout=2.5)
     process.terminate()
     assert other.acquire(timeout=20)
     other.release()

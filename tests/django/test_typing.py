@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__)
+TESTS = Path(__file__).parents[1]
+VIEWS, TASKS = TESTS / "django" / "typed.py", TESTS / "celery" / "typed.py"
 CHECKERS = {
-    "mypy": ["mypy", "--strict", "--config-file=", "--follow-imports=silent"],
-    "pyright": ["pyright", "--warnings", "--pythonpath", sys.executable],
+    "mypy": ["mypy", "--strict", "--config-file=", "--follow-imports=silent", VIEWS, TASKS],
+    "pyright": ["pyright", "--warnings", "--pythonpath", sys.executable, VIEWS],
 }
 
 
@@ -20,7 +21,7 @@ CHECKERS = {
 def test_types(checker):
     """The type checker finds the errors that `typed.py` expects, and no others."""
     pytest.importorskip(checker)
-    command = [sys.executable, "-m", *CHECKERS[checker], str(HERE.with_name("typed.py"))]
+    command = [sys.executable, "-m", *map(str, CHECKERS[checker])]
     environment = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
-    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE.parents[2], env=environment)
+    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=TESTS.parent, env=environment)
     assert found.returncode == 0, found.stdout + found.stderr

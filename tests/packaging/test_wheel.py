@@ -87,7 +87,7 @@ def test_pytest_plugin(wheel):
 
 def test_works_alone(wheel, empty, tmp_path):
     """Without Django, Celery and redis-py, locks in memory work."""
-    pip("install", "--no-deps", "--no-index", str(wheel), python=empty)
+    pip("install", "--no-compile", "--no-deps", "--no-index", str(wheel), python=empty)
     program = """
         from django_redlock.backends.locmem import LocMemBackend
         backend = LocMemBackend("here", ttl=5)
@@ -100,7 +100,7 @@ def test_works_alone(wheel, empty, tmp_path):
 
 def test_works_with_what_it_requires(wheel, empty, tmp_path):
     """With its dependencies installed, a Django project acquires a lock in Redis."""
-    pip("install", "--quiet", str(wheel), python=empty)
+    pip("install", "--no-compile", "--quiet", str(wheel), python=empty)
     program = """
         import sys, django
         from django.conf import settings

@@ -18,6 +18,7 @@ from django_redlock.core.primitives.base import MUTEX, RLOCK, SEMAPHORE
 from django_redlock.core.primitives.fair import FAIR, READ, WRITE
 from django_redlock.core.primitives.multi import MULTILOCK, STRIPED
 from django_redlock.core.values import Claim
+from tests.support.service import poll
 
 from . import redis_model
 from .__main__ import ALGORITHMS
@@ -120,7 +121,10 @@ def test_replies_and_state_agree(redis_server: Any, kind: str, monkeypatch: pyte
             ours = model.run(run.script, run.keys, run.args)
             ours = str(ours.error) if isinstance(ours, Fault) else ours
             assert near(theirs, ours), (seed, step, run.script.name, run.args, theirs, ours)
-            assert set(client.scan_iter()) == model.keys(), (seed, step, run.script.name)
+            differing = set(client.scan_iter()) ^ model.keys()
+            # The model runs a script a little later, so its wake-ups expire later.
+            assert all(b":wake:" in key for key in differing), (seed, step, run.script.name, differing)
+            poll(lambda model=model: set(client.scan_iter()) == model.keys(), timeout=20, what=f"{differing} to expire")
 
 
 @pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS)))
