@@ -74,7 +74,7 @@ def test_granted(fed):
     """A grant takes one request, and the lease counts from before the request was sent."""
     fed.acquire(0)
     assert isinstance(fed.request, EvalScript)
-    assert (fed.request.script, fed.request.args[0]) == (MUTEX.acquire_script, fed.claim.token)
+    assert (fed.request.script.sha, fed.request.args[0]) == (MUTEX.acquire_script.sha, fed.claim.token)
     assert wait_argument(fed.request) == 0
     fed.reply(SERVER, after=3)
     assert fed.result.valid_until == pytest.approx(100 + VALID, abs=1e-9)

@@ -108,8 +108,9 @@ function commands.MGET(...)
   return values
 end
 
-function commands.SET(key, value, option, ms)
-  assert(option == 'PX' or not option, option)
+function commands.SET(key, value, option, ms, absent)
+  assert((option == 'PX' or not option) and (absent == 'NX' or not absent), absent or option)
+  if absent and live(key) then return false end
   data[key], ends[key] = text(value), option and millis + whole(ms)
   wrote(key)
   return OK

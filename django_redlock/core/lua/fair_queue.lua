@@ -68,11 +68,18 @@ local function wake_line(free, lock)
 end
 
 -- Wake one waiter of a lock without a fair queue. If the list already has a wake-up, no waiter is blocked on the list,
--- and a second wake-up is not needed. If the push fails, the lock is free anyway, and waiters try again after a while.
-local function wake_one(lock)
+-- and a second wake-up is not needed; `absent`: the list is known to be empty. If the push fails, the lock is free anyway, and waiters try again after a while.
+local function wake_one(lock, absent)
   local wake = lock .. ':wake'
-  if redis.pcall('EXISTS', wake) == 0 then
+  if absent or redis.pcall('EXISTS', wake) == 0 then
     redis.pcall('RPUSH', wake, '1')
     redis.pcall('PEXPIRE', wake, 10000)
   end
+end
+
+-- Wake the first waiters of a lock with waiters, with or without a fair queue. Usually there is neither a fair queue nor
+-- a wake-up in the list.
+local function wake_next(free, lock)
+  local neither = redis.pcall('EXISTS', lock .. ':line', lock .. ':wake') == 0
+  if neither or not wake_line(free, lock) then wake_one(lock, neither) end
 end

@@ -21,5 +21,5 @@ if ARGV[1] ~= '' then
   end
 end
 if one then redis.call('HDEL', KEYS[1], one) else redis.call('DEL', KEYS[1]) end
-if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 and not wake_line(not one, KEYS[1]) then wake_one(KEYS[1]) end
+if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 then wake_next(not one, KEYS[1]) end
 return 1

@@ -12,7 +12,7 @@ for _, lock in ipairs(KEYS) do
       redis.call('PEXPIRE', lock, keep)
     else
       redis.call('DEL', lock)
-      if redis.pcall('EXISTS', lock .. ':waiters') == 1 and not wake_line(true, lock) then wake_one(lock) end
+      if redis.pcall('EXISTS', lock .. ':waiters') == 1 then wake_next(true, lock) end
     end
   end
 end

@@ -13,5 +13,5 @@ if tonumber(ARGV[2]) > 0 then
   return 1
 end
 redis.call('DEL', KEYS[1])
-if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 and not wake_line(true, KEYS[1]) then wake_one(KEYS[1]) end
+if redis.pcall('EXISTS', KEYS[1] .. ':waiters') == 1 then wake_next(true, KEYS[1]) end
 return 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from ..flow.requests import EvalScript
@@ -18,6 +18,12 @@ MAX_BLOCK_IN_QUEUE = 0.4
 
 _YES_NO = (b"0", b"1")
 _FENCE, _WAITER_REMOVE = script("fence_set"), script("waiter_remove")
+
+
+@cache
+def _without_fence(acquire: Script) -> Script:
+    """Return the acquire script of a mutex without its last key, which it uses for fencing only."""
+    return acquire._replace(keys=acquire.keys - 1)
 
 
 class Primitive(NamedTuple):
@@ -53,10 +59,11 @@ class Primitive(NamedTuple):
         ``lua/mutex_acquire.lua`` describes.
         """
         keys = claim.keys
+        fencing = claim.fencing
         return EvalScript(
-            self.acquire_script,
-            (keys.lock, keys.waiters, keys.fence),
-            (claim.token, claim.owner, millis(claim.ttl), _YES_NO[claim.fencing], b"%d" % wait),
+            self.acquire_script if fencing else _without_fence(self.acquire_script),
+            (keys.lock, keys.waiters, keys.fence) if fencing else (keys.lock, keys.waiters),
+            (claim.token, claim.owner, millis(claim.ttl), _YES_NO[fencing], b"%d" % wait),
             node,
             partial(self.release_request, claim, node=node),
         )
@@ -106,7 +113,10 @@ class SharedPrimitive(Primitive):
         """Return the request of `Primitive.acquire_request` with the kind of lock, the limit and the holder added."""
         run = super().acquire_request(claim, wait, node)
         args = (*run.args, self.kind.encode(), b"%d" % self.limit, claim.payload)
-        return run._replace(keys=(*run.keys, claim.keys.wake), args=args)
+        keys = claim.keys
+        return run._replace(
+            script=self.acquire_script, keys=(keys.lock, keys.waiters, keys.fence, keys.wake), args=args
+        )
 
 
 def script_family(family: str) -> tuple[Script, Script, Script]:

@@ -42,7 +42,7 @@ class StripedPrimitive(Primitive):
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         run = super().acquire_request(claim, wait, node)
         return (
-            run._replace(script=_MUTEX_ACQUIRE)
+            run._replace(script=_MUTEX_ACQUIRE._replace(keys=len(run.keys)))
             if claim.granted_index
             else _for_all(run, _flat(claim.all_keys), len(claim.all_keys))
         )
