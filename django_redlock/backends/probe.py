@@ -9,7 +9,8 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..client.discovery import ClusterNode, Node
+from ..client.discovery import ClusterNode
+from ..client.node_protocol import Node
 from ..client.pool import ServerPool
 from ..core.algorithms.single_node import run_idempotent
 from ..core.flow.replies import read_outcome

@@ -12,10 +12,10 @@ from redis.exceptions import RedisError
 from ..core.flow.drivers import adrive, drive
 from ..core.flow.requests import CallFunction, EvalScript, Fault, SendToAll, Sleep
 from ..core.waiting.waiters import AwaitTurn
-from .discovery import Node
 from .fanout.broadcast_drivers import FanOut
 from .faults import fault_of
 from .multiplexer import Multiplexer
+from .node_protocol import Node
 from .pool import ServerPool
 from .request import AnyRequest, ListPools, asend, send, send_all
 from .request_plans import PLANS, eval_request, read_replies_of

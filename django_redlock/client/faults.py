@@ -19,7 +19,7 @@ from ..core.event_queue import EventRecord, event_queue
 from ..core.flow.replies import UnreadableReply
 from ..core.flow.requests import EvalScript, Fault
 from .deadlines import timed_out
-from .discovery import Node
+from .node_protocol import Node
 
 WRONG_SERVER = AskError, ClusterDownError, ReadOnlyError, TryAgainError  # another server serves the key, or will soon
 NOT_SERVING = ClusterDownError, ReadOnlyError  # the server was demoted, or is cut off from the Cluster

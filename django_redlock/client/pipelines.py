@@ -9,8 +9,8 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from ..core.flow.requests import Batch, EvalScript, Fault, Flow
-from .discovery import Node
 from .faults import fault_of
+from .node_protocol import Node
 from .pool import ServerPool
 from .request import ListPools, Request
 from .resp import encode_evalsha

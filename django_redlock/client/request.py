@@ -13,14 +13,13 @@ from redis.exceptions import RedisError, ResponseError
 from ..core.flow.requests import EvalScript, Fault
 from .asyncio_timeouts import LoopDeadline
 from .deadlines import read_replies
-from .discovery import Node
 from .fast_reply import read_numbers, wait_readable
 from .faults import fault_of
+from .node_protocol import Node
 from .pool import ServerPool, socket_of
-from .resp import encode_command, encode_eval
+from .resp import POKE, encode_eval
 
 # An idle Redis checks the timeouts of blocked clients ten times a second. Any command makes Redis check at once.
-POKE = encode_command(b"PING")
 BLOCK_GRACE = 0.002  # seconds that a blocking command may take longer than asked
 CONFIRMED_BYTES = len(b":1700000000000000\r\n:1\r\n")  # bytes of the shortest reply to a granted and confirmed acquire
 

@@ -15,8 +15,9 @@ from redis.exceptions import NoScriptError
 from ..core.flow.replies import UnreadableReply, waited
 from ..core.flow.requests import Batch, Block, BlockThenEval, Command, EvalAndWait, EvalScript, Fault, Flow
 from ..core.flow.scripts import script
-from .discovery import ClusterNode, Node, Redirection
+from .discovery import ClusterNode, Redirection
 from .faults import check_reply, fault_of
+from .node_protocol import Node
 from .pipelines import batch_flow
 from .request import BlockingRequest, ConfirmedRequest, Request
 from .resp import encode_command, encode_eval, encode_evalsha

@@ -47,6 +47,9 @@ def _encode(head: bytes, parts: Iterable[bytes]) -> bytes:
     return b"".join(pieces)
 
 
+POKE = encode_command(b"PING")
+
+
 def decode_reply(data: bytes, start: int, error: Callable[[str], Exception]) -> tuple[Any, int]:
     """Decode the reply at ``start``. Returns the reply and the position after it; -1 if the reply is incomplete.
 

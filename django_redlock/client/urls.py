@@ -10,7 +10,8 @@ from urllib.parse import parse_qsl, unquote
 from redis.connection import Connection, ConnectionPool, parse_url
 
 from ..core.flow.replies import unavailable_error
-from .discovery import ClusterNode, DirectNode, Node, SentinelNode
+from .discovery import ClusterNode, DirectNode, SentinelNode
+from .node_protocol import Node
 from .pool import BorrowedPool, LimitedPool, ServerPool, portable_settings
 from .redact import redact
 

@@ -1,8 +1,8 @@
 """Nodes (a fixed address, a master behind Sentinels, or a Cluster): each node finds the server that serves a key."""
 
 from .cluster import ClusterNode
-from .fixed_address import DirectNode, Node
+from .fixed_address import DirectNode
 from .redirection import Redirection
 from .sentinel import SentinelNode
 
-__all__ = ["ClusterNode", "DirectNode", "Node", "Redirection", "SentinelNode"]
+__all__ = ["ClusterNode", "DirectNode", "Redirection", "SentinelNode"]

@@ -10,10 +10,10 @@ from redis.exceptions import RedisError, ResponseError
 
 from ...core import fork
 from ..deadlines import read_replies
-from ..discovery import Node
 from ..faults import fault_of
+from ..node_protocol import Node
 from ..pool import AllInUse
-from ..request import POKE
+from ..resp import POKE
 
 DOWN_SECONDS = 1.0  # seconds for which a node that did not answer is skipped, and the pause between two probes
 PROBE_SECONDS = 60.0  # seconds after the last request, after which probing ends

@@ -11,9 +11,9 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from ...core.flow.requests import EvalScript, Fault
 from ..deadlines import read_reply
-from ..discovery import Node
 from ..fast_reply import read_numbers
 from ..faults import check_reply, fault_of
+from ..node_protocol import Node
 from ..pool import ServerPool, socket_of
 from ..resp import encode_eval, encode_evalsha
 

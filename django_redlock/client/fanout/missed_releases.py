@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ...core import fork
 from ...core.flow.requests import EvalScript, Fault
-from ..discovery import Node
+from ..node_protocol import Node
 from .background_connector import DOWN_SECONDS
 from .in_flight import InFlightConnection
 

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from ...core.flow.requests import EvalScript, Fault
 from ...core.fork import on_fork
-from ..discovery import Node
+from ..node_protocol import Node
 from .background_connector import Connector
 from .in_flight import InFlightConnection
 from .missed_releases import MissedReleases
