@@ -22,6 +22,7 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from .backend_registry import DEFAULT_ALIAS, locks
 from .core.caller_identity import calling
 from .core.events import logger
+from .core.flow.drivers import adrive, drive
 from .core.fork import on_fork
 from .core.locks.read_write import RWLock
 from .core.options import wait_seconds
@@ -67,19 +68,8 @@ def get_or_compute(
     if inspect.iscoroutinefunction(compute):
         raise TypeError("get_or_compute() takes a plain function; for a coroutine function use aget_or_compute()")
     entry = _Entry.new(cache, key, timeout, stale, early)
-    flow = _flow(entry, compute, _lock(entry, using, ttl), _wait(blocking_timeout))
-    resume = flow.__next__
-    while True:
-        try:
-            step = resume()
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
-        try:
-            reply = getattr(step.target, step.method)(*step.args) if isinstance(step, _Ask) else step()
-        except BaseException as error:  # noqa: BLE001  (the flow releases the lock and raises the error again)
-            resume = _thrown(flow, error)
-        else:
-            resume = _sent(flow, reply)
+    flow: _Flow[T] = _flow(entry, compute, _lock(entry, using, ttl), _wait(blocking_timeout))
+    return drive(flow, _perform)
 
 
 async def aget_or_compute(
@@ -96,33 +86,51 @@ async def aget_or_compute(
 ) -> T:
     """`get_or_compute` for asyncio. ``compute`` is a coroutine function, or a plain function that doesn't block."""
     entry = _Entry.new(cache, key, timeout, stale, early)
-    flow = _flow(entry, compute, _lock(entry, using, ttl), _wait(blocking_timeout))
-    resume = flow.__next__
-    while True:
-        try:
-            step = resume()
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
-        try:
-            if isinstance(step, _Ask):
-                reply = await getattr(step.target, f"a{step.method}")(*step.args)
-            elif inspect.isawaitable(reply := step()):
-                reply = await reply
-        except BaseException as error:  # noqa: BLE001  (the flow releases the lock and raises the error again)
-            resume = _thrown(flow, error)
-        else:
-            resume = _sent(flow, reply)
+    flow: _Flow[T] = _flow(entry, compute, _lock(entry, using, ttl), _wait(blocking_timeout))
+    return await adrive(flow, _aperform)
 
 
-class _Ask(NamedTuple):
-    """Call ``method`` of a cache, a lock or a `_Flight`. `aget_or_compute` calls ``a<method>``, the asyncio method."""
+class _Call(NamedTuple):
+    """A call of ``target.method``, or of ``target`` if there is no method. asyncio calls ``target.a<method>``."""
 
     target: Any
     method: str
-    args: tuple[Any, ...] = ()
+    args: tuple[Any, ...]
 
 
-_Flow = Generator[_Ask | Callable[[], Any], Any, T]
+class _Failed(NamedTuple):
+    """The exception that a call raised."""
+
+    error: BaseException
+
+
+_Flow = Generator[_Call, Any, T]
+
+
+def _perform(call: _Call) -> Any:
+    try:
+        return (getattr(call.target, call.method) if call.method else call.target)(*call.args)
+    except BaseException as error:  # noqa: BLE001  (the flow releases the lock and raises the error again)
+        return _Failed(error)
+
+
+async def _aperform(call: _Call) -> Any:
+    try:
+        reply = (getattr(call.target, f"a{call.method}") if call.method else call.target)(*call.args)
+        return await reply if inspect.isawaitable(reply) else reply
+    except BaseException as error:  # noqa: BLE001  (the flow releases the lock and raises the error again)
+        return _Failed(error)
+
+
+def _ask(target: Any, method: str = "", *args: Any) -> _Flow[Any]:
+    """Call ``method`` of a cache, a lock or a `_Flight`, or ``target`` itself. Returns its result, raises its error."""
+    reply = yield _Call(target, method, args)
+    if isinstance(reply, _Failed):
+        try:
+            raise reply.error
+        finally:
+            del reply  # the traceback refers to this frame
+    return reply
 
 
 class _Found(NamedTuple):
@@ -161,28 +169,28 @@ class _Entry(NamedTuple):
         """Return the value in the cache or, after its expiry, the stale copy."""
         stale_key, expiry_key = self._keys()
         if self.early:
-            both = yield _Ask(self.cache, "get_many", ((self.key, expiry_key),))
+            both = yield from _ask(self.cache, "get_many", (self.key, expiry_key))
             value = both.get(self.key, _MISSING)
             fresh = not self._expires_soon(both.get(expiry_key))
         else:
-            value, fresh = (yield _Ask(self.cache, "get", (self.key, _MISSING))), True
+            value, fresh = (yield from _ask(self.cache, "get", self.key, _MISSING)), True
         if value is not _MISSING:
             return _Found(value, fresh)
         if self.stale:
-            value = yield _Ask(self.cache, "get", (stale_key, _MISSING))
+            value = yield from _ask(self.cache, "get", stale_key, _MISSING)
         return _Found(value, fresh=False)
 
     def fill(self, compute: Callable[[], Any]) -> _Flow[Any]:
         """Compute the value, store it in the cache and return it."""
         start = time.monotonic()
-        value = yield compute
+        value = yield from _ask(compute)
         took = time.monotonic() - start
         stale_key, expiry_key = self._keys()
         if self.timeout is not None and self.stale:
-            yield _Ask(self.cache, "set", (stale_key, value, self.timeout + self.stale))
+            yield from _ask(self.cache, "set", stale_key, value, self.timeout + self.stale)
         if self.timeout is not None and self.early:
-            yield _Ask(self.cache, "set", (expiry_key, (time.time() + self.timeout, took), self.timeout))
-        yield _Ask(self.cache, "set", (self.key, value, self.timeout))
+            yield from _ask(self.cache, "set", expiry_key, (time.time() + self.timeout, took), self.timeout)
+        yield from _ask(self.cache, "set", self.key, value, self.timeout)
         return value
 
     def _keys(self) -> tuple[str, str]:
@@ -250,7 +258,7 @@ def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) 
         if flight.caller == mine.caller:
             raise LockDeadlock(lock.name)
         left = deadline - time.monotonic()
-        value = yield _Ask(flight, "join", (None if left == math.inf else max(left, 0.0),))
+        value = yield from _ask(flight, "join", None if left == math.inf else max(left, 0.0))
         if value is not _MISSING:
             return value
         if left <= 0:
@@ -265,7 +273,7 @@ def _compute_once(entry: _Entry, compute: Callable[[], Any], lock: RWLock, old: 
     """
     while True:
         try:
-            if (yield _Ask(lock.write, "acquire", (False,))):
+            if (yield from _ask(lock.write, "acquire", False)):
                 break
         except LockUnavailable:
             if old is _MISSING:
@@ -273,7 +281,7 @@ def _compute_once(entry: _Entry, compute: Callable[[], Any], lock: RWLock, old: 
         if old is not _MISSING:
             return old
         left = deadline - time.monotonic()
-        if left <= 0 or not (yield _Ask(lock.read, "acquire", (True, -1 if left == math.inf else left))):
+        if left <= 0 or not (yield from _ask(lock.read, "acquire", True, -1 if left == math.inf else left)):
             raise LockNotAcquired(lock.name, "another caller still computes the value")
         yield from _release(lock.read)
         found = yield from entry.look()
@@ -289,7 +297,7 @@ def _compute_once(entry: _Entry, compute: Callable[[], Any], lock: RWLock, old: 
 def _release(lock: Any) -> _Flow[None]:
     """Release ``lock``. Errors are only logged: after a lost lease the value is computed twice, which is harmless."""
     try:
-        yield _Ask(lock, "release")
+        yield from _ask(lock, "release")
     except LockError as error:
         logger.warning("%s", error)
 
@@ -300,11 +308,3 @@ def _lock(entry: _Entry, using: str, ttl: Seconds) -> RWLock:
 
 def _wait(blocking_timeout: Seconds | None) -> float:
     return wait_seconds(True, -1 if blocking_timeout is None else blocking_timeout)
-
-
-def _sent(flow: _Flow[Any], reply: Any) -> Callable[[], Any]:
-    return lambda: flow.send(reply)
-
-
-def _thrown(flow: _Flow[Any], error: BaseException) -> Callable[[], Any]:
-    return lambda: flow.throw(error)
