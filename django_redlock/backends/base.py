@@ -216,12 +216,17 @@ class Backend(LockFactories):
         return await self.adrive(self._health())
 
     def arm(self) -> dict[str, str]:
-        """Take new servers into service at once; see `RedisBaseBackend.arm`. Other stores need no arming."""
-        return {}
+        """Take new Redis servers into service at once. The caller asserts that no lock is held on these servers.
+
+        Returns ``"armed"`` or the reason of the failure for each node; an empty dict for a store that needs no arming.
+        A node refuses if its marker names another server, because locks of that server may still be held. Raises
+        ``LockUnavailable`` if no node replies.
+        """
+        return self.drive(self._arm())
 
     async def aarm(self) -> dict[str, str]:
         """`arm` for asyncio."""
-        return {}
+        return await self.adrive(self._arm())
 
     def prepare(self) -> bool:
         """Prepare for the first lock, for example by loading scripts. Returns whether it succeeded. Never raises."""
@@ -250,6 +255,10 @@ class Backend(LockFactories):
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
         return [{"node": str(self.location) or type(self).__name__, "ok": True, "problems": []}]
+        yield
+
+    def _arm(self) -> Flow[dict[str, str]]:
+        return {}
         yield
 
     def local_queue_for(self, primitive: Primitive) -> LocalQueue | None:

@@ -125,7 +125,6 @@ def _persistence(info: ServerInfo, save: Any) -> str:
     """
     if info.get("aof_enabled") == "1":
         return "aof"
-    told = (
-        next(iter(save.items()), ()) if isinstance(save, dict) else save
-    )  # the reply is a map in RESP 3, which a pool of a Django cache may use
-    return "" if type(save) is Fault or not told else "rdb" if told[1] else "off"
+    # The reply is a map in RESP 3, which a pool of a Django cache may use.
+    setting = next(iter(save.items()), ()) if isinstance(save, dict) else save
+    return "" if type(save) is Fault or not setting else "rdb" if setting[1] else "off"

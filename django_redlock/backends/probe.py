@@ -39,12 +39,12 @@ TTL = 5.0  # seconds, after which a probe lock that was not released expires
 NAMES = 10_000  # random names tried to find a name in a slot of the server
 
 
-def probe(backend: ProbedBackend, row: dict[str, Any], node: int, route: ServerPool | None) -> Flow[dict[str, Any]]:
+def probe(backend: ProbedBackend, row: dict[str, Any], node: int, pool: ServerPool | None) -> Flow[dict[str, Any]]:
     """Return the health ``row``, with the server's error among its problems if the server does not grant a lock.
 
     A server with known problems is not probed. The probe ignores a quarantine, which `quarantine_status` reports.
     """
-    name = _name(backend, node, route) if row["ok"] else None
+    name = _name(backend, node, pool) if row["ok"] else None
     said = None if name is None else (yield from _refusal(backend, name, node))
     if said is None:
         return row
@@ -68,11 +68,11 @@ def _refusal(backend: ProbedBackend, name: str, node: int) -> Flow[Exception | N
     return None
 
 
-def _name(backend: ProbedBackend, node: int, route: ServerPool | None) -> str | None:
+def _name(backend: ProbedBackend, node: int, pool: ServerPool | None) -> str | None:
     """Return a random lock name in a slot that this server serves; ``None`` if none was found."""
     names = (f"redlock_check:{secrets.token_hex(8)}" for _ in range(NAMES))
     asked = backend.nodes[node]
     of_a_cluster = isinstance(asked, ClusterNode)
     return next(
-        (name for name in names if not of_a_cluster or asked.known_pool(backend.keys_of(name).lock) is route), None
+        (name for name in names if not of_a_cluster or asked.known_pool(backend.keys_of(name).lock) is pool), None
     )

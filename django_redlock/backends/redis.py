@@ -38,15 +38,15 @@ class RedisBackend(RedisBaseBackend):
             raise ValueError(f"LOCATION of {type(self).__name__} must be one URL, not {redact(location)!r}{hint}")
         super().__init__([location], **options)
         self.location = location
-        rule = Cluster if isinstance(self.nodes[0], ClusterNode) else SingleNode
-        self.algorithm = rule(self.clock, self._new_quarantine())
+        algorithm = Cluster if isinstance(self.nodes[0], ClusterNode) else SingleNode
+        self.algorithm = algorithm(self.clock, self._new_quarantine())
 
     def server_of(self, keys: Keys) -> str:
         node = self.nodes[0]
         if not isinstance(node, ClusterNode):
             return ""
-        route = node.known_pool(keys.lock)
-        return route.where if route else UNKNOWN
+        pool = node.known_pool(keys.lock)
+        return pool.where if pool else UNKNOWN
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         return listing(self.key_prefix, pattern, limit, max_keys)
@@ -55,4 +55,4 @@ class RedisBackend(RedisBaseBackend):
         return force_release(name, self.keys_of(name), digest)
 
     def _health(self) -> Flow[list[dict[str, Any]]]:
-        return (yield from self._node_health())
+        return self._node_health()

@@ -81,18 +81,6 @@ class RedisBaseBackend(Backend):
     def local_queue_for(self, primitive: Primitive) -> LocalQueue | None:
         return self._local_queue if primitive.acquire_script.name in QUEUED_SCRIPTS else None
 
-    def arm(self) -> dict[str, str]:
-        """Take new servers into service at once. The caller asserts that no lock is held on these servers.
-
-        Returns ``"armed"`` or the reason of the failure for each node. A node refuses if its marker names another
-        server, because locks of that server may still be held. Raises ``LockUnavailable`` if no node replies.
-        """
-        return self.drive(self._arm())
-
-    async def aarm(self) -> dict[str, str]:
-        """`arm` for asyncio."""
-        return await self.adrive(self._arm())
-
     def _arm(self) -> Flow[dict[str, str]]:
         told: dict[str, str] = {}
         errors: dict[str, Exception] = {}
@@ -118,18 +106,12 @@ class RedisBaseBackend(Backend):
 
     def _node_health(self, node: int = 0) -> Flow[list[dict[str, Any]]]:
         rows = yield from health(self.nodes[node].label, node, partial(probe, self))
-        return (yield from self._with_quarantine_status(rows, node))
-
-    def _with_quarantine_status(self, rows: list[dict[str, Any]], node: int) -> Flow[list[dict[str, Any]]]:
-        if not self.quarantine:
-            return rows
-        told = []
-        if any(row.get("role") == "master" for row in rows):
-            yield from self._touch(node)
-        for row in rows:
-            answer = yield from quarantine_status(row, self._marker, self.max_ttl, node)
-            told.append(answer)
-        return told
+        if self.quarantine:
+            if any(row.get("role") == "master" for row in rows):
+                yield from self._touch(node)
+            for index, row in enumerate(rows):
+                rows[index] = yield from quarantine_status(row, self._marker, self.max_ttl, node)
+        return rows
 
     def _new_quarantine(self) -> Quarantine | None:
         return standalone_quarantine(self.key_prefix, self.max_ttl) if self.quarantine else None
@@ -146,25 +128,25 @@ class RedisBaseBackend(Backend):
         """
         whole, guard = True, self.algorithm.quarantine
         for index in range(len(self.nodes)):
-            routes = self.perform(ListPools(index))
-            if isinstance(routes, Fault):
+            pools = self.perform(ListPools(index))
+            if isinstance(pools, Fault):
                 whole = False
                 continue
-            for route in routes:
-                self.drive(load_scripts(index, route, guard.scripts() if guard else ()))
+            for pool in pools:
+                self.drive(load_scripts(index, pool, guard.scripts() if guard else ()))
             whole = self.drive(self._touch(index)) and whole
         return whole
 
     def close(self) -> None:
         self._executor.fan_out.close()
         for node in self.nodes:
-            for route in node.open_pools():
-                route.close()
+            for pool in node.open_pools():
+                pool.close()
 
     async def aclose(self) -> None:
         for node in self.nodes:
-            for route in node.open_pools():
-                await route.aclear()
+            for pool in node.open_pools():
+                await pool.aclear()
 
 
 def _count(value: int, what: str) -> int:

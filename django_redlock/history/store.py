@@ -59,7 +59,7 @@ async def alast_hour(backend: Any, name: str = "") -> list[MinuteStats]:
 def add(backend: Any, minute: int, texts: Mapping[str, str]) -> None:
     """Add counts to a minute of ``backend``. Raises ``LockUnavailable``.
 
-    ``texts``: the counts as text by lock name, see `counters`.
+    ``texts``: the counts as text by lock name, see `minute_stats`.
     """
     if (store := backend.history_store) is not None:
         backend.drive(store.add(minute, texts, backend.history))

@@ -60,7 +60,7 @@ class LockTable:
         self.fair_queues = FairQueues()
         self.fence = 0
         self.side_table: Any = None  # a `SideTable`
-        self.minutes: dict[int, dict[str, str]] = {}  # see `history.counters`
+        self.minutes: dict[int, dict[str, str]] = {}  # see `history.minute_stats`
 
     @property
     def mutex(self) -> AbstractContextManager[bool]:
