@@ -176,7 +176,8 @@ class LeaseCases(Fixtures):
         assert eventually(lambda: time.monotonic() > ends[-1])
         assert not other.lock(name).acquire(False)
         lock.check()
-        lock.extend(self.short)
+        with contextlib.suppress(LockLost):  # the answer may come after the end of so short a lease
+            lock.extend(self.short)
         assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
 
     def test_max_hold(self, client: Client, other: Client, name: str) -> None:
