@@ -18,8 +18,6 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from . import uwsgi_fork  # noqa: F401  (runs these handlers after forks by uWSGI, too)
-
 Callback = TypeVar("Callback", bound=Callable[[], object])
 FORK_TIMEOUT = 0.5  # seconds
 
