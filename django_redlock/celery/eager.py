@@ -17,10 +17,9 @@ from ..core.flow.drivers import drive
 from ..core.values import Refusal
 from ..errors import LockUnavailable
 from .conflicts import conflict_of, decide, duplicate_result, flag_result, notify_duplicate
-from .contract import ProtectedTask
-from .execution import release_body
 from .messages import Message, new_delivery_id
-from .put_off import send
+from .put_off import release_body, send
+from .task_lock import ProtectedTask
 
 _ACTIONS = ("skip", "log", "raise", "wait", "replace", "retry")
 # Lock name and id of each eager task that encloses this call. Celery runs an eager retry inside the retried call.

@@ -17,12 +17,15 @@ from kombu.serialization import dumps
 from kombu.utils import json
 
 from ..core.events import logger
+from ..core.flow.drivers import drive
+from ..core.locks.lock import Lock
 from ..errors import LockError
 from .conflicts import Conflict
-from .contract import ProtectedTask
 from .messages import Message
-from .records.call import TaskCall
+from .records.body import BodyLock
+from .records.call import Ending, TaskCall
 from .records.transitions import keep_message, remember_ended
+from .task_lock import ProtectedTask
 
 MAX_RESEND_SECONDS = 60.0
 MAX_MESSAGE_BYTES = 16384  # a larger message is not kept, so its call starts at its ETA
@@ -76,6 +79,21 @@ class Perform:
             self.message = reply[1]
             return 1
         return reply
+
+
+def release_body(lock: Lock, ending: Ending) -> bytes | None:
+    """Release the lock of a body. Returns the message of a call that was put off and is to be sent now.
+
+    Errors are logged and not raised, because they must not change the outcome of the task.
+    """
+    if isinstance(lock, BodyLock):
+        lock.ending = ending
+    perform = Perform(lock.store.perform)
+    try:
+        drive(lock.release_flow(), perform)
+    except LockError as error:
+        logger.warning("%s", error)
+    return perform.message
 
 
 def send(app: Celery, copy: bytes | None) -> None:

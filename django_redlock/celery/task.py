@@ -15,11 +15,10 @@ from ..errors import LockUnavailable
 from . import eager, execution
 from .cleanup import request_class
 from .conflicts import AT_SUBMIT, Conflict, conflict_of, decide, flag_result, notify_duplicate
-from .contract import ProtectedTask
 from .messages import HEADER, Message, delay_of, expiry_of, new_delivery_id
 from .records.call import TaskCall
 from .records.transitions import submit
-from .task_lock import TaskLock
+from .task_lock import ProtectedTask, TaskLock
 
 # Options of apply_async that only a canvas sets. The next step of the canvas waits for exactly this message.
 _CANVAS_OPTIONS = {"chain", "chord", "group_id", "parent_id", "root_id"}

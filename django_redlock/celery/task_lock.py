@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from hashlib import sha1
 from math import inf
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery import Task
 
@@ -162,3 +162,20 @@ class TaskLock:
     def drive(self, flow: Flow[Any]) -> Any:
         """Run a flow on the store for the records. Returns its result."""
         return drive(flow, self.store.perform)
+
+
+if TYPE_CHECKING:
+
+    class ProtectedTask(Task[Any, Any]):
+        """A task with the members that `SubmitMixin` and `SingleInstanceMixin` add."""
+
+        redlock: TaskLock
+
+        def lock_name(self, args: Any, kwargs: Any, serializer: str | None) -> str:
+            """Return the lock's name for a call."""
+
+        def resend(self, seconds: float, message: Message, **options: Any) -> Any:
+            """Send the running message again, to start in ``seconds``."""
+
+else:
+    ProtectedTask = Task

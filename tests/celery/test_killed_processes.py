@@ -11,8 +11,8 @@ import celery
 import pytest
 
 from django_redlock.celery.cleanup import _gone, _wait_for_exit
-from django_redlock.celery.execution import release_body
 from django_redlock.celery.messages import Message, new_delivery_id
+from django_redlock.celery.put_off import release_body
 from django_redlock.core.flow.drivers import drive
 from testproject.redis_server import RedisServer
 from tests.support.service import poll

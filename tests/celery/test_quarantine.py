@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from django_redlock import locks
-from django_redlock.celery.execution import release_body
 from django_redlock.celery.messages import Message, new_delivery_id
+from django_redlock.celery.put_off import release_body
 from django_redlock.core.flow.drivers import drive
 from django_redlock.errors import LockUnavailable
 

@@ -7,8 +7,8 @@ from django.core import checks
 
 from django_redlock import locks
 from django_redlock.celery import is_duplicate, single_instance_task
-from django_redlock.celery.execution import release_body
 from django_redlock.celery.messages import Message, new_delivery_id
+from django_redlock.celery.put_off import release_body
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.values import Lease, Refusal
 from django_redlock.errors import LockUnavailable

@@ -6,8 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from ...backends.dummy import DummyBackend
-from ...backends.locmem import LocMemBackend
+from ...backends.base import Backend
 from ...core.algorithms.single_node import SingleNode
 from ...core.contract import Algorithm
 from ...core.flow.requests import Batch, BlockThenEval, CallFunction, EvalScript
@@ -27,7 +26,7 @@ class MemoryStore:
     adopting: Primitive | None = None
     not_adopting = "a task ends with the process that runs it"
 
-    def __init__(self, backend: LocMemBackend | DummyBackend) -> None:
+    def __init__(self, backend: Backend) -> None:
         self.alias = backend.alias
         self.key_prefix = backend.key_prefix
         self.hook = backend.hook

@@ -14,7 +14,7 @@ from django.utils.module_loading import autodiscover_modules
 from ...backend_registry import locks
 from ...backends.base import Backend
 from ...backends.dummy import DummyBackend
-from ...backends.locmem import LocMemBackend
+from ...backends.locmem.backend import LocMemBackend
 from ...core.algorithms.replicated import Replicated
 from ...core.algorithms.single_node import SingleNode
 from ...core.contract import Store
