@@ -23,17 +23,17 @@ from ..idempotency.entries import Entry, InDoubt, Known
 from ..idempotency.identity import KEY_HEADER, fingerprint, read_key, record_name, user_or_session
 from ..idempotency.stores import request_lock
 from .uncancelled import run_to_end
-from .views import (
-    _AFTER_VIEW,
-    _IDEMPOTENT,
+from .view_wrapping import (
+    AFTER_VIEW,
+    IDEMPOTENT,
     EveryAlias,
-    _atomic,
-    _check_place,
-    _check_view,
-    _is_async,
-    _on_class,
-    _opted_out,
-    _right_place,
+    check_place,
+    check_view,
+    decorate_class,
+    in_transactions,
+    is_async,
+    opted_out_aliases,
+    right_place,
 )
 
 V = TypeVar("V", bound=Callable[..., Any])
@@ -112,8 +112,8 @@ def idempotent(
 
     def decorate(view: Any) -> Any:
         if isinstance(view, type):
-            return _on_class(view, decorate, "idempotent")
-        _check_view(view, "idempotent")
+            return decorate_class(view, decorate, "idempotent")
+        check_view(view, "idempotent")
         _check_order(view, terms)
         return _wrap(view, terms)
 
@@ -141,8 +141,8 @@ class _Terms(NamedTuple):
         """
         if not isinstance(request, HttpRequest):
             kind = type(request).__name__
-            raise TypeError(f"idempotent() got {kind} instead of an HttpRequest: {_right_place('idempotent')}")
-        _check_place("idempotent", "the stored answer", opted_out)
+            raise TypeError(f"idempotent() got {kind} instead of an HttpRequest: {right_place('idempotent')}")
+        check_place("idempotent", "the stored answer", opted_out)
         if request.method not in self.methods:
             return None
         if (header := request.headers.get(KEY_HEADER)) is None:
@@ -238,7 +238,7 @@ def _known_response(known: Known) -> HttpResponse:
 
 
 def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
-    opted_out, inner = _opted_out(view), _is_locked(view)
+    opted_out, inner = opted_out_aliases(view), _is_locked(view)
 
     @wraps(view)
     def call(request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -256,7 +256,7 @@ def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
             except BaseException as error:  # noqa: BLE001  (the flow raises it again)
                 return _Raised(error, _leaves_doubt(error))
 
-        atomic = _atomic(work, opted_out, inner)
+        atomic = in_transactions(work, opted_out, inner)
         return drive(_flow(terms, partial(terms.entry_of, request, view, set(opted_out)), atomic, []), perform)
 
     @wraps(view)
@@ -273,7 +273,7 @@ def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
             if type(step) is not _RunView:
                 return await locks[terms.using].aperform(step)
             try:
-                return await _atomic(work, opted_out, inner)()
+                return await in_transactions(work, opted_out, inner)()
             except BaseException as error:  # noqa: BLE001  (the flow raises it again)
                 return _Raised(error, _leaves_doubt(error))
 
@@ -281,26 +281,26 @@ def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
         # A client that disconnects cancels this coroutine. Its request has begun, and its repeat needs an answer.
         return await run_to_end(adrive(flow, perform), cancellable=lambda: not began)
 
-    wrapper: Any = acall if _is_async(view) else call
+    wrapper: Any = acall if is_async(view) else call
     wrapper._non_atomic_requests = opted_out
-    setattr(wrapper, _IDEMPOTENT, True)
+    setattr(wrapper, IDEMPOTENT, True)
     return wrapper  # type: ignore[no-any-return]
 
 
 def _leaves_doubt(error: BaseException) -> bool:
     """Whether the view may have done its work although it raised ``error``."""
-    late = isinstance(error, AnswerNotStorable) or hasattr(error, _AFTER_VIEW)
+    late = isinstance(error, AnswerNotStorable) or hasattr(error, AFTER_VIEW)
     return late or not isinstance(error, Exception)
 
 
 def _check_order(view: Any, terms: _Terms) -> None:
     """Raise ``TypeError`` if ``view`` already has a decorator that must not be inside this one."""
     name = getattr(view, "__qualname__", view)
-    if getattr(view, _IDEMPOTENT, False):
+    if getattr(view, IDEMPOTENT, False):
         raise TypeError(f"{name} has two idempotent() decorators")
     if terms.database is None:
         return
-    if _is_async(view):
+    if is_async(view):
         raise TypeError(
             f"{name} is async, and Django has no transactions in async code: write the view with `def`, or leave out "
             "database= to keep the answers in Redis"

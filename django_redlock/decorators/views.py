@@ -5,17 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
-from functools import partial, wraps
-from inspect import isawaitable, signature
+from functools import wraps
+from inspect import isawaitable
 from typing import Any, NamedTuple, TypeVar, Unpack, cast
 
-from asgiref.sync import iscoroutinefunction
 from django.core.exceptions import BadRequest
-from django.core.handlers.base import BaseHandler
-from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.utils.decorators import classonlymethod
 
 from ..backend_registry import DEFAULT_ALIAS, locks
 from ..core.events import logger
@@ -25,21 +21,23 @@ from ..core.locks.striped import Striped, check_stripes
 from ..core.options import CommonOptions, LockKwargs, check_options
 from ..errors import LockLost, LockNotAcquired, LockUnavailable
 from ..name_templates import namer
-from ..transactions import in_atomic
 from .uncancelled import run_to_end
+from .view_wrapping import (
+    IDEMPOTENT,
+    check_place,
+    check_view,
+    decorate_class,
+    in_transactions,
+    is_async,
+    opted_out_aliases,
+    poses_as_method,
+    right_place,
+)
 
 V = TypeVar("V", bound=Callable[..., Any])
 OnConflict = int | Callable[[HttpRequest, LockNotAcquired], Any]
 
 RETRY_AFTER = 5  # seconds, used when the time until the lock or the store is available is unknown
-_RIGHT_PLACE = (
-    "put {0}() on the view function, on the class (@{0}(...) above `class`), or on dispatch: "
-    '@method_decorator({0}(...), name="dispatch")'
-)
-
-
-_IDEMPOTENT = "_redlock_idempotent"  # the attribute of a view with `idempotent`
-_AFTER_VIEW = "_redlock_after_view"  # the attribute of an error that was raised after the view
 
 
 class LockedRequest(HttpRequest):
@@ -97,9 +95,9 @@ def locked_view(
 
     def decorate(view: Any) -> Any:
         if isinstance(view, type):
-            return _on_class(view, decorate)
-        _check_view(view)
-        name_of = namer(name, view, "request", follow_wrapped=not _poses_as_method(view))
+            return decorate_class(view, decorate)
+        check_view(view)
+        name_of = namer(name, view, "request", follow_wrapped=not poses_as_method(view))
         return _wrap(view, ViewLock(name_of, using, on_conflict, stripes, options))
 
     return decorate
@@ -123,8 +121,8 @@ class ViewLock(NamedTuple):
         """
         if not hasattr(request, "META"):
             kind = type(request).__name__
-            raise TypeError(f"locked_view() got {kind} instead of a request: {_right_place('locked_view')}")
-        _check_place("locked_view", "the lock", opted_out)
+            raise TypeError(f"locked_view() got {kind} instead of a request: {right_place('locked_view')}")
+        check_place("locked_view", "the lock", opted_out)
         # The request is the first argument; its parameter may have any name.
         try:
             name = self.name_of(request, *args, **kwargs, request=request)
@@ -162,30 +160,8 @@ def _retry_later(status: int, text: str, seconds: float | None) -> HttpResponse:
     return HttpResponse(f"{text}\n", status=status, content_type="text/plain; charset=utf-8", headers=headers)
 
 
-def _right_place(decorator: str) -> str:
-    return _RIGHT_PLACE.format(decorator)
-
-
-def _check_place(decorator: str, inner: str, opted_out: set[str]) -> None:
-    """Raise ``TypeError`` inside a transaction of ``ATOMIC_REQUESTS``, which would end after ``inner``."""
-    for alias, settings in connections.settings.items():
-        if settings["ATOMIC_REQUESTS"] and alias not in opted_out and in_atomic(connections[alias]):
-            place = _right_place(decorator)
-            raise TypeError(f"the transaction of ATOMIC_REQUESTS on {alias!r} is outside {inner}: {place}")
-
-
-class EveryAlias(set[str]):
-    """A set whose ``in`` is true for every database alias, so that Django opens no transaction outside the lock.
-
-    Its members are the aliases for which the view has opted out of ``ATOMIC_REQUESTS``.
-    """
-
-    def __contains__(self, alias: object) -> bool:
-        return True
-
-
 def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
-    opted_out, inner = _opted_out(view), hasattr(view, _IDEMPOTENT)
+    opted_out, inner = opted_out_aliases(view), hasattr(view, IDEMPOTENT)
 
     @wraps(view)
     def call(request: Any, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -199,7 +175,7 @@ def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
 
             try:
                 held = request.lock = stack.enter_context(lock)
-                response: HttpResponseBase = _atomic(work, opted_out, inner)()
+                response: HttpResponseBase = in_transactions(work, opted_out, inner)()
             except (LockNotAcquired, LockUnavailable) as error:
                 if not guard.is_missed(held, error):
                     raise
@@ -222,7 +198,7 @@ def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
 
                 try:
                     held = request.lock = await stack.enter_async_context(lock)
-                    response: HttpResponseBase = await _atomic(work, opted_out, inner)()
+                    response: HttpResponseBase = await in_transactions(work, opted_out, inner)()
                 except (LockNotAcquired, LockUnavailable) as error:
                     if not guard.is_missed(held, error):
                         raise
@@ -233,81 +209,11 @@ def _wrap(view: Callable[..., Any], guard: ViewLock) -> Callable[..., Any]:
         # A client that disconnects cancels this coroutine, but not the view's threads, which still need the lock.
         return await run_to_end(respond(), cancellable=lambda: held is None)
 
-    wrapper: Any = acall if _is_async(view) else call
+    wrapper: Any = acall if is_async(view) else call
     wrapper._non_atomic_requests = opted_out
     return wrapper  # type: ignore[no-any-return]
-
-
-def _opted_out(view: Any) -> EveryAlias:
-    """Return the aliases that ``view`` excludes from ``ATOMIC_REQUESTS``. Decorators above may still add to them."""
-    own = getattr(view, "_non_atomic_requests", ())
-    return own if isinstance(own, EveryAlias) else EveryAlias(own)
-
-
-def _atomic(work: Any, opted_out: EveryAlias, inner: bool) -> Any:
-    """Wrap ``work`` in the transactions of ``ATOMIC_REQUESTS``, unless an ``inner`` decorator opens them.
-
-    An error that is raised after ``work``, by the commit or after it, gets the attribute `_AFTER_VIEW`. Raises Django's
-    ``RuntimeError`` if ``work`` is async and a database has ``ATOMIC_REQUESTS``.
-    """
-    work._non_atomic_requests = opted_out if inner else set(opted_out)
-    if iscoroutinefunction(work):
-        return BaseHandler().make_view_atomic(work)
-    returned = False
-
-    @wraps(work)
-    def noted() -> Any:
-        nonlocal returned
-        result = work()
-        returned = True
-        return result
-
-    def run() -> Any:
-        try:
-            return in_transactions()
-        except BaseException as error:
-            if returned:
-                setattr(error, _AFTER_VIEW, True)
-            raise
-
-    in_transactions = BaseHandler().make_view_atomic(noted)
-    return run
 
 
 def _check(lock: Lock) -> None:
     if lock.lost and lock.options.on_lost == "raise":
         raise LockLost(lock.name)
-
-
-def _is_async(view: Any) -> bool:
-    # `dispatch` of an async class-based view is a plain method that returns the coroutine of the handler.
-    owner = getattr(getattr(view, "func", None), "__self__", None)
-    return iscoroutinefunction(view) or bool(getattr(owner, "view_is_async", False))
-
-
-def _on_class(view: Any, decorate: Callable[[Any], Any], decorator: str = "locked_view") -> Any:
-    if not callable(getattr(view, "as_view", None)):
-        raise TypeError(f"{view.__qualname__} has no as_view(): {_right_place(decorator)}")
-    inherited = view.as_view.__func__
-
-    def as_view(cls: Any, /, *args: Any, **initkwargs: Any) -> Any:
-        return decorate(inherited(cls, *args, **initkwargs))
-
-    view.as_view = classonlymethod(wraps(inherited)(as_view))
-    return view
-
-
-def _check_view(view: Any, decorator: str = "locked_view") -> None:
-    if not callable(view) or isinstance(view, classmethod | staticmethod):
-        raise TypeError(f"{view!r} is not a view: {_right_place(decorator)}")
-    if not _poses_as_method(view) and next(iter(signature(view).parameters), "") in ("self", "cls"):
-        raise TypeError(f"{view.__qualname__} is a method: {_right_place(decorator)}")
-
-
-def _poses_as_method(view: Any) -> bool:
-    """Whether ``view`` takes the request first, and the method in its ``__wrapped__`` takes ``self`` first.
-
-    Examples are the partial that ``method_decorator()`` passes, the function that ``as_view()`` returns when
-    ``dispatch`` is decorated, and a view of a ViewSet of Django REST framework.
-    """
-    return isinstance(view, partial) or hasattr(view, "view_class") or hasattr(view, "cls")

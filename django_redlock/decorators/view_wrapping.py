@@ -1,0 +1,114 @@
+"""What `locked_view` and `idempotent` share: kinds of views, the place of a decorator, and transactions of Django."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from inspect import signature
+from typing import Any
+
+from asgiref.sync import iscoroutinefunction
+from django.core.handlers.base import BaseHandler
+from django.db import connections
+from django.utils.decorators import classonlymethod
+
+from ..transactions import in_atomic
+
+_RIGHT_PLACE = (
+    "put {0}() on the view function, on the class (@{0}(...) above `class`), or on dispatch: "
+    '@method_decorator({0}(...), name="dispatch")'
+)
+IDEMPOTENT = "_redlock_idempotent"  # the attribute of a view with `idempotent`
+AFTER_VIEW = "_redlock_after_view"  # the attribute of an error that was raised after the view
+
+
+def right_place(decorator: str) -> str:
+    return _RIGHT_PLACE.format(decorator)
+
+
+def check_place(decorator: str, inner: str, opted_out: set[str]) -> None:
+    """Raise ``TypeError`` inside a transaction of ``ATOMIC_REQUESTS``, which would end after ``inner``."""
+    for alias, settings in connections.settings.items():
+        if settings["ATOMIC_REQUESTS"] and alias not in opted_out and in_atomic(connections[alias]):
+            place = right_place(decorator)
+            raise TypeError(f"the transaction of ATOMIC_REQUESTS on {alias!r} is outside {inner}: {place}")
+
+
+class EveryAlias(set[str]):
+    """A set whose ``in`` is true for every database alias, so that Django opens no transaction outside the lock.
+
+    Its members are the aliases for which the view has opted out of ``ATOMIC_REQUESTS``.
+    """
+
+    def __contains__(self, alias: object) -> bool:
+        return True
+
+
+def opted_out_aliases(view: Any) -> EveryAlias:
+    """Return the aliases that ``view`` excludes from ``ATOMIC_REQUESTS``. Decorators above may still add to them."""
+    own = getattr(view, "_non_atomic_requests", ())
+    return own if isinstance(own, EveryAlias) else EveryAlias(own)
+
+
+def in_transactions(work: Any, opted_out: EveryAlias, inner: bool) -> Any:
+    """Wrap ``work`` in the transactions of ``ATOMIC_REQUESTS``, unless an ``inner`` decorator opens them.
+
+    An error that is raised after ``work``, by the commit or after it, gets the attribute `AFTER_VIEW`. Raises Django's
+    ``RuntimeError`` if ``work`` is async and a database has ``ATOMIC_REQUESTS``.
+    """
+    work._non_atomic_requests = opted_out if inner else set(opted_out)
+    if iscoroutinefunction(work):
+        return BaseHandler().make_view_atomic(work)
+    returned = False
+
+    @wraps(work)
+    def noted() -> Any:
+        nonlocal returned
+        result = work()
+        returned = True
+        return result
+
+    def run() -> Any:
+        try:
+            return atomic()
+        except BaseException as error:
+            if returned:
+                setattr(error, AFTER_VIEW, True)
+            raise
+
+    atomic = BaseHandler().make_view_atomic(noted)
+    return run
+
+
+def is_async(view: Any) -> bool:
+    # `dispatch` of an async class-based view is a plain method that returns the coroutine of the handler.
+    owner = getattr(getattr(view, "func", None), "__self__", None)
+    return iscoroutinefunction(view) or bool(getattr(owner, "view_is_async", False))
+
+
+def decorate_class(view: Any, decorate: Callable[[Any], Any], decorator: str = "locked_view") -> Any:
+    if not callable(getattr(view, "as_view", None)):
+        raise TypeError(f"{view.__qualname__} has no as_view(): {right_place(decorator)}")
+    inherited = view.as_view.__func__
+
+    def as_view(cls: Any, /, *args: Any, **initkwargs: Any) -> Any:
+        return decorate(inherited(cls, *args, **initkwargs))
+
+    view.as_view = classonlymethod(wraps(inherited)(as_view))
+    return view
+
+
+def check_view(view: Any, decorator: str = "locked_view") -> None:
+    if not callable(view) or isinstance(view, classmethod | staticmethod):
+        raise TypeError(f"{view!r} is not a view: {right_place(decorator)}")
+    if not poses_as_method(view) and next(iter(signature(view).parameters), "") in ("self", "cls"):
+        raise TypeError(f"{view.__qualname__} is a method: {right_place(decorator)}")
+
+
+def poses_as_method(view: Any) -> bool:
+    """Whether ``view`` takes the request first, and the method in its ``__wrapped__`` takes ``self`` first.
+
+    Examples are the partial that ``method_decorator()`` passes, the function that ``as_view()`` returns when
+    ``dispatch`` is decorated, and a view of a ViewSet of Django REST framework.
+    """
+    return isinstance(view, partial) or hasattr(view, "view_class") or hasattr(view, "cls")
