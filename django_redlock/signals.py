@@ -23,7 +23,7 @@ lock_refused = Signal()
 lock_lost = Signal()
 lock_forced = Signal()
 
-# Sent with ``conflict``, a `django_redlock.celery.conflicts.Conflict`; the sender is the task's name.
+# Sent with ``conflict``, a `django_redlock.single_instance.conflicts.Conflict`; the sender is the task's name.
 task_duplicate = Signal()
 
 _BY_KIND = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -50,6 +51,24 @@ def in_transaction(connection: BaseDatabaseWrapper) -> bool:
     if connection.in_atomic_block:
         return in_atomic(connection)
     return connection.connection is not None and not connection.autocommit
+
+
+def after_rollback(database: str, function: Callable[[], Any]) -> None:
+    """Call ``function`` at the end of the open transaction if the work done so far is rolled back, in whole or in part.
+
+    "In part": to a savepoint before this call. Does nothing outside a transaction. ``database``: an alias.
+    """
+    connection = connections[database]
+    if not in_atomic(connection):
+        return
+    committed: Callable[[], None] = lambda: None  # noqa: E731  (Django forgets it when it rolls back)
+    connection.on_commit(committed)
+
+    def at_end() -> None:
+        if not any(entry[1] is committed for entry in connection.run_on_commit):
+            function()
+
+    (vars(connection).get(_ATTRIBUTE) or TransactionLocks(connection)).at_end.append(at_end)
 
 
 class DeferredRelease(Lock):
@@ -108,12 +127,15 @@ class CommitLock(Lock):
 class TransactionLocks:
     """The locks that one open transaction keeps, and the kept locks that were acquired again.
 
+    ``at_end``: functions that are called when the transaction ends.
+
     Django has a hook for the commit (``on_commit``), but none for the rollback. So the methods that can end a
     transaction are wrapped on this connection, from the first kept lock until the end of the transaction.
     """
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.locks: list[Lock] = []
+        self.at_end: list[Callable[[], None]] = []
         self._connection = connection
         self._watched = {name: self._watch(name) for name in _ENDS}
         vars(connection).update(self._watched, **{_ATTRIBUTE: self})
@@ -122,6 +144,7 @@ class TransactionLocks:
     def _forget(self) -> None:
         # In the child of a fork: the parent keeps the locks, and the child may have to wait for them.
         self.locks = []
+        self.at_end = []
 
     def keeper_of(self, handle: Lock) -> DeferredRelease | None:
         """Return the `DeferredRelease` that keeps the lock of ``handle``; ``None`` if this transaction doesn't keep it.
@@ -185,6 +208,8 @@ class TransactionLocks:
                     lock.release()
             except LockError as error:
                 logger.warning("%s (after the end of the transaction that kept it)", error)
+        while self.at_end:
+            self.at_end.pop(0)()
 
 
 # ── locks that are released too early ────────────────────────────────────────────────────────

@@ -53,6 +53,7 @@ PLACES = {
     "packaging/test_structure.py": Tier.TEST,
     "simulation/": Tier.REST,  # `make simulate` plays; here the mistakes are that it must find
     "support_tests/": Tier.REST,
+    "tasks/test_typing.py": Tier.REST,  # mypy once more
     "testing/test_plugin.py": Tier.REST,  # whole test runs
 }
 # Names of fixtures, and of parameters: a server besides the one Redis, or processes of the test's own.

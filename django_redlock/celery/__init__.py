@@ -20,11 +20,11 @@ except ModuleNotFoundError as error:
 from ..core.options import unknown_options
 from ..core.values import Seconds
 from ..signals import task_duplicate
+from ..single_instance.call_names import CallNamer
+from ..single_instance.conflicts import Conflict, OnConflict, is_duplicate
+from ..single_instance.modes import ModeName, options
+from ..single_instance.support import declared
 from . import patching
-from .call_names import CallNamer
-from .conflicts import Conflict, OnConflict, is_duplicate
-from .modes import ModeName, options
-from .records.support import declared
 
 __all__ = ["Conflict", "is_duplicate", "single_instance_task", "task_duplicate"]
 
@@ -116,6 +116,8 @@ def single_instance_task(
                 "single_instance_task must stand below the decorator that makes the task:\n"
                 "    @shared_task\n    @single_instance_task\n    def ..."
             )
+        if hasattr(function, "enqueue"):
+            raise TypeError("a task of django.tasks takes django_redlock.tasks.single_instance_task, above @task")
         if not callable(function):
             raise TypeError(f"single_instance_task takes keyword arguments only, not {function!r}")
         CallNamer(function, chosen.key, chosen.unique_on)  # raises now if an argument does not exist

@@ -15,11 +15,11 @@ from kombu.utils.imports import symbol_by_name
 
 from ..core import fork
 from ..core.events import logger
-from ..core.flow.drivers import drive
+from ..single_instance.call import TaskCall
+from ..single_instance.ending import message_flow
+from ..single_instance.transitions import requeue_dead
 from . import revoke
-from .put_off import Perform, send
-from .records.call import TaskCall
-from .records.transitions import requeue_dead
+from .put_off import send
 
 
 class LockReleasingRequest:
@@ -93,9 +93,8 @@ class LockReleasingRequest:
             with fork.postponed:
                 redelivered = self._will_be_redelivered()
                 if dead is not None:
-                    perform = Perform(task_lock.store.perform)
-                    drive(requeue_dead(call, dead, redelivered), perform)
-                    send(self.task.app, perform.message)
+                    message = task_lock.drive(message_flow(requeue_dead(call, dead, redelivered)))
+                    send(self.task.app, message)
                 if not redelivered:
                     task_lock.cancel(call)
 

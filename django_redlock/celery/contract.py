@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from celery import Task
 
 from .messages import Message
-from .task_lock import TaskLock
+from .task_lock import CeleryTaskLock
 
 if TYPE_CHECKING:
 
     class ProtectedTask(Task[Any, Any]):
         """A task with the members that `SubmitMixin` and `SingleInstanceMixin` add."""
 
-        redlock: TaskLock
+        redlock: CeleryTaskLock
 
         def lock_name(self, args: Any, kwargs: Any, serializer: str | None) -> str:
             """Return the lock's name for a call."""

@@ -16,10 +16,11 @@ from ..core.events import logger
 from ..core.flow.drivers import drive
 from ..core.values import Refusal
 from ..errors import LockUnavailable
-from .conflicts import conflict_of, decide, duplicate_result, flag_result, notify_duplicate
+from ..single_instance.conflicts import conflict_of, decide, duplicate_result, flag_result, notify_duplicate
+from ..single_instance.ended import new_delivery_id
+from ..single_instance.ending import end_flow
 from .contract import ProtectedTask
-from .execution import release_body
-from .messages import Message, new_delivery_id
+from .messages import Message
 from .put_off import send
 
 _ACTIONS = ("skip", "log", "raise", "wait", "replace", "retry")
@@ -82,7 +83,7 @@ def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, 
         with _value(_replaced, ()), _value(_running, (*_running.get(), (message.name, task_id))):
             return flag_result(run(args, kwargs, *rest, **options), False)
     finally:
-        send(task.app, release_body(lock, "removed"))  # no broker can deliver the call again
+        send(task.app, drive(end_flow(lock, "removed"), lock.store.perform))  # no broker can deliver the call again
 
 
 def replacing(task_id: str | None) -> AbstractContextManager[None]:

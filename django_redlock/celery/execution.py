@@ -17,13 +17,13 @@ from ..core.events import logger
 from ..core.flow.drivers import drive
 from ..core.locks.lock import Lock
 from ..core.values import Lease, Refusal
-from ..errors import LockError, LockUnavailable
-from .conflicts import AT_START, Conflict, conflict_of, decide, duplicate_result, notify_duplicate
+from ..errors import LockUnavailable
+from ..single_instance.call import Ending, TaskCall
+from ..single_instance.conflicts import AT_START, Conflict, conflict_of, decide, duplicate_result, notify_duplicate
+from ..single_instance.ending import end_flow
 from .contract import ProtectedTask
 from .messages import Message
-from .put_off import MAX_RESEND_SECONDS, Perform, end_delivery, put_off, send
-from .records.body import BodyLock
-from .records.call import Ending, TaskCall
+from .put_off import MAX_RESEND_SECONDS, end_delivery, put_off, send
 
 ENTERED = "redlock_entered"  # attribute of a request whose body has begun: direct calls from the body acquire no lock
 RETRY_OVERLAP_SECONDS = 0.5  # how long a retry or redelivery waits for the end of the previous run
@@ -94,7 +94,7 @@ def _run_protected(task: ProtectedTask, lock: Lock, body: Callable[..., Any], ar
         raise
     finally:
         # Not in after_return: before that, Celery sends the next step of a chain, which may need the same lock.
-        send(task.app, release_body(lock, ending))
+        send(task.app, drive(end_flow(lock, ending), lock.store.perform))
 
 
 def cancel_unstarted(task: ProtectedTask, error: BaseException) -> None:
@@ -127,21 +127,6 @@ def _will_be_redelivered(task: ProtectedTask, error: BaseException) -> bool:
     options: Any = task
     requeued = isinstance(error, SystemExit | KeyboardInterrupt) or getattr(error, "requeue", False)
     return bool(requeued and options.acks_late)
-
-
-def release_body(lock: Lock, ending: Ending) -> bytes | None:
-    """Release the lock of a body. Returns the message of a call that was put off and is to be sent now.
-
-    Errors are logged and not raised, because they must not change the outcome of the task.
-    """
-    if isinstance(lock, BodyLock):
-        lock.ending = ending
-    perform = Perform(lock.store.perform)
-    try:
-        drive(lock.release_flow(), perform)
-    except LockError as error:
-        logger.warning("%s", error)
-    return perform.message
 
 
 def _refused(task: ProtectedTask, request: Any, call: TaskCall, message: Message, refusal: Refusal) -> Any:

@@ -14,7 +14,7 @@ from ..core.keys import keys_for
 from ..core.owner import Owner
 from ..errors import LockError
 from ..handler import locks
-from .records.body import cancel_request
+from ..single_instance.body import cancel_request
 
 MIN_AGE_SECONDS = 60.0  # the record is written before the message is sent
 SECOND_LOOK_SECONDS = 2.0  # a message on its way between queue and worker may be missed once

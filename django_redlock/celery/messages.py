@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from math import inf
@@ -42,11 +40,6 @@ class Message(NamedTuple):
             case [str(), str(), str(own), int(), int() | float(), bool(), str()] if own == task_id:
                 return cls(*header)
         return None
-
-
-def new_delivery_id() -> str:
-    """Return a delivery id in hex: 4 bytes with the time in seconds and 8 random bytes. `ended_mark` splits it."""
-    return f"{int(time.time()):08x}{os.urandom(8).hex()}"
 
 
 def delay_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:

@@ -15,10 +15,10 @@ from typing import Any
 from celery import Task
 
 from . import execution
+from .check_tasks import CheckTasks
 from .cleanup import request_class
-from .records.support import CheckTasks
 from .task import SingleInstanceMixin, SubmitMixin
-from .task_lock import TaskLock
+from .task_lock import CeleryTaskLock
 
 OPTIONS_ATTRIBUTE = "__redlock__"  # attribute of a decorated function that holds its `TaskOptions`
 
@@ -44,7 +44,7 @@ def patch(task: type[Any]) -> None:
         bases.insert(last + (bases[last] is not Task), SubmitMixin)
         task.__bases__ = (SingleInstanceMixin, *bases)
     has_call = any("__call__" in vars(base) for base in _between(task))
-    task.redlock = TaskLock(options, function, bound, has_call)
+    task.redlock = CeleryTaskLock(options, function, bound, has_call)
     if any("__call__" in vars(each) for each in task.__mro__[: task.__mro__.index(SingleInstanceMixin)]):
         task.__call__ = _locked_call(task.__call__)
     own: Any = task.Request

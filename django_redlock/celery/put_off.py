@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from typing import Any
 
 from celery import Celery
@@ -18,11 +17,11 @@ from kombu.utils import json
 
 from ..core.events import logger
 from ..errors import LockError
-from .conflicts import Conflict
+from ..single_instance.call import TaskCall
+from ..single_instance.conflicts import Conflict
+from ..single_instance.transitions import keep_message, remember_ended
 from .contract import ProtectedTask
 from .messages import Message
-from .records.call import TaskCall
-from .records.transitions import keep_message, remember_ended
 
 MAX_RESEND_SECONDS = 60.0
 MAX_MESSAGE_BYTES = 16384  # a larger message is not kept, so its call starts at its ETA
@@ -61,21 +60,6 @@ def end_delivery(task: ProtectedTask, call: TaskCall) -> None:
         task.redlock.drive(remember_ended(call))
     except LockError as error:
         logger.warning("task %s[%s] may run again: %s", task.name, call.task_id, error)
-
-
-class Perform:
-    """Performs the requests of a flow that ends a body. ``message``: the message that is to be sent then."""
-
-    def __init__(self, perform: Callable[[Any], Any]) -> None:
-        self._perform = perform
-        self.message: bytes | None = None
-
-    def __call__(self, request: Any) -> Any:
-        reply = self._perform(request)
-        if isinstance(reply, list) and reply[:1] == [1] and isinstance(reply[-1], bytes):
-            self.message = reply[1]
-            return 1
-        return reply
 
 
 def send(app: Celery, copy: bytes | None) -> None:

@@ -12,14 +12,15 @@ from kombu.utils.uuid import uuid
 from ..core.events import logger
 from ..core.values import Lease, Refusal
 from ..errors import LockUnavailable
+from ..single_instance.call import TaskCall
+from ..single_instance.conflicts import AT_SUBMIT, Conflict, conflict_of, decide, flag_result, notify_duplicate
+from ..single_instance.ended import new_delivery_id
+from ..single_instance.transitions import submit
 from . import eager, execution
 from .cleanup import request_class
-from .conflicts import AT_SUBMIT, Conflict, conflict_of, decide, flag_result, notify_duplicate
 from .contract import ProtectedTask
-from .messages import HEADER, Message, delay_of, expiry_of, new_delivery_id
-from .records.call import TaskCall
-from .records.transitions import submit
-from .task_lock import TaskLock
+from .messages import HEADER, Message, delay_of, expiry_of
+from .task_lock import CeleryTaskLock
 
 # Options of apply_async that only a canvas sets. The next step of the canvas waits for exactly this message.
 _CANVAS_OPTIONS = {"chain", "chord", "group_id", "parent_id", "root_id"}
@@ -37,7 +38,7 @@ else:
 class SubmitMixin(_Task):
     """Writes the queued record in ``apply_async``. Follows the task's own bases, because they may change the call."""
 
-    redlock: TaskLock
+    redlock: CeleryTaskLock
 
     def apply_async(
         self,

@@ -1,70 +1,40 @@
-"""The lock of one task: its options, the names of its calls, and the store for its records."""
+"""The lock of one Celery task: the names of its calls, and the calls of its messages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import sha1
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from celery import Task
 
-from ..backends.base import Backend
 from ..core.algorithms.cluster import Cluster
-from ..core.contract import Store
-from ..core.events import logger
-from ..core.flow.drivers import drive
-from ..core.flow.requests import Flow
 from ..core.keys import keys_for
-from ..core.locks.lock import Lock
-from ..core.options import LockOptions
-from ..core.primitives.base import MUTEX, SEMAPHORE
-from ..core.renewal import Orphan, renewal
-from ..core.values import Claim
-from ..errors import LockError, LockNotSupported, LockUnavailable
-from ..handler import locks
-from .call_names import CallNamer
+from ..single_instance.call import TaskCall
+from ..single_instance.modes import TaskOptions
+from ..single_instance.task_lock import TaskLock
 from .messages import HEADER, Message
-from .modes import TaskOptions
-from .records.body import QUEUED, BodyLock
-from .records.call import TaskCall
-from .records.support import store_of, unsupported
-from .records.transitions import cancel
+from .received import text_for
 
-CANCEL_RETRY_SECONDS = 3600.0  # time for which a cancellation is retried while the store can't be asked
 # Default visibility timeout of kombu's Redis transport. A copy of a message may wait this long for its ETA even if a
 # shorter timeout is set.
 VISIBILITY_SECONDS = 3600
 
 
-class RecordStore(NamedTuple):
-    """A backend and the store for its records. ``store`` ``None``: the backend can't keep records.
-
-    ``lease``: the ttl of a running body in seconds.
-    """
-
-    backend: Backend
-    store: Store | None
-    lease: float
-
-
-class TaskLock:
-    """The lock of one task. ``has_call``: a base class of the task defines ``__call__``."""
+class CeleryTaskLock(TaskLock):
+    """The lock of one Celery task. ``has_call``: a base class of the task defines ``__call__``."""
 
     def __init__(self, options: TaskOptions, function: Callable[..., Any], bound: bool, has_call: bool) -> None:
-        self.options = options
+        super().__init__(options, function)
         self.has_call = has_call
-        self._namer = CallNamer(function, options.key, options.unique_on)
         self._this = (None,) if bound else ()
         self._done_ttl: float | None = None
-        self._records: RecordStore | None = None
-
-    # ── the call ─────────────────────────────────────────────────────────────────────────────
 
     def name(self, task: Task[Any, Any], args: Any, kwargs: Any, serializer: str | None = None) -> str:
         """Return the lock's name for these arguments. Raises ``TypeError`` when the arguments don't fit the task."""
         serializer = serializer or task.serializer or task.app.conf.task_serializer
-        return self._namer.name(task.name, tuple(args or ()), kwargs or {}, serializer, self._this)
+        return self.namer.name(task.name, tuple(args or ()), kwargs or {}, text_for(serializer), self._this)
 
     def message(self, task: Task[Any, Any], request: Any) -> Message:
         """Return the header of a received message.
@@ -101,64 +71,3 @@ class TaskLock:
     def received_call(self, task: Task[Any, Any], request: Any) -> TaskCall:
         """Return the call of a received message."""
         return self.new_call(task, request.id, self.message(task, request))
-
-    # ── the store ────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def backend(self) -> Backend:
-        """The backend of the alias ``using``."""
-        return locks[self.options.using]
-
-    @property
-    def keeps_records(self) -> bool:
-        """Whether the store lists queued and running calls."""
-        return self._record_store().store is not None
-
-    @property
-    def store(self) -> Store:
-        """The store for the records. Raises ``LockNotSupported`` for a backend that can't keep records."""
-        store = self._record_store().store
-        if store is None:
-            kept = f"store {self.options.using!r}: {type(self.backend).__name__} keeps no records of queued tasks"
-            raise LockNotSupported("", unsupported(self.backend, self.options) or kept)
-        return store
-
-    def body_lock(self, call: TaskCall) -> Lock:
-        """Return a handle for the lease of the body. Without records: a mutex, or a permit of a semaphore.
-
-        Raises ``LockNotSupported`` if the mode needs records and the backend can't keep them.
-        """
-        backend, store, lease = self._record_store()
-        options = LockOptions(lease, owner=call.owner, on_lost="warn")
-        if store is None and not unsupported(backend, self.options):
-            primitive = MUTEX if call.limit == 1 else SEMAPHORE._replace(limit=call.limit)
-            return Lock(backend, primitive, call.name, call.keys, options)
-        return BodyLock(self.store, call, options)
-
-    def _record_store(self) -> RecordStore:
-        backend = self.backend
-        if self._records is None or self._records.backend is not backend:
-            lease = backend.check_ttl(self.options.body_ttl(backend.max_ttl))
-            self._records = RecordStore(backend, store_of(backend), lease)
-        return self._records
-
-    def cancel(self, call: TaskCall, same_delivery: bool = True) -> None:
-        """Remove the queued record of a call that will not run.
-
-        While the store is down, this is retried in the background. ``same_delivery``: only if the record belongs to
-        this delivery. Errors are logged and not raised.
-        """
-        try:
-            self.drive(cancel(call, same_delivery))
-        except LockUnavailable as error:
-            logger.warning("task %s[%s]: its lock is released later: %s", call.task, call.task_id, error)
-            store = self.store
-            claim = Claim(call.name, call.keys, call.delivery_id.encode(), b"", call.queued_ttl, payload=call)
-            until = store.clock() + min(call.queued_ttl, CANCEL_RETRY_SECONDS)
-            renewal.schedule(claim.token, Orphan(store, QUEUED, claim, until), 0.5)
-        except LockError as error:
-            logger.warning("task %s[%s]: %s", call.task, call.task_id, error)
-
-    def drive(self, flow: Flow[Any]) -> Any:
-        """Run a flow on the store for the records. Returns its result."""
-        return drive(flow, self.store.perform)

@@ -10,8 +10,8 @@ from unittest import mock
 from celery import Celery
 from celery.result import AsyncResult, EagerResult
 
-from ..celery.conflicts import Conflict
 from ..signals import task_duplicate
+from ..single_instance.conflicts import Conflict
 
 _active: list[CapturedTasks] = []
 

@@ -8,16 +8,16 @@ import pytest
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.celery.modes import MODES
-from django_redlock.celery.records.body import BODY
-from django_redlock.celery.records.call import TaskCall
-from django_redlock.celery.records.memory_store import MemoryStore
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.keys import keys_for
 from django_redlock.core.lock_info import LockInfo, read_lock_info
 from django_redlock.core.owner import Owner, describe_owner
 from django_redlock.core.primitives import base
 from django_redlock.core.values import Claim
+from django_redlock.single_instance.body import BODY
+from django_redlock.single_instance.call import TaskCall
+from django_redlock.single_instance.memory_store import MemoryStore
+from django_redlock.single_instance.modes import MODES
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 from tests.support.service import poll

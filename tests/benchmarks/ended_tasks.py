@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.celery.modes import MODES
-from django_redlock.celery.records.body import BODY
-from django_redlock.celery.records.call import TaskCall
 from django_redlock.core.flow.requests import Batch
 from django_redlock.core.keys import keys_for
 from django_redlock.core.owner import describe_owner
 from django_redlock.core.values import Claim, new_token
+from django_redlock.single_instance.body import BODY
+from django_redlock.single_instance.call import TaskCall
+from django_redlock.single_instance.modes import MODES
 from testproject.redis_server import RedisServer
 from tests.benchmarks.measure import Row
 

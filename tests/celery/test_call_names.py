@@ -14,14 +14,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kombu.exceptions import EncodeError
 
-from django_redlock.celery.call_names import MAX_NAME_BYTES, CallNamer, canonical
+from django_redlock.celery.received import text_for
+from django_redlock.single_instance import call_names
+from django_redlock.single_instance.call_names import MAX_NAME_BYTES, CallNamer
 
 
 def function(a, b=2, *rest, c=None, **more): ...
 
 
+def canonical(value, serializer="json"):
+    return call_names.canonical(value, text_for(serializer))
+
+
 def name(key=None, unique_on=None, /, *args, **kwargs):
-    return CallNamer(function, key, unique_on).name("task", args, kwargs, "json")
+    return CallNamer(function, key, unique_on).name("task", args, kwargs, text_for("json"))
 
 
 def test_every_spelling_of_a_call_is_one_key():
@@ -81,10 +87,10 @@ def test_a_default_that_can_not_be_sent_is_not_refused():
     def task(a, sentinel=object(), period=dt.timedelta(days=1)): ...  # noqa: B008
 
     key = CallNamer(task, None, None)
-    assert key.name("task", (1,), {}, "json") == "task(a=1,sentinel=...,period=...)"
-    assert key.name("task", (1, 2), {}, "json") == "task(a=1,sentinel=2,period=...)"
+    assert key.name("task", (1,), {}, text_for("json")) == "task(a=1,sentinel=...,period=...)"
+    assert key.name("task", (1, 2), {}, text_for("json")) == "task(a=1,sentinel=2,period=...)"
     with pytest.raises(EncodeError):
-        key.name("task", (1, object()), {}, "json")
+        key.name("task", (1, object()), {}, text_for("json"))
 
 
 json = st.recursive(
@@ -133,10 +139,10 @@ def test_a_simple_signature_has_one_key_too():
 
     key = CallNamer(simple, None, None)
     calls = [((1, 2), {}), ((1,), {}), ((), {"b": 2, "a": 1}), ((1,), {"b": 2})]
-    assert {key.name("task", args, kwargs, "json") for args, kwargs in calls} == {"task(a=1,b=2)"}
+    assert {key.name("task", args, kwargs, text_for("json")) for args, kwargs in calls} == {"task(a=1,b=2)"}
     for args in ((), (1, 2, 3)):
         with pytest.raises(TypeError):
-            key.name("task", args, {}, "json")
+            key.name("task", args, {}, text_for("json"))
 
 
 def test_unique_on_picks_arguments():
@@ -164,4 +170,4 @@ def test_bound_tasks_have_no_self_in_their_key():
 
     def bound(self, a): ...
 
-    assert CallNamer(bound, None, None).name("task", (1,), {}, "json", (None,)) == "task(a=1)"
+    assert CallNamer(bound, None, None).name("task", (1,), {}, text_for("json"), (None,)) == "task(a=1)"

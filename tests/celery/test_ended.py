@@ -9,9 +9,8 @@ from redis.crc import key_slot
 
 from django_redlock import locks
 from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.celery.messages import new_delivery_id
-from django_redlock.celery.records.ended import ended_mark
-from django_redlock.celery.records.memory import TaskTable
+from django_redlock.single_instance.ended import ended_mark, new_delivery_id
+from django_redlock.single_instance.memory import TaskTable
 from tests.celery.test_records import MemoryStore, Player, RedisBackend
 
 DELIVERIES = 300
@@ -48,7 +47,7 @@ def test_on_a_cluster_the_set_is_in_the_slot_of_the_lock(name):
 
 def test_every_slot_of_a_cluster_has_a_tag():
     """Also those whose tag is found late."""
-    from django_redlock.celery.records.ended import _tag_of_slot
+    from django_redlock.single_instance.ended import _tag_of_slot
 
     assert all(key_slot(b"{%b}" % _tag_of_slot(slot)) == slot for slot in range(0, 16384, 7))
 

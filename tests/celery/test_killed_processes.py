@@ -11,9 +11,10 @@ import celery
 import pytest
 
 from django_redlock.celery.cleanup import _gone, _wait_for_exit
-from django_redlock.celery.execution import release_body
-from django_redlock.celery.messages import Message, new_delivery_id
+from django_redlock.celery.messages import Message
 from django_redlock.core.flow.drivers import drive
+from django_redlock.single_instance.ended import new_delivery_id
+from django_redlock.single_instance.ending import end_flow
 from testproject.redis_server import RedisServer
 from tests.support.service import poll
 
@@ -148,7 +149,7 @@ def test_what_comes_back_is_kept_only_where_tasks_are_queued(tasks, seen, held, 
     task, name = getattr(tasks, kind), f"{kind}:{seen.name}"
     lock = task.redlock.body_lock(task.redlock.new_call(task, seen.name, Message(name, new_delivery_id(), seen.name)))
     drive(lock.acquire_flow(0.0), lock.store.perform)
-    release_body(lock, "requeued")
+    drive(end_flow(lock, "requeued"), lock.store.perform)
     assert (held(name) is not None) == (kind == "late")
 
 

@@ -15,9 +15,9 @@ from billiard.exceptions import WorkerLostError
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.celery.messages import Message
 from django_redlock.celery.put_off import send
-from django_redlock.celery.records.transitions import keep_message
 from django_redlock.core.flow.drivers import drive
 from django_redlock.errors import LockNotAcquired
+from django_redlock.single_instance.transitions import keep_message
 from tests.celery.test_records import MemoryStore, Player, RedisBackend
 from tests.support.service import poll
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from django_redlock import locks
-from django_redlock.celery.execution import release_body
-from django_redlock.celery.messages import Message, new_delivery_id
+from django_redlock.celery.messages import Message
 from django_redlock.core.flow.drivers import drive
 from django_redlock.errors import LockUnavailable
+from django_redlock.single_instance.ended import new_delivery_id
+from django_redlock.single_instance.ending import end_flow
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_bodies_that_run_are_put_back(tasks, begun, store, seen, held):
     for body in bodies:
         (owner,) = held(body.name).holders
         assert owner.extra == {"state": "running", "task_id": body.call.task_id}
-        release_body(body, "ended")
+        drive(end_flow(body, "ended"), body.store.perform)
         with store.client() as client:
             assert client.sismember(*body.call.ended)
 

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.celery.modes import MODES
-from django_redlock.celery.records.body import BODY
-from django_redlock.celery.records.call import TaskCall
-from django_redlock.celery.records.memory_store import MemoryStore
-from django_redlock.celery.records.transitions import cancel, owner_part, requeue_dead, submit
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.keys import keys_for
 from django_redlock.core.owner import describe_owner
 from django_redlock.core.values import Claim, Lease, new_token
+from django_redlock.single_instance.body import BODY
+from django_redlock.single_instance.call import TaskCall
+from django_redlock.single_instance.memory_store import MemoryStore
+from django_redlock.single_instance.modes import MODES
+from django_redlock.single_instance.transitions import cancel, owner_part, requeue_dead, submit
 from tests.support.cluster import ask
 from tests.support.service import poll
 

@@ -7,11 +7,12 @@ from django.core import checks
 
 from django_redlock import locks
 from django_redlock.celery import is_duplicate, single_instance_task
-from django_redlock.celery.execution import release_body
-from django_redlock.celery.messages import Message, new_delivery_id
+from django_redlock.celery.messages import Message
 from django_redlock.core.flow.drivers import drive
 from django_redlock.core.values import Lease, Refusal
 from django_redlock.errors import LockUnavailable
+from django_redlock.single_instance.ended import new_delivery_id
+from django_redlock.single_instance.ending import end_flow
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 from tests.support.replicas import Replicated
@@ -89,7 +90,7 @@ def test_a_body_on_a_primary_with_replicas(tasks, primary, seen, held):
     assert lock.extend(3) > 0
     assert isinstance(begin(other), Refusal)
     call = lock.call
-    release_body(lock, "ended")
+    drive(end_flow(lock, "ended"), lock.store.perform)
     assert held(call.name) is None
     again = begin(tasks.executed.redlock.body_lock(call))
     assert "ended" in again.holder
@@ -120,10 +121,10 @@ def test_while_executing_with_a_limit_where_nodes_vote(tasks, start, seen, setti
     bodies = [body(tasks.three, seen.name, f"id-{number}") for number in range(5)]
     outcomes = [begin(lock) for lock in bodies]
     assert [isinstance(outcome, Lease) for outcome in outcomes] == [True] * 3 + [False] * 2
-    release_body(bodies[0], "ended")
+    drive(end_flow(bodies[0], "ended"), bodies[0].store.perform)
     assert isinstance(begin(bodies[3]), Lease)
     for lock in bodies[1:4]:
-        release_body(lock, "ended")
+        drive(end_flow(lock, "ended"), lock.store.perform)
 
 
 def test_a_worker_refuses_to_start_with_what_its_store_does_not_support(start_worker, unique):

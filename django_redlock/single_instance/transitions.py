@@ -1,4 +1,4 @@
-"""Transitions of a record that need no lease: submit, cancel, and cleanup after a dead process.
+"""Transitions of a record that need no lease: submit, rename, cancel, and cleanup after a dead process.
 
 Each transition is one atomic script. The delivery id or the run token makes it idempotent.
 """
@@ -9,18 +9,18 @@ import os
 from collections.abc import Sequence
 from functools import partial
 
-from ...core.algorithms.replicated import Replicated
-from ...core.algorithms.single_node import SingleNode, run_idempotent, run_in_order
-from ...core.flow.replies import fault_error, read_outcome
-from ...core.flow.requests import EvalScript, Fault, Flow
-from ...core.flow.scripts import script
-from ...core.owner import describe_owner
-from ...core.values import Claim, Lease, Refusal, millis
+from ..core.algorithms.replicated import Replicated
+from ..core.algorithms.single_node import SingleNode, run_idempotent, run_in_order
+from ..core.flow.replies import fault_error, read_outcome
+from ..core.flow.requests import EvalScript, Fault, Flow
+from ..core.flow.scripts import script
+from ..core.owner import describe_owner
+from ..core.values import Claim, Lease, Refusal, millis
 from .body import by_key, cancel_request
 from .call import TaskCall
 
 _SUBMIT, _REQUEUE_DEAD = script("task_submit"), script("task_requeue_dead")
-_PUT_OFF, _DONE = script("task_put_off"), script("task_done")
+_PUT_OFF, _DONE, _RENAME = script("task_put_off"), script("task_done"), script("task_rename")
 MESSAGE_SECONDS = 120.0  # a call that is put off keeps its message again before
 MAX_MESSAGES = 1000  # in one lock
 
@@ -62,6 +62,15 @@ def cancel(call: TaskCall, same_delivery: bool = True) -> Flow[bool]:
     ``same_delivery``: only if the record belongs to this delivery.
     """
     return (yield from _run(call, cancel_request(call.keys, call.task_id, call.delivery_id if same_delivery else "")))
+
+
+def rename(call: TaskCall, task_id: str) -> Flow[bool]:
+    """Make the queued record with the id ``task_id`` the record of ``call``. Raises ``LockUnavailable``.
+
+    Returns whether there was such a record.
+    """
+    args = (task_id.encode(), call.task_id.encode(), describe_owner(call.owner))
+    return (yield from _run(call, EvalScript(_RENAME, (call.keys.lock,), args)))
 
 
 def keep_message(call: TaskCall, message: bytes) -> Flow[bool]:

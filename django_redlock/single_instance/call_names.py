@@ -9,13 +9,12 @@ from hashlib import sha256
 from string import Formatter
 from typing import Any
 
-from kombu.exceptions import EncodeError
-from kombu.serialization import dumps, loads
-
 from ..core.keys import check_name
 
 MAX_NAME_BYTES = 200  # a longer name is cut, and a hash is appended
-_SCALARS = (str, int, float, bool, type(None))
+SCALARS = (str, int, float, bool, type(None))
+
+TextOf = Callable[[Any], str]
 
 
 class CallNamer:
@@ -51,10 +50,11 @@ class CallNamer:
         return dict(list(bound.arguments.items())[len(this) :])
 
     def name(
-        self, task: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], serializer: str, this: tuple[Any, ...] = ()
+        self, task: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], text_of: TextOf, this: tuple[Any, ...] = ()
     ) -> str:
-        """Return the lock's name for a call of ``task``. ``this``: a placeholder for ``self`` if the task is bound.
+        """Return the lock's name for a call of ``task``. ``this``: a placeholder for an argument that is not sent.
 
+        ``text_of`` returns the text of a value that is not a JSON type, and raises for one that can't be sent.
         Raises ``TypeError`` when the arguments don't fit the task, ``ValueError`` for a name that no lock can have.
         """
         if callable(self._key):
@@ -67,16 +67,16 @@ class CallNamer:
                 name = self._key.format_map(arguments)
             else:
                 chosen = {name: arguments[name] for name in (arguments if self._unique_on is None else self._unique_on)}
-                name = f"{task}({','.join(self._argument_text(*each, serializer) for each in chosen.items())})"
+                name = f"{task}({','.join(self._argument_text(*each, text_of) for each in chosen.items())})"
         return _shortened(name)
 
-    def _argument_text(self, name: str, value: Any, serializer: str) -> str:
+    def _argument_text(self, name: str, value: Any, text_of: TextOf) -> str:
         try:
-            return f"{name}={canonical(value, serializer)}"
-        except EncodeError:
+            return f"{name}={canonical(value, text_of)}"
+        except Exception:
             if value is not self._signature.parameters[name].default:
                 raise
-            return f"{name}=..."  # the default can't be serialized, and Celery never sends a default
+            return f"{name}=..."  # the default can't be serialized, and is never sent
 
 
 def _arguments_in(key: str, where: str) -> tuple[str, ...]:
@@ -88,44 +88,25 @@ def _arguments_in(key: str, where: str) -> tuple[str, ...]:
     return tuple(field.replace("[", ".").partition(".")[0] for field in fields)
 
 
-def canonical(value: Any, serializer: str = "json") -> str:
+def canonical(value: Any, text_of: TextOf) -> str:
     """Return ``value`` as a text that is the same in the sender and in the worker.
 
-    Values of different types have different texts.
+    Values of different types have different texts. ``text_of`` returns the text of a value that is not a JSON type.
     """
     kind = type(value)
-    if kind in _SCALARS:
+    if kind in SCALARS:
         return json.dumps(value, ensure_ascii=False)
     if kind in (list, tuple):
-        return f"[{','.join([canonical(each, serializer) for each in value])}]"
+        return f"[{','.join([canonical(each, text_of) for each in value])}]"
     if kind is dict and all(type(key) is str for key in value):
-        return _mapping(value, serializer)
-    return _received_text(value, serializer)
+        return mapping_text(value, text_of)
+    return text_of(value)
 
 
-def _mapping(value: dict[Any, Any], serializer: str) -> str:
-    pairs = sorted(f"{canonical(key, serializer)}:{canonical(each, serializer)}" for key, each in value.items())
+def mapping_text(value: dict[Any, Any], text_of: TextOf) -> str:
+    """Return a dict as a text in which the order of the keys doesn't matter."""
+    pairs = sorted(f"{canonical(key, text_of)}:{canonical(each, text_of)}" for key, each in value.items())
     return f"{{{','.join(pairs)}}}"
-
-
-def _received_text(value: Any, serializer: str) -> str:
-    """Return the text of a value that is not a JSON type.
-
-    The text describes the value that a worker receives, after a round trip through ``serializer``.
-    """
-    content_type, encoding, data = dumps([value], serializer)
-    received = loads(data, content_type, encoding, accept=[content_type])[0]
-    kind = type(received)
-    if kind is dict:
-        return _mapping(received, serializer)
-    if kind in (*_SCALARS, list, tuple):
-        return canonical(received, serializer)
-    if isinstance(received, set | frozenset):
-        return f"{{{','.join(sorted(canonical(each, serializer) for each in received))}}}"
-    text = str(received)
-    if " at 0x" in text:  # the text contains the object's address, which differs in each process
-        text = sha256(data if isinstance(data, bytes) else data.encode()).hexdigest()[:32]
-    return f"{kind.__name__}({text})"
 
 
 def _shortened(name: str) -> str:

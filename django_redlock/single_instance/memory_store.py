@@ -6,15 +6,15 @@ import asyncio
 import time
 from typing import Any
 
-from ...backends.dummy import DummyBackend
-from ...backends.locmem import LocMemBackend
-from ...core.algorithms.single_node import SingleNode
-from ...core.contract import Algorithm
-from ...core.flow.requests import Batch, BlockThenEval, CallFunction, EvalScript
-from ...core.keys import Keys
-from ...core.primitives.base import Primitive
-from ...core.values import Seconds
-from ...core.waiting.waiters import AwaitTurn
+from ..backends.dummy import DummyBackend
+from ..backends.locmem import LocMemBackend
+from ..core.algorithms.single_node import SingleNode
+from ..core.contract import Algorithm
+from ..core.flow.requests import Batch, BlockThenEval, CallFunction, EvalScript
+from ..core.keys import Keys
+from ..core.primitives.base import Primitive
+from ..core.values import Seconds
+from ..core.waiting.waiters import AwaitTurn
 from .memory import TaskTable
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from ...core.keys import Keys
-from ..modes import Mode
+from ..core.keys import Keys
 from .ended import EndedMark, ended_mark
+from .modes import Mode
 
 # The effect of a body's end on its record. "ended": remember the delivery as ended. "requeued": queue the call again,
 # because the broker will deliver the message again. "removed": only remove the record.

@@ -1,4 +1,4 @@
-"""Which backends keep records, and which tasks a backend supports. Other tasks are refused when a worker starts."""
+"""Which backends keep records, and which tasks a backend supports."""
 
 from __future__ import annotations
 
@@ -7,21 +7,18 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from celery import Celery
-from celery.bootsteps import Step
 from django.utils.module_loading import autodiscover_modules
 
-from ...backends.base import Backend
-from ...backends.dummy import DummyBackend
-from ...backends.locmem import LocMemBackend
-from ...core.algorithms.replicated import Replicated
-from ...core.algorithms.single_node import SingleNode
-from ...core.contract import Store
-from ...core.events import logger
-from ...errors import LockNotSupported
-from ...handler import locks
-from ..modes import TaskOptions
+from ..backends.base import Backend
+from ..backends.dummy import DummyBackend
+from ..backends.locmem import LocMemBackend
+from ..core.algorithms.replicated import Replicated
+from ..core.algorithms.single_node import SingleNode
+from ..core.contract import Store
+from ..core.events import logger
+from ..handler import locks
 from .memory_store import DummyStore, MemoryStore
+from .modes import TaskOptions
 
 # The functions below `single_instance_task` in the modules that were imported.
 declared: WeakKeyDictionary[Callable[..., Any], TaskOptions] = WeakKeyDictionary()
@@ -48,16 +45,6 @@ def unsupported(backend: Backend, options: TaskOptions) -> str:
     return f"{kept}: it supports while_executing{'' if has_limits else ', limit=1'}"
 
 
-class CheckTasks(Step):
-    """A step in the start of a worker. Raises ``LockNotSupported`` if a backend can't protect one of the tasks."""
-
-    def create(self, parent: Any) -> None:
-        app: Celery = parent.app
-        tasks = ((name, task.redlock.options) for name, task in app.tasks.items() if hasattr(task, "redlock"))
-        if refused := list(_refused(tasks)):
-            raise LockNotSupported("", "\n".join(refused))
-
-
 def refused_tasks() -> list[str]:
     """Return a reason for each task that its backend can't protect. Imports the ``tasks`` of Django's apps."""
     # Not by Celery's loader: in a worker, that runs Django's checks and would call this function again.
@@ -66,10 +53,11 @@ def refused_tasks() -> list[str]:
     except Exception as error:  # noqa: BLE001  (a worker reports it)
         logger.info("not all tasks are checked: %r", error)
     tasks = ((f"{function.__module__}.{function.__qualname__}", options) for function, options in declared.items())
-    return list(_refused(tasks))
+    return list(refusals(tasks))
 
 
-def _refused(tasks: Iterable[tuple[str, TaskOptions]]) -> Iterator[str]:
+def refusals(tasks: Iterable[tuple[str, TaskOptions]]) -> Iterator[str]:
+    """Return the reason for each of these tasks that its backend can't protect."""
     for name, options in tasks:
         reason = ""
         with suppress(Exception):  # other checks report an alias that can't be built

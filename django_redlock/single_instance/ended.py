@@ -6,6 +6,8 @@ as a whole. A new delivery is taken for one that has ended with a probability of
 
 from __future__ import annotations
 
+import os
+import time
 from binascii import crc_hqx
 from functools import cache
 from hashlib import sha1
@@ -25,6 +27,11 @@ class EndedMark(NamedTuple):
 
     key: bytes
     number: bytes
+
+
+def new_delivery_id() -> str:
+    """Return a delivery id in hex: 4 bytes with the time in seconds and 8 random bytes. `ended_mark` splits it."""
+    return f"{int(time.time()):08x}{os.urandom(8).hex()}"
 
 
 def ended_mark(lock_key: bytes, delivery_id: str, cluster: bool) -> EndedMark:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha1
 from typing import Any, NamedTuple
 
-from ...core.lock_info import LockInfo, read_lock_info
+from ..core.lock_info import LockInfo, read_lock_info
 
 Words = Sequence[bytes]
 
@@ -273,6 +273,15 @@ def _cancel(entries: Entries, _past: Past, _now: int, _keys: Words, args: Words)
     return 1
 
 
+def _rename(entries: Entries, _past: Past, _now: int, _keys: Words, args: Words) -> int:
+    task, renamed, owner = args
+    entry = entries.get(task)
+    if entry is None or entry.state != b"queued" or renamed in entries:
+        return 0
+    entries[renamed] = entries.pop(task)._replace(owner=owner)
+    return 1
+
+
 def _dequeue(_entries: Entries, _past: Past, _now: int, _keys: Words, _args: Words) -> int:
     """No waiter is listed in memory."""
     return 0
@@ -287,5 +296,6 @@ _SCRIPTS: dict[str, Callable[[Entries, Past, int, Words, Words], Any]] = {
     "task_put_off": _put_off,
     "task_cancel": _cancel,
     "task_requeue_dead": _requeue_dead,
+    "task_rename": _rename,
     "waiter_remove": _dequeue,
 }

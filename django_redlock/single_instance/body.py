@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
-from ...core.contract import Store
-from ...core.flow.requests import EvalScript
-from ...core.flow.scripts import script
-from ...core.keys import Keys
-from ...core.locks.lease_state import EndedLease
-from ...core.locks.lock import Lock
-from ...core.options import LockOptions
-from ...core.primitives.base import Primitive
-from ...core.values import Claim, millis
+from ..core.contract import Store
+from ..core.flow.requests import EvalScript
+from ..core.flow.scripts import script
+from ..core.keys import Keys
+from ..core.locks.lease_state import EndedLease
+from ..core.locks.lock import Lock
+from ..core.options import LockOptions
+from ..core.primitives.base import Primitive
+from ..core.values import Claim, millis
 from .call import Ending, TaskCall
 
 _START, _EXTEND, _END, _CANCEL = map(script, ("task_start", "task_extend", "task_end", "task_cancel"))

@@ -1,0 +1,21 @@
+"""Refuses to start a worker whose tasks a backend can't protect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Celery
+from celery.bootsteps import Step
+
+from ..errors import LockNotSupported
+from ..single_instance.support import refusals
+
+
+class CheckTasks(Step):
+    """A step in the start of a worker. Raises ``LockNotSupported`` if a backend can't protect one of the tasks."""
+
+    def create(self, parent: Any) -> None:
+        app: Celery = parent.app
+        tasks = ((name, task.redlock.options) for name, task in app.tasks.items() if hasattr(task, "redlock"))
+        if refused := list(refusals(tasks)):
+            raise LockNotSupported("", "\n".join(refused))

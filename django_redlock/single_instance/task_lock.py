@@ -1,0 +1,116 @@
+"""The lock of one task: its options, the names of its calls, and the store for its records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..backends.base import Backend
+from ..core.contract import Store
+from ..core.events import logger
+from ..core.flow.drivers import drive
+from ..core.flow.requests import Flow
+from ..core.locks.lock import Lock
+from ..core.options import LockOptions
+from ..core.primitives.base import MUTEX, SEMAPHORE
+from ..core.renewal import Orphan, renewal
+from ..core.values import Claim
+from ..errors import LockError, LockNotSupported, LockUnavailable
+from ..handler import locks
+from .body import QUEUED, BodyLock
+from .call import TaskCall
+from .call_names import CallNamer
+from .modes import TaskOptions
+from .support import store_of, unsupported
+from .transitions import cancel
+
+CANCEL_RETRY_SECONDS = 3600.0  # time for which a cancellation is retried while the store can't be asked
+
+
+class RecordStore(NamedTuple):
+    """A backend and the store for its records. ``store`` ``None``: the backend can't keep records.
+
+    ``lease``: the ttl of a running body in seconds.
+    """
+
+    backend: Backend
+    store: Store | None
+    lease: float
+
+
+class TaskLock:
+    """The lock of one task. ``namer`` derives the names of its calls."""
+
+    def __init__(self, options: TaskOptions, function: Callable[..., Any]) -> None:
+        self.options = options
+        self.namer = CallNamer(function, options.key, options.unique_on)
+        self._records: RecordStore | None = None
+
+    @property
+    def backend(self) -> Backend:
+        """The backend of the alias ``using``."""
+        return locks[self.options.using]
+
+    @property
+    def keeps_records(self) -> bool:
+        """Whether the store lists queued and running calls."""
+        return self._record_store().store is not None
+
+    @property
+    def store(self) -> Store:
+        """The store for the records. Raises ``LockNotSupported`` for a backend that can't keep records."""
+        store = self._record_store().store
+        if store is None:
+            kept = f"store {self.options.using!r}: {type(self.backend).__name__} keeps no records of queued tasks"
+            raise LockNotSupported("", unsupported(self.backend, self.options) or kept)
+        return store
+
+    @property
+    def performer(self) -> Store | Backend:
+        """What performs the requests of a body's lock: the store for the records, or the backend itself."""
+        return self._record_store().store or self.backend
+
+    def body_lock(self, call: TaskCall) -> Lock:
+        """Return a handle for the lease of the body. Without records: a mutex, or a permit of a semaphore.
+
+        Raises ``LockNotSupported`` if the mode needs records and the backend can't keep them.
+        """
+        backend, store, lease = self._record_store()
+        options = LockOptions(lease, owner=call.owner, on_lost="warn")
+        if store is None and not unsupported(backend, self.options):
+            primitive = MUTEX if call.limit == 1 else SEMAPHORE._replace(limit=call.limit)
+            return Lock(backend, primitive, call.name, call.keys, options)
+        return BodyLock(self.store, call, options)
+
+    def _record_store(self) -> RecordStore:
+        backend = self.backend
+        if self._records is None or self._records.backend is not backend:
+            lease = backend.check_ttl(self.options.body_ttl(backend.max_ttl))
+            self._records = RecordStore(backend, store_of(backend), lease)
+        return self._records
+
+    def cancel(self, call: TaskCall, same_delivery: bool = True) -> None:
+        """Remove the queued record of a call that will not run.
+
+        While the store is down, this is retried in the background. ``same_delivery``: only if the record belongs to
+        this delivery. Errors are logged and not raised.
+        """
+        try:
+            self.drive(cancel(call, same_delivery))
+        except LockError as error:
+            self.cancel_later(call, error)
+
+    def cancel_later(self, call: TaskCall, error: LockError) -> None:
+        """Log the error of a cancellation. If the store was down, the cancellation is retried in the background."""
+        if not isinstance(error, LockUnavailable):
+            logger.warning("task %s[%s]: %s", call.task, call.task_id, error)
+            return
+        logger.warning("task %s[%s]: its lock is released later: %s", call.task, call.task_id, error)
+        store = self.store
+        claim = Claim(call.name, call.keys, call.delivery_id.encode(), b"", call.queued_ttl, payload=call)
+        until = store.clock() + min(call.queued_ttl, CANCEL_RETRY_SECONDS)
+        renewal.schedule(claim.token, Orphan(store, QUEUED, claim, until), 0.5)
+
+    def drive(self, flow: Flow[Any]) -> Any:
+        """Run a flow on the store for the records. Returns its result."""
+        return drive(flow, self.store.perform)

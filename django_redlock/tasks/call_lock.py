@@ -1,0 +1,65 @@
+"""The lock of one task: the names of its calls, and the calls that are enqueued and started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from django.utils import timezone
+
+from ..core.keys import keys_for
+from ..single_instance.call import TaskCall
+from ..single_instance.call_names import canonical
+from ..single_instance.ended import new_delivery_id
+from ..single_instance.modes import TaskOptions
+from ..single_instance.task_lock import TaskLock
+from .framework import base_module
+
+# The first character of a record's task id while the backend has not given the call its id. No backend's id begins so.
+UNNAMED = "?"
+
+
+class DjangoTaskLock(TaskLock):
+    """The lock of one task of ``django.tasks``."""
+
+    def __init__(self, options: TaskOptions, task: Any) -> None:
+        super().__init__(options, task.func)
+        self.path: str = task.module_path
+        self._context = (None,) if task.takes_context else ()  # the first argument, which a worker adds
+        self._normalize: Callable[[Any], Any] = base_module(task).normalize_json
+
+    def name(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Return the lock's name for these arguments of ``enqueue()``.
+
+        Raises ``TypeError`` when they don't fit the task or can't be sent as JSON.
+        """
+        args, kwargs = self._as_json([args, kwargs])
+        return self.namer.name(self.path, tuple(args), kwargs, self._text_of, self._context)
+
+    def _as_json(self, value: Any) -> Any:
+        """Return ``value`` as a worker receives it."""
+        return json.loads(json.dumps(self._normalize(value)))
+
+    def _text_of(self, value: Any) -> str:
+        return canonical(self._as_json(value), repr)
+
+    def call(self, name: str, task_id: str = "", run_after: Any = None) -> TaskCall:
+        """Return a call of the task, with a new delivery id.
+
+        ``task_id``: the id of the call's ``TaskResult``; empty if it is not known. ``run_after``: as in ``Task``.
+        """
+        options, backend, delivery_id = self.options, self.backend, new_delivery_id()
+        delay = 0.0 if run_after is None else max(0.0, (run_after - timezone.now()).total_seconds())
+        return TaskCall(
+            name,
+            keys_for(backend.encoded_prefix, name.encode()),
+            self.path,
+            task_id or UNNAMED + delivery_id,
+            delivery_id,
+            options.mode,
+            options.limit,
+            options.queued_ttl + delay,
+            0.0,
+            ending="removed",  # a call that its backend delivers twice runs twice, one after the other
+        )

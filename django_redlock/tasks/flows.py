@@ -1,0 +1,173 @@
+"""``enqueue()`` and the run of a body as flows, for the blocking and the asynchronous methods of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+from asgiref.sync import sync_to_async
+
+from ..core.algorithms.replicated import Replicated
+from ..core.algorithms.single_node import SingleNode
+from ..core.events import logger
+from ..core.flow.drivers import adrive, drive
+from ..core.flow.requests import Flow
+from ..core.locks.lock import Lock
+from ..core.values import Lease, Refusal
+from ..errors import LockError, LockUnavailable
+from ..single_instance.call import TaskCall
+from ..single_instance.conflicts import Conflict, conflict_of, decide, duplicate_result, notify_duplicate
+from ..single_instance.ending import end_flow
+from ..single_instance.transitions import cancel, rename, submit
+from ..transactions import after_rollback
+from .call_lock import UNNAMED, DjangoTaskLock
+from .framework import duplicate_of
+from .options import DECIDED
+
+
+class Step(NamedTuple):
+    """A request to call code of the framework or of the user. The reply is an `StepOutcome`."""
+
+    call: Callable[[], Any]
+    acall: Callable[[], Awaitable[Any]]
+
+
+class StepOutcome(NamedTuple):
+    """The result of a `Step`: a value, or the error that it raised."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+    def unwrap(self) -> Any:
+        """Return the value, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+def run(flow: Flow[Any], lock: DjangoTaskLock) -> Any:
+    """Run a flow, blocking."""
+
+    def perform(request: Any) -> Any:
+        if not isinstance(request, Step):
+            return lock.performer.perform(request)
+        try:
+            return StepOutcome(request.call())
+        except BaseException as error:  # noqa: BLE001  (the flow raises it)
+            return StepOutcome(error=error)
+
+    return drive(flow, perform)
+
+
+async def arun(flow: Flow[Any], lock: DjangoTaskLock) -> Any:
+    """Run a flow on the running event loop."""
+
+    async def perform(request: Any) -> Any:
+        if not isinstance(request, Step):
+            return await lock.performer.aperform(request)
+        try:
+            return StepOutcome(await request.acall())
+        except BaseException as error:  # noqa: BLE001  (the flow raises it)
+            return StepOutcome(error=error)
+
+    return await adrive(flow, perform)
+
+
+def enqueue_flow(lock: DjangoTaskLock, task: Any, args: Any, kwargs: Any, send: Step) -> Flow[Any]:
+    """Write the queued record and send the call, unless another call holds the lock. Returns the ``TaskResult``."""
+    call = lock.call(lock.name(args, kwargs), run_after=task.run_after)
+    if not call.mode.at_submit:
+        return (yield send).unwrap()
+    algorithm = cast("SingleNode | Replicated", lock.store.algorithm)
+    try:
+        refusal = yield from submit(call, False, False, algorithm)
+    except LockUnavailable as error:
+        if not lock.options.run_unprotected:
+            raise
+        logger.warning("task %s is sent without a record: %s", call.task, error)
+        return (yield send).unwrap()
+    if isinstance(refusal, Refusal):
+        conflict = _conflict(call, "submit", refusal)
+        action = decide(lock.options.at_submit, conflict, DECIDED)
+        notify_duplicate(conflict, action == "log")
+        if action == "raise":
+            raise conflict.error()
+        return duplicate_of(task, args, kwargs, conflict)
+    sent: StepOutcome = yield send
+    if sent.error is not None:
+        yield from _cancel_flow(lock, call)
+    result = sent.unwrap()
+    named = call._replace(task_id=result.id)
+    call = named if (yield from _rename_flow(named, call.task_id)) else call
+    if (row := getattr(result, "db_result", None)) is not None:  # the queue is a table of a database
+        watch = partial(after_rollback, row._state.db, partial(lock.cancel, call))
+        yield Step(watch, sync_to_async(watch))
+    return result
+
+
+def _cancel_flow(lock: DjangoTaskLock, call: TaskCall) -> Flow[None]:
+    try:
+        yield from cancel(call)
+    except LockError as error:
+        lock.cancel_later(call, error)
+
+
+def _rename_flow(call: TaskCall, task_id: str) -> Flow[bool]:
+    """Give the record of a call its task id. A worker that started the call first has done so."""
+    try:
+        return (yield from rename(call, task_id))
+    except LockError as error:
+        logger.warning("task %s[%s]: its record has no id: %s", call.task, call.task_id, error)
+        return False
+
+
+def body_flow(lock: DjangoTaskLock, name: str, task_id: str, body: Step) -> Flow[Any]:
+    """Run the body with its lock held. Returns the value of the body; for a refused call, `duplicate_result`.
+
+    ``task_id``: empty if it is not known.
+    """
+    call = lock.call(name, task_id)
+    handle = lock.body_lock(call)
+    try:
+        outcome = yield from _start_flow(lock, call, handle, known=bool(task_id))
+    except LockUnavailable as error:
+        if not lock.options.run_unprotected:
+            raise
+        logger.warning("task %s[%s] runs unprotected: %s", call.task, task_id, error)
+        return (yield body).unwrap()
+    if isinstance(outcome, Refusal):
+        conflict = _conflict(call, "start", outcome)
+        on_conflict = lock.options.at_start
+        action = "raise" if on_conflict == "wait" else decide(on_conflict, conflict, DECIDED)
+        notify_duplicate(conflict, action == "log")
+        if action == "raise":
+            raise conflict.error()
+        return duplicate_result(conflict)
+    ended: StepOutcome = yield body
+    yield from end_flow(handle, "removed")
+    return ended.unwrap()
+
+
+def _start_flow(lock: DjangoTaskLock, call: TaskCall, handle: Lock, known: bool) -> Flow[Lease | Refusal]:
+    """Start the body. If the queued record of this very call is in the way, the call takes it over.
+
+    A record has no id until ``enqueue()`` returns. A call whose own id is not known takes over any queued record.
+    """
+    wait = lock.options.wait if lock.options.at_start == "wait" else 0.0
+    outcome: Lease | Refusal = yield from handle.acquire_flow(0.0 if call.mode.at_submit else wait)
+    if isinstance(outcome, Refusal) and call.mode.at_submit:
+        conflict = conflict_of(call.task, call.task_id, call.name, "start", outcome)
+        taken = conflict.state == "queued" and (conflict.holder.startswith(UNNAMED) or not known)
+        if taken:
+            yield from rename(call, conflict.holder)
+        if taken or wait:
+            outcome = yield from handle.acquire_flow(wait)
+    return outcome
+
+
+def _conflict(call: TaskCall, where: Any, refusal: Refusal) -> Conflict:
+    """Return what users are told about a refusal. Ids that no backend has given are empty."""
+    conflict = conflict_of(call.task, call.task_id, call.name, where, refusal)
+    task_id, holder = ("" if each.startswith(UNNAMED) else each for each in (conflict.task_id, conflict.holder))
+    return conflict._replace(task_id=task_id, holder=holder)

@@ -1,0 +1,63 @@
+"""The framework that a task belongs to: Django's own ``django.tasks``, or the package django-tasks."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import fields
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from ..single_instance.conflicts import Conflict
+
+_HOMES = ("django.tasks.base", "django_tasks.base")  # the modules of the class ``Task``
+
+
+def is_task(candidate: Any) -> bool:
+    """Whether ``candidate`` is a task of one of the frameworks."""
+    return any(each.__module__ in _HOMES and each.__name__ == "Task" for each in type(candidate).__mro__)
+
+
+def base_module(task: Any) -> Any:
+    """Return the module with ``Task`` and ``TaskResult`` that the task belongs to."""
+    return sys.modules[next(each.__module__ for each in type(task).__mro__ if each.__module__ in _HOMES)]
+
+
+def signals_of(task: Any) -> Any:
+    """Return the module with the signals of the task's framework."""
+    return import_module(f"{base_module(task).__package__}.signals")
+
+
+class Duplicate:
+    """What the result of a duplicate has besides the fields of ``TaskResult``."""
+
+    __slots__ = ()
+    duplicate = True
+
+
+@cache
+def _duplicate_class(result: type) -> Any:
+    return type("DuplicateResult", (Duplicate, result), {"__slots__": ()})
+
+
+def duplicate_of(task: Any, args: Any, kwargs: Any, conflict: Conflict) -> Any:
+    """Return the result of a refused ``enqueue()``: a ``TaskResult`` with the id of the call in the way.
+
+    ``refresh()`` loads the other fields. The arguments are those of the refused call. The id is empty if the call in
+    the way is being enqueued at this moment.
+    """
+    base = base_module(task)
+    statuses = base.TaskResultStatus
+    known = {
+        "task": task,
+        "id": conflict.holder,
+        "status": statuses.RUNNING if conflict.state == "running" else statuses.READY,
+        "args": args,
+        "kwargs": kwargs,
+        "backend": task.backend,
+        "errors": [],
+        "worker_ids": [],
+    }
+    return _duplicate_class(base.TaskResult)(
+        **{each.name: known.get(each.name) for each in fields(base.TaskResult) if each.init}
+    )

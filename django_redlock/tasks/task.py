@@ -1,0 +1,118 @@
+"""A task of ``django.tasks`` whose calls have a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import fields, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+from django.utils.module_loading import import_string
+
+from ..single_instance.modes import TaskOptions
+from ..single_instance.support import declared
+from .call_lock import DjangoTaskLock
+from .flows import Step, arun, body_flow, enqueue_flow, run
+from .framework import signals_of
+
+_ATTRIBUTE = "__redlock_task__"  # attribute of the task's function that holds its `DjangoTaskLock`
+# The function and the id of the call that a worker has announced and is about to run.
+_announced: ContextVar[tuple[Any, str] | None] = ContextVar("redlock_announced", default=None)
+
+if TYPE_CHECKING:
+
+    class _Task:
+        func: Callable[..., Any]
+        takes_context: bool
+        module_path: str
+
+        def enqueue(self, *args: Any, **kwargs: Any) -> Any: ...
+        async def aenqueue(self, *args: Any, **kwargs: Any) -> Any: ...
+        def call(self, *args: Any, **kwargs: Any) -> Any: ...
+        async def acall(self, *args: Any, **kwargs: Any) -> Any: ...
+
+else:
+    _Task = object
+
+
+class ProtectedDjangoTask(_Task):
+    """The methods of a protected task. They precede those of the framework's ``Task``."""
+
+    __slots__ = ()
+
+    @property
+    def redlock(self) -> DjangoTaskLock:
+        """The lock. It belongs to the function, so that the copies that ``using()`` makes share it."""
+        lock: DjangoTaskLock = getattr(self.func, _ATTRIBUTE)
+        return lock
+
+    def enqueue(self, *args: Any, **kwargs: Any) -> Any:
+        """Enqueue the task, unless another call holds its lock. `is_duplicate` tells for the result.
+
+        Raises ``LockNotAcquired`` for a duplicate with ``on_conflict="raise"``, ``LockUnavailable`` when the store
+        can't be asked.
+        """
+        return run(self._enqueue_flow(args, kwargs), self.redlock)
+
+    async def aenqueue(self, *args: Any, **kwargs: Any) -> Any:
+        """Like `enqueue`."""
+        return await arun(self._enqueue_flow(args, kwargs), self.redlock)
+
+    def _enqueue_flow(self, args: Any, kwargs: Any) -> Any:
+        send = Step(partial(super().enqueue, *args, **kwargs), partial(super().aenqueue, *args, **kwargs))
+        return enqueue_flow(self.redlock, self, args, kwargs, send)
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the body with its lock held, as a worker does. ``func()`` runs the body without a lock."""
+        return run(self._body_flow(args, kwargs), self.redlock)
+
+    async def acall(self, *args: Any, **kwargs: Any) -> Any:
+        """Like `call`."""
+        return await arun(self._body_flow(args, kwargs), self.redlock)
+
+    def _body_flow(self, args: Any, kwargs: Any) -> Any:
+        announced = _announced.get()
+        _announced.set(None)
+        task_id = announced[1] if announced is not None and announced[0] is self.func else ""
+        sent = args
+        if self.takes_context:
+            context, *sent = args
+            task_id = getattr(getattr(context, "task_result", None), "id", task_id)
+        body = Step(partial(super().call, *args, **kwargs), partial(super().acall, *args, **kwargs))
+        return body_flow(self.redlock, self.redlock.name(sent, kwargs), task_id, body)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+    def __reduce__(self) -> Any:
+        changes = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "func"}  # type: ignore[arg-type]
+        return _restored, (self.module_path, changes)
+
+
+def _restored(path: str, changes: dict[str, Any]) -> Any:
+    """Return the task at ``path`` with changed fields: a task that was pickled."""
+    return replace(import_string(path), **changes)
+
+
+@cache
+def _protected_class(base: Any) -> Any:
+    return type("ProtectedTask", (ProtectedDjangoTask, base), {"__slots__": ()})
+
+
+def protect(task: Any, options: TaskOptions) -> Any:
+    """Return a copy of ``task`` whose calls have a lock. Raises ``TypeError`` if its function has one already."""
+    if hasattr(task.func, _ATTRIBUTE):
+        raise TypeError(f"{task.module_path} has a single_instance_task already")
+    setattr(task.func, _ATTRIBUTE, DjangoTaskLock(options, task))
+    with suppress(TypeError):
+        declared[task.func] = options
+    signals_of(task).task_started.connect(_announce, dispatch_uid="django_redlock.tasks")
+    made: Any = type(task)
+    return _protected_class(made)(**{each.name: getattr(task, each.name) for each in fields(task) if each.init})
+
+
+def _announce(task_result: Any, **_: Any) -> None:
+    """Remember the id of the call that a worker is about to run: ``call()`` gets the arguments only."""
+    _announced.set((task_result.task.func, task_result.id))

@@ -1,0 +1,78 @@
+"""A call that is enqueued in a transaction: the record goes with the row."""
+
+from __future__ import annotations
+
+import contextlib
+
+from asgiref.sync import async_to_sync
+from django.db import transaction
+
+from django_redlock.tasks import is_duplicate
+
+
+class Undo(Exception):
+    """Ends a block with a rollback."""
+
+
+@contextlib.contextmanager
+def undone(database):
+    """A block that is rolled back."""
+    with contextlib.suppress(Undo), transaction.atomic(using=database):
+        yield
+        raise Undo
+
+
+def test_rollback(database, app, unique, held):
+    """The record is removed when the transaction has been rolled back."""
+    with undone(database):
+        first = app.until.enqueue(unique)
+        assert is_duplicate(app.until.enqueue(unique))
+        assert held(f"until:{unique}") == ("queued", first.id)
+    assert held(f"until:{unique}") is None
+
+
+def test_rollback_of_async_code(database, app, unique, held):
+    with undone(database):
+        async_to_sync(app.until.aenqueue)(unique)
+    assert held(f"until:{unique}") is None
+
+
+def test_commit(database, app, unique, held):
+    with transaction.atomic(using=database):
+        first = app.until.enqueue(unique)
+        with transaction.atomic(using=database):
+            other = app.short.enqueue(unique)
+    assert held(f"until:{unique}") == ("queued", first.id)
+    assert held(f"short:{unique}") == ("queued", other.id)
+
+
+def test_savepoint(database, app, unique, held):
+    """Only what is rolled back goes, at the end of the transaction."""
+    with transaction.atomic(using=database):
+        first = app.until.enqueue(unique)
+        with undone(database):
+            app.short.enqueue(unique)
+    assert held(f"until:{unique}") == ("queued", first.id)
+    assert held(f"short:{unique}") is None
+
+
+def test_closed_connection(database, app, unique, held):
+    """The database rolls back a transaction whose connection is closed."""
+    with transaction.atomic(using=database):
+        app.until.enqueue(unique)
+        transaction.get_connection(database).close()
+    assert held(f"until:{unique}") is None
+
+
+def test_on_commit(dummy, database, app, unique, held):
+    """A call that is enqueued on commit leaves nothing when there is none."""
+    with undone(database):
+        transaction.on_commit(lambda: app.until.enqueue(unique), using=database)
+    assert held(f"until:{unique}") is None
+
+
+def test_queue_outside_of_the_database(database, dummy, app, unique, held):
+    """What another backend has sent stays sent: the record stays."""
+    with undone(database):
+        first = app.until.enqueue(unique)
+    assert held(f"until:{unique}") == ("queued", first.id)
