@@ -1,17 +1,22 @@
-"""Captures calls of Celery tasks instead of sending them, for tests of code that sends deduplicated tasks."""
+"""Captures calls of Celery tasks instead of sending them, for tests of code that sends deduplicated tasks.
+
+The assertions also take tasks of ``django.tasks``, and need no Celery then.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
-
-from celery import Celery
-from celery.result import AsyncResult, EagerResult
 
 from ..signals import task_duplicate
 from ..single_instance.conflicts import Conflict
+from .django_tasks import assert_results
+
+if TYPE_CHECKING:
+    from celery import Celery
+    from celery.result import AsyncResult, EagerResult
 
 _active: list[CapturedTasks] = []
 
@@ -69,6 +74,8 @@ def capture_tasks() -> Iterator[CapturedTasks]:
 
     Records are written as usual, so that duplicates are refused. Use it inside `override_locks`, or with a lock store.
     """
+    from celery import Celery
+
     captured = CapturedTasks()
 
     def send_task(app: Celery, name: str, args: Any = None, kwargs: Any = None, **options: Any) -> AsyncResult[Any]:
@@ -90,11 +97,13 @@ def capture_tasks() -> Iterator[CapturedTasks]:
         task_duplicate.disconnect(refused)
 
 
-def assert_enqueued_once(task: Any, *args: Any, **kwargs: Any) -> EnqueuedCall:
+def assert_enqueued_once(task: Any, *args: Any, **kwargs: Any) -> Any:
     """Fail unless exactly one call of ``task`` was captured.
 
-    With arguments: one call that needs the same lock as these. Returns the call. Raises ``RuntimeError`` outside
-    `capture_tasks`.
+    With arguments: one call that needs the same lock as these. Returns the `EnqueuedCall`. Raises ``RuntimeError``
+    outside `capture_tasks`.
+
+    A task of ``django.tasks`` needs the dummy backend in place of `capture_tasks`. Its ``TaskResult`` is returned.
     """
     return _assert_enqueued(1, task, args, kwargs)[0]
 
@@ -107,7 +116,9 @@ def assert_not_enqueued(task: Any, *args: Any, **kwargs: Any) -> None:
     _assert_enqueued(0, task, args, kwargs)
 
 
-def _assert_enqueued(number: int, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[EnqueuedCall]:
+def _assert_enqueued(number: int, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    if hasattr(task, "enqueue"):
+        return assert_results(number, task, args, kwargs)
     if not _active:
         raise RuntimeError("no tasks are captured: use the fixture redlock_tasks, or capture_tasks()")
     found = _active[-1].calls(task, *args, **kwargs)
