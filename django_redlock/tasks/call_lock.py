@@ -8,6 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from ..core.algorithms.cluster import Cluster
 from ..core.keys import keys_for
 from ..single_instance.call import TaskCall
 from ..single_instance.call_names import canonical
@@ -61,5 +62,6 @@ class DjangoTaskLock(TaskLock):
             options.limit,
             options.queued_ttl + delay,
             0.0,
-            ending="removed",  # a call that its backend delivers twice runs twice, one after the other
+            ending="removed",  # a call that its backend delivers again after its end runs again
+            cluster=isinstance(backend.algorithm, Cluster),
         )

@@ -161,3 +161,12 @@ def test_memory_store(dummy, app, unique, settings):
         assert app.until.enqueue(unique).id == first.id
         assert app.until.call(unique) == unique
         assert not is_duplicate(app.until.enqueue(unique))
+
+
+def test_redis_cluster(dummy, cluster, app, unique, held, settings):
+    """All keys of a call are in one slot."""
+    settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "LOCATION": cluster.url}}
+    first = app.until.enqueue(unique)
+    assert app.until.enqueue(unique).id == first.id
+    assert app.until.call(unique) == unique
+    assert held(f"until:{unique}") is None
