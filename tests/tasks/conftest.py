@@ -154,10 +154,10 @@ def events(records, unique):
 
 @pytest.fixture
 def held():
-    """`held(name)`: the state and the task id of the record, or `None`."""
+    """`held(name)`: the state and the task id of the record, or `None`. Both are `None` while a record lapses."""
 
     def held(name):
         info = locks["default"].describe(name)
-        return info and (info.owner.extra.get("state"), info.owner.extra["task_id"])
+        return info and (info.owner.extra.get("state"), info.owner.extra.get("task_id"))
 
     return held
