@@ -36,7 +36,7 @@ def until(name, waits=False):
     return body(name, waits)
 
 
-@single_instance_task(key="short:{name}", ttl=5)
+@single_instance_task(key="short:{name}", ttl=10)
 @task
 def short(name, waits=False):
     return body(name, waits)
