@@ -158,6 +158,8 @@ class Lease(NamedTuple):
         The server may run an earlier extension, which got no reply, after this one. If the earlier one has a shorter
         ttl, the lease counts as extended to the shorter ttl only.
         """
+        if self.least == longer.least and longer.ttl <= self.least:
+            return longer
         surplus = max(0.0, longer.ttl - self.least) * (1 - DRIFT)
         return longer._replace(valid_until=longer.valid_until - surplus, least=self.least)
 

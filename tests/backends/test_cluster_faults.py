@@ -96,6 +96,19 @@ def test_batches_of_renewals(cluster, start, unique):
     assert {name for name, lock in locks.items() if lock._lease.valid_until > ends[name]} == set(healthy)
 
 
+def test_renewals_by_a_client_that_knows_one_server_only(cluster, start, unique):
+    """Without ``redis+cluster://``, the server refuses a script for locks in several slots. They are renewed anyway."""
+    url = f"redis://127.0.0.1:{cluster.nodes[0].port}/0"
+    backend = start(contextlib.closing(RedisBackend(url, ttl=200, node_timeout=5, key_prefix="faults")))
+    locks = [backend.lock(name) for name in names_on(cluster, unique, 3)[0]]
+    assert all(lock.acquire(False) for lock in locks)
+    ends = [lock._lease.valid_until for lock in locks]
+    extend_all(locks)
+    assert all(lock._lease.valid_until > end for lock, end in zip(locks, ends, strict=True))
+    for lock in locks:
+        lock.release()
+
+
 def test_locks_of_healthy_masters_while_one_hangs(cluster, backend, unique):
     """Striped locks and multilocks on healthy masters are granted while another master hangs."""
     (hung,), (one,), (other,) = names_on(cluster, unique)

@@ -270,6 +270,42 @@ def test_extend_many(fed):
     assert others == [None, None, BROKEN]
 
 
+def names(batch):
+    """The names of the scripts of a batch."""
+    return [call.script.name for call in batch.script_calls]
+
+
+def test_extend_many_with_one_script(fed):
+    """Leases with one ttl share a script. A lease that the script has not extended is asked for by itself."""
+    leases = [(fed.lease(), TTL)] * 3
+    fed.begin(fed.algorithm.extend_many(MUTEX, [*leases, (fed.lease(), 2 * TTL)]))
+    assert names(fed.request) == ["mutex_extend_many", "mutex_extend"]
+    assert fed.request.script_calls[0].keys == [fed.claim.keys.lock] * 3
+    fed.reply([[1, 0, 0], 1], after=1)
+    assert names(fed.request) == ["mutex_extend", "mutex_extend"]
+    fed.reply([1, 0], after=1)
+    assert [outcome and outcome.valid_until for outcome in fed.result] == [
+        pytest.approx(100 + VALID, abs=1e-9),
+        pytest.approx(100 + VALID, abs=1e-9),
+        None,
+        pytest.approx(100 + 2 * TTL * 0.99 - 0.002, abs=1e-9),
+    ]
+
+
+@pytest.mark.parametrize("refusal", [Fault(ValueError("CROSSSLOT"), refused=True), [1], None])
+def test_extend_many_through_a_proxy(fed, refusal):
+    """A server that can't run one script for several locks is asked for each lock."""
+    fed.begin(fed.algorithm.extend_many(MUTEX, [(fed.lease(), TTL)] * 2)).reply([refusal])
+    assert names(fed.request) == ["mutex_extend", "mutex_extend"]
+    assert all(fed.reply([1, 1]).result)
+
+
+def test_extend_many_without_a_reply(fed):
+    """The fault of one script is the outcome of all its leases, and no request is repeated."""
+    fed.begin(fed.algorithm.extend_many(MUTEX, [(fed.lease(), TTL)] * 2))
+    assert fed.reply([BROKEN]).result == [BROKEN, BROKEN]
+
+
 @pytest.mark.parametrize(("replies", "freed"), [([1], True), ([0], False), ([-1], False), ([STALE, 1], True)])
 def test_release(fed, replies, freed):
     """release() returns whether the lock was still held."""

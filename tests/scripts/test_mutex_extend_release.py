@@ -3,6 +3,8 @@
 import pytest
 from redis.exceptions import ResponseError
 
+from django_redlock.core.flow.scripts import script
+from django_redlock.core.keys import keys_for
 from tests.scripts.conftest import OTHER, TOKEN, VALUE
 
 DAY = 86_400_000
@@ -52,6 +54,25 @@ def test_extend_of_another(redis, extend, keys, dump):
     assert extend(20_000) == -1
     assert redis.pttl(keys.lock) <= 10_000
     assert dump() == {keys.lock: OTHER + b" x"}
+
+
+def test_extend_many(redis, keys):
+    """Each lock is extended whose token is right. Its value stays, and no other lock changes."""
+    others = [keys_for(b"redlock", name) for name in (b"another", b"free", b"hash")]
+    redis.set(keys.lock, VALUE, px=10_000)
+    redis.set(keys.fence, 17, px=5_000)
+    redis.set(others[0].lock, OTHER + b" x", px=10_000)
+    redis.hset(others[2].lock, "field", "value")
+    body, locks = script("mutex_extend_many"), [each.lock for each in (keys, *others)]
+    assert redis.eval(body.source, 4, *locks, 30_000, 0, *[TOKEN] * 4) == [1, 0, 0, 0]
+    assert redis.pttl(keys.lock) > 25_000
+    assert redis.pttl(keys.fence) <= 5_000
+    assert redis.pttl(others[0].lock) <= 10_000
+    assert redis.get(keys.lock) == VALUE
+    assert redis.pttl(others[2].lock) == -1
+    assert not redis.exists(others[1].lock)
+    assert redis.eval(body.source, 2, *locks[:2], 40_000, 1, TOKEN, OTHER) == [1, 1]
+    assert redis.pttl(keys.fence) > DAY - 5_000
 
 
 def test_release(redis, release, keys, dump):

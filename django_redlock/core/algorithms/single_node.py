@@ -14,6 +14,7 @@ from ..keys import Keys
 from ..lock_info import LockInfo, read_lock_info
 from ..primitives.base import Primitive
 from ..values import DRIFT, Claim, Lease, Refusal, millis, waited_before
+from .extensions import run_extensions
 from .quarantine import Quarantine, unwrap_reply
 
 LAST_TRY = -1
@@ -253,7 +254,7 @@ class SingleNode(NamedTuple):
             return [None] * len(leases)
         runs = [extend_request(primitive, *leases[index]) for index in due]
         touch = [self.quarantine.noop_request()] if self.quarantine else []
-        replies = dict(zip(due, (yield Batch([*runs, *touch])), strict=False))
+        replies = dict(zip(due, (yield from run_extensions(runs, touch)), strict=True))
         if self.quarantine and (absent := [index for index in due if replies[index] == 0]):
             guard = self.quarantine
             restores = [quarantine_restore_request(primitive, leases[i][0].claim, leases[i][1], guard) for i in absent]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -111,15 +110,21 @@ def _extend_group(locks: list[Renewable]) -> set[Renewable]:
     for first in range(0, len(locks), BATCH):
         begun: list[tuple[Renewable, Extension]] = []
         for lock in locks[first : first + BATCH]:
-            with _logged(failed, lock):
-                if (extension := lock.begin_renewal()) is not None:
+            try:
+                extension = lock.begin_renewal()
+            except BaseException as error:  # noqa: BLE001  (the renewal of the other locks goes on)
+                _on_error(failed, lock, error)
+            else:
+                if extension is not None:
                     begun.append((lock, extension))
         outcomes = _extend(begun, fault)
         for (lock, extension), outcome in zip(begun, outcomes, strict=True):
             if isinstance(outcome, Fault):
                 fault = outcome
-            with _logged(failed, lock):
+            try:
                 lock.on_extended(extension, outcome)
+            except BaseException as error:  # noqa: BLE001  (the renewal of the other locks goes on)
+                _on_error(failed, lock, error)
     return failed
 
 
@@ -139,11 +144,7 @@ def _extend(begun: list[tuple[Renewable, Extension]], fault: Fault | None) -> Se
         return [Fault(error if isinstance(error, Exception) else RuntimeError(repr(error)))] * len(begun)
 
 
-@contextmanager
-def _logged(failed: set[Renewable], lock: Renewable) -> Iterator[None]:
-    """Log an error of ``lock``, and add ``lock`` to ``failed``: an error must not stop the renewal of other locks."""
-    try:
-        yield
-    except BaseException:
-        failed.add(lock)
-        logger.exception("the renewal of lock %r failed", lock.name)
+def _on_error(failed: set[Renewable], lock: Renewable, error: BaseException) -> None:
+    """Log the error of ``lock``, and add ``lock`` to ``failed``: an error must not stop the renewal of other locks."""
+    failed.add(lock)
+    logger.error("the renewal of lock %r failed", lock.name, exc_info=error)

@@ -1,0 +1,26 @@
+"""Leases that are due at the same time are extended with few scripts, and each has its own outcome."""
+
+import contextlib
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.algorithms.extensions import MAX_MUTEXES
+from django_redlock.core.renewal.work import extend_all
+
+
+def test_each_lease_has_its_own_outcome(start, redis_url, redis_server, unique):
+    """Of many leases, those of locks that were released by force are lost. All others are extended."""
+    backend = start(contextlib.closing(RedisBackend(redis_url, ttl=200, node_timeout=5)))
+    locks = [backend.lock(f"{unique}:{number}", fencing=number % 2 == 0) for number in range(2 * MAX_MUTEXES + 6)]
+    assert all(lock.acquire(False) for lock in locks)
+    forced = {locks[1], locks[-1]}
+    with redis_server.client() as direct:
+        for lock in locks:
+            direct.pexpire(lock.keys.lock, 100_000)
+        for lock in forced:
+            direct.delete(lock.keys.lock)
+        extend_all(locks)
+        assert {lock for lock in locks if lock.lost} == forced
+        kept = [lock for lock in locks if lock not in forced]
+        assert min(direct.pttl(lock.keys.lock) for lock in kept) > 150_000
+        for lock in kept:
+            lock.release()
