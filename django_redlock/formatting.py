@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.utils.translation import gettext, gettext_lazy
-from django.utils.translation.trans_null import gettext_noop  # the other one reads the settings at import
 
 from .core.lock_info import LockInfo
 from .core.owner import Owner
+from .core.translatable import TranslatableText, gettext_noop  # Django's gettext_noop reads the settings at import
 from .history.minute_stats import HistoryEvent
 
 STATES = (
@@ -165,6 +165,17 @@ def facts(node: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
+# Reasons that are also labels of metrics. The reasons of losses are texts.
+_REASONS = gettext_noop("taken"), gettext_noop("misused"), gettext_noop("quarantine"), gettext_noop("unavailable")
+
+
+def translated(text: str) -> str:
+    """Return a text of the core or of a backend in the active language: a reason, a problem or a warning."""
+    if isinstance(text, TranslatableText):
+        return gettext(text.msgid) % text.words
+    return gettext(text) if text else ""
+
+
 _EVENT_TEXTS = {
     "acquired": gettext_lazy("%(who)s after %(time)s"),
     "released": gettext_lazy("%(who)s after %(time)s"),
@@ -177,5 +188,5 @@ _EVENT_TEXTS = {
 def event_text(event: HistoryEvent) -> str:
     """Return the text after the kind of an event, such as ``by host1 after 0.2 s``."""
     who = gettext("by %(holder)s") % {"holder": event.holder} if event.holder else ""
-    words = {"who": who, "time": duration(event.seconds), "reason": event.reason}
+    words = {"who": who, "time": duration(event.seconds), "reason": translated(event.reason)}
     return (str(_EVENT_TEXTS.get(event.kind, "%(who)s")) % words).strip()

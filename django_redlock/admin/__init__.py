@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from copy import copy
 from typing import Any, NamedTuple
 
 from django.contrib import admin
@@ -134,6 +135,14 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
         """Return ``queryset`` unchanged, because the stores have searched already."""
         return queryset, False
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """Return the list, which counts "tasks" on the tab for tasks."""
+        changes = super().get_changelist_instance(request)
+        if shows_tasks(request):
+            changes.opts = copy(changes.opts)
+            changes.opts.verbose_name, changes.opts.verbose_name_plural = gettext_lazy("task"), gettext_lazy("tasks")
+        return changes
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):

@@ -67,6 +67,12 @@ def badges(row: HeldLock) -> SafeString:
     return format_html_join(" ", '<span class="redlock-tag redlock-is-{}">{}</span>', found)
 
 
+def with_words(before: str, value: Any, after: str = "") -> SafeString:
+    """Return ``value`` with words around it that only the cards on a phone show: there are no column headers there."""
+    words = '<span class="redlock-word">{} </span>{}<span class="redlock-word"> {}</span>'
+    return format_html(words, before, value, after)
+
+
 def nodes_of(alias: str) -> int:
     """Return the number of independent nodes of a store."""
     try:
@@ -116,12 +122,11 @@ class Columns:
 
     @admin.display(description=gettext_lazy("held for"), ordering="held")
     def held_for(self, row: HeldLock) -> SafeString | str:
-        since = row.held.since
-        return moment(since) if since else _unknown()
+        return with_words(gettext("for"), self.age(row))
 
     @admin.display(description=gettext_lazy("queued or running for"), ordering="held")
     def task_age(self, row: HeldLock) -> SafeString | str:
-        return self.held_for(row)
+        return self.age(row)
 
     @admin.display(description=gettext_lazy("lease left"), ordering="ttl")
     def left(self, row: HeldLock) -> SafeString:
@@ -143,12 +148,13 @@ class Columns:
 
     @admin.display(description=gettext_lazy("waiters"), ordering="waiters")
     def waiters(self, row: HeldLock) -> SafeString | str:
-        return format_html("<b>{}</b>", row.held.waiters) if row.held.waiters else "0"
+        number = format_html("<b>{}</b>", row.held.waiters) if row.held.waiters else "0"
+        return with_words("", number, gettext("waiting"))
 
     @admin.display(description=gettext_lazy("longest wait"), ordering="wait", empty_value="")
     def wait(self, row: HeldLock) -> str:
         seconds = longest_wait(row.held)
-        return "" if seconds is None else duration(seconds)
+        return "" if seconds is None else with_words(gettext("longest"), duration(seconds))
 
     @admin.display(description=gettext_lazy("nodes"), ordering="nodes", empty_value="")
     def nodes(self, row: HeldLock) -> SafeString | str:
@@ -159,7 +165,13 @@ class Columns:
         held, total = len(row.held.nodes) or 1, nodes_of(row.alias)
         if total == 1:
             return ""
-        return f"{held}/{total}" if held >= total else format_html('<b class="redlock-bad">{}/{}</b>', held, total)
+        mark = "{}/{}" if held >= total else '<b class="redlock-bad">{}/{}</b>'
+        return with_words("", format_html(mark, held, total), gettext("nodes"))
+
+    def age(self, row: HeldLock) -> SafeString | str:
+        """Return the time since the holder's ``acquire()``, or since the task was queued."""
+        since = row.held.since
+        return moment(since) if since else _unknown()
 
     def facts(self, row: HeldLock) -> Iterator[tuple[str, Any]]:
         """Yield label and value of each line about the holder on the detail page."""
@@ -179,7 +191,7 @@ class Columns:
                 if key not in _BADGES
             ),
             (gettext("Since"), held.since and local_time(held.since)),
-            (gettext("Queued for") if queued else gettext("Held for"), self.held_for(row)),
+            (gettext("Queued for") if queued else gettext("Held for"), self.age(row)),
             (gettext("Record kept for"), self.kept_for(row)) if queued else (gettext("Lease left"), self.left(row)),
             (gettext("Lease"), held.ttl and duration(held.ttl)),
             (gettext("Nodes"), format_html_join(", ", "{}", ((node,) for node in held.nodes))),

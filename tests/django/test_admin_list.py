@@ -6,9 +6,16 @@ import re
 import time
 
 import pytest
+from django.utils import translation
+from django.utils.translation import trans_real
 from redis import Redis
 
+from django_redlock.backends.health import PROBLEMS
+from django_redlock.core.locks.renewed_lease import RAN_OUT
 from django_redlock.core.owner import describe_owner
+from django_redlock.core.translatable import TranslatableText
+from django_redlock.formatting import event_text, translated
+from django_redlock.history.counters import HistoryEvent
 
 LIST = "/admin/django_redlock/heldlock/"
 EVIL = "<script>alert(1)</script>\"'&"
@@ -314,6 +321,42 @@ def test_tabs(client, stores, operator):
     assert "queued or running for" in tasks.content.decode().lower()
     assert "record kept for" in tasks.content.decode().lower()
     assert "longest wait" in locks.content.decode().lower()
+    assert "1 held lock" in locks.content.decode()
+    assert re.search(r"\b1 task\s", tasks.content.decode()), "the footer counts tasks"
+
+
+@pytest.fixture
+def german(monkeypatch):
+    """A catalogue of a user with some of the package's texts."""
+    catalogue = trans_real.translation("de")
+    texts = {
+        "for": "seit",
+        "waiting": "warten",
+        "longest": "längstens",
+        "the lease ran out": "die Zeit war um",
+        "is a %(value)s, which takes no writes": "ist ein %(value)s und nimmt nichts an",
+    }
+    monkeypatch.setattr(catalogue, "gettext", lambda text: texts.get(text, text))
+    with translation.override("de"):
+        yield
+
+
+def test_words_of_cards_are_translated(client, stores, operator, german):
+    """On a phone, where a card has no column headers, words say what the values are."""
+    with stores["default"].lock("stock"), raw(stores["default"]) as redis:
+        redis.zadd("redlock:{stock}:waiters", {b"%024d " % 1 + describe_owner({"since": time.time()}): 9e12})
+        page = client.get(LIST).content.decode()
+    for word in "seit", "warten", "längstens":
+        assert re.search(f'<span class="redlock-word"> ?{word} ?</span>', page), word
+
+
+def test_texts_of_the_core_are_translated(german):
+    """Reasons of losses and problems of servers are texts of the core and of the backends."""
+    lost = HistoryEvent(0.0, "lost", 1.5, RAN_OUT, "web-1")
+    assert event_text(lost).endswith("die Zeit war um")
+    problem = TranslatableText(PROBLEMS[0].msgid, value="slave")
+    assert problem == "is a slave, which takes no writes"
+    assert translated(problem) == "ist ein slave und nimmt nichts an"
 
 
 def test_trouble_first(client, stores, operator, own_thread, monkeypatch):

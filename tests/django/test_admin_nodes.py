@@ -29,7 +29,7 @@ def nodes(settings, own_redis):
 
 def column(page, name):
     cells = re.findall(rf'<td class="field-{name}">(.*?)</td>', page.content.decode())
-    return [re.sub("<[^>]*>", "", cell) for cell in cells]
+    return [re.sub("<[^>]*>", "", re.sub('<span class="redlock-word">.*?</span>', "", cell)) for cell in cells]
 
 
 def all_know(client):

@@ -14,6 +14,7 @@ from ...core.fork import on_fork
 from ...core.lock_info import LockInfo
 from ...core.primitives.base import MUTEX, Primitive
 from ...core.renewal import renewal
+from ...core.translatable import gettext_noop
 from ...core.values import Claim, Lease, Refusal, Seconds, seconds
 from ...errors import LockNotSupported, LockUnavailable
 from ..storage import StorageAlgorithm, StorageBackend, call_storage
@@ -293,5 +294,5 @@ def _remove(backend: weakref.ref[ZooKeeperBackend], contender: Contender) -> Non
 def _session_ended(line: Contenders) -> None:
     """Mark the leases of the ended session as lost, and wake its waiters: the ensemble has removed all its znodes."""
     for contender in line.clear():
-        renewal.mark_lost(contender.claim.token, "the ZooKeeper session has ended")
+        renewal.mark_lost(contender.claim.token, gettext_noop("the ZooKeeper session has ended"))
         contender.change()

@@ -12,6 +12,7 @@ from ..lock_info import LockInfo
 from ..owner import describe_owner
 from ..primitives.periodic import periodic_claim
 from ..renewal import renewal
+from ..translatable import gettext_noop
 from ..values import Claim, Lease, Refusal, Seconds, new_token
 from .lease_state import EndedLease
 from .renewed_lease import RenewedLease
@@ -22,6 +23,7 @@ FOREVER = float("inf")
 _LATE_GRANTS = 5  # number of leases that ended before their grant arrived, at which `acquire` raises
 _PAUSE = 0.01  # seconds after the first late grant, doubled after each further one
 _ADOPTABLE = {"mutex", "striped", "multilock", "timestamp"}  # kinds of locks with one holder
+_ENDED_BEFORE = gettext_noop("the lease had ended before the release")
 _UNANSWERED = Fault(TimeoutError("whether it was extended is unknown"))
 
 
@@ -149,7 +151,7 @@ class LockFlows(RenewedLease):
                 self._release_after_both(extension)
         if ended.lost or not released:
             self._lost = True
-            self._emit_lost("the lease had ended before the release", lease)
+            self._emit_lost(_ENDED_BEFORE, lease)
             raise LockLost(self.name)
         self._emit("released", owner, held=held)
 

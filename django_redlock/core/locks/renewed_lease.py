@@ -8,6 +8,7 @@ from ...errors import LockLost
 from ..caller_identity import calling
 from ..flow.requests import Fault, Flow
 from ..renewal import renewal
+from ..translatable import gettext_noop
 from ..values import DRIFT, PRECISION, Lease
 from ..waiting.pending_extension import Extension
 from ..waiting.waiters import AwaitTurn
@@ -16,6 +17,8 @@ from .lease_state import LeaseState
 
 OWNER_UPDATE_DELAY = 0.25  # seconds a lease is held after a local hand-over before the store learns its new owner
 _RETRIES = 20  # attempts to extend within one ttl, when an attempt fails or another extension is in flight
+RAN_OUT = gettext_noop("the lease ran out")
+FORCED_OR_FORGOTTEN = gettext_noop("it was released by force, or the store has forgotten it")
 
 
 class RenewedLease(LeaseState):
@@ -75,7 +78,7 @@ class RenewedLease(LeaseState):
         if lease is None or self._lost:
             return None
         if self.store.clock() >= lease.valid_until:
-            self.mark_lost(lease, "the lease ran out")
+            self.mark_lost(lease, RAN_OUT)
             return None
         if not self._is_renewable(lease):
             self._schedule_renewal(lease)
@@ -107,7 +110,7 @@ class RenewedLease(LeaseState):
         elif isinstance(outcome, Fault):
             self._schedule(held, min(held.valid_until - self.store.clock(), held.shortest_ttl / _RETRIES))
         else:
-            self.mark_lost(held, "it was released by force, or the store has forgotten it")
+            self.mark_lost(held, FORCED_OR_FORGOTTEN)
 
     def _release_after_both(self, extension: Extension) -> None:
         """Release the lease once more when an extension and the release that overtook it have both ended.
