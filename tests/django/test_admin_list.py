@@ -15,7 +15,7 @@ from django_redlock.core.locks.renewed_lease import RAN_OUT
 from django_redlock.core.owner import describe_owner
 from django_redlock.core.translatable import TranslatableText
 from django_redlock.formatting import event_text, translated
-from django_redlock.history.counters import HistoryEvent
+from django_redlock.history.minute_stats import HistoryEvent
 
 LIST = "/admin/django_redlock/heldlock/"
 EVIL = "<script>alert(1)</script>\"'&"

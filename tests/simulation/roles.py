@@ -14,8 +14,8 @@ from django_redlock.core.election.election import CandidateLock
 from django_redlock.core.election.leader import Leader
 from django_redlock.core.election.work import CallElected, CallLost, Work
 from django_redlock.core.flow.requests import Flow, Sleep
-from django_redlock.core.hand_off import HandedOff
 from django_redlock.core.keys import keys_for
+from django_redlock.core.lease_transfer import HandedOff
 from django_redlock.core.locks.adopted import AdoptedLock
 from django_redlock.core.locks.lock import Lock
 from django_redlock.core.options import LockOptions
