@@ -56,7 +56,8 @@ def test_it_finds_a_lock_that_is_handed_off_and_kept(monkeypatch: pytest.MonkeyP
         return self._require_lease()
 
     monkeypatch.setattr(RenewedLease, "hand_over_flow", keep)
-    assert "both hold" in found(HAND_OFFS, 50)
+    finding = found(HAND_OFFS, 50)  # the first of both consequences
+    assert "both hold" in finding or "is not free" in finding
 
 
 def test_it_finds_a_leader_that_was_paused(monkeypatch: pytest.MonkeyPatch) -> None:
