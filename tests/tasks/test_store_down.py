@@ -13,10 +13,11 @@ from tests.support.service import poll
 
 
 @pytest.fixture
-def far_store(proxy, settings):
-    """The store with the alias ``down`` is up until the test stops its proxy."""
+def far_store(proxy, redis_server, settings):
+    """The store with the alias ``down`` is up until the test stops its proxy. ``near`` is a direct way to it."""
     redis = settings.REDLOCK["default"]
     settings.REDLOCK = {**settings.REDLOCK, "down": {**redis, "LOCATION": proxy.url}}
+    settings.REDLOCK["near"] = {**redis, "LOCATION": redis_server.url}
     return proxy
 
 
@@ -74,3 +75,20 @@ async def test_cancelled_call(dummy, app, unique, held, events):
         await call
     assert len(events("end")) == 1
     assert held(f"until:{unique}") is None
+
+
+async def test_cancelled_enqueue(dummy, app, unique, far_store):
+    """A call that is cancelled before it is sent leaves no record, also if the server has written it."""
+    await app.protected.aenqueue(f"{unique}-first")  # the server knows the scripts now
+
+    def has_record():
+        return locks["near"].describe(f"down:{unique}") is not None
+
+    far_store.hold("replies")
+    call = asyncio.create_task(app.protected.aenqueue(unique))
+    await asyncio.to_thread(poll, has_record, timeout=60, what="the record")
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    far_store.restore()
+    await asyncio.to_thread(poll, lambda: not has_record(), timeout=60, what="the end of the record")
