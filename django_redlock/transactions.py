@@ -64,8 +64,8 @@ def after_rollback(database: str, function: Callable[[], Any]) -> None:
     committed: Callable[[], None] = lambda: None  # noqa: E731  (Django forgets it when it rolls back)
     connection.on_commit(committed)
 
-    def at_end() -> None:
-        if not any(entry[1] is committed for entry in connection.run_on_commit):
+    def at_end(done: bool) -> None:
+        if not (done and any(entry[1] is committed for entry in connection.run_on_commit)):
             function()
 
     (vars(connection).get(_ATTRIBUTE) or TransactionLocks(connection)).at_end.append(at_end)
@@ -127,7 +127,7 @@ class CommitLock(Lock):
 class TransactionLocks:
     """The locks that one open transaction keeps, and the kept locks that were acquired again.
 
-    ``at_end``: functions that are called when the transaction ends.
+    ``at_end``: functions that are called when the transaction ends, with ``False`` if its last step failed.
 
     Django has a hook for the commit (``on_commit``), but none for the rollback. So the methods that can end a
     transaction are wrapped on this connection, from the first kept lock until the end of the transaction.
@@ -135,7 +135,7 @@ class TransactionLocks:
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.locks: list[Lock] = []
-        self.at_end: list[Callable[[], None]] = []
+        self.at_end: list[Callable[[bool], None]] = []
         self._connection = connection
         self._watched = {name: self._watch(name) for name in _ENDS}
         vars(connection).update(self._watched, **{_ATTRIBUTE: self})
@@ -168,13 +168,16 @@ class TransactionLocks:
 
         @wraps(method)
         def watched(*args: Any, **kwargs: Any) -> Any:
+            done = False  # a commit that fails is followed by a rollback
             try:
                 if name in _UNDO and self._is_over(name):
                     self._check(name, args)
-                return method(*args, **kwargs)
+                value = method(*args, **kwargs)
+                done = True
+                return value
             finally:
                 if self._is_over(name):
-                    self._end()
+                    self._end(done)
 
         return watched
 
@@ -194,7 +197,7 @@ class TransactionLocks:
                 getattr(self._connection, _UNDO[name])(*args)
                 raise LockLost(lock.name, "the lease was lost before the transaction could be committed")
 
-    def _end(self) -> None:
+    def _end(self, done: bool) -> None:
         attributes = vars(self._connection)
         for name, watched in self._watched.items():
             if attributes.get(name) is watched:
@@ -209,7 +212,7 @@ class TransactionLocks:
             except LockError as error:
                 logger.warning("%s (after the end of the transaction that kept it)", error)
         while self.at_end:
-            self.at_end.pop(0)()
+            self.at_end.pop(0)(done)
 
 
 # ── locks that are released too early ────────────────────────────────────────────────────────

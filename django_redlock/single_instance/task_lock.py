@@ -98,16 +98,17 @@ class TaskLock:
         try:
             self.drive(cancel(call, same_delivery))
         except LockError as error:
-            self.cancel_later(call, error)
+            self.cancel_later(call, error, same_delivery)
 
-    def cancel_later(self, call: TaskCall, error: LockError) -> None:
+    def cancel_later(self, call: TaskCall, error: LockError, same_delivery: bool = True) -> None:
         """Log the error of a cancellation. If the store was down, the cancellation is retried in the background."""
         if not isinstance(error, LockUnavailable):
             logger.warning("task %s[%s]: %s", call.task, call.task_id, error)
             return
         logger.warning("task %s[%s]: its lock is released later: %s", call.task, call.task_id, error)
         store = self.store
-        claim = Claim(call.name, call.keys, call.delivery_id.encode(), b"", call.queued_ttl, payload=call)
+        payload = call if same_delivery else call._replace(delivery_id="")
+        claim = Claim(call.name, call.keys, call.delivery_id.encode(), b"", call.queued_ttl, payload=payload)
         until = store.clock() + min(call.queued_ttl, CANCEL_RETRY_SECONDS)
         renewal.schedule(claim.token, Orphan(store, QUEUED, claim, until), 0.5)
 

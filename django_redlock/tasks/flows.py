@@ -99,27 +99,32 @@ def enqueue_flow(lock: DjangoTaskLock, task: Any, args: Any, kwargs: Any, send: 
         yield from _cancel_flow(lock, call)
     result = sent.unwrap()
     named = call._replace(task_id=result.id)
-    call = named if (yield from _rename_flow(named, call.task_id)) else call
     if (row := getattr(result, "db_result", None)) is not None:  # the queue is a table of a database
-        watch = partial(after_rollback, row._state.db, partial(lock.cancel, call))
-        yield Step(watch, sync_to_async(watch))
+        watch = partial(after_rollback, row._state.db, partial(_cancel_both, lock, call, named))
+        (yield Step(watch, sync_to_async(watch))).unwrap()
+    yield from _rename_flow(named, call.task_id)
     return result
 
 
-def _cancel_flow(lock: DjangoTaskLock, call: TaskCall) -> Flow[None]:
+def _cancel_both(lock: DjangoTaskLock, call: TaskCall, named: TaskCall) -> None:
+    """Cancel a call whose record may have either id: the reply of the script that renames it may have been lost."""
+    lock.cancel(call)
+    lock.cancel(named)
+
+
+def _cancel_flow(lock: DjangoTaskLock, call: TaskCall, same_delivery: bool = True) -> Flow[None]:
     try:
-        yield from cancel(call)
+        yield from cancel(call, same_delivery)
     except LockError as error:
-        lock.cancel_later(call, error)
+        lock.cancel_later(call, error, same_delivery)
 
 
-def _rename_flow(call: TaskCall, task_id: str) -> Flow[bool]:
-    """Give the record of a call its task id. A worker that started the call first has done so."""
+def _rename_flow(call: TaskCall, task_id: str) -> Flow[None]:
+    """Give the record of a call its task id, unless a worker that started the call first has done so."""
     try:
-        return (yield from rename(call, task_id))
+        yield from rename(call, task_id)
     except LockError as error:
         logger.warning("task %s[%s]: its record has no id: %s", call.task, call.task_id, error)
-        return False
 
 
 def body_flow(lock: DjangoTaskLock, name: str, task_id: str, body: Step) -> Flow[Any]:
@@ -132,10 +137,13 @@ def body_flow(lock: DjangoTaskLock, name: str, task_id: str, body: Step) -> Flow
     try:
         outcome = yield from _start_flow(lock, call, handle, known=bool(task_id))
     except LockUnavailable as error:
-        if not lock.options.run_unprotected:
-            raise
-        logger.warning("task %s[%s] runs unprotected: %s", call.task, task_id, error)
-        return (yield body).unwrap()
+        unprotected = StepOutcome(error=error)
+        if lock.options.run_unprotected:
+            logger.warning("task %s[%s] runs unprotected: %s", call.task, task_id, error)
+            unprotected = yield body
+        if call.mode.at_submit:  # the worker has the delivery, but not its id
+            yield from _cancel_flow(lock, call, same_delivery=False)
+        return unprotected.unwrap()
     if isinstance(outcome, Refusal):
         conflict = _conflict(call, "start", outcome)
         on_conflict = lock.options.at_start

@@ -7,10 +7,12 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import fields, replace
 from functools import cache, partial
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from django.utils.module_loading import import_string
 
+from ..decorators.uncancelled import run_to_end
 from ..single_instance.modes import TaskOptions
 from ..single_instance.support import declared
 from .call_lock import DjangoTaskLock
@@ -80,8 +82,13 @@ class ProtectedDjangoTask(_Task):
         if self.takes_context:
             context, *sent = args
             task_id = getattr(getattr(context, "task_result", None), "id", task_id)
-        body = Step(partial(super().call, *args, **kwargs), partial(super().acall, *args, **kwargs))
+        body = Step(partial(super().call, *args, **kwargs), partial(self._acall, super().acall, args, kwargs))
         return body_flow(self.redlock, self.redlock.name(sent, kwargs), task_id, body)
+
+    async def _acall(self, acall: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call the body. A body in a thread runs to its end although the caller is cancelled, and keeps its lock."""
+        cancellable = iscoroutinefunction(self.func)
+        return await run_to_end(acall(*args, **kwargs), cancellable=lambda: cancellable)
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self

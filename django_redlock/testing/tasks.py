@@ -12,6 +12,7 @@ from unittest import mock
 
 from ..signals import task_duplicate
 from ..single_instance.conflicts import Conflict
+from ..tasks.framework import is_task
 from .django_tasks import assert_results
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def assert_not_enqueued(task: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _assert_enqueued(number: int, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    if hasattr(task, "enqueue"):
+    if is_task(task):
         return assert_results(number, task, args, kwargs)
     if not _active:
         raise RuntimeError("no tasks are captured: use the fixture redlock_tasks, or capture_tasks()")

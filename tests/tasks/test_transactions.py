@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 
+import pytest
 from asgiref.sync import async_to_sync
-from django.db import transaction
+from django.db import IntegrityError, connections, transaction
 
 from django_redlock.tasks import is_duplicate
 
@@ -54,6 +55,24 @@ def test_savepoint(database, app, unique, held):
             app.short.enqueue(unique)
     assert held(f"until:{unique}") == ("queued", first.id)
     assert held(f"short:{unique}") is None
+
+
+def test_failing_commit(database, app, unique, held):
+    """The database refuses the commit and rolls back."""
+
+    @transaction.atomic(using=database)
+    def work():
+        with connections[database].cursor() as cursor:
+            cursor.execute(
+                "CREATE TEMP TABLE node (id integer PRIMARY KEY, parent integer REFERENCES node"
+                " DEFERRABLE INITIALLY DEFERRED)"
+            )
+            cursor.execute("INSERT INTO node VALUES (1, 2)")
+        app.until.enqueue(unique)
+
+    with pytest.raises(IntegrityError):
+        work()
+    assert held(f"until:{unique}") is None
 
 
 def test_closed_connection(database, app, unique, held):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from celery import Celery
+from celery import Celery, Task
 
 from django_redlock.celery import single_instance_task
 from django_redlock.errors import LockUnavailable
@@ -39,6 +39,15 @@ def test_enqueued_once(redlock_tasks):
     assert_enqueued_once(settle)
     assert_not_enqueued(settle, 18)
     assert [(conflict.key, conflict.holder) for conflict in redlock_tasks.duplicates] == [("settle:17", first.id)]
+
+
+def test_task_with_a_method_enqueue(redlock_tasks):
+    """Only tasks of ``django.tasks`` are looked up in their backend."""
+
+    class Base(Task):
+        def enqueue(self): ...
+
+    assert_not_enqueued(app.task(base=Base, name="own-base")(plain.run))
 
 
 def test_failures_say_what_was_enqueued(redlock_tasks):
