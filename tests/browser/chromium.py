@@ -49,7 +49,8 @@ class Browser:
             options.add_argument(flag)
         self.driver = webdriver.Chrome(options, Service(shutil.which("chromedriver")))
         self._ends.callback(self.driver.quit)
-        self.driver.set_page_load_timeout(30)
+        self.driver.set_page_load_timeout(90)
+        self.driver.set_script_timeout(90)
         self.size(*DESKTOP)
         return self
 
