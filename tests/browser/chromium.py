@@ -65,7 +65,10 @@ class Browser:
         self.driver.add_cookie({"name": "sessionid", "value": session})
 
     def open(self, path: str) -> None:
+        """Load a page completely. On a busy machine the driver may return while the page is still loading."""
+        self.script("window.isBefore = true")
         self.driver.get(self.site + path)
+        self.until(lambda: self.script("return !window.isBefore && document.readyState === 'complete'"))
 
     def complaints(self) -> list[str]:
         """Return what the browser has blocked, and the errors of scripts and loads."""
