@@ -12,12 +12,13 @@ from tests.support.service import poll
 def test_connections_break(servers, start, client_of):
     """A node that closes connections and accepts new ones is retried at once and not marked down."""
     proxies = [start(Proxy(server.url)) for server in servers]
-    client = client_of(RedlockBackend([proxy.url for proxy in proxies], ttl=20, node_timeout=2, quarantine=False))
+    options = {"ttl": 60, "max_ttl": 60, "node_timeout": 10, "quarantine": False}
+    client = client_of(RedlockBackend([proxy.url for proxy in proxies], **options))
     assert all(row["ok"] for row in client.backend.health())  # and so connected
-    lost = [proxy.lose_next_reply(b"{stock}") for proxy in proxies[:2] for _ in range(2)]
+    lost = [[proxy.lose_next_reply(b"{stock}") for _ in range(2)] for proxy in proxies[:2]]
     lock = client.lock("stock")
     assert lock.acquire(blocking=False)
-    assert all(each.is_set() for each in lost)
+    assert any(all(each.is_set() for each in replies) for replies in lost)  # the third node and one of these two
     assert not any(client.backend._executor.fan_out.connections.connector.is_down(node) for node in range(3))
     lock.release()
 

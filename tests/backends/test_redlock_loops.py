@@ -13,7 +13,7 @@ from tests.support.group import Group
 from tests.support.proxy import Proxy
 from tests.support.service import poll, revive
 
-OPTIONS = {"ttl": 60, "max_ttl": 60, "node_timeout": 0.5, "quarantine": False, "history": False}
+OPTIONS = {"ttl": 60, "max_ttl": 60, "node_timeout": 5, "quarantine": False, "history": False}
 
 
 class Nodes(Group):
@@ -36,7 +36,7 @@ def three(running, start):
     with contextlib.closing(RedlockBackend(places, **OPTIONS)) as backend:
         poll(
             lambda: taken(backend) and len(backend._executor.fan_out.connections._in_flight) == 0,
-            timeout=10,
+            timeout=60,
             what="three nodes",
         )
         yield backend, servers, proxy
@@ -44,7 +44,9 @@ def three(running, start):
 
 
 def taken(backend):
-    """Acquire and release a lock, and return whether every node is connected."""
+    """Connect to every node, acquire and release a lock, and return whether every node is connected."""
+    if not all(row["ok"] for row in backend.health()):
+        return False
     with backend.lock("warm"):
         pass
     return all(row["ok"] for row in backend.health())

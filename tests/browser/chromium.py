@@ -49,7 +49,8 @@ class Browser:
             options.add_argument(flag)
         self.driver = webdriver.Chrome(options, Service(shutil.which("chromedriver")))
         self._ends.callback(self.driver.quit)
-        self.driver.set_page_load_timeout(30)
+        self.driver.set_page_load_timeout(90)
+        self.driver.set_script_timeout(90)
         self.size(*DESKTOP)
         return self
 
@@ -64,7 +65,10 @@ class Browser:
         self.driver.add_cookie({"name": "sessionid", "value": session})
 
     def open(self, path: str) -> None:
+        """Load a page completely. On a busy machine the driver may return while the page is still loading."""
+        self.script("window.isBefore = true")
         self.driver.get(self.site + path)
+        self.until(lambda: self.script("return !window.isBefore && document.readyState === 'complete'"))
 
     def complaints(self) -> list[str]:
         """Return what the browser has blocked, and the errors of scripts and loads."""

@@ -65,7 +65,7 @@ class ZooKeeper(Service):
     def mode(self) -> str:
         """Returns `standalone`, `leader` or `follower`, or an empty text if the server does not serve requests."""
         address = "127.0.0.1", self.port
-        with contextlib.suppress(OSError), socket.create_connection(address, timeout=0.25) as connection:
+        with contextlib.suppress(OSError), socket.create_connection(address, timeout=1) as connection:
             connection.sendall(b"srvr")
             return connection.makefile().read().partition("Mode: ")[2].partition("\n")[0]
         return ""
@@ -112,14 +112,14 @@ class Ensemble:
     @property
     def leader(self) -> Member:
         """The current leader. Raises `TimeoutError` if there is no leader for long."""
-        poll(lambda: any(member.mode() == "leader" for member in self.members), timeout=20, what="a leader")
+        poll(lambda: any(member.mode() == "leader" for member in self.members), timeout=60, what="a leader")
         return next(member for member in self.members if member.mode() == "leader")
 
     def resume(self) -> None:
         """Make sure that all members run, whether they were paused, stopped or killed."""
         with ThreadPoolExecutor() as pool:  # in parallel, because a member is ready only when a majority runs
             list(pool.map(revive, self.members))
-        poll(lambda: all(member.ready() for member in self.members), timeout=20, what="three that serve")
+        poll(lambda: all(member.ready() for member in self.members), timeout=60, what="three that serve")
 
     def expire(self, client: KazooClient, timeout: float = 10) -> None:
         """End the session of a connected client without its knowledge."""

@@ -101,7 +101,7 @@ def test_rabbitmq_keeps_durable_messages(rabbitmq, unique, end):
     getattr(rabbitmq, end)()
     rabbitmq.start()
     with Connection(rabbitmq.url) as connection, connection.SimpleQueue(unique) as queue:
-        message = queue.get(timeout=10)
+        message = queue.get(timeout=60)
         message.ack()
         assert message.payload == "message"
 

@@ -18,7 +18,7 @@ from .tools import PATIENCE, paused, until_in_line
 @pytest.mark.parametrize("times", [1, 2])
 def test_cancelled_while_the_server_hangs(own, connected, unique, times):
     """A task that is cancelled while its request is under way leaves no znode, even if it is cancelled twice."""
-    backend = connected(own.hosts, session_timeout=30, connect_timeout=2, node_timeout=1)
+    backend = connected(own.hosts, session_timeout=30, connect_timeout=20, node_timeout=20)
     with backend.lock(unique):
         pass
 

@@ -83,7 +83,7 @@ def test_a_majority_dies(ensemble, patient, unique):
     granted again.
     """
     told = threading.Event()
-    backend = patient(session_timeout=4, node_timeout=1, connect_timeout=1)
+    backend = patient(session_timeout=8, node_timeout=5)
     lock = backend.lock(unique, on_lost=lambda _: told.set())
     assert lock.acquire()
     leader = ensemble.leader

@@ -17,7 +17,8 @@ from .tools import PATIENCE, paused, until_in_line
 
 def test_a_server_that_is_killed(own, connected, unique):
     """After kill -9 of the server operations raise LockUnavailable, and the lease is lost at its end by our clock."""
-    backend = connected(own.hosts, session_timeout=2, connect_timeout=0.5, node_timeout=0.5)
+    backend = connected(own.hosts, session_timeout=4, connect_timeout=2, node_timeout=2)
+    poll(lambda: _granted(backend, "first"), timeout=PATIENCE, what="the first connection")
     told = threading.Event()
     lock = backend.lock(unique, on_lost=lambda _: told.set())
     lock.acquire()
@@ -47,7 +48,7 @@ def test_a_server_that_is_restarted(own, connected, unique, pool):
     """A restart of the server within the session loses nothing: the holder keeps its lock, and the waiter
     keeps waiting.
     """
-    patient = functools.partial(connected, own.hosts, session_timeout=60, connect_timeout=30, node_timeout=1)
+    patient = functools.partial(connected, own.hosts, session_timeout=60, connect_timeout=30, node_timeout=5)
     backend, other = patient(), patient()
     lock = backend.lock(unique, ttl=30)
     lock.acquire()
@@ -65,7 +66,7 @@ def test_a_server_that_is_restarted(own, connected, unique, pool):
 
 def test_a_server_that_accepts_and_says_nothing(proxy, connected, unique):
     """A server that accepts connections without replying is tried again long before the session ends."""
-    backend = connected(proxy.url, session_timeout=60, node_timeout=0.5, connect_timeout=0.2)
+    backend = connected(proxy.url, session_timeout=60, node_timeout=0.5, connect_timeout=2)
     proxy.drop()
     with pytest.raises(LockUnavailable):
         backend.lock(unique).acquire(False)
@@ -76,7 +77,7 @@ def test_a_server_that_accepts_and_says_nothing(proxy, connected, unique):
 
 def test_a_server_that_hangs(own, connected, unique):
     """On a hung server every call ends, and znodes that are created later are removed."""
-    backend = connected(own.hosts, session_timeout=30, connect_timeout=1, node_timeout=0.5)
+    backend = connected(own.hosts, session_timeout=30, connect_timeout=5, node_timeout=5)
     with backend.lock(unique):
         pass
     paused(own)
@@ -92,7 +93,7 @@ def test_a_server_that_hangs(own, connected, unique):
 def test_never_connected(connected, unique, own):
     """Without a server LockUnavailable is raised after connect_timeout, and the backend works once there is one."""
     own.kill()
-    backend = connected(own.hosts, connect_timeout=0.2)
+    backend = connected(own.hosts, connect_timeout=1)
     for _ in range(2):
         with pytest.raises(LockUnavailable, match="not connected"):
             backend.lock(unique).acquire()
@@ -123,13 +124,13 @@ def test_a_lost_answer_to_create(proxy, connected, witness, unique):
 
 def test_a_lost_answer_and_no_time(proxy, connected, witness, unique):
     """A znode whose creation was not confirmed before the timeout is removed once the server is reachable."""
-    backend = connected(proxy.url, connect_timeout=1)
+    backend = connected(proxy.url)
     with backend.lock(unique):
         pass
     lost = proxy.lose_next_reply(unique.encode() + b"/")
     proxy.refuse()
     with pytest.raises(LockUnavailable):
-        backend.lock(unique).acquire(timeout=0.5)
+        backend.lock(unique).acquire(timeout=3)
     assert lost.is_set()
     assert len(witness.get_children(backend._recipe.path(unique))) == 1
     proxy.restore()
@@ -138,7 +139,7 @@ def test_a_lost_answer_and_no_time(proxy, connected, witness, unique):
 
 def test_a_lost_answer_to_release(proxy, connected, other, unique):
     """A release that was not confirmed raises LockUnavailable, and the lock is free."""
-    backend = connected(proxy.url, connect_timeout=1)
+    backend = connected(proxy.url)
     lock = backend.lock(unique)
     lock.acquire()
     lost = proxy.lose_next_reply(unique.encode())
@@ -163,7 +164,7 @@ def test_a_short_interruption(proxy, connected, unique):
 
 def test_a_network_that_is_silent(proxy, connected, zookeeper, other, unique):
     """When the network drops all packets, the holder's lease ends before another client gets the lock."""
-    backend = connected(proxy.url, session_timeout=2, node_timeout=0.5)
+    backend = connected(proxy.url, session_timeout=4, node_timeout=2)
     lost_at = []
     lock = backend.lock(unique, on_lost=lambda _: lost_at.append(time.monotonic()))
     lock.acquire()

@@ -61,7 +61,8 @@ def test_dropped_backends(zookeeper, other, unique, held):
     before = resources()
 
     async def use(number):
-        lock = ZooKeeperBackend(zookeeper.hosts).lock(f"{unique}:{number}")
+        backend = ZooKeeperBackend(zookeeper.hosts, connect_timeout=20, node_timeout=20)
+        lock = backend.lock(f"{unique}:{number}")
         await lock.aacquire()
         if not held:
             await lock.arelease()
