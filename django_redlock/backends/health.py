@@ -44,7 +44,7 @@ PROBLEMS = (
     ),
 )
 
-UNAVAILABLE = gettext_noop("unavailable: %(error)s")
+_UNAVAILABLE = gettext_noop("unavailable: %(error)s")
 _AHEAD = gettext_noop("its clock is %(seconds)s s ahead of this machine's")
 _BEHIND = gettext_noop("its clock is %(seconds)s s behind this machine's")
 
@@ -65,7 +65,7 @@ def health(label: str, node: int, more: Callable[..., Flow[dict[str, Any]]]) -> 
 
 
 def _unavailable(label: str, fault: Fault) -> dict[str, Any]:
-    return {"node": label, "ok": False, "problems": [TranslatableText(UNAVAILABLE, error=fault.error)], "warnings": []}
+    return {"node": label, "ok": False, "problems": [TranslatableText(_UNAVAILABLE, error=fault.error)], "warnings": []}
 
 
 def _server(node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
