@@ -287,11 +287,16 @@ def _compute_once(entry: _Entry, compute: Callable[[], Any], lock: RWLock, old: 
         found = yield from entry.look()
         if found.value is not _MISSING:
             return found.value
+    interrupted = False
     try:
         found = yield from entry.look()  # another caller may have computed the value meanwhile
         return found.value if found.fresh else (yield from entry.fill(compute))
+    except GeneratorExit:  # the driver was interrupted and makes no more calls: the lease runs out
+        interrupted = True
+        raise
     finally:
-        yield from _release(lock.write)
+        if not interrupted:
+            yield from _release(lock.write)
 
 
 def _release(lock: Any) -> _Flow[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from datetime import timedelta
 import pytest
 from django.core.cache import caches
 
-from django_redlock.cache import aget_or_compute, get_or_compute
+from django_redlock.cache import _perform, aget_or_compute, get_or_compute
 from django_redlock.errors import LockDeadlock, LockNotAcquired, LockUnavailable
 
 REDIS = "django_redlock.backends.redis.RedisBackend"
@@ -231,3 +232,22 @@ def test_coroutine_functions_are_for_asyncio(cache):
 
     with pytest.raises(TypeError, match="aget_or_compute"):
         get_or_compute(cache, "key", compute, 60)
+
+
+def test_interrupted_between_two_calls(cache):
+    """A signal handler that raises outside the calls of a computation, here just before it, is not in vain."""
+    compute = Compute()
+
+    def strike(frame, event, _):
+        if frame.f_code is _perform.__code__ and frame.f_locals["call"].target is compute:
+            raise KeyboardInterrupt
+
+    before = sys.gettrace()
+    sys.settrace(strike)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            get_or_compute(cache, "key", compute, 60)
+    finally:
+        sys.settrace(before)
+    assert compute.calls == 0
+    assert get_or_compute(cache, "key", compute, 60) == "value"

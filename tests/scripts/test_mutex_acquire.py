@@ -142,3 +142,14 @@ def test_out_of_memory(acquire, dump, full):
     with full(), pytest.raises(ResponseError, match="command not allowed"):
         acquire(fencing=1)
     assert dump() == {}
+
+
+def test_wait_out_of_memory(redis, acquire, keys, full):
+    """A client waits for a held lock, and acquires it, on a server that is out of memory."""
+    redis.set(keys.lock, OTHER, px=9_000)
+    with full():
+        assert acquire(wait=6_000)[0] == 0
+        assert redis.zrange(keys.waiters, 0, -1) == [WAITER]
+        assert 6_000 < redis.pttl(keys.waiters) <= 7_000
+        redis.delete(keys.lock)
+        assert acquire(TOKEN[:-1] + b"1", wait=-6_000) > 0

@@ -32,7 +32,10 @@ if another or not turn then
     -- Not at the first try, which is part of most hand-overs. A wake-up that a dead waiter did not receive makes the
     -- next waiter try twice.
     if queued then redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', millis) end
-    redis.call('ZADD', KEYS[2], millis + wait, waiter())
+    if type(redis.pcall('ZADD', KEYS[2], millis + wait, waiter())) ~= 'number' then
+      redis.call('ZREM', KEYS[2], waiter()) -- first: a full server refuses a script whose first write needs memory
+      redis.call('ZADD', KEYS[2], millis + wait, waiter())
+    end
     redis.call('PEXPIRE', KEYS[2], wait + 1000)
   end
   if not held then return {0, 100, micros, ''} end
