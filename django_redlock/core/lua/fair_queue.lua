@@ -68,7 +68,8 @@ local function wake_line(free, lock)
 end
 
 -- Wake one waiter of a lock without a fair queue. If the list already has a wake-up, no waiter is blocked on the list,
--- and a second wake-up is not needed; `absent`: the list is known to be empty. If the push fails, the lock is free anyway, and waiters try again after a while.
+-- and a second wake-up is not needed; `absent`: the list is known to be empty. If the push fails, the lock is free
+-- anyway, and waiters try again after a while.
 local function wake_one(lock, absent)
   local wake = lock .. ':wake'
   if absent or redis.pcall('EXISTS', wake) == 0 then
