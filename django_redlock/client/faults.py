@@ -23,6 +23,8 @@ from .node_protocol import Node
 
 WRONG_SERVER = AskError, ClusterDownError, ReadOnlyError, TryAgainError  # another server serves the key, or will soon
 NOT_SERVING = ClusterDownError, ReadOnlyError  # the server was demoted, or is cut off from the Cluster
+# Before authentication Redis rejects long requests as an attack, with the first of these words. redis-py drops NOAUTH.
+_NO_PASSWORD = "unauthenticated", "NOAUTH", "Authentication required"
 _REASONS = {AuthenticationError: "authentication", ReadOnlyError: "read only", ResponseError: "refused"}
 
 
@@ -72,8 +74,7 @@ def _plain_error(error: Exception, late: bool, connected: bool) -> Exception:
     """Return ``error``, or a clearer error with ``error`` as its cause."""
     if late:
         error = _caused_by(error, TimeoutError("no reply in time"))
-    if "unauthenticated" in str(error) or "NOAUTH" in str(error):
-        # Before authentication Redis rejects long requests as an attack, and doesn't mention the password.
+    if any(words in str(error) for words in _NO_PASSWORD):
         error = _caused_by(error, AuthenticationError("it requires a password, and LOCATION has none"))
     if not connected and isinstance(error.__cause__, ConnectionResetError | BrokenPipeError):
         # The server sends the reason, then closes. The reason is lost if the client has already written (asyncio does).
