@@ -75,7 +75,10 @@ def _plain_error(error: Exception, late: bool, connected: bool) -> Exception:
     if late:
         error = _caused_by(error, TimeoutError("no reply in time"))
     if any(words in str(error) for words in _NO_PASSWORD):
-        error = _caused_by(error, AuthenticationError("it requires a password, and LOCATION has none"))
+        error = _caused_by(
+            error,
+            AuthenticationError("it requires a password, and LOCATION has none (for Sentinels: sentinel_password)"),
+        )
     if not connected and isinstance(error.__cause__, ConnectionResetError | BrokenPipeError):
         # The server sends the reason, then closes. The reason is lost if the client has already written (asyncio does).
         error = _caused_by(
