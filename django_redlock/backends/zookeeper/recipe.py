@@ -77,7 +77,10 @@ class Recipe:
                 elif mine == line[0]:
                     return self._granted(contender, until)
                 elif wait <= 0 or self._is_in_front(contender, line[line.index(mine) - 1], until):
-                    return self._refusal(claim.name, line[0], until)
+                    refusal = self._refusal(claim.name, line[0], until)
+                    if self._contenders.get(claim.token) is not contender:  # cancelled meanwhile
+                        self.unwatch(contender)
+                    return refusal
             except Unanswered:
                 if self._clock() >= until:
                     raise
@@ -169,24 +172,27 @@ class Recipe:
         if contender is None:
             return
         try:
-            self.unwatch(contender)
             if contender.path is None:
                 raise Unanswered
             self.ask("delete", contender.path, until=self._clock() + FINAL_REQUEST_SECONDS)
+            self.unwatch(contender)
         except (ZooKeeperError, NoZnode):
             self._contenders.discard(contender)
 
     def unwatch(self, contender: Contender) -> None:
-        """Remove the watch of ``contender``, if it has one."""
+        """Remove the watch of ``contender``, if it has one.
+
+        Called after the reply to a later request: kazoo adds a watch after it has passed on the reply to ``get``.
+        """
         if contender.watches is not None:
             self.connect().unwatch(contender.watches, contender.change)
 
     def remove(self, contender: Contender, until: float) -> None:
         """Remove the znode of ``contender``, even one whose creation was not confirmed."""
-        self.unwatch(contender)
         if contender.path is not None or self.find(contender, until):
             with suppress(NoZnode):
                 self.ask("delete", contender.path, until=until)
+        self.unwatch(contender)
 
 
 def escaped(text: str) -> str:
