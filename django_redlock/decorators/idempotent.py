@@ -288,7 +288,7 @@ def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
 
 
 def _leaves_doubt(error: BaseException) -> bool:
-    """Whether the view may have done its work although it raised ``error``."""
+    """Return whether the view may have done its work although it raised ``error``."""
     late = isinstance(error, AnswerNotStorable) or hasattr(error, AFTER_VIEW)
     return late or not isinstance(error, Exception)
 
@@ -312,7 +312,7 @@ def _check_order(view: Any, terms: _Terms) -> None:
 
 
 def _is_locked(view: Any) -> bool:
-    """Whether ``view`` has a `locked_view`, which opens the transactions of ``ATOMIC_REQUESTS`` inside its lock."""
+    """Return whether ``view`` has a `locked_view`: it begins the transaction of ``ATOMIC_REQUESTS`` inside its lock."""
     return isinstance(getattr(view, "_non_atomic_requests", None), EveryAlias)
 
 

@@ -53,7 +53,7 @@ class TaskLock:
 
     @property
     def keeps_records(self) -> bool:
-        """Whether the store lists queued and running calls."""
+        """True if the store lists queued and running calls."""
         return self._record_store().store is not None
 
     @property

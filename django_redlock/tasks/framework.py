@@ -14,7 +14,7 @@ _HOMES = ("django.tasks.base", "django_tasks.base")  # the modules of the class 
 
 
 def is_task(candidate: Any) -> bool:
-    """Whether ``candidate`` is a task of one of the frameworks."""
+    """Return whether ``candidate`` is a task of one of the frameworks."""
     return any(each.__module__ in _HOMES and each.__name__ == "Task" for each in type(candidate).__mro__)
 
 

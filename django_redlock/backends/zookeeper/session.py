@@ -134,7 +134,7 @@ class Session:
 
     @property
     def broken(self) -> bool:
-        """Whether kazoo no longer tries to connect, for example after a failed authentication."""
+        """True if kazoo no longer tries to connect, for example after a failed authentication."""
         routine = self.client._connection._connection_routine
         return routine is None or not routine.is_alive()
 

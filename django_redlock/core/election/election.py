@@ -94,7 +94,7 @@ class Election:
 
     @property
     def leading(self) -> bool:
-        """Whether this candidate leads now, by the monotonic clock. Sends no request.
+        """True if this candidate leads now, by the monotonic clock. Sends no request.
 
         ``False`` from ``stop_before`` seconds before the end of the lease, and in a child of ``fork()``.
         """
@@ -265,5 +265,5 @@ class Election:
 
     @property
     def _unfinished(self) -> bool:
-        """Whether there is another round, or a lease to release."""
+        """True if there is another round, or a lease to release."""
         return self._standing or self._lock.current_lease() is not None

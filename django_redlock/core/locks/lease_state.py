@@ -92,7 +92,7 @@ class LeaseState:
 
     @property
     def lost(self) -> bool:
-        """Whether the last lease of this handle ended before it was released."""
+        """True if the last lease of this handle ended before it was released."""
         lease = self._lease
         if lease is None:
             return self._lost
