@@ -14,7 +14,8 @@ from ..core.flow.requests import Flow
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import MUTEX, SEMAPHORE
-from ..core.renewal import Orphan, renewal
+from ..core.renewal.registry import renewal
+from ..core.renewal.work import Orphan
 from ..core.values import Claim
 from ..errors import LockError, LockNotSupported, LockUnavailable
 from .body import QUEUED, BodyLock

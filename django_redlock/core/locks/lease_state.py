@@ -15,7 +15,7 @@ from ..keys import Keys
 from ..options import LockOptions
 from ..owner import Owner
 from ..primitives.base import Primitive
-from ..renewal import renewal
+from ..renewal.registry import renewal
 from ..values import Lease
 from ..waiting.pending_extension import Extension
 from . import state_mutex
