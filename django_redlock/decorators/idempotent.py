@@ -188,7 +188,10 @@ class _Raised(NamedTuple):
 
 
 def _flow(terms: _Terms, entry_of: Callable[[], Any], work: Callable[[], Any], began: list[Entry]) -> Flow[Any]:
-    """Return the response: of the view, of an earlier request, or a problem. ``began``: gets the entry that runs."""
+    """Return the view's response, the stored response of an earlier request, or an error response.
+
+    The entry is appended to ``began`` before the view runs.
+    """
     entry = yield _Query(entry_of)
     if isinstance(entry, HttpResponse):
         return entry

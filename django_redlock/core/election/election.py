@@ -265,5 +265,5 @@ class Election:
 
     @property
     def _unfinished(self) -> bool:
-        """True if there is another round, or a lease to release."""
+        """True while the candidate stands for election, or has a lease to release."""
         return self._standing or self._lock.current_lease() is not None
