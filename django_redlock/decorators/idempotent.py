@@ -96,7 +96,7 @@ def idempotent(
     if scope is not None and not callable(scope):
         raise TypeError(f"scope must be a function of the request, not {scope!r}")
     if isinstance(max_answer, bool) or not isinstance(max_answer, int) or max_answer < 1:
-        raise ValueError(f"max_answer is a positive number of bytes, not {max_answer!r}")
+        raise ValueError(f"max_answer must be a positive number of bytes, not {max_answer!r}")
     terms = _Terms(
         None if database is None else DatabaseStore(_text(database, "database"), _text(using, "using"), _lease(ttl)),
         _text(using, "using"),

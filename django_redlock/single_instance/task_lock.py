@@ -68,7 +68,7 @@ class TaskLock:
 
     @property
     def performer(self) -> Store | Backend:
-        """What performs the requests of a body's lock: the store for the records, or the backend itself."""
+        """The performer of the requests of a body's lock: the store for the records, or else the backend."""
         return self._record_store().store or self.backend
 
     def body_lock(self, call: TaskCall) -> Lock:

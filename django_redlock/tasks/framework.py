@@ -29,7 +29,7 @@ def signals_of(task: Any) -> Any:
 
 
 class Duplicate:
-    """What the result of a duplicate has besides the fields of ``TaskResult``."""
+    """The fields that the result of a duplicate has besides those of ``TaskResult``."""
 
     __slots__ = ()
     duplicate = True

@@ -70,7 +70,7 @@ class Election:
         ttl = lock.options.ttl
         self._stop_before = None if stop_before is None else seconds(stop_before, "stop_before")
         if self._stop_before is not None and self._stop_before > ttl / 2:
-            raise ValueError(f"stop_before is at most half of the ttl ({ttl / 2:g} s), not {self._stop_before:g}")
+            raise ValueError(f"stop_before must be at most half of the ttl ({ttl / 2:g} s), not {self._stop_before:g}")
         self.name = lock.name
         self._on_elected = on_elected
         self._on_lost = on_lost
