@@ -49,7 +49,7 @@ def watch() -> None:
 
 
 def is_command(argv: Sequence[str]) -> bool:
-    """Whether the process is a command of ``manage.py`` other than ``runserver``. Such a command may not need Redis."""
+    """Return whether ``argv`` is a command of ``manage.py`` other than ``runserver``. It may not need Redis."""
     program, command = ([*argv, "", ""])[:2]
     path = PurePath(program)
     is_manager = path.stem in ("manage", "django-admin") or path.parts[-2:] == ("django", "__main__.py")

@@ -197,7 +197,7 @@ class _Entry(NamedTuple):
         return f"{self.key}:stale", f"{self.key}:expiry"
 
     def _expires_soon(self, expiry: tuple[float, float] | None) -> bool:
-        """Whether this caller computes the value before its expiry: a random choice (XFetch).
+        """Return whether this caller computes the value before its expiry: a random choice (XFetch).
 
         ``expiry`` is the Unix time of expiry and the seconds that the last computation took; ``None`` if unknown.
         """

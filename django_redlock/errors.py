@@ -1,4 +1,4 @@
-"""What can go wrong with a lock, by what the caller can do about it.
+"""The errors of locks, by what the caller can do about them.
 
 LockError
 ├── LockNotAcquired    another holder has the lock          → skip, retry, answer 409   (also TimeoutError)

@@ -92,7 +92,7 @@ def longest_wait(held: LockInfo) -> float | None:
 
 
 def ends_soon(held: LockInfo) -> bool:
-    """Whether less than a third of the lease is left: a renewal is overdue, or the lease is not renewed."""
+    """Return whether less than a third of the lease is left: a renewal is overdue, or the lease is not renewed."""
     return held.remaining is not None and held.ttl is not None and held.remaining < held.ttl / 3
 
 

@@ -35,7 +35,7 @@ _ATTRIBUTE = "_redlock_kept"
 
 
 def in_atomic(connection: BaseDatabaseWrapper) -> bool:
-    """Whether an ``atomic()`` block is open. The blocks that ``TestCase`` opens around each test don't count."""
+    """Return whether an ``atomic()`` block is open. The blocks that ``TestCase`` opens around each test don't count."""
     if not connection.in_atomic_block or connection.closed_in_transaction:
         return False
     blocks: list[Any] = connection.atomic_blocks
@@ -44,7 +44,7 @@ def in_atomic(connection: BaseDatabaseWrapper) -> bool:
 
 
 def in_transaction(connection: BaseDatabaseWrapper) -> bool:
-    """Whether a transaction is open: an ``atomic()`` block (see `in_atomic`), or autocommit is off.
+    """Return whether a transaction is open: an ``atomic()`` block (see `in_atomic`), or autocommit is off.
 
     Never opens a connection.
     """

@@ -47,7 +47,7 @@ def _longest_first(waiter: tuple[Owner, float | None]) -> float:
 
 
 def shows_tasks(request: HttpRequest) -> bool:
-    """Whether ``request`` is for the tab of tasks, not of locks."""
+    """Return whether ``request`` is for the tab of tasks, not of locks."""
     return request.GET.get("tab") == "tasks"
 
 

@@ -119,7 +119,10 @@ def _release(request: HttpRequest, pk: str, digest: str) -> Outcome:
 
 
 def _released(row: HeldLock, digest: str) -> HeldLock | None:
-    """Return ``row`` with the holders that ``digest`` stands for: all, or one of several; ``None``: none of them."""
+    """Return ``row`` with only the holders that have ``digest``; ``None`` if there are none.
+
+    The digest of the whole row stands for all holders.
+    """
     held = row.held
     if digest == held.digest:
         return row

@@ -26,7 +26,7 @@ from ..core.flow.requests import AwaitWakeUp, CallFunction, Fault, Flow, Sleep
 from ..core.keys import Keys, glob_matcher
 from ..core.lock_info import LockInfo, by_trouble
 from ..core.primitives.base import Primitive
-from ..core.renewal import renewal
+from ..core.renewal.registry import renewal
 from ..core.values import Claim, Lease, Refusal
 from ..core.waiting.waiters import AwaitTurn, WakeEvent
 from ..errors import LockError, LockNotSupported

@@ -121,7 +121,7 @@ def request_class(base: Any) -> type:
 
 
 def _wait_for_exit(pid: int, timeout: float = 10.0) -> bool:
-    """Whether the process has exited, after waiting ``timeout`` seconds at most. A zombie has exited."""
+    """Return whether the process has exited, after waiting ``timeout`` seconds at most. A zombie has exited."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -137,7 +137,7 @@ def _wait_for_exit(pid: int, timeout: float = 10.0) -> bool:
 
 
 def _gone(pid: int, timeout: float) -> bool:
-    """Whether the process has exited, found by polling. A zombie counts as running until the pool has collected it."""
+    """Poll until the process has exited; return whether it has. A zombie counts as running until it is collected."""
     for _ in range(int(timeout * 10)):
         try:
             os.kill(pid, 0)

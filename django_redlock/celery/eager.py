@@ -31,7 +31,7 @@ _replaced: ContextVar[tuple[str, ...]] = ContextVar("redlock_replaced", default=
 
 
 def is_always_eager(conf: Any) -> bool:
-    """Whether ``task_always_eager`` is set.
+    """Return whether ``task_always_eager`` is set.
 
     The setting is read only if one of its spellings is present. Celery searches every spelling in every source, with an
     exception for each miss, which costs as much as the rest of a submit.

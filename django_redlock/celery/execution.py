@@ -75,7 +75,9 @@ def _acquire(task: ProtectedTask, request: Any, lock: Lock, call: TaskCall, wait
 
 
 def _is_ending(conflict: Conflict, request: Any) -> bool:
-    """Whether the body in the way is about to end. It is an earlier run of this task, or it called ``replace()``."""
+    """Return whether the body that holds the lock is about to end: an earlier run of this task, or a task that called
+    ``replace()``.
+    """
     replaced = request.parent_id if request.get("replaced_task_nesting") else None
     return conflict.state == "running" and conflict.holder in (request.id, replaced)
 
@@ -119,7 +121,7 @@ def _cancel_failed_outside(sender: Any, request: Any, **_: Any) -> None:
 
 
 def _will_be_redelivered(task: ProtectedTask, error: BaseException) -> bool:
-    """Whether the broker will deliver the message again after ``error``.
+    """Return whether the broker will deliver the message again after ``error``.
 
     It will if the task has ``acks_late`` and the error ends the process or asks for a requeue. If Celery acknowledges
     the message nevertheless, the worker's main process removes the record.

@@ -33,8 +33,8 @@ _NOT_KEPT = {"serializer", "retry", "retry_policy", "declare", "timeout", "confi
 def put_off(task: ProtectedTask, call: TaskCall, message: Message, conflict: Conflict) -> None:
     """Send the running message again with an ETA, and keep a copy that is sent when a body ends.
 
-    The pause between tries grows. The call is also tried when the lease of the call in the way would end, so one pause
-    may have several tries. A prompt copy is only kept again, because the copy with the ETA follows.
+    The pause between tries grows. The ETA is at most just after the end of the lease that is in the way, so one pause
+    may contain several tries. A prompt copy gets no further ETA: the copy with the ETA is already on its way.
     """
     if not message.prompt:
         now = time.time()

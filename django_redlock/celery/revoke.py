@@ -35,7 +35,7 @@ def _cancelling(revoke: Callable[..., Any], kind: Any) -> Callable[..., Any]:
 
 
 def _stamped(request: Any) -> bool:
-    """Whether the request has a revoked stamp."""
+    """Return whether the request has a revoked stamp."""
     stamps = request.stamps or {}
     return any(
         set(maybe_list(stamps.get(name)) or ()) & set(maybe_list(values) or ())

@@ -114,7 +114,7 @@ def _shared(entries: Any) -> Iterator[CheckMessage]:
 
 @register(TAG, deploy=True)
 def check_deployment(**_kwargs: Any) -> list[CheckMessage]:
-    """For ``check --deploy``: report dangerous settings (see `cautions`) and the health problems of the servers."""
+    """Report dangerous settings (see `cautions`) and health problems of the servers, for ``check --deploy``."""
     found: list[CheckMessage] = []
     try:
         entries = configuration()

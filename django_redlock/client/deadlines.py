@@ -22,7 +22,7 @@ _BLOCKED = TimeoutError, RedisTimeoutError, BlockingIOError, ssl.SSLWantReadErro
 
 
 def timed_out(error: BaseException | None) -> bool:
-    """Whether ``error`` or an error that it followed was a timeout."""
+    """Return whether ``error`` or an error that it followed was a timeout."""
     while error is not None:
         if isinstance(error, _BLOCKED):
             return True
@@ -84,7 +84,7 @@ def _by(until: float, connection: Any, read: Callable[[], T]) -> T:
 
 
 def _has_more(sock: socket.socket, seconds: float) -> bool:
-    """Whether data, the end of the connection or an error arrives within ``seconds``."""
+    """Return whether data, the end of the connection or an error arrives within ``seconds``."""
     if seconds <= 0:
         return False
     sock.settimeout(seconds)

@@ -44,7 +44,7 @@ def read_numbers(sock: socket.socket, count: int, prelude: bytes = b"", least: i
 
 
 def wait_readable(sock: socket.socket, seconds: float) -> bool:
-    """Whether ``sock`` becomes readable within ``seconds``.
+    """Return whether ``sock`` becomes readable within ``seconds``.
 
     Returns ``False`` at once for a socket with a timeout in Python: its replies are read with redis-py's parser.
     """

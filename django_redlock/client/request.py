@@ -217,5 +217,5 @@ def _poke(connection: Any, pokes: list[bytes]) -> None:
 
 
 def _not_serving(replies: list[Any]) -> bool:
-    """Whether the quarantine has refused the first script. Replicas then have nothing to confirm."""
+    """Return whether the quarantine has refused the first script. Replicas then have nothing to confirm."""
     return isinstance(replies[0], list) and replies[0][:1] not in ([0], [1])

@@ -85,7 +85,7 @@ def stripe_keys(prefix: bytes, name: str, stripes: int) -> tuple[Keys, ...]:
 
 
 def is_stripe(name: str) -> bool:
-    """Whether ``name`` is the lock name of a stripe."""
+    """Return whether ``name`` is the lock name of a stripe."""
     return _STRIPE.fullmatch(name) is not None
 
 

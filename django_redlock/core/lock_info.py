@@ -72,7 +72,7 @@ class LockInfo:
         return self.owner.since or None
 
     def matches(self, lease: Lease) -> bool:
-        """Whether ``lease`` is a lease that this description shows. A shared lock shows the leases of all holders."""
+        """Return whether this description shows ``lease``. For a shared lock, it shows the leases of all holders."""
         if lease.new_claim is not None:  # the store may have the previous or the new owner
             return self.token_prefix == visible_token_prefix(lease.claim.token)
         return claim_digest(lease.claim) in (self.digest, *self.digests)

@@ -119,7 +119,7 @@ class Lease(NamedTuple):
         return min(self.ttl, self.least)
 
     def suits(self, claim: Claim) -> bool:
-        """Whether this lease may be handed over to the waiter with ``claim`` without a request to the store."""
+        """Return whether this lease may be handed over to the waiter with ``claim`` without a request to the store."""
         return self.claim.transferable and claim.transferable and claim.ttl == self.ttl and self.least == math.inf
 
     @classmethod

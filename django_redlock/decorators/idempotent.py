@@ -96,7 +96,7 @@ def idempotent(
     if scope is not None and not callable(scope):
         raise TypeError(f"scope must be a function of the request, not {scope!r}")
     if isinstance(max_answer, bool) or not isinstance(max_answer, int) or max_answer < 1:
-        raise ValueError(f"max_answer is a positive number of bytes, not {max_answer!r}")
+        raise ValueError(f"max_answer must be a positive number of bytes, not {max_answer!r}")
     terms = _Terms(
         None if database is None else DatabaseStore(_text(database, "database"), _text(using, "using"), _lease(ttl)),
         _text(using, "using"),
@@ -188,7 +188,10 @@ class _Raised(NamedTuple):
 
 
 def _flow(terms: _Terms, entry_of: Callable[[], Any], work: Callable[[], Any], began: list[Entry]) -> Flow[Any]:
-    """Return the response: of the view, of an earlier request, or a problem. ``began``: gets the entry that runs."""
+    """Return the view's response, the stored response of an earlier request, or an error response.
+
+    The entry is appended to ``began`` before the view runs.
+    """
     entry = yield _Query(entry_of)
     if isinstance(entry, HttpResponse):
         return entry
@@ -288,7 +291,7 @@ def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
 
 
 def _leaves_doubt(error: BaseException) -> bool:
-    """Whether the view may have done its work although it raised ``error``."""
+    """Return whether the view may have done its work although it raised ``error``."""
     late = isinstance(error, AnswerNotStorable) or hasattr(error, AFTER_VIEW)
     return late or not isinstance(error, Exception)
 
@@ -312,7 +315,7 @@ def _check_order(view: Any, terms: _Terms) -> None:
 
 
 def _is_locked(view: Any) -> bool:
-    """Whether ``view`` has a `locked_view`, which opens the transactions of ``ATOMIC_REQUESTS`` inside its lock."""
+    """Return whether ``view`` has a `locked_view`: it begins the transaction of ``ATOMIC_REQUESTS`` inside its lock."""
     return isinstance(getattr(view, "_non_atomic_requests", None), EveryAlias)
 
 

@@ -106,7 +106,7 @@ def check_view(view: Any, decorator: str = "locked_view") -> None:
 
 
 def poses_as_method(view: Any) -> bool:
-    """Whether ``view`` takes the request first, and the method in its ``__wrapped__`` takes ``self`` first.
+    """Return whether ``view`` takes the request first, and the method in its ``__wrapped__`` takes ``self`` first.
 
     Examples are the partial that ``method_decorator()`` passes, the function that ``as_view()`` returns when
     ``dispatch`` is decorated, and a view of a ViewSet of Django REST framework.

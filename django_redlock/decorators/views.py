@@ -138,7 +138,7 @@ class ViewLock(NamedTuple):
         return backend.striped(name, self.stripes, **cast("CommonOptions", self.options))
 
     def is_missed(self, held: Lock | None, error: LockNotAcquired | LockUnavailable) -> bool:
-        """Whether ``error`` is about the view's own lock: not acquired (``held`` is ``None``), or no free stripe.
+        """Return whether ``error`` is about the view's own lock: not acquired (``held`` is ``None``) or no free stripe.
 
         Otherwise the error comes from another lock, which the view itself uses.
         """

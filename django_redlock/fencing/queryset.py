@@ -193,7 +193,7 @@ class FencedQuerySet(models.QuerySet[M]):
         return self._without_lock().filter(**{f"{FIELD}__lte": fence.token})
 
     def _is_one_table(self) -> bool:
-        """Whether Django puts the conditions into the WHERE of the UPDATE itself.
+        """Return whether Django puts the conditions into the WHERE of the UPDATE itself.
 
         With several tables, Django puts the conditions into a subquery or reads the keys first. After waiting for a
         row's lock, the database checks the WHERE again (READ COMMITTED), but not the subquery. So the condition on the

@@ -135,7 +135,7 @@ def without_forced(minutes: Iterable[MinuteStats]) -> list[MinuteStats]:
 
 
 def _read_event(line: str) -> HistoryEvent:
-    """Return the event in a line. Raises ``ValueError`` and ``TypeError`` for a line not written by `_event_line`."""
+    """Parse a line that `_event_line` has written. Raises ``ValueError`` or ``TypeError`` for other lines."""
     at, kind, seconds, reason, holder = clean(json.loads(line))
     return HistoryEvent(at / 1e6, kind, float(seconds), reason, holder)
 

@@ -46,8 +46,8 @@ class DatabaseStore:
     def run(self, entry: Entry, work: Callable[[], tuple[T, Answer | None]]) -> T | Known:
         """Run ``work`` in a transaction, and store its answer in the same transaction.
 
-        Returns the response of ``work``, or what is known if it does not run. Without an answer to store, and after an
-        exception, the transaction is rolled back, so that a repeat finds nothing done.
+        Returns the response of ``work``; `Known` if an earlier request has run or still runs. If ``work`` gives no
+        answer to store or raises, the transaction is rolled back, and a repeated request runs ``work`` again.
         """
         for _ in range(_TRIES):
             if known := self._find(entry):

@@ -41,7 +41,7 @@ class ProcessGroup:
 
     @property
     def ended_by_loss(self) -> bool:
-        """Whether the loss of the lock ended the command, and no signal to this process asked for its end."""
+        """True if the loss of the lock ended the command, and no signal to this process asked for its end."""
         return self._lost.is_set() and not self._asked_to_end
 
     def run(self, environment: Mapping[str, str]) -> int:

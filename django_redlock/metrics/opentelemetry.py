@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 
 from .. import __version__
 from ..core.event_queue import EventRecord, Work, event_queue
-from ..core.renewal import renewal
+from ..core.renewal.registry import renewal
 
 NAME = "django_redlock"
 

@@ -88,7 +88,7 @@ def flag_result(result: Any, duplicate: bool) -> Any:
 
 
 def is_duplicate(result: Any) -> bool:
-    """Whether the call was a duplicate.
+    """Return whether the call was a duplicate.
 
     ``result``: the result of ``apply_async``, or the return value of its ``get()``.
     """

@@ -29,7 +29,7 @@ class TaskRecord(NamedTuple):
         return b" ".join(b"%d" % part if isinstance(part, int) else part for part in self)
 
     def counts(self, states: bytes, now: int) -> bool:
-        """Whether the entry has one of these states. A running task with a next delivery also counts as queued."""
+        """Return whether the entry has one of ``states``. A running task with a next delivery also counts as queued."""
         return self.state in states or (self.next_due > now and b"queued" in states)
 
     def at(self, now: int) -> TaskRecord | None:

@@ -14,7 +14,8 @@ from ..core.flow.requests import Flow
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import MUTEX, SEMAPHORE
-from ..core.renewal import Orphan, renewal
+from ..core.renewal.registry import renewal
+from ..core.renewal.work import Orphan
 from ..core.values import Claim
 from ..errors import LockError, LockNotSupported, LockUnavailable
 from .body import QUEUED, BodyLock
@@ -53,7 +54,7 @@ class TaskLock:
 
     @property
     def keeps_records(self) -> bool:
-        """Whether the store lists queued and running calls."""
+        """True if the store lists queued and running calls."""
         return self._record_store().store is not None
 
     @property
@@ -67,7 +68,7 @@ class TaskLock:
 
     @property
     def performer(self) -> Store | Backend:
-        """What performs the requests of a body's lock: the store for the records, or the backend itself."""
+        """The performer of the requests of a body's lock: the store for the records, or else the backend."""
         return self._record_store().store or self.backend
 
     def body_lock(self, call: TaskCall) -> Lock:

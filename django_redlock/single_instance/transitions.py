@@ -116,7 +116,7 @@ def owner_part(pid: int) -> bytes:
 
 
 def _run(call: TaskCall, request: EvalScript, parts: Sequence[EvalScript] = ()) -> Flow[bool]:
-    """Whether ``request`` changed the record.
+    """Run ``request`` and return whether it changed the record.
 
     ``parts``: the request split by key, used while a Cluster moves the slot.
     """

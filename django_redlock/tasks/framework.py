@@ -14,7 +14,7 @@ _HOMES = ("django.tasks.base", "django_tasks.base")  # the modules of the class 
 
 
 def is_task(candidate: Any) -> bool:
-    """Whether ``candidate`` is a task of one of the frameworks."""
+    """Return whether ``candidate`` is a task of one of the frameworks."""
     return any(each.__module__ in _HOMES and each.__name__ == "Task" for each in type(candidate).__mro__)
 
 
@@ -29,7 +29,7 @@ def signals_of(task: Any) -> Any:
 
 
 class Duplicate:
-    """What the result of a duplicate has besides the fields of ``TaskResult``."""
+    """The fields that the result of a duplicate has besides those of ``TaskResult``."""
 
     __slots__ = ()
     duplicate = True

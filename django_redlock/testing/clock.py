@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from ..core.renewal import renewal
+from ..core.renewal.registry import renewal
 from ..core.renewal.work import extend_all
 from ..core.values import Seconds, seconds
 

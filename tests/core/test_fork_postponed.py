@@ -11,7 +11,7 @@ import pytest
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.core import fork
 from django_redlock.core.event_queue import EventRecord, event_queue
-from django_redlock.core.renewal import renewal
+from django_redlock.core.renewal.registry import renewal
 from django_redlock.testing.conformance.harness.fixtures import in_child
 
 WAIT = 20

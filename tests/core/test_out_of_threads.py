@@ -6,7 +6,7 @@ import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
 from django_redlock.backends.redlock import RedlockBackend
-from django_redlock.core.renewal import renewal
+from django_redlock.core.renewal.registry import renewal
 from django_redlock.errors import LockUnavailable
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 

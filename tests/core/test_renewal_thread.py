@@ -8,8 +8,8 @@ import time
 import pytest
 
 from django_redlock.backends.locmem import LocMemBackend
-from django_redlock.core.renewal import renewal
 from django_redlock.core.renewal import thread as renewal_thread
+from django_redlock.core.renewal.registry import renewal
 from django_redlock.testing.conformance.leases import is_renewed
 from tests.support.service import poll
 

@@ -18,7 +18,7 @@ from django_redlock import lock, locks
 from django_redlock.apps import watch
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.event_queue import event_queue
-from django_redlock.core.renewal import renewal
+from django_redlock.core.renewal.registry import renewal
 from django_redlock.errors import LockUnavailable
 from django_redlock.metrics import install, prometheus
 from django_redlock.signals import task_duplicate

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django_redlock import locks
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.core.flow.requests import Fault
-from django_redlock.core.renewal import renewal
+from django_redlock.core.renewal.registry import renewal
 from django_redlock.decorators import idempotent
 from django_redlock.errors import LockNotSupported, LockUnavailable
 from django_redlock.idempotency.answers import AnswerNotStorable

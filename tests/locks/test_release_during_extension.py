@@ -10,7 +10,7 @@ import pytest
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.core.flow.requests import Batch, SendToAll
-from django_redlock.core.renewal import renewal
+from django_redlock.core.renewal.registry import renewal
 from django_redlock.errors import LockLost
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from testproject.redis_server import RedisServer

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
-from django_redlock.core.renewal import renewal
+from django_redlock.core.renewal.registry import renewal
 from django_redlock.errors import LockUnavailable
 from tests.support.proxy import Proxy
 from tests.support.service import poll

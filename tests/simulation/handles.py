@@ -13,13 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from django_redlock.core import renewal
 from django_redlock.core.contract import Algorithm
 from django_redlock.core.keys import Keys, keys_for
 from django_redlock.core.locks import lease_state, lock, lock_flows, renewed_lease, striped
 from django_redlock.core.options import LockOptions
 from django_redlock.core.primitives.base import Primitive
 from django_redlock.core.primitives.multi import ADOPT
+from django_redlock.core.renewal import work as renewal
 from django_redlock.core.values import Claim, Lease
 from django_redlock.core.waiting import local_queue, pending_extension, wait_queue
 from django_redlock.core.waiting.pending_extension import Extension
@@ -245,7 +245,7 @@ class Thread:
 
 
 class Background:
-    """Replaces `core.renewal.renewal` by events: one for each lock and each orphan."""
+    """Replaces `core.renewal.registry.renewal` by events: one for each lock and each orphan."""
 
     def __init__(self) -> None:
         self._owner: dict[bytes, Process] = {}

@@ -63,7 +63,7 @@ class FairQueues:
         return [each for each in self._entries.get(name, ()) if now - each.woken <= ABANDONED_SECONDS]
 
     def is_first(self, primitive: Primitive, claim: Claim, now: float) -> bool:
-        """Whether no live waiter in front of ``claim`` blocks it. Readers do not block a reader."""
+        """Return whether no live waiter in front of ``claim`` blocks it. Readers do not block a reader."""
         for each in self.live_entries(claim.name, now):
             if each.claim.token == claim.token:
                 break

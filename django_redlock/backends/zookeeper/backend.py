@@ -13,7 +13,7 @@ from ...core.flow.requests import AwaitWakeUp, Fault, Flow
 from ...core.fork import on_fork
 from ...core.lock_info import LockInfo
 from ...core.primitives.base import MUTEX, Primitive
-from ...core.renewal import renewal
+from ...core.renewal.registry import renewal
 from ...core.translatable import gettext_noop
 from ...core.values import Claim, Lease, Refusal, Seconds, seconds
 from ...errors import LockNotSupported, LockUnavailable

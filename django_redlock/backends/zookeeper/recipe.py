@@ -111,7 +111,7 @@ class Recipe:
                     raise
 
     def find(self, contender: Contender, until: float) -> bool:
-        """Whether the znode of ``contender`` exists; if so, set its path and fencing token.
+        """Look for the znode of ``contender`` and set its path and fencing token. Returns whether the znode exists.
 
         ``sync`` comes first: after it, an earlier request of this session has been carried out or never will be.
         """

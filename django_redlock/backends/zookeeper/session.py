@@ -134,7 +134,7 @@ class Session:
 
     @property
     def broken(self) -> bool:
-        """Whether kazoo no longer tries to connect, for example after a failed authentication."""
+        """True if kazoo no longer tries to connect, for example after a failed authentication."""
         routine = self.client._connection._connection_routine
         return routine is None or not routine.is_alive()
 
@@ -191,7 +191,7 @@ class Session:
         self.client._call(CreateContainer(path, b"", OPEN_ACL_UNSAFE, CONTAINER), pending)
         try:
             self.answer(pending, until)
-        except Declined:  # it exists, or the server is too old to know containers
+        except Declined:  # the path exists, or the server is too old for containers
             self.ask("ensure_path", path, until=until)
 
     def stop(self, timeout: float) -> None:

@@ -1,4 +1,4 @@
-"""Whether a message was sent by a process that died before it could record that."""
+"""Find out whether a message was sent, if the process died before it could record that."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..missing_messages import BrokerUnreadable, message_ids
 
 
 def was_sent(app: Any, task_id: str) -> bool:
-    """Whether the message of ``task_id`` is in a queue or with a worker, or the result store knows the task.
+    """Return whether the message of ``task_id`` is in a queue or with a worker, or the result store knows the task.
 
     Returns ``False`` if broker and result store are unavailable. The message is then sent again under the same id.
     """

@@ -136,7 +136,7 @@ class LeaderScheduler:
             self._sending.release()
 
     def should_sync(self) -> bool:
-        """Whether the wrapped scheduler wants to write its schedule."""
+        """Return whether the wrapped scheduler wants to write its schedule."""
         return self._term is not None and bool(self._term.scheduler.should_sync())
 
     def _do_sync(self) -> None:

@@ -48,11 +48,11 @@ class Connector:
         return failed[1] if failed and now < failed[0] else None
 
     def is_down(self, index: int) -> bool:
-        """Whether the last attempt to use the node failed."""
+        """Return whether the last attempt to use the node failed."""
         return index in self._failed
 
     def is_connecting(self, index: int) -> bool:
-        """Whether a connection to the node is being opened."""
+        """Return whether a connection to the node is being opened."""
         return index in self._connecting
 
     def mark_down(self, index: int, error: Exception) -> None:

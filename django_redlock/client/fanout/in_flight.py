@@ -114,7 +114,7 @@ class InFlightConnection:
         return socket_of(self.connection).fileno()
 
     def is_readable(self) -> bool:
-        """Whether the socket has data."""
+        """Return whether the socket has data."""
         poll = select.poll()
         poll.register(self.fileno(), READABLE)
         return bool(poll.poll(0))

@@ -71,7 +71,7 @@ class NodeConnections:
         return None if connection is None else InFlightConnection(self._nodes[node], pool, connection)
 
     def is_full(self, node: int) -> bool:
-        """Whether no more connections to the node may be opened."""
+        """Return whether no more connections to the node may be opened."""
         pool = self._nodes[node].known_pool(b"")
         return pool is not None and pool.fanout_pool.is_full
 

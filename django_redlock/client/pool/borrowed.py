@@ -114,7 +114,7 @@ class BorrowedPool(ServerPool):
 
 
 def _has_idle(pool: Any) -> bool:
-    """Whether the next connection that ``pool`` hands out is connected, so that the checkout does not block.
+    """Return whether the next connection that ``pool`` hands out is connected, so that the checkout does not block.
 
     Reads private attributes, because redis-py has no public method. If the answer is ``False``, the checkout uses a
     thread.

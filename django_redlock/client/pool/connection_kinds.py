@@ -53,7 +53,7 @@ def portable_settings(pool: ConnectionPool) -> tuple[type[Connection], dict[str,
 
 
 def kernel_keeps_timeout(kind: type[Connection]) -> bool:
-    """Whether a timeout in the kernel (``SO_RCVTIMEO``) limits the reads and writes of connections of class ``kind``.
+    """Return whether a timeout in the kernel (``SO_RCVTIMEO``) limits reads and writes of ``kind`` connections.
 
     A timeout in Python costs a poll for each send and each receive; a timeout in the kernel costs nothing. A timeout in
     the kernel has no effect under TLS, which loops on EAGAIN, and under gevent or eventlet, whose sockets never block.
@@ -72,7 +72,7 @@ def prepare(timeout: float, connection: Any) -> None:
 
 
 def is_host_name(host: str) -> bool:
-    """Whether ``host`` is a name, not an IP address."""
+    """Return whether ``host`` is a name, not an IP address."""
     try:
         ip_address(host)
     except ValueError:

@@ -65,7 +65,7 @@ class ServerPool:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more connections may be opened."""
+        """True if no more connections may be opened."""
         return False
 
     # ── blocking ─────────────────────────────────────────────────────────────────────────────

@@ -38,7 +38,7 @@ class PendingRequest:
 
     @property
     def awaited(self) -> bool:
-        """Whether a task still waits for the replies."""
+        """True if a task still waits for the replies."""
         return not self.future.done()
 
 

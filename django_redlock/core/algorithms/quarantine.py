@@ -78,7 +78,7 @@ def unwrap_reply(reply: Any) -> Any:
 
 
 def in_service(reply: Any) -> bool:
-    """Whether a server with this reply to a `Quarantine.noop_request` makes new grants.
+    """Return whether a server with this reply to a `Quarantine.noop_request` makes new grants.
 
     The reply 5 (another number of replicas) counts as in service: an acquire adopts that number and tries again.
     """

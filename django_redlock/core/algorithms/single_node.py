@@ -66,7 +66,7 @@ def block(name: str, signal: Block, left: float) -> Flow[None]:
 
 
 def must_requeue(wait: int, left: float) -> bool:
-    """Whether a client that was refused by a last try has to queue again, because time is left until the deadline.
+    """Return whether a client has to queue again: its last try was refused, but time is left until the deadline.
 
     ``wait``: the argument of the last request. ``left``: seconds until the deadline.
     """
@@ -121,7 +121,7 @@ def extension(lease: Lease, ttl: float, reply: Any, start: float) -> Lease | Fau
 
 
 def is_confirmed(reply: Any) -> bool:
-    """Whether the reply to an extension, or to a restore request in its place, is positive."""
+    """Return whether the reply to an extension, or to a restore request in its place, is positive."""
     return reply == 1 or (isinstance(reply, list) and reply[:1] == [1]) or (isinstance(reply, int) and reply > 1)
 
 

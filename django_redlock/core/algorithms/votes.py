@@ -29,7 +29,7 @@ class RefusedAttempt(NamedTuple):
 
 
 def acquire_decided(replies: Sequence[Any], need: int) -> bool:
-    """Whether ``need`` nodes have granted the lock (for stripes: the same stripe), or no longer can.
+    """Return whether ``need`` nodes have granted the lock (for stripes: the same stripe), or no longer can.
 
     ``None`` among ``replies`` stands for a reply that has not arrived.
     """

@@ -70,7 +70,7 @@ class Election:
         ttl = lock.options.ttl
         self._stop_before = None if stop_before is None else seconds(stop_before, "stop_before")
         if self._stop_before is not None and self._stop_before > ttl / 2:
-            raise ValueError(f"stop_before is at most half of the ttl ({ttl / 2:g} s), not {self._stop_before:g}")
+            raise ValueError(f"stop_before must be at most half of the ttl ({ttl / 2:g} s), not {self._stop_before:g}")
         self.name = lock.name
         self._on_elected = on_elected
         self._on_lost = on_lost
@@ -94,7 +94,7 @@ class Election:
 
     @property
     def leading(self) -> bool:
-        """Whether this candidate leads now, by the monotonic clock. Sends no request.
+        """True if this candidate leads now, by the monotonic clock. Sends no request.
 
         ``False`` from ``stop_before`` seconds before the end of the lease, and in a child of ``fork()``.
         """
@@ -265,5 +265,5 @@ class Election:
 
     @property
     def _unfinished(self) -> bool:
-        """Whether there is another round, or a lease to release."""
+        """True while the candidate stands for election, or has a lease to release."""
         return self._standing or self._lock.current_lease() is not None

@@ -63,7 +63,7 @@ def server_time(reply: Any) -> int:
 
 
 def is_grant(reply: Any) -> bool:
-    """Whether a reply to an acquire is a grant."""
+    """Return whether a reply to an acquire is a grant."""
     return reply > 1 if type(reply) is int else type(reply) is list and reply[:1] == [1]
 
 

@@ -56,7 +56,9 @@ class AdoptedLock(Lock):
         return outcome._replace(claim=outcome.claim._replace(payload=claim.payload), fencing_token=number)
 
     def _begins_block(self) -> bool:
-        """Whether the block that begins is the first and the adopted lease is still held. Raises ``LockLost``."""
+        """Let the first ``with`` block use the adopted lease. Returns ``False`` for later blocks, and if the handle no
+        longer holds the lease. Raises ``LockLost``.
+        """
         lease, self._unentered = self._unentered, None
         if lease is None or self.current_lease() is None or not self._holds(lease):
             return False

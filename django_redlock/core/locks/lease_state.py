@@ -15,7 +15,7 @@ from ..keys import Keys
 from ..options import LockOptions
 from ..owner import Owner
 from ..primitives.base import Primitive
-from ..renewal import renewal
+from ..renewal.registry import renewal
 from ..values import Lease
 from ..waiting.pending_extension import Extension
 from . import state_mutex
@@ -92,7 +92,7 @@ class LeaseState:
 
     @property
     def lost(self) -> bool:
-        """Whether the last lease of this handle ended before it was released."""
+        """True if the last lease of this handle ended before it was released."""
         lease = self._lease
         if lease is None:
             return self._lost

@@ -11,7 +11,7 @@ from ..lease_transfer import HANDED_OFF, HandedOff
 from ..lock_info import LockInfo
 from ..owner import describe_owner
 from ..primitives.periodic import periodic_claim
-from ..renewal import renewal
+from ..renewal.registry import renewal
 from ..translatable import gettext_noop
 from ..values import Claim, Lease, Refusal, Seconds, new_token
 from .lease_state import EndedLease

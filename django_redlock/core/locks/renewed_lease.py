@@ -7,7 +7,7 @@ import weakref
 from ...errors import LockLost
 from ..caller_identity import calling
 from ..flow.requests import Fault, Flow
-from ..renewal import renewal
+from ..renewal.registry import renewal
 from ..translatable import gettext_noop
 from ..values import DRIFT, PRECISION, Lease
 from ..waiting.pending_extension import Extension

@@ -10,7 +10,7 @@ from ...errors import LockDeadlock
 from ..caller_identity import calling
 from ..events import logger
 from ..flow.requests import AwaitWakeUp, Block, BlockThenEval, Flow
-from ..renewal import renewal
+from ..renewal.registry import renewal
 from ..values import Claim
 from ..waiting.waiters import AwaitTurn
 from .lease_state import LeaseState

@@ -25,7 +25,7 @@ from ..contract import Store
 from ..flow.requests import Flow
 from ..flow.scripts import script
 from ..primitives.base import Primitive
-from ..renewal import renewal
+from ..renewal.registry import renewal
 from ..values import Claim, Lease, Refusal, valid_until
 from .wait_queue import LastAttempt, LeaderToken, WaitQueue
 from .waiters import AwaitTurn, Waiter, WaiterState, WakeEvent

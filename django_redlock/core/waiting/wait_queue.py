@@ -40,7 +40,7 @@ class WaitQueue:
         self.leader_token = weakref.ref(leader_token)
 
     def set_leader(self, leader: int, leader_token: LeaderToken | Waiter) -> None:
-        """Make the caller ``leader`` the leader. The leader has left when ``leader_token`` is garbage-collected."""
+        """Make the caller ``leader`` the leader. Its end is noticed when ``leader_token`` is garbage-collected."""
         self.leader = leader
         self.leader_token = weakref.ref(leader_token)
 

@@ -89,7 +89,7 @@ class Command(StoreCommand):
 
 
 def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
-    """Whether the lock matches the options. A lock with several holders matches if any holder has the value."""
+    """Return whether the lock matches the options. A lock with several holders matches if any holder has the value."""
     values = {
         "kind": {held.kind},
         "state": set(map(state_of, owners(held))),

@@ -130,7 +130,7 @@ def _named(alias: str, name: str, options: dict[str, Any]) -> Iterator[LockInfo]
 
 
 def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
-    """Whether every holder of the lock matches the options, because a force release takes the lock from all holders."""
+    """Return whether every holder of the lock matches the options. A force release takes the lock from all holders."""
     oldest, task, state = options["older_than"], options["task"], options["state"]
     return (
         (oldest is None or all((age(owner) or 0.0) > oldest for owner in owners(held)))

@@ -244,13 +244,13 @@ class ExclusionCases(Fixtures):
     def test_one_handle_twice(
         self, new_backend: NewBackend, name: str, spawn: Spawn, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A second acquire of one handle waits until another thread releases it. The log mentions this once."""
+        """A second acquire() of one handle waits until another thread releases the handle. One warning is logged."""
         backend = new_backend()
         lock = backend.lock(name)
 
         def release_when_waited_for() -> None:
             until_someone_waits(backend, name)
-            eventually(lambda: "through the same handle" in caplog.text)  # the store may list it earlier
+            eventually(lambda: "through the same handle" in caplog.text)  # the store may list the waiter earlier
             lock.release()
 
         for _ in range(2):

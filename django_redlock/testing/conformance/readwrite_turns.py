@@ -15,7 +15,7 @@ from .harness.fixtures import Fixtures, NewBackend, Spawn, eventually, until_som
 
 
 def _is_refused(actor: Actor, lock: Any) -> bool:
-    """Whether the lock can't be acquired now. A lock that is acquired is released again."""
+    """Return whether the lock can't be acquired now. A lock that is acquired is released again."""
     if not actor.do(lock, "acquire", False):
         return True
     actor.do(lock, "release")

@@ -88,7 +88,7 @@ class HandOffCases(Fixtures):
         assert client.lock(name).acquire(False)
 
     def test_handed_off_but_not_held(self, client: Client, name: str) -> None:
-        """A handle that holds nothing hands nothing off, and one whose lease is lost neither."""
+        """hand_off() raises LockNotHeld for a handle that holds nothing, and LockLost after a force release."""
         lock = client.lock(name)
         with pytest.raises(LockNotHeld):
             lock.hand_off()
