@@ -27,7 +27,7 @@ from tests.support.postgres import Postgres
 from tests.support.proxy import Proxy
 from tests.support.rabbitmq import RabbitMQ
 from tests.support.sentinel import Sentinel
-from tests.support.service import revive
+from tests.support.service import Service, revive
 from tests.support.tls import TlsRedis
 from tests.support.zookeeper import SHARED, Ensemble, ZooKeeper
 
@@ -79,9 +79,17 @@ def _starter(config: pytest.Config) -> Iterator[Callable[[AbstractContextManager
 
 @pytest.fixture(scope="session")
 def running(pytestconfig):
-    """`running(kind)`: the one server of that kind that the session shares, started at its first use."""
+    """`running(kind)`: the one server of that kind that the session shares. It is up, even if a test has killed it."""
     with _starter(pytestconfig) as start:
-        yield functools.cache(lambda kind: start(kind()))
+        started = functools.cache(lambda kind: start(kind()))
+
+        def up(kind):
+            server = started(kind)
+            if isinstance(server, RedisServer | Service):  # a group decides itself which of its servers run
+                revive(server)
+            return server
+
+        yield up
 
 
 @pytest.fixture

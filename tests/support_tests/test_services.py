@@ -11,8 +11,10 @@ import redis
 from kazoo.client import KazooClient
 from kombu import Connection
 
+from testproject.redis_server import RedisServer
 from tests.support.clocked import ClockedRedis
 from tests.support.postgres import USER
+from tests.support.tls import TlsRedis
 
 
 class NotInstalled(contextlib.AbstractContextManager):
@@ -31,6 +33,15 @@ def test_what_is_not_installed(start, monkeypatch, pytestconfig, required, outco
     with pytest.raises((pytest.skip.Exception, pytest.fail.Exception), match="apt install something") as ended:
         start(NotInstalled())
     assert ended.type is outcome
+
+
+@pytest.mark.parametrize("kind", [RedisServer, TlsRedis])
+@pytest.mark.parametrize("end", ["kill", "stop", "pause"])
+def test_shared_server_is_up(running, kind, end):
+    """A shared server that a test has killed, stopped or paused is up for the next test that asks for it."""
+    getattr(running(kind), end)()
+    with running(kind).client(socket_timeout=10) as client:
+        assert client.ping()
 
 
 def test_a_clock_that_is_set(start):
