@@ -48,11 +48,22 @@ def note(name: str, event: str, **facts: Any) -> None:
         log.write(json.dumps({"event": event, "pid": os.getpid(), "at": time.monotonic(), **facts}) + "\n")
 
 
+UNTIL_GO = -1.0  # seconds of a body that lasts until the test calls go()
+
+
+def last(name: str, seconds: float) -> None:
+    """Sleep for `seconds`, or until the test calls go(), for a minute at most."""
+    end = time.monotonic() + 60
+    while seconds == UNTIL_GO and time.monotonic() < end and not (RECORDS / f"{name}.go").exists():
+        time.sleep(0.01)
+    time.sleep(max(seconds, 0))
+
+
 def work(self: Any, name: str, seconds: float = 0.0) -> str:
     """Work for some time, and record its start and end."""
     note(name, "start", id=self.request.id, retries=self.request.retries)
     with believing(RECORDS / f"{name}.beliefs", name, f"{os.getpid()}/{self.request.id}"):
-        time.sleep(seconds)
+        last(name, seconds)
     note(name, "end", id=self.request.id)
     return name
 
@@ -69,7 +80,7 @@ def both(short: str, body: Any, task_options: dict[str, Any] | None = None, **op
         return function
 
     settings = {"bind": True, "typing": False, **(task_options or {})}
-    guarded = app.task(**settings)(single_instance_task(**{"key": f"{short}:{{name}}", "ttl": 2, **options})(named("")))
+    guarded = app.task(**settings)(single_instance_task(**{"key": f"{short}:{{name}}", "ttl": 3, **options})(named("")))
     plain = app.task(**settings)(named("_plain"))
     globals()[short], globals()[f"{short}_plain"] = guarded, plain
     return guarded, plain
@@ -81,7 +92,7 @@ both("executed", work)
 both("executing", work, mode="until_executing")
 both("running", work, mode="while_executing")
 both("and_while", work, mode="until_and_while_executing")
-both("expired", work, mode="until_expired", ttl=2)
+both("expired", work, mode="until_expired", ttl=5)
 both("three", work, mode="while_executing", limit=3)
 both("late", work, LATE)
 both("lost_retry", work, {"retry_on_worker_lost": True, "default_retry_delay": 1}, ttl=60)
@@ -107,9 +118,8 @@ def gated(self: Any, name: str, seconds: float = 0.0) -> str:
     """Wait for the test's permission to go on."""
     note(name, "start", id=self.request.id)
     with believing(RECORDS / f"{name}.beliefs", name, f"{os.getpid()}/{self.request.id}"):
-        while not (RECORDS / f"{name}.go").exists():
-            time.sleep(0.01)
-        time.sleep(float(seconds))
+        last(name, UNTIL_GO)
+        last(name, float(seconds))
     note(name, "end", id=self.request.id)
     return name
 
@@ -145,7 +155,7 @@ def ending(self: Any, name: str, how: str, seconds: float = 0.0) -> str:
 both("ends", ending, ttl=60)
 both("ends_late", ending, {"acks_late": True}, ttl=60)
 both("ends_running", ending, mode="while_executing", ttl=60)
-both("limited", ending, {"time_limit": 1}, ttl=60)
+both("limited", ending, {"time_limit": 3}, ttl=60)
 
 
 def soft(self: Any, name: str) -> str:
@@ -159,7 +169,7 @@ def soft(self: Any, name: str) -> str:
     return name
 
 
-both("softly", soft, {"soft_time_limit": 1}, ttl=60)
+both("softly", soft, {"soft_time_limit": 2}, ttl=60)
 
 
 def stubborn(self: Any, name: str, seconds: float) -> str:
@@ -196,7 +206,7 @@ def exiting(self: Any, name: str) -> str:
     note(name, "start", id=self.request.id)
     if first:
         raise SystemExit(1)
-    time.sleep(1)
+    last(name, UNTIL_GO)
     return name
 
 
@@ -218,7 +228,7 @@ def going_on(self: Any, name: str, seconds: float = 60.0, countdown: float = 1.0
     if not self.request.retries:
         self.retry(countdown=countdown, throw=False)
         note(name, "retried")
-        time.sleep(seconds)
+        last(name, seconds)
     note(name, "end")
     return name
 
@@ -256,7 +266,7 @@ def wandering(self: Any, name: str, other: str) -> str:
     """Retry once with another argument."""
     note(name, "start", id=self.request.id)
     if name != other:
-        raise self.retry(args=(other, other), countdown=0.5)
+        raise self.retry(args=(other, other), countdown=3)
     return name
 
 

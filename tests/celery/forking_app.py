@@ -13,7 +13,14 @@ from django.conf import settings
 
 BACKEND = "tests.celery.slow_backend"
 settings.configure(
-    REDLOCK={"default": {"BACKEND": f"{BACKEND}.SlowBackend", "LOCATION": os.environ["CELERY_LOCKS"]}}, USE_TZ=True
+    REDLOCK={
+        "default": {
+            "BACKEND": f"{BACKEND}.SlowBackend",
+            "LOCATION": os.environ["CELERY_LOCKS"],
+            "OPTIONS": {"node_timeout": 5},
+        }
+    },
+    USE_TZ=True,
 )
 
 from django_redlock.backend_registry import locks  # noqa: E402

@@ -9,9 +9,9 @@ from django_redlock.celery import is_duplicate
 
 
 @pytest.fixture
-def holder(tasks, workers, seen):
-    """The call that all members below are duplicates of, for 1.5 s."""
-    result = tasks.executed.apply_async((seen.name, 1.5), queue=workers("prefork"))
+def holder(tasks, workers, seen, go):
+    """The call that all members below are duplicates of, for the time of the test."""
+    result = tasks.executed.apply_async((seen.name, tasks.UNTIL_GO), queue=workers("prefork"))
     seen.wait("start")
     return result
 
@@ -72,12 +72,14 @@ def test_chord_member_that_retries(tasks, workers, seen):
     assert seen.overlap() == []
 
 
-def test_link(tasks, workers, seen):
+def test_link(tasks, workers, seen, go):
     """The callback of a call runs once, for the call that was sent."""
     queue = workers("prefork")
     callback = tasks.running.si(f"{seen.name}").set(queue=queue)
-    results = [tasks.executed.apply_async((seen.name, 0.3), queue=queue, link=callback) for _ in range(5)]
+    call = (seen.name, tasks.UNTIL_GO)
+    results = [tasks.executed.apply_async(call, queue=queue, link=callback) for _ in range(5)]
     assert [result.duplicate for result in results] == [False, True, True, True, True]
+    go()
     seen.wait("end", 2)
 
 

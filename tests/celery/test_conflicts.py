@@ -25,15 +25,16 @@ def told():
     task_duplicate.disconnect(hear)
 
 
-def test_a_callable_that_raises_in_the_worker(tasks, workers, seen, free):
+def test_a_callable_that_raises_in_the_worker(tasks, workers, seen, free, go):
     """If the on_conflict callable raises in the worker, the task fails with that error and its queued record
     is removed.
     """
     queue, name = workers("prefork"), f"undecided:{seen.name}"
-    first = tasks.undecided.apply_async((seen.name, 1), queue=queue)
+    first = tasks.undecided.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
     with pytest.raises(ArithmeticError, match=name):
         tasks.undecided.apply_async((seen.name,), queue=queue).get(timeout=30)
+    go()
     first.get(timeout=30)
     free(name)
 
@@ -84,13 +85,14 @@ def test_raise_at_submit(tasks, seen):
     assert caught.value.holder == first.id
 
 
-def test_raise_at_start(tasks, workers, seen):
+def test_raise_at_start(tasks, workers, seen, go):
     """on_conflict="raise" in the worker fails the duplicate with LockNotAcquired, and the worker goes on."""
     queue = workers("prefork")
-    first = tasks.starting_raises.apply_async((seen.name, 1), queue=queue)
+    first = tasks.starting_raises.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
     with pytest.raises(LockNotAcquired):
-        tasks.starting_raises.apply_async((seen.name, 1), queue=queue).get(timeout=30)
+        tasks.starting_raises.apply_async((seen.name,), queue=queue).get(timeout=30)
+    go()
     assert first.get(timeout=30) == seen.name
 
 
@@ -123,13 +125,14 @@ def test_replace_makes_the_queued_one_give_way(tasks, start_worker, seen, free):
         free(f"replacing:{seen.name}")
 
 
-def test_replace_never_touches_a_running_one(tasks, workers, seen):
+def test_replace_never_touches_a_running_one(tasks, workers, seen, go):
     """on_conflict="replace" does not replace a running call; the new call is a duplicate."""
     queue = workers("prefork")
-    first = tasks.replacing.apply_async((seen.name, 1), queue=queue)
+    first = tasks.replacing.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
-    second = tasks.replacing.apply_async((seen.name, 1), queue=queue)
+    second = tasks.replacing.apply_async((seen.name,), queue=queue)
     assert (second.duplicate, second.id) == (True, first.id)
+    go()
     assert first.get(timeout=30) == seen.name
 
 

@@ -20,7 +20,7 @@ def test_deliveries_that_have_ended_share_sets_that_are_arrays(redis_server):
     """Ended deliveries are kept in compact sets of numbers, which expire after the visibility timeout."""
     with redis_server.client() as client:
         before = set(client.keys("redlock:ended:*"))
-        store = RedisBackend(redis_server.unix_url)
+        store = RedisBackend(redis_server.unix_url, node_timeout=5)
         sent = f"{int(time.time()):08x}"
         for number in range(DELIVERIES):
             player = Player(store, "while_executing", remember=3600.0)

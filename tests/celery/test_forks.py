@@ -18,8 +18,8 @@ def test_successors_of_killed_children_can_lock(start_worker, tasks, records, se
     with start_worker("prefork", queue, "-c", "1", app="tests.celery.forking_app"):
         for number in range(KILLS):
             tasks.app.send_task("tests.celery.forking_app.long", (str(record),), queue=queue)
-            poll(lambda: record.exists() and record.read_text(), timeout=10, what=f"child {number}")
+            poll(lambda: record.exists() and record.read_text(), timeout=60, what=f"child {number}")
             child = int(record.read_text())
             record.unlink()
             os.kill(child, signal.SIGKILL)
-            poll(lambda: held("long") is None, timeout=10, what="the end of its lock")
+            poll(lambda: held("long") is None, timeout=60, what="the end of its lock")

@@ -26,19 +26,21 @@ def test_killed_child_frees_its_lock(tasks, workers, seen, free):
     free(f"long:{seen.name}")
 
 
-def test_redelivered_message_of_a_killed_child_runs(tasks, workers, seen, free):
+def test_redelivered_message_of_a_killed_child_runs(tasks, workers, seen, free, go):
     """With acks_late and reject_on_worker_lost the message of a killed child runs again, and no other call gets in
     between.
     """
     queue = workers("prefork")
-    result = tasks.long_late.apply_async((seen.name, 1.5), queue=queue)
+    call = (seen.name, tasks.UNTIL_GO)
+    result = tasks.long_late.apply_async(call, queue=queue)
     os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
     others = []
     poll(
-        lambda: others.append(tasks.long_late.apply_async((seen.name, 1.5), queue=queue)) or seen.count("start") == 2,
+        lambda: others.append(tasks.long_late.apply_async(call, queue=queue)) or seen.count("start") == 2,
         timeout=20,
         what="a second run",
     )
+    go()
     assert result.get(timeout=30) == seen.name
     assert all(other.duplicate for other in others)
     assert {event["id"] for event in seen.events("start")} == {result.id}
@@ -47,13 +49,14 @@ def test_redelivered_message_of_a_killed_child_runs(tasks, workers, seen, free):
 
 
 @pytest.mark.parametrize("kind", ["late", "late_running"])
-def test_killed_worker(tasks, start_worker, seen, free, kind):
+def test_killed_worker(tasks, start_worker, seen, free, go, kind):
     """When a whole worker is killed, its lock is free after the lease, and the redelivered message runs."""
     queue, task = f"q-{seen.name}", getattr(tasks, kind)
     with start_worker("prefork", queue, CELERY_VISIBILITY="1") as first:
-        result = task.apply_async((seen.name, 1), queue=queue)
+        result = task.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
         seen.wait("start")
         first.kill()
+    go()
     free(f"{kind}:{seen.name}")
     with start_worker("prefork", queue, CELERY_VISIBILITY="1"):
         assert result.get(timeout=30) == seen.name
@@ -70,33 +73,35 @@ def deliver_again(app):
 
 
 @pytest.mark.parametrize("kind", ["late", "late_running", "late_executing", "late_expired"])
-def test_redelivered_while_it_runs(tasks, start_worker, seen, kind):
+def test_redelivered_while_it_runs(tasks, start_worker, seen, go, kind):
     """A message that is redelivered while its body runs is postponed, and not run again."""
     queue, task = f"q-{seen.name}", getattr(tasks, kind)
     with start_worker("prefork", queue) as worker:
-        result = task.apply_async((seen.name, 2), queue=queue)
+        result = task.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
         seen.wait("start")
         deliver_again(tasks.app)
-        poll(lambda: "still runs" in worker.log(100_000), timeout=10, what="a redelivery")
+        poll(lambda: "still runs" in worker.log(100_000), timeout=20, what="a redelivery")
+        go()
         assert result.get(timeout=20) == seen.name
         poll(
             lambda: "was delivered again after it had ended" in worker.log(100_000),
-            timeout=10,
+            timeout=30,
             what="a log line",
         )
     assert seen.count("start") == 1
 
 
-def test_a_copy_of_what_is_killed(tasks, start_worker, seen, free):
+def test_a_copy_of_what_is_killed(tasks, start_worker, seen, free, go):
     """A message that was redelivered while it ran, and whose body is then killed, runs once more.
 
     By then the broker has one message, the copy that was postponed until the end of the lease, here 10 s.
     """
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue) as worker:
-        result = tasks.less_late.apply_async((seen.name, 1), queue=queue)
+        result = tasks.less_late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
         process = seen.wait("start")[0]["pid"]
         os.kill(process, signal.SIGSTOP)
+        go()
         deliver_again(tasks.app)
         poll(lambda: "still runs" in worker.log(100_000), timeout=10, what="a redelivery")
         os.kill(process, signal.SIGKILL)
@@ -106,19 +111,24 @@ def test_a_copy_of_what_is_killed(tasks, start_worker, seen, free):
 
 
 @pytest.mark.parametrize("cancel", [True, False])
-def test_connections_to_the_broker_are_lost(tasks, start_worker, seen, free, cancel):
+def test_connections_to_the_broker_are_lost(tasks, start_worker, seen, free, go, cancel):
     """When the broker connection is lost, one run of the task completes and no runs overlap."""
     queue, conf = f"q-{seen.name}", json.dumps({"worker_cancel_long_running_tasks_on_connection_loss": cancel})
     with (
         RedisServer() as broker,
         tasks.app.connection_for_write(broker.url) as connection,
-        start_worker("prefork", queue, CELERY_BROKER=broker.url, CELERY_CONF=conf),
+        start_worker("prefork", queue, CELERY_BROKER=broker.url, CELERY_CONF=conf) as worker,
     ):
-        result = tasks.long_late.apply_async((seen.name, 3), queue=queue, connection=connection)
+        result = tasks.long_late.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, connection=connection)
         seen.wait("start")
         with broker.client() as client:
             for kind in ("normal", "pubsub"):
                 client.client_kill_filter(_type=kind, skipme=True)
+        if cancel:
+            seen.wait("start", 2)
+        else:
+            poll(lambda: "still runs" in worker.log(100_000), timeout=30, what="a redelivery")
+        go()
         assert result.get(timeout=40) == seen.name
         free(f"long_late:{seen.name}")
     assert seen.count("start") == 1 + cancel
@@ -126,13 +136,15 @@ def test_connections_to_the_broker_are_lost(tasks, start_worker, seen, free, can
     assert seen.overlap() == []
 
 
-def test_control_a_plain_task_runs_twice_at_once(tasks, start_worker, seen):
+def test_control_a_plain_task_runs_twice_at_once(tasks, start_worker, seen, go):
     """Control: without the decorator the redelivered message runs beside the first."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue):
-        tasks.late_plain.apply_async((seen.name, 2), queue=queue)
+        tasks.late_plain.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
         seen.wait("start")
         deliver_again(tasks.app)
+        seen.wait("start", 2)
+        go()
         seen.wait("end", 2)
     assert seen.overlap()
 
@@ -170,7 +182,7 @@ def test_whether_a_process_has_ended(ended):
 
 
 @pytest.mark.skipif(celery.VERSION < (5, 7), reason="older Celery does not deliver such a message again")
-def test_redelivered_message_of_a_body_that_exits(tasks, workers, seen, free):
+def test_redelivered_message_of_a_body_that_exits(tasks, workers, seen, free, go):
     """When the body raises SystemExit with acks_late and reject_on_worker_lost, the lock is kept for the message that
     comes back.
     """
@@ -182,21 +194,23 @@ def test_redelivered_message_of_a_body_that_exits(tasks, workers, seen, free):
         timeout=20,
         what="a second run",
     )
+    go()
     assert result.get(timeout=30) == seen.name
     assert all(other.duplicate for other in others)
     free(f"exits:{seen.name}")
 
 
-def test_eta_longer_than_the_ttl(tasks, workers, seen, free):
+def test_eta_longer_than_the_ttl(tasks, workers, seen, free, go):
     """The record of a call with an ETA lasts beyond the ETA, so that later submits are duplicates."""
     queue = workers("prefork")
-    first = tasks.executed.apply_async((seen.name,), queue=queue, countdown=3)
+    first = tasks.executed.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, countdown=5)
     others = []
     poll(
-        lambda: others.append(tasks.executed.apply_async((seen.name,), queue=queue)) or len(others) > 30,
-        timeout=10,
-        what="31 submits",
+        lambda: others.append(tasks.executed.apply_async((seen.name,), queue=queue)) or seen.count("start"),
+        timeout=30,
+        what="the first run",
     )
+    go()
     assert first.get(timeout=30) == seen.name
     assert all(other.duplicate for other in others)
     assert seen.count("start") == 1
@@ -206,14 +220,14 @@ def test_eta_longer_than_the_ttl(tasks, workers, seen, free):
 def test_copies_of_a_message_that_waits_for_its_eta(tasks, start_worker, seen, free):
     """Of the copies that a Redis broker delivers until the ETA one runs, and the others are postponed and discarded."""
     queue = f"q-{seen.name}"
-    with start_worker("prefork", queue, CELERY_VISIBILITY="1") as worker:
-        result = tasks.late.apply_async((seen.name, 1), queue=queue, countdown=3)
-        poll(lambda: worker.log(100_000).count(f"{result.id}] received") == 1, timeout=10, what="the message")
+    with start_worker("prefork", queue) as worker:
+        result = tasks.late.apply_async((seen.name, 1), queue=queue, countdown=5)
+        poll(lambda: worker.log(100_000).count(f"{result.id}] received") == 1, timeout=30, what="the message")
         for copies in (2, 3):
             deliver_again(tasks.app)
             poll(
                 lambda copies=copies: worker.log(100_000).count(f"{result.id}] received") == copies,
-                timeout=10,
+                timeout=30,
                 what=f"{copies} copies",
             )
         assert result.get(timeout=20) == seen.name

@@ -10,9 +10,9 @@ from celery.canvas import StampingVisitor
 from celery.concurrency.base import BasePool
 from kombu.exceptions import OperationalError
 
-from testproject.redis_server import RedisServer
 from tests.support.service import poll
 
+NOWHERE = "redis://127.0.0.1:1/0"
 HOWS = ["return", "exception", "ignore", "reject", "exit"]
 
 
@@ -85,7 +85,7 @@ def test_hard_time_limit(tasks, workers, seen, free, held):
 def test_revoked_while_queued(tasks, workers, seen, free, held):
     """A task that is revoked while it is queued is discarded, and its lock is free."""
     queue = workers("prefork")
-    result = tasks.long.apply_async((seen.name,), queue=queue, countdown=1)
+    result = tasks.long.apply_async((seen.name,), queue=queue, countdown=30)
     assert held(f"long:{seen.name}")
     result.revoke()
     free(f"long:{seen.name}")
@@ -99,7 +99,7 @@ def test_revoked_before_its_eta(tasks, start_worker, seen, free, pool):
     with start_worker(pool, queue) as worker:
         later = tasks.long.apply_async((seen.name,), queue=queue, countdown=300)
         retry = tasks.retries.apply_async((seen.name,), {"countdown": 300}, queue=queue)
-        poll(lambda: worker.log(100_000).count("] received") == 3, timeout=10, what="both, and the retry")
+        poll(lambda: worker.log(100_000).count("] received") == 3, timeout=30, what="both, and the retry")
         later.revoke()
         retry.revoke()
         free(f"long:{seen.name}")
@@ -123,20 +123,20 @@ def test_revoked_before_its_eta_by_another_command(tasks, workers, seen, free, h
     last = tasks.long.apply_async((other,), queue=queue, countdown=300)
     options = {"task_id": result.id, "signal": "TERM"} if command == "terminate" else {"headers": {"mark": [seen.name]}}
     log = workers.running["prefork"].log
-    poll(lambda: f"{last.id}] received" in log(100_000), timeout=10, what="both")
+    poll(lambda: f"{last.id}] received" in log(100_000), timeout=30, what="both")
     tasks.app.control.broadcast(command, arguments=options)
     free(f"long:{seen.name}")
     assert held(f"long:{other}")
 
 
-def test_revoked_before_the_eta_of_a_retry_that_came_early(tasks, start_worker, seen, free):
+def test_revoked_before_the_eta_of_a_retry_that_came_early(tasks, start_worker, seen, free, go):
     """Revoking a retry that the worker received before the first run ended frees its lock."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue) as worker:
-        result = tasks.retries_on.apply_async((seen.name, 1), {"countdown": 300}, queue=queue)
-        poll(lambda: worker.log(100_000).count("] received") == 2, timeout=10, what="the retry")
-        assert seen.count("end") == 0
-        poll(lambda: f"{result.id}] succeeded" in worker.log(100_000), timeout=10, what="the end of the first run")
+        result = tasks.retries_on.apply_async((seen.name, tasks.UNTIL_GO), {"countdown": 300}, queue=queue)
+        poll(lambda: worker.log(100_000).count("] received") == 2, timeout=30, what="the retry")
+        go()
+        poll(lambda: f"{result.id}] succeeded" in worker.log(100_000), timeout=30, what="the end of the first run")
         result.revoke()
         free(f"retries_on:{seen.name}")
 
@@ -147,7 +147,7 @@ def test_revoked_while_its_rate_limit_holds_it_back(tasks, start_worker, seen, f
     with start_worker("prefork", queue) as worker:
         assert tasks.rated.apply_async((other,), queue=queue).get(timeout=30) == other
         result, last = (tasks.rated.apply_async((name,), queue=queue) for name in (seen.name, other))
-        poll(lambda: f"{last.id}] received" in worker.log(100_000), timeout=10, what="both")
+        poll(lambda: f"{last.id}] received" in worker.log(100_000), timeout=30, what="both")
         result.revoke()
         free(f"rated:{seen.name}")
         assert held(f"rated:{other}")
@@ -162,15 +162,17 @@ def test_terminated_while_it_runs(tasks, workers, seen, free):
     free(f"long:{seen.name}")
 
 
-def test_terminated_while_it_waits_for_its_lock(tasks, start_worker, seen, free, held):
+def test_terminated_while_it_waits_for_its_lock(tasks, start_worker, seen, free, held, go):
     """Killing a process that waits for its task's lock leaves no waiter, and the holder keeps its lock."""
     queue, name = f"q-{seen.name}", f"waiting:{seen.name}"
     with start_worker("prefork", queue):
-        first = tasks.waiting.apply_async((seen.name, 3), queue=queue)
+        first = tasks.waiting.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
         seen.wait("start")
         second = tasks.waiting.apply_async((seen.name,), queue=queue)
-        poll(lambda: held(name).waiters == 1, timeout=10, what="one who waits")
+        poll(lambda: held(name).waiters == 1, timeout=30, what="one who waits")
         second.revoke(terminate=True, signal="SIGKILL")
+        poll(lambda: second.state == "REVOKED", timeout=30, what="the signal")
+        go()
         assert first.get(timeout=30) == seen.name
         assert tasks.waiting.apply_async((seen.name,), queue=queue).get(timeout=30) == seen.name
         free(name)
@@ -195,8 +197,8 @@ def test_revoking_a_call_that_does_not_fit_the_task(tasks, start_worker, seen):
     """A revoked message whose arguments don't fit the task is discarded, and the worker goes on."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue) as worker:
-        tasks.app.send_task(tasks.long.name, (1, 2, 3, 4), queue=queue, countdown=0.5).revoke()
-        poll(lambda: "its lock is not released" in worker.log(100_000), timeout=10, what="the discarded message")
+        tasks.app.send_task(tasks.long.name, (1, 2, 3, 4), queue=queue, countdown=30).revoke()
+        poll(lambda: "its lock is not released" in worker.log(100_000), timeout=20, what="the discarded message")
         assert tasks.long.apply_async((seen.name,), queue=queue).get(timeout=30) == seen.name
         assert "Error in timer" not in worker.log(100_000)
 
@@ -218,16 +220,19 @@ def test_killed_greenlet(tasks, start_worker, seen, free, kind):
         assert "Traceback" not in worker.log(100_000)
 
 
-def test_revoking_a_duplicate_frees_nothing(tasks, workers, seen, held):
+def test_revoking_a_duplicate_frees_nothing(tasks, workers, seen, held, go):
     """Revoking a duplicate does not release the holder's lock."""
     from celery import group
 
     queue = workers("prefork")
-    first = tasks.long.apply_async((seen.name, 1.5), queue=queue)
+    first = tasks.long.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
     members = group(tasks.long.s(seen.name).set(queue=queue, countdown=0.5) for _ in range(2)).apply_async()
     for member in members.results:
         member.revoke()
+    poll(lambda: all(member.ready() for member in members.results), timeout=30, what="the end of the duplicates")
+    assert held(f"long:{seen.name}")
+    go()
     assert first.get(timeout=30) == seen.name
     assert seen.count("start") == 1
 
@@ -251,15 +256,13 @@ def test_expired_without_a_worker(tasks, seen, held, form):
 @pytest.mark.parametrize("error", [OperationalError, KeyboardInterrupt])
 def test_broker_down_at_publish(tasks, seen, held, monkeypatch, error):
     """A call whose publishing failed leaves no lock, whatever the error."""
-    with RedisServer() as gone:
-        url = gone.url
     if error is KeyboardInterrupt:
 
         def interrupted(*args, **kwargs):
             raise KeyboardInterrupt
 
         monkeypatch.setattr(tasks.app.amqp, "send_task_message", interrupted)
-    with tasks.app.connection_for_write(url) as connection, pytest.raises(error):
+    with tasks.app.connection_for_write(NOWHERE) as connection, pytest.raises(error):
         tasks.long.apply_async((seen.name,), connection=connection)
     assert held(f"long:{seen.name}") is None
 
@@ -269,9 +272,7 @@ def test_broker_down_at_publish_keeps_what_another_call_took(tasks, seen, held):
     fails.
     """
     first = tasks.long.apply_async((seen.name,), queue="nobody", countdown=60)
-    with RedisServer() as gone:
-        url = gone.url
-    with tasks.app.connection_for_write(url) as connection, pytest.raises(OperationalError):
+    with tasks.app.connection_for_write(NOWHERE) as connection, pytest.raises(OperationalError):
         tasks.long.apply_async((seen.name,), connection=connection, root_id="r")
     assert held(f"long:{seen.name}").owner.extra["task_id"] == first.id
 

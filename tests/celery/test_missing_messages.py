@@ -89,6 +89,7 @@ def test_rabbitmq(rabbitmq, unique):
     """
     with Celery(unique, broker=rabbitmq.url, set_as_current=False) as app:
         app.conf.task_default_queue = unique
+        app.conf.broker_transport_options = {"confirm_publish": True}  # the next look finds the message
 
         @app.task(name=unique)
         @single_instance_task

@@ -11,10 +11,10 @@ from django_redlock.celery import is_duplicate, single_instance_task
 from tests.support.service import poll
 
 
-def burst(task, queue, name, number=50, **options):
+def burst(task, queue, name, number=50, seconds=0.3):
     """Submit the same call many times, from four threads."""
     with ThreadPoolExecutor(4) as pool:
-        sent = [pool.submit(task.apply_async, (name, 0.3), queue=queue, **options) for _ in range(number)]
+        sent = [pool.submit(task.apply_async, (name, seconds), queue=queue) for _ in range(number)]
         return [each.result() for each in sent]
 
 
@@ -25,9 +25,10 @@ def finish(results):
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
-def test_until_executed_sends_and_runs_one(tasks, workers, seen, free, pool):
+def test_until_executed_sends_and_runs_one(tasks, workers, seen, free, go, pool):
     """until_executed: of 50 submits one is sent and run, and the others return its result."""
-    results = burst(tasks.executed, workers(pool), seen.name)
+    results = burst(tasks.executed, workers(pool), seen.name, seconds=tasks.UNTIL_GO)
+    go()
     assert finish(results) == [seen.name] * 50
     assert [result.duplicate for result in results].count(False) == 1
     assert len({result.id for result in results}) == 1
@@ -52,12 +53,13 @@ def test_control_without_the_decorator_they_overlap(tasks, workers, seen, pool):
     assert seen.overlap()
 
 
-def test_until_and_while_executing_runs_one_more(tasks, workers, seen, free):
+def test_until_and_while_executing_runs_one_more(tasks, workers, seen, free, go):
     """until_and_while_executing: submits during the body lead to exactly one more run, after it."""
     queue = workers("prefork")
-    first = tasks.and_while.apply_async((seen.name, 1.0), queue=queue)
+    first = tasks.and_while.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
     results = burst(tasks.and_while, queue, seen.name, 20)
+    go()
     assert [result.duplicate for result in results].count(False) == 1
     finish([first, *results])
     assert seen.count("start") == 2
@@ -65,16 +67,18 @@ def test_until_and_while_executing_runs_one_more(tasks, workers, seen, free):
     free(f"and_while:{seen.name}")
 
 
-def test_until_executing_is_free_when_the_body_starts(tasks, workers, seen, free):
+def test_until_executing_is_free_when_the_body_starts(tasks, workers, seen, free, go):
     """until_executing: a queued call makes others duplicates; when its body starts the next may be sent, and may
     overlap.
     """
     queue = workers("prefork")
-    delayed = tasks.executing.apply_async((seen.name, 1.0), queue=queue, countdown=0.5)
-    assert tasks.executing.apply_async((seen.name, 1.0), queue=queue).id == delayed.id
+    call = (seen.name, tasks.UNTIL_GO)
+    delayed = tasks.executing.apply_async(call, queue=queue, countdown=3)
+    assert tasks.executing.apply_async(call, queue=queue).id == delayed.id
     seen.wait("start")
-    again = tasks.executing.apply_async((seen.name, 1.0), queue=queue)
+    again = tasks.executing.apply_async(call, queue=queue)
     assert not again.duplicate
+    go()
     finish([delayed, again])
     assert seen.count("start") == 2
     free(f"executing:{seen.name}")
@@ -91,11 +95,15 @@ def test_until_expired_runs_once_a_period(tasks, workers, seen, free):
     assert seen.count("start") == 2
 
 
-def test_limit_lets_so_many_run(tasks, workers, seen, records):
+def test_limit_lets_so_many_run(tasks, workers, seen, records, go):
     """limit=3 lets three bodies run at once and never four."""
     from tests.support.overlap import overlaps, read
 
-    finish(burst(tasks.three, workers("prefork"), seen.name, 12))
+    results = burst(tasks.three, workers("prefork"), seen.name, 12, tasks.UNTIL_GO)
+    poll(lambda: sum(result.ready() for result in results) == 9, timeout=60, what="nine duplicates")
+    assert seen.count("start") == 3
+    go()
+    finish(results)
     beliefs = read(records / f"{seen.name}.beliefs")
     assert overlaps(beliefs, 3) == []
     assert overlaps(beliefs, 2)
@@ -104,40 +112,42 @@ def test_limit_lets_so_many_run(tasks, workers, seen, records):
 def test_body_longer_than_the_lease_is_renewed(tasks, workers, seen):
     """A body that runs for longer than its ttl is renewed."""
     queue = workers("prefork")
-    first = tasks.running.apply_async((seen.name, 3.5), queue=queue)
+    first = tasks.running.apply_async((seen.name, 4.5), queue=queue)
     seen.wait("start")
     begun = time.monotonic()
-    poll(lambda: time.monotonic() > begun + 2.2, timeout=20, what="more than its ttl")
+    poll(lambda: time.monotonic() > begun + 3.2, timeout=20, what="more than its ttl")
     others = [tasks.running.apply_async((seen.name, 0), queue=queue) for _ in range(3)]
     finish([first, *others])
     assert seen.overlap() == []
 
 
-def test_gevent(tasks, start_worker, seen, free):
+def test_gevent(tasks, start_worker, seen, free, go):
     """On gevent one of many calls runs, and a body that yields is renewed."""
     pytest.importorskip("gevent")
     queue = f"q-{seen.name}"
     with start_worker("gevent", queue):
-        results = burst(tasks.executed, queue, seen.name, 20)
+        results = burst(tasks.executed, queue, seen.name, 20, tasks.UNTIL_GO)
+        go()
         assert finish(results) == [seen.name] * 20
-        first = tasks.running.apply_async((seen.name, 6), queue=queue)
+        first = tasks.running.apply_async((seen.name, 8), queue=queue)
         seen.wait("start", 2)
-        assert is_duplicate(tasks.running.apply_async((seen.name, 0), queue=queue, countdown=2.3).get(timeout=30))
+        assert is_duplicate(tasks.running.apply_async((seen.name, 0), queue=queue, countdown=3.3).get(timeout=30))
         assert finish([first]) == [seen.name]
         free(f"running:{seen.name}")
 
 
-def test_the_record_says_who(tasks, workers, seen, held):
+def test_the_record_says_who(tasks, workers, seen, held, go):
     """The owner of a queued and of a running task shows task, id, state and process."""
     queue = workers("prefork")
-    result = tasks.executed.apply_async((seen.name, 1), queue=queue, countdown=0.5)
+    result = tasks.executed.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, countdown=3)
     queued = held(f"executed:{seen.name}")
     assert (queued.kind, queued.owner.label) == ("task", tasks.executed.name)
     assert queued.owner.extra == {"state": "queued", "task_id": result.id}
     pid = seen.wait("start")[0]["pid"]
     running = held(f"executed:{seen.name}")
     assert (running.owner.extra["state"], running.owner.pid) == ("running", pid)
-    assert running.remaining <= 2 < queued.remaining
+    assert running.remaining <= 3 < queued.remaining
+    go()
     finish([result])
 
 

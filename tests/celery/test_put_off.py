@@ -169,7 +169,8 @@ def test_a_prompt_copy_waits_for_its_eta_while_the_store_is_down(
     ETA follows.
     """
     store, queue = own_redis(), f"q-{seen.name}"
-    settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": store.url}}
+    redis = {"BACKEND": "django_redlock.backends.redis.RedisBackend", "OPTIONS": {"node_timeout": 5}}
+    settings.REDLOCK = {"default": {**redis, "LOCATION": store.url}}
     with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url) as worker, store.client() as client:
         tasks.next_open.apply_async((seen.name,), queue=queue)
         seen.wait("start")
@@ -225,7 +226,7 @@ def test_a_large_message_waits_for_its_eta(tasks, workers, seen, kept, go):
 @pytest.fixture(params=["redis", "memory"])
 def player(request):
     store = (
-        RedisBackend(request.getfixturevalue("redis_server").unix_url)
+        RedisBackend(request.getfixturevalue("redis_server").unix_url, node_timeout=5)
         if request.param == "redis"
         else MemoryStore(LocMemBackend("put-off"))
     )

@@ -20,7 +20,7 @@ def store(own_redis, settings):
         "default": {
             "BACKEND": "django_redlock.backends.redis.RedisBackend",
             "LOCATION": server.url,
-            "OPTIONS": {"quarantine": True},
+            "OPTIONS": {"quarantine": True, "node_timeout": 5},
         }
     }
     locks["default"].arm()

@@ -73,7 +73,7 @@ def plainly(answer):
 
 @pytest.fixture
 def redis_store(redis_server):
-    return RedisBackend(redis_server.unix_url)
+    return RedisBackend(redis_server.unix_url, node_timeout=5)
 
 
 moves = st.lists(
@@ -330,7 +330,7 @@ def test_owner_part_names_this_process():
 @pytest.mark.parametrize("end", ["end", "again", "cancel", "requeue"])
 def test_an_end_while_its_slot_moves(cluster, start, moved, end):
     """While a Cluster migrates a record's slot a task can end, be revoked or be queued again."""
-    store = start(contextlib.closing(RedisBackend(cluster.url)))
+    store = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=5)))
     player = Player(store, "until_executed")
     call, key = player.ticket("a", "a-1"), player.keys.lock.decode()
     player.play("submit", "a", "1")

@@ -68,13 +68,14 @@ def test_processes_that_run_one_task_each(tasks, start_worker, seen, free):
 
 
 @pytest.mark.skipif(celery.VERSION < (5, 7), reason="older Celery does not retry what its process was lost with")
-def test_retry_of_a_lost_process(tasks, workers, seen, free):
+def test_retry_of_a_lost_process(tasks, workers, seen, free, go):
     """With retry_on_worker_lost the retry that the main process sends is granted to the owner."""
     queue = workers("prefork")
-    result = tasks.lost_retry.apply_async((seen.name,), {"seconds": 2}, queue=queue)
+    result = tasks.lost_retry.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     os.kill(seen.wait("start")[0]["pid"], signal.SIGKILL)
     seen.wait("start", 2)
     assert tasks.lost_retry.apply_async((seen.name,), queue=queue).duplicate
+    go()
     assert result.get(timeout=30) == seen.name
     assert {event["id"] for event in seen.events("start")} == {result.id}
     free(f"lost_retry:{seen.name}")

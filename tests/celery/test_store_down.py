@@ -15,7 +15,8 @@ from tests.support.service import poll
 def store(own_redis, settings) -> RedisServer:
     """A lock store apart from the broker."""
     server = own_redis()
-    settings.REDLOCK = {"default": {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": server.url}}
+    redis = {"BACKEND": "django_redlock.backends.redis.RedisBackend", "OPTIONS": {"node_timeout": 2}}
+    settings.REDLOCK = {"default": {**redis, "LOCATION": server.url}}
     return server
 
 
@@ -57,34 +58,38 @@ def test_start_fails_closed(tasks, seen, store, worker):
 @pytest.mark.parametrize("kind", ["patient", "patient_running"])
 def test_autoretry_until_the_store_is_back(tasks, seen, store, worker, free, kind):
     """With autoretry_for LockUnavailable the task is retried until the store is back."""
-    result = getattr(tasks, kind).apply_async((seen.name,), queue=worker, countdown=0.5)
+    result = getattr(tasks, kind).apply_async((seen.name,), queue=worker, countdown=3)
     store.kill()
-    poll(lambda: result.state == "RETRY", timeout=10, what="a retry")
+    poll(lambda: result.state == "RETRY", timeout=30, what="a retry")
     assert seen.count("start") == 0
     store.start()
     assert result.get(timeout=20) == seen.name
     free(f"{kind}:{seen.name}")
 
 
-def test_retry_while_the_store_is_down(tasks, seen, store, worker):
+def test_retry_while_the_store_is_down(tasks, seen, store, worker, go):
     """A retry is sent while the store is down, and the worker acquires the lock later."""
-    result = tasks.retries.apply_async((seen.name,), {"failures": 1, "countdown": 2, "seconds": 1}, queue=worker)
+    call = {"failures": 1, "countdown": 4, "seconds": tasks.UNTIL_GO}
+    result = tasks.retries.apply_async((seen.name,), call, queue=worker)
     seen.wait("start")
     store.kill()
+    go()
     seen.wait("end")
     store.start()
     assert result.get(timeout=20) == seen.name
     assert seen.count("start") == 2
 
 
-def test_next_step_of_a_chain_while_the_store_is_down(tasks, seen, store, worker):
+def test_next_step_of_a_chain_while_the_store_is_down(tasks, seen, store, worker, go):
     """The next step of a chain is sent while the store is down and fails in the worker, so that the chain ends."""
     steps = chain(
-        tasks.executed_plain.si(seen.name, 1).set(queue=worker), tasks.executed.si(seen.name).set(queue=worker)
+        tasks.executed_plain.si(seen.name, tasks.UNTIL_GO).set(queue=worker),
+        tasks.executed.si(seen.name).set(queue=worker),
     )
     result = steps.apply_async()
     seen.wait("start")
     store.kill()
+    go()
     with pytest.raises(LockUnavailable):
         result.get(timeout=30)
     assert result.parent.get(timeout=30) == seen.name
@@ -92,7 +97,7 @@ def test_next_step_of_a_chain_while_the_store_is_down(tasks, seen, store, worker
 
 def test_a_failed_start_frees_the_record_when_the_store_is_back(tasks, seen, store, worker, free):
     """The queued record of a task that could not start is removed when the store is back."""
-    result = tasks.executed.apply_async((seen.name,), queue=worker, countdown=1)
+    result = tasks.executed.apply_async((seen.name,), queue=worker, countdown=3)
     store.pause()
     with pytest.raises(LockUnavailable):
         result.get(timeout=30)
@@ -106,11 +111,12 @@ def test_start_runs_unprotected_on_request(tasks, seen, store, worker):
     assert tasks.open_running.apply_async((seen.name,), queue=worker).get(timeout=30) == seen.name
 
 
-def test_a_release_that_fails_changes_no_outcome(tasks, seen, store, worker):
+def test_a_release_that_fails_changes_no_outcome(tasks, seen, store, worker, go):
     """A release that fails does not change the task's result."""
-    result = tasks.running.apply_async((seen.name, 1), queue=worker)
+    result = tasks.running.apply_async((seen.name, tasks.UNTIL_GO), queue=worker)
     seen.wait("start")
     store.kill()
+    go()
     assert result.get(timeout=30) == seen.name
 
 
@@ -120,15 +126,16 @@ def test_control_a_plain_task_needs_no_store(tasks, seen, store, worker):
     assert tasks.running_plain.apply_async((seen.name,), queue=worker).get(timeout=30) == seen.name
 
 
-def test_force_release_of_a_running_task_is_said_loudly(tasks, start_worker, seen, store):
+def test_force_release_of_a_running_task_is_said_loudly(tasks, start_worker, seen, store, go):
     """After a forced release the running body goes on, a warning is logged, and the lock of the next call stays."""
     queue = f"q-{seen.name}"
     with start_worker("prefork", queue, TESTPROJECT_REDIS=store.url) as worker:
-        first = tasks.executed.apply_async((seen.name, 2), queue=queue)
+        first = tasks.executed.apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
         seen.wait("start")
         assert locks["default"].force_release(f"executed:{seen.name}")
         second = tasks.executed.apply_async((seen.name,), queue="nobody")
         assert not second.duplicate
+        poll(lambda: "was lost" in worker.log(100_000), timeout=30, what="the warning")
+        go()
         assert first.get(timeout=30) == seen.name
-        assert "was lost" in worker.log(100_000)
     assert locks["default"].describe(f"executed:{seen.name}").owner.extra["task_id"] == second.id

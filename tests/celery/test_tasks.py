@@ -94,13 +94,14 @@ def test_hooks_and_call_of_a_base_are_called(tasks, workers, seen):
 
 
 @pytest.mark.parametrize("kind", ["by_class", "by_heir"])
-def test_a_class_with_a_call_of_its_own(tasks, workers, seen, held, free, kind):
+def test_a_class_with_a_call_of_its_own(tasks, workers, seen, held, free, go, kind):
     """A task class with its own `__call__` is protected, and so is a class that inherits from it."""
     queue, name = workers("prefork"), f"by_class:{seen.name}"
-    result = getattr(tasks, kind).apply_async((seen.name, 1), queue=queue)
+    result = getattr(tasks, kind).apply_async((seen.name, tasks.UNTIL_GO), queue=queue)
     seen.wait("start")
     assert held(name).owner.extra["state"] == "running"
     assert tasks.by_class.apply_async((seen.name,), queue=queue).duplicate
+    go()
     assert result.get(timeout=30) == seen.name
     free(name)
     assert seen.count("call") == 1
@@ -176,11 +177,12 @@ def test_sent_by_name(tasks, workers, seen, free):
     free(f"executed:{seen.name}")
 
 
-def test_an_id_of_ones_own(tasks, workers, seen, free):
+def test_an_id_of_ones_own(tasks, workers, seen, free, go):
     """A second submit with the same custom id is a duplicate until the first has ended."""
     queue, call = workers("prefork"), {"task_id": f"id-{seen.name}"}
-    first, second = (tasks.long.apply_async((seen.name, 0.5), queue=queue, **call) for _ in range(2))
+    first, second = (tasks.long.apply_async((seen.name, tasks.UNTIL_GO), queue=queue, **call) for _ in range(2))
     assert [first.duplicate, second.duplicate] == [False, True]
+    go()
     seen.wait("end")
     free(f"long:{seen.name}")
     assert not tasks.long.apply_async((seen.name,), queue=queue, **call).duplicate
@@ -236,7 +238,7 @@ def test_celerys_worker_for_tests(tasks, seen, settings, nothing_left):
         goes_on.set()
         second.get(timeout=30)
         assert not one.delay(1).duplicate
-        poll(lambda: runs == [1, 1], timeout=10, what="the second run")
+        poll(lambda: runs == [1, 1], timeout=60, what="the second run")
 
 
 def test_message_protocol_1(tasks, workers, seen, free):
@@ -259,7 +261,7 @@ def test_worker_with_prefetched_backlog(tasks, workers, seen, free):
     from django_redlock import locks
 
     queue = workers("prefork")
-    result = tasks.executed.apply_async((seen.name,), queue=queue, countdown=0.5)
+    result = tasks.executed.apply_async((seen.name,), queue=queue, countdown=3)
     assert locks["default"].force_release(f"executed:{seen.name}")
     assert result.get(timeout=30) == seen.name
     free(f"executed:{seen.name}")

@@ -10,7 +10,7 @@ from django.db import connection, connections
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.errors import LockLost
 
-TTL = 1.0
+TTL = 60.0
 
 WAYS = {
     "save": lambda stock, held: stock.save(lock=held),
