@@ -44,7 +44,11 @@ def stores(settings, redis_url, unique):
     settings.ROOT_URLCONF = "tests.django.urls"
     settings.MIDDLEWARE = ["tests.browser.csp.strict", *settings.MIDDLEWARE]
     settings.REDLOCK = {
-        "default": {"BACKEND": "django_redlock.backends.redis.RedisBackend", "LOCATION": redis_url},
+        "default": {
+            "BACKEND": "django_redlock.backends.redis.RedisBackend",
+            "LOCATION": redis_url,
+            "OPTIONS": {"node_timeout": 5},  # the machine may be busy
+        },
         "memory": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": unique},
     }
     yield locks

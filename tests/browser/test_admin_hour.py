@@ -81,10 +81,10 @@ def test_without_javascript(page, stores):
 
 def test_low_lease_is_marked(page, stores):
     """A bar below a third of its lease is marked, also between refreshes, and its width is that of the lease."""
-    with stores["default"].lock("stock", ttl=4, auto_renew=False, on_lost="warn"):
+    with stores["default"].lock("stock", ttl=12, auto_renew=False, on_lost="warn"):
         page.until(lambda: page.names() == ["stock"])
         page.one("#redlock-pause").click()
-        assert page.script("return document.querySelector('.redlock-left progress').max") == 4
+        assert page.script("return document.querySelector('.redlock-left progress').max") == 12
         page.until(lambda: page.all(".redlock-low"))
 
 

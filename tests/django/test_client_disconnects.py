@@ -59,7 +59,7 @@ def port(request, redis_url, tmp_path):
 
 def test_next_request_enters_after_the_commit(port, redis_server):
     """When a client disconnects during a transaction, the next request enters after the commit."""
-    with redis_server.client() as redis, contextlib.closing(RedisBackend(redis_server.url)) as backend:
+    with redis_server.client() as redis, contextlib.closing(RedisBackend(redis_server.url, node_timeout=5)) as backend:
 
         def events():
             return [each.decode() for each in redis.lrange("events", 0, -1)]
@@ -97,7 +97,7 @@ async def test_cancelled_while_a_thread_works(alocks, times):
     """A cancelled view ends after its thread's work, with a free lock."""
     begun, go_on, ended = threading.Event(), threading.Event(), []
 
-    @locked_view("stock", ttl=2)
+    @locked_view("stock", ttl=4)
     async def view(request):
         await asyncio.to_thread(lambda: (begun.set(), go_on.wait(PATIENCE)))
         ended.append(request.lock.lost)
@@ -109,7 +109,7 @@ async def test_cancelled_while_a_thread_works(alocks, times):
         task.cancel()
         await asyncio.sleep(0.01)
     assert await lock("stock").alocked()
-    assert not await lock("stock").aacquire(timeout=2.1)  # it is renewed
+    assert not await lock("stock").aacquire(timeout=4.1)  # it is renewed
     go_on.set()
     await asyncio.wait([task])
     assert (task.cancelled(), ended) == (True, [False])

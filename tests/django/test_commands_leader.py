@@ -33,7 +33,7 @@ def work(*, stubborn=False, beats=False):
 
 @pytest.fixture
 def backend(redis_url):
-    backend = RedisBackend(redis_url)
+    backend = RedisBackend(redis_url, node_timeout=5)
     yield backend
     backend.close()
 

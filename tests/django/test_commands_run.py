@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def backend(redis_url):
-    backend = RedisBackend(redis_url)
+    backend = RedisBackend(redis_url, node_timeout=5)
     yield backend
     backend.close()
 
@@ -172,10 +172,10 @@ def test_passes_signals(start, backend, number):
 
 def test_renews(start, backend):
     """The lock is renewed while the command runs."""
-    process = start("--ttl", "2", "job", "--", sys.executable, "-c", PATIENT)
+    process = start("--ttl", "4", "job", "--", sys.executable, "-c", PATIENT)
     assert process.stdout.readline() == "ready\n"
     other = backend.lock("job")
-    assert not other.acquire(timeout=2.5)
+    assert not other.acquire(timeout=4.5)
     process.terminate()
     assert other.acquire(timeout=20)
     other.release()
@@ -183,7 +183,7 @@ def test_renews(start, backend):
 
 def test_kills_when_lost(start, backend):
     """When the lock is released by force the command gets SIGTERM, and the exit code is 70."""
-    process = start("--ttl", "0.6", "job", "--", sys.executable, "-c", PATIENT)
+    process = start("--ttl", "3", "job", "--", sys.executable, "-c", PATIENT)
     assert process.stdout.readline() == "ready\n"
     backend.force_release("job")
     assert process.stdout.readline() == "got SIGTERM\n"
@@ -193,7 +193,7 @@ def test_kills_when_lost(start, backend):
 
 def test_kills_the_stubborn(start, backend):
     """A command that ignores SIGTERM is killed after the grace."""
-    process = start("--ttl", "0.6", "--grace", "0.2", "job", "--", sys.executable, "-c", STUBBORN)
+    process = start("--ttl", "3", "--grace", "0.2", "job", "--", sys.executable, "-c", STUBBORN)
     assert process.stdout.readline() == "ready\n"
     backend.force_release("job")
     assert process.stdout.readline() == "got SIGTERM\n"
@@ -202,7 +202,7 @@ def test_kills_the_stubborn(start, backend):
 
 def test_warns_when_lost(start, backend):
     """With --on-lost warn the command runs on, and its exit code counts."""
-    process = start("--ttl", "0.6", "--on-lost", "warn", "job", "--", sys.executable, "-c", PATIENT)
+    process = start("--ttl", "3", "--on-lost", "warn", "job", "--", sys.executable, "-c", PATIENT)
     assert process.stdout.readline() == "ready\n"
     backend.force_release("job")
     assert "was lost" in process.stderr.readline()
@@ -220,7 +220,7 @@ def test_no_command(run):
 # ── the command's process group ──────────────────────────────────────────────────────────────
 
 FAMILY = ["sh", "-c", '"$0" -c "$1" & wait', sys.executable]  # a command, and a process that it has started
-SLOW_TO_END = PATIENT.replace("sys.exit(7)", "threading.Event().wait(0.3); os.write(1, b'done\\n'); os._exit(0)")
+SLOW_TO_END = PATIENT.replace("sys.exit(7)", "threading.Event().wait(2); os.write(1, b'done\\n'); os._exit(0)")
 COUNTING = """
 import os, signal, threading
 signal.signal(signal.SIGINT, lambda *_: os.write(1, b"got SIGINT\\n"))
@@ -232,7 +232,7 @@ threading.Event().wait(60)
 
 def test_kills_what_the_command_has_started(start, backend):
     """When the lock is lost, processes that the command has started are ended, too."""
-    process = start("--ttl", "0.6", "--grace", "0.2", "job", "--", *FAMILY, STUBBORN)
+    process = start("--ttl", "3", "--grace", "0.2", "job", "--", *FAMILY, STUBBORN)
     assert process.stdout.readline() == "ready\n"
     backend.force_release("job")
     assert process.stdout.read() == "got SIGTERM\n"  # up to the end of file: no process is left that could write

@@ -27,7 +27,7 @@ def cache(request, settings, redis_url):
         "redis": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_url},
     }
     settings.CACHES = {"default": backend[request.param]}
-    settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": redis_url}}
+    settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}}}
     caches["default"].clear()
     return caches["default"]
 
@@ -43,7 +43,7 @@ class Compute:
     def __call__(self):
         self.calls += 1
         self.started.set()
-        assert self.may_end.wait(10)
+        assert self.may_end.wait(60)
         if isinstance(self.value, Exception):
             raise self.value
         return self.value
@@ -54,7 +54,7 @@ def held_up(pool, cache, **options):
     compute = Compute("new")
     compute.may_end.clear()
     future = pool.submit(get_or_compute, cache, "key", compute, 60, **options)
-    assert compute.started.wait(10)
+    assert compute.started.wait(60)
     return compute, future
 
 
@@ -77,7 +77,7 @@ def test_a_crowd_computes_once(cache):
     compute.may_end.clear()
     with ThreadPoolExecutor(waits) as pool:
         futures = [pool.submit(get_or_compute, cache, "key", compute, 60) for _ in range(waits)]
-        assert compute.started.wait(10)
+        assert compute.started.wait(60)
         compute.may_end.set()
         assert {future.result(30) for future in futures} == {"value"}
     assert compute.calls == 1
@@ -104,12 +104,12 @@ def test_a_failure_is_its_callers_own(cache):
     failing.may_end.clear()
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(get_or_compute, cache, "key", failing, 60)
-        assert failing.started.wait(10)
+        assert failing.started.wait(60)
         second = pool.submit(get_or_compute, cache, "key", Compute("second"), 60)
         failing.may_end.set()
         with pytest.raises(RuntimeError, match="no answer"):
-            first.result(10)
-        assert second.result(10) == "second"
+            first.result(60)
+        assert second.result(60) == "second"
 
 
 def test_a_cancelled_computation_frees_the_others(cache):
@@ -123,7 +123,7 @@ def test_a_cancelled_computation_frees_the_others(cache):
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
-        return await asyncio.wait_for(second, 4)
+        return await asyncio.wait_for(second, 20)
 
     assert asyncio.run(scenario()) == "value"
 
@@ -136,7 +136,7 @@ def test_stale_while_computed(cache):
         compute, future = held_up(pool, cache, stale=60)
         assert get_or_compute(cache, "key", Compute("never"), 60, stale=60) == "old"
         compute.may_end.set()
-        assert future.result(10) == "new"
+        assert future.result(60) == "new"
     assert get_or_compute(cache, "key", Compute("never"), 60, stale=60) == "new"
 
 
@@ -152,7 +152,7 @@ def test_stale_while_the_store_is_down(cache, settings, own_redis):
         get_or_compute(cache, "other", Compute("never"), 60)
 
 
-@pytest.mark.parametrize(("early", "expected"), [(1e9, "new"), (1e-9, "old")])
+@pytest.mark.parametrize(("early", "expected"), [(1e12, "new"), (1e-9, "old")])
 def test_early(cache, early, expected):
     """A larger ``early`` makes a caller compute sooner before the timeout."""
 
@@ -166,12 +166,12 @@ def test_early(cache, early, expected):
 
 def test_early_disturbs_nobody(cache):
     """While one caller computes early, the others get the old value."""
-    get_or_compute(cache, "key", Compute("old"), 60, early=1e12)
+    get_or_compute(cache, "key", Compute("old"), 60, early=1e16)
     with ThreadPoolExecutor(1) as pool:
-        compute, future = held_up(pool, cache, early=1e12)
-        assert get_or_compute(cache, "key", Compute("never"), 60, early=1e12) == "old"
+        compute, future = held_up(pool, cache, early=1e16)
+        assert get_or_compute(cache, "key", Compute("never"), 60, early=1e16) == "old"
         compute.may_end.set()
-        assert future.result(10) == "new"
+        assert future.result(60) == "new"
 
 
 def test_waits_no_longer_than_asked(cache):
@@ -180,7 +180,7 @@ def test_waits_no_longer_than_asked(cache):
         with pytest.raises(LockNotAcquired, match="still computes"):
             get_or_compute(cache, "key", Compute("never"), 60, blocking_timeout=0.05)
         compute.may_end.set()
-        assert future.result(10) == "new"
+        assert future.result(60) == "new"
 
 
 def test_a_computation_that_needs_itself(cache):

@@ -291,7 +291,7 @@ def test_not_installed(settings, monkeypatch, name):
 
 def test_without_django(registry, redis_url):
     """A backend outside Django is counted if its hook is the event queue's."""
-    backend = RedisBackend(redis_url)
+    backend = RedisBackend(redis_url, node_timeout=5)
     backend.alias, backend.hook = "mine", event_queue.record_event
     with backend.lock("a"):
         pass

@@ -51,7 +51,7 @@ class TestRealTransactions:
     def test_lost_when_taken_again(self, kept):
         """A failed attempt to acquire a lost kept lock again does not prevent the rollback."""
         with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
-            with kept(ttl=0.3, auto_renew=False):
+            with kept(ttl=1, auto_renew=False):
                 Group.objects.create(name="written")
             wait_for_loss()
             with pytest.raises(LockLost):
@@ -64,7 +64,7 @@ class TestRealTransactions:
         caught.
         """
         with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
-            held = kept(ttl=0.3, auto_renew=False)
+            held = kept(ttl=1, auto_renew=False)
             with held:
                 Group.objects.create(name="written")
             with pytest.raises(LockLost), held:

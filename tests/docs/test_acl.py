@@ -24,7 +24,7 @@ def rules() -> list[str]:
 def backend_of_user(server, words, **options) -> RedisBackend:
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", "locks", *words)
-    return RedisBackend(server.url.replace("redis://", "redis://locks:secret@"), **options)
+    return RedisBackend(server.url.replace("redis://", "redis://locks:secret@"), node_timeout=5, **options)
 
 
 @pytest.mark.parametrize("quarantine", [False, True])

@@ -117,7 +117,7 @@ def test_options_of_a_decorator(decorator):
 
 def test_keys_of_health(redis_url):
     """The table of the results of `health()` has its keys in their order."""
-    [row] = RedisBackend(redis_url, quarantine=True).health()
+    [row] = RedisBackend(redis_url, quarantine=True, node_timeout=5).health()
     section = (DOCS / "howto" / "monitoring.rst").read_text().partition("Health of the stores\n")[2]
     listed = re.findall(r"^   \* - ``(\w+)``$", section.partition("\nSignals\n")[0], re.MULTILINE)
     assert listed == list(row)
