@@ -265,7 +265,7 @@ def test_a_replaced_task_is_known_as_replaced_when_it_comes(store):
 @pytest.mark.parametrize("submitted", [True, False])
 def test_a_period_outlives_lease_and_end(store, submitted):
     """until_expired counts from the submit, or from a start without a submit, and outlives lease and end."""
-    player = Player(store, "until_expired", lease=0.05)
+    player = Player(store, "until_expired", lease=1)
     if submitted:
         player.play("submit", "a", "1")
     player.play("start", "a", "1")
