@@ -19,8 +19,8 @@ from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.cluster import Cluster, ask
 from tests.support.service import poll
 
-NODE_TIMEOUT = 0.1
-TTL = 1.5
+NODE_TIMEOUT = 0.4
+TTL = 4
 
 
 @pytest.fixture

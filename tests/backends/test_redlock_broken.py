@@ -78,12 +78,12 @@ def test_a_quarantine_begins_at_once(servers):
         with backend.lock("stock"):  # the last request
             pass
         connector = backend._executor.fan_out.connections.connector
-        assert connector.is_down(2)
+        poll(lambda: connector.is_down(2), timeout=20, what="the node to be skipped")
         servers[2].start()
-        poll(lambda: in_quarantine(servers[2]), timeout=5 * DOWN_SECONDS, what="a quarantine")
+        poll(lambda: in_quarantine(servers[2]), timeout=20 * DOWN_SECONDS, what="a quarantine")
         poll(
             lambda: not backend._executor.fan_out.connections.connector.is_down(2),
-            timeout=5,
+            timeout=20,
             what="a node that is asked again",
         )
 
@@ -94,5 +94,5 @@ def test_a_connection_begins_it(servers):
         lock = held_by_all(backend)
         restart(servers[2])
         lock.extend()
-        poll(lambda: in_quarantine(servers[2]), timeout=5 * DOWN_SECONDS, what="a quarantine")
+        poll(lambda: in_quarantine(servers[2]), timeout=20 * DOWN_SECONDS, what="a quarantine")
         lock.release()

@@ -86,10 +86,9 @@ def test_one_node_is_gone(backend, servers, stop):
         servers[2].resume()
 
 
-def test_the_cache_can_connect(places, backend, servers):
+@pytest.mark.parametrize("places", ["cache"], indirect=True)
+def test_the_cache_can_connect(backend, servers):
     """Locks that are held or refused keep no connection of the application's cache."""
-    if not places[0].startswith("cache:"):
-        pytest.skip("no cache here")
     servers[2].kill()
     locks = [backend.lock(f"stock:{number}") for number in range(2 * LIMIT)]
     assert all(lock.acquire(timeout=5) for lock in locks)

@@ -24,6 +24,7 @@ def nobody():
 def missing(monkeypatch, nobody):
     """The missed releases of a node that does not listen, kept for a short time."""
     monkeypatch.setattr(missed_releases, "KEEP_SECONDS", 3)
+    monkeypatch.setattr(missed_releases, "DOWN_SECONDS", 5)  # the thread sends nothing while the test looks
     return MissedReleases([node_for(nobody.url, 0.1)])
 
 
@@ -42,7 +43,7 @@ def test_bounded(missing):
     for run in runs:
         missing.add([run], 0)
     assert [run for _, run in missing._missed[0]] == runs[5:]
-    poll(lambda: not missing._missed, timeout=20, what="nothing remembered")
+    poll(lambda: not missing._missed, timeout=60, what="nothing remembered")
 
 
 def test_what_was_never_asked(missing):
@@ -105,7 +106,7 @@ def test_error_of_a_credential_provider(monkeypatch, redis_server):
     missing = MissedReleases([node])
     for each in (claim(), claim()):
         missing.add([MUTEX.release_request(each)], 0)
-        poll(lambda: not missing._missed, timeout=20, what="nothing remembered")
+        poll(lambda: not missing._missed, timeout=60, what="nothing remembered")
 
 
 def test_newest_releases_are_kept(monkeypatch, missing):
@@ -123,5 +124,5 @@ def test_newest_releases_are_kept(monkeypatch, missing):
     monkeypatch.setattr(missed_releases, "DOWN_SECONDS", 0.05)
     monkeypatch.setattr(missing, "_delivered", delivered)
     missing.add(runs[:5], 0)
-    poll(lambda: not missing._missed, timeout=20, what="nothing remembered")
+    poll(lambda: not missing._missed, timeout=60, what="nothing remembered")
     assert asked[1] == runs[5:]

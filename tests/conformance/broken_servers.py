@@ -11,7 +11,7 @@ from django_redlock.testing.conformance.harness.fixtures import Fixtures
 class OwnRedis(Fixtures):
     """Clients, blocking and asyncio, of a Redis that the test may stop or break."""
 
-    node_timeout = 0.25
+    node_timeout = 0.5
 
     @pytest.fixture
     def server(self, own_redis):

@@ -131,7 +131,7 @@ class TestCutOff(OwnRedis):
         """A reply that arrives byte by byte counts as missing when the time is up."""
         if connected:
             client.lock(name).locked()
-        proxy.drip(0.1)  # 2 s for a grant
+        proxy.drip(0.5)  # 2 s for the shortest reply
         lock = client.lock(name)
         for ask in (lock.acquire, lock.locked, client.held):
             with unavailable("no reply in time"):
@@ -181,7 +181,7 @@ class TestHung(OwnRedis):
 
     def test_while_waiting(self, server, client, other, name, spawn):
         """A waiter at a hung server gets LockUnavailable after the end of the holder's lease."""
-        client.lock(name, ttl=1, auto_renew=False).acquire()
+        client.lock(name, ttl=4, auto_renew=False).acquire()
         waiting = spawn(other.lock(name).acquire)
         until_someone_waits(client, name)
         server.pause()
@@ -201,15 +201,15 @@ class TestHung(OwnRedis):
 
     def test_for_a_moment(self, server, new_client, other, name):
         """A server that hangs for less than the lease does not cost the holder its lock."""
-        lock = new_client().lock(name, ttl=4.5)
+        lock = new_client().lock(name, ttl=6)
         lock.acquire()
         start = time.monotonic()
         server.pause()
-        while time.monotonic() < start + 1.7:  # the first renewal, after 1.5 s, is in vain
+        while time.monotonic() < start + 2.6:  # the first renewal, after 2 s, is in vain
             with unavailable():
                 other.lock(name).acquire()
         server.resume()
-        assert eventually(lambda: time.monotonic() > start + 4.5 or lock.lost)
+        assert eventually(lambda: time.monotonic() > start + 6 or lock.lost)
         assert lock.lost is False
         assert not other.lock(name).acquire(False)
 

@@ -85,7 +85,7 @@ class TestTurnstile(Fixtures):
     def test_one_waits_in_redis(self, admin, kept, client, name):
         """Of six waiters in one process one is blocked in Redis, and all get the lock in the end."""
         holder, waiters = kept(5)
-        assert admin.info("clients")["blocked_clients"] == 1
+        assert eventually(lambda: admin.info("clients")["blocked_clients"] == 1)
         assert client.describe(name).waiters == 1
         holder.release()
         for _ in range(6):

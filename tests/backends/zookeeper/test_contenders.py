@@ -91,7 +91,8 @@ def test_who_gave_up_leaves_no_watch(backend, other, unique):
     with other.lock(unique):
         for _ in range(5):
             assert not backend.lock(unique).acquire(timeout=0.05)
-        assert not any(backend._session.client._data_watchers.values())
+        watches = backend._session.client._data_watchers
+        poll(lambda: not any(watches.values()), timeout=PATIENCE, what="the end of all watches")
 
 
 def test_a_try_that_does_not_wait_leaves_no_trace(backend, other, witness, unique):
