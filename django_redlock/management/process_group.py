@@ -57,6 +57,8 @@ class ProcessGroup:
         signals = [getattr(signal, each) for each in FORWARDED]
         taken = [each for each in signals if signal.getsignal(each) is not signal.SIG_IGN]  # ignored under nohup
         before = {each: signal.signal(each, self._forward) for each in taken}
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)  # wakes the wait, too
+        wake_up = WakeUpPipe()
         try:
             process = subprocess.Popen(
                 self.command,
@@ -69,11 +71,12 @@ class ProcessGroup:
                 self._send(number)
             if self._lost.is_set():  # the lock was lost before the process had started
                 threading.Thread(target=self.stop, daemon=True).start()
-            code = process.returncode = self._wait()
+            code = process.returncode = self._wait(wake_up)
             self._end_rest()
         finally:
             self._ended.set()
             self._terminal.close()
+            wake_up.close()
             for each, handler in before.items():
                 signal.signal(each, handler)
         return code if code >= 0 else 128 - code
@@ -116,13 +119,16 @@ class ProcessGroup:
         self._send(signal.SIGTERM)
         self._send(signal.SIGCONT)  # a stopped process handles SIGTERM only after SIGCONT
 
-    def _wait(self) -> int:
+    def _wait(self, wake_up: WakeUpPipe) -> int:
         """Wait until the command ends. Returns its exit code, or minus the number of the signal that ended it."""
         while True:
-            _, status = os.waitpid(self._group, os.WUNTRACED)
-            if not os.WIFSTOPPED(status):
+            ended, status = os.waitpid(self._group, os.WUNTRACED | os.WNOHANG)
+            if not ended:
+                wake_up.wait()
+            elif not os.WIFSTOPPED(status):
                 return os.waitstatus_to_exitcode(status)
-            self._stopped(os.WSTOPSIG(status))
+            else:
+                self._stopped(os.WSTOPSIG(status))
 
     def _stopped(self, number: int) -> None:
         """React to a stop of the command by signal ``number``.
@@ -154,6 +160,28 @@ class ProcessGroup:
                 os.waitpid(-self._group, os.WNOHANG)
             time.sleep(POLL)
         self._send(signal.SIGKILL)
+
+
+class WakeUpPipe:
+    """Wakes the main thread at each signal that it handles, also at one that arrives just before it waits.
+
+    Python runs a handler only after the system call that the signal interrupts, so a signal that arrives just before
+    a blocking ``waitpid()`` would be handled when the command ends (the self-pipe trick, `signal.set_wakeup_fd`).
+    """
+
+    def __init__(self) -> None:
+        self._readable, self._writable = os.pipe()
+        os.set_blocking(self._writable, False)
+        self._before = signal.set_wakeup_fd(self._writable, warn_on_full_buffer=False)
+
+    def wait(self) -> None:
+        """Wait for a signal since the last `wait`."""
+        os.read(self._readable, 4096)
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(self._before)
+        os.close(self._readable)
+        os.close(self._writable)
 
 
 class Terminal:

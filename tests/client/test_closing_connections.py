@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -98,6 +99,23 @@ def test_still_dialling(proxies, backend):
     assert backend.lock("stock", auto_renew=False).acquire()  # by the votes of the others
     poll(lambda: proxies[0].connections, timeout=10, what="somebody who dials")
     backend.close()
+    proxies[0].restore()
+    all_closed(proxies)
+
+
+def test_dialling_fails(proxies):
+    """After close(), a connection attempt that fails does not lead to probes, which would connect again."""
+
+    def dialling():
+        return {each for each in threading.enumerate() if each.name == "redlock-connect-node"}
+
+    before = dialling()
+    backend = RedlockBackend([each.url for each in proxies], node_timeout=0.5, quarantine=False)
+    proxies[0].hold("replies")
+    assert backend.lock("stock", auto_renew=False).acquire()
+    poll(lambda: proxies[0].connections, timeout=10, what="somebody who dials")
+    backend.close()
+    poll(lambda: dialling() <= before, timeout=10, what="the end of the threads")
     proxies[0].restore()
     all_closed(proxies)
 

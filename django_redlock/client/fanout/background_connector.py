@@ -69,36 +69,42 @@ class Connector:
             self.mark_down(index, error)
 
     def close(self) -> None:
-        """Stop probing. The next request that fails starts it again."""
+        """Stop probing, and close connections that are being opened. The next request that fails starts probing again.
+
+        Must be called before the pools are closed.
+        """
         self._closed.set()
         self._closed = threading.Event()
 
-    def _start(self, work: Callable[[int], None], index: int, running: set[int]) -> Exception | None:
+    def _start(self, work: Callable[[int, threading.Event], None], index: int, running: set[int]) -> Exception | None:
         with self._mutex:
             if index in running:
                 return None
             try:
-                threading.Thread(target=work, args=(index,), name="redlock-connect-node", daemon=True).start()
+                work_args = (index, self._closed)
+                threading.Thread(target=work, args=work_args, name="redlock-connect-node", daemon=True).start()
             except RuntimeError as error:  # no more threads may be started, or the interpreter is shutting down
                 return error
             running.add(index)
         return None
 
-    def _connect_in_background(self, index: int) -> None:
+    def _connect_in_background(self, index: int, closed: threading.Event) -> None:
         with fork.postponed:
-            self._connect_now(index)
+            self._connect_now(index, closed)
 
-    def _connect_now(self, index: int) -> None:
+    def _connect_now(self, index: int, closed: threading.Event) -> None:
         try:
             for first in (True, False):
                 try:
-                    self._connect(index)
+                    self._connect(index, closed)
                     self._failed.pop(index, None)
                     return
                 except AllInUse:
                     return
                 except (RedisError, OSError) as error:
                     fault = fault_of(self._nodes[index], error, connected=first)
+                if closed.is_set():
+                    return
                 if not fault.stale:
                     break
             self.mark_down(index, fault.error)
@@ -106,7 +112,7 @@ class Connector:
             with self._mutex:
                 self._connecting.discard(index)
 
-    def _connect(self, index: int) -> None:
+    def _connect(self, index: int, closed: threading.Event) -> None:
         pool = self._nodes[index].find_pool(b"").fanout_pool
         connection = pool.connect()
         try:
@@ -115,12 +121,14 @@ class Connector:
         except BaseException:
             pool.discard(connection)
             raise
+        if closed.is_set():  # a connection that was opened after the pool was closed would become idle
+            pool.discard(connection)
+            return
         pool.checkin(connection)
         if isinstance(pong, ResponseError):
             raise pong
 
-    def _probe(self, index: int) -> None:
-        closed = self._closed
+    def _probe(self, index: int, closed: threading.Event) -> None:
         while not closed.wait(DOWN_SECONDS):
             with self._mutex:
                 idle = time.monotonic() - self.last_request > PROBE_SECONDS
@@ -130,6 +138,6 @@ class Connector:
                 connecting = index in self._connecting
                 self._connecting.add(index)
             if not connecting:
-                self._connect_in_background(index)
+                self._connect_in_background(index, closed)
         with self._mutex:
             self._probing.discard(index)
