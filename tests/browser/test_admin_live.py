@@ -5,6 +5,7 @@ import threading
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from django_redlock.admin.queryset import LockRows
 from tests.browser.chromium import PHONE
 from tests.browser.conftest import LIST
 
@@ -92,6 +93,34 @@ def test_pause(page, stores):
     page.one("#redlock-pause").click()
     assert page.one("#redlock-pause").get_attribute("aria-pressed") == "true"
     with stores["default"].lock("a"):
+        page.refreshed(2)
+        assert page.names() == []
+        page.one("#redlock-pause").click()
+        page.until(lambda: page.names() == ["a"])
+
+
+def test_pause_during_a_refresh(page, stores, monkeypatch):
+    """A refresh that is under way when the page is paused does not change it."""
+    under_way, go_on = threading.Event(), threading.Event()
+    read = LockRows.read
+
+    def hang(*args, **options):
+        under_way.set()
+        assert go_on.wait(20)
+        return read(*args, **options)
+
+    def requests():
+        return page.script(
+            "return performance.getEntriesByType('resource').filter((e) => e.name === location.href).length"
+        )
+
+    monkeypatch.setattr(LockRows, "read", hang)
+    assert under_way.wait(20)
+    ended = requests()
+    page.one("#redlock-pause").click()
+    with stores["default"].lock("a"):
+        go_on.set()
+        page.until(lambda: requests() > ended)
         page.refreshed(2)
         assert page.names() == []
         page.one("#redlock-pause").click()

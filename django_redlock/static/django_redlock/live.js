@@ -56,8 +56,12 @@
   });
 
   /* ── refresh ── */
+  let request = new AbortController();
+
   async function refresh() {
-    const page = await fetch(location.href, { credentials: "same-origin", redirect: "error", cache: "no-store" });
+    request.abort(); // an older answer must not overwrite a newer one
+    const { signal } = (request = new AbortController());
+    const page = await fetch(location.href, { credentials: "same-origin", redirect: "error", cache: "no-store", signal });
     if (!page.ok) throw new Error(page.status);
     const fresh = new DOMParser().parseFromString(await page.text(), "text/html").getElementById("redlock-live");
     const focused = document.activeElement;
@@ -72,11 +76,12 @@
       try {
         await refresh();
         live.classList.remove("redlock-stale");
-      } catch {
-        live.classList.add("redlock-stale"); // logged out, or no server: the last state stays, greyed out
+      } catch (error) {
+        if (error.name !== "AbortError") live.classList.add("redlock-stale"); // logged out, or no server: greyed out
       }
     }
     live.dispatchEvent(new CustomEvent("redlock:tick", { bubbles: true }));
+    clearTimeout(timer); // of a tick that has begun meanwhile
     timer = setTimeout(tick, interval);
   }
 
@@ -93,11 +98,12 @@
     pause.hidden = false;
     pause.addEventListener("click", () => {
       pause.setAttribute("aria-pressed", String(pause.getAttribute("aria-pressed") !== "true"));
+      request.abort(); // a paused page stays as it is
       tick();
     });
     document.getElementById("redlock-refresh").addEventListener("click", (event) => {
       event.preventDefault();
-      refresh().catch(() => location.reload());
+      refresh().catch((error) => error.name === "AbortError" || location.reload());
     });
     document.addEventListener("visibilitychange", () => document.hidden || tick());
     setInterval(countDown, 1000);
