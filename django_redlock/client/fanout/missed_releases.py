@@ -86,10 +86,8 @@ class MissedReleases:
             try:
                 connection.send(calls, time.monotonic())
                 replies = connection.receive(time.monotonic() + pool.timeout)
-            except BaseException:
-                connection.discard()
-                raise
-            connection.checkin()
+            finally:
+                connection.discard()  # in the pool, it would stay open if the backend was closed meanwhile
         except Exception:  # noqa: BLE001  (any error, also of a credential provider: the releases are retried)
             return False
         return not any(isinstance(reply, Fault) for reply in replies)
