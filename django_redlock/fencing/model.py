@@ -126,7 +126,7 @@ class FencedModel(models.Model):
     def _do_update(
         self, base_qs: Any, using: Any, pk_val: Any, values: Any, fields: Any, forced: Any, *args: Any
     ) -> Any:
-        """Django's hook for the UPDATE of one table, overridden: update the row only if its fence is not larger."""
+        """Update the row in one table, but only if its fence is not larger. ``save()`` calls this method of Django."""
         ours = base_qs.model is home_of(type(self))
         if self._fence is None:
             if self.fence_required and (forced or not self._state.adding):
@@ -153,7 +153,7 @@ class FencedModel(models.Model):
 
 @contextlib.contextmanager
 def _nothing_written(using: str) -> Iterator[None]:
-    """Let an enclosing transaction continue after a ``StaleLock`` in the block.
+    """Context manager: let an enclosing transaction continue after a ``StaleLock`` in the block.
 
     Django marks the transaction for rollback after any exception, but a refused write has changed nothing.
     """
