@@ -47,7 +47,7 @@ class HistoryStore(Protocol):
         """Return the counts of the lock ``name`` in each of ``minutes``."""
 
     def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]:
-        """Return a `Loss` for each lock that was lost or released by force in each of ``minutes``."""
+        """Return, for each of ``minutes``, a `Loss` for each lock that was lost or released by force in that minute."""
 
 
 def last_hour(backend: Any, name: str = "") -> list[MinuteStats]:
@@ -141,9 +141,9 @@ class RedisHistory:
         return [parse_reply(name, _read_minute, replies, minute) for minute, replies in by_minute.items()]
 
     def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]:
-        """Return a `Loss` for each lock that was lost or released by force, for each of ``minutes`` and each node.
+        """Return, for each of ``minutes``, a `Loss` for each lock that was lost or released by force in that minute.
 
-        Raises ``LockUnavailable`` if no node replies.
+        Each node has counts of its own. Raises ``LockUnavailable`` if no node replies.
         """
         answers = yield from self._ask_all("history_losses", (), minutes)
         return [loss for replies in answers for reply in replies for loss in parse_reply("", _read_losses, reply)]
