@@ -152,7 +152,7 @@ class InterruptionCases(Fixtures):
         there.close()
 
     def test_interrupted_when_granted(self, new_backend: NewBackend, name: str) -> None:
-        """An interrupt after the grant and before acquire() returns releases the lock."""
+        """KeyboardInterrupt after the grant, but before acquire() returns, releases the lock."""
         with contextlib.closing(new_backend()) as backend:
 
             def strike(_: Any) -> None:

@@ -19,9 +19,10 @@ from .harness.fixtures import Fixtures, NewClient, eventually
 
 
 def is_renewed(lock: Any, see: Callable[[str], Any] | None = None) -> bool:
-    """Wait until the remaining time of the lease grows.
+    """Return whether the lease of ``lock`` is renewed: wait until its remaining time grows.
 
-    ``see(attribute)`` reads the lock in the thread that holds it.
+    Returns false if the lease is lost, or not renewed within `TEST_TIMEOUT` seconds. ``see(attribute)`` returns an
+    attribute of the lock as the thread or task that holds it sees it. By default this thread reads the attribute.
     """
     see = see or functools.partial(getattr, lock)
     least = see("remaining")
@@ -38,14 +39,17 @@ class LeaseCases(Fixtures):
     """Cases with leases of `short` seconds, so that a test can wait for their end."""
 
     def lapse(self, client: Client, other: Client, name: str, **options: Any) -> tuple[Any, Any]:
-        """Return a handle whose lease has expired, and the handle that holds the lock now."""
+        """Return both a handle of ``client`` whose lease has expired and a handle of ``other`` that holds the lock now.
+
+        ``options``: options of the first handle.
+        """
         first, second = client.lock(name, ttl=self.short, auto_renew=False, **options), other.lock(name)
         assert first.acquire(timeout=TEST_TIMEOUT)  # over a slow connection a late grant is released again
         assert second.acquire(timeout=TEST_TIMEOUT), "the lease doesn't end"
         return first, second
 
     def test_ends_by_itself(self, client: Client, other: Client, name: str) -> None:
-        """A lease without renewal ends. By its holder's clock it has ended before another user can acquire the lock."""
+        """A lease without renewal ends. By the holder's clock it ends before another client can acquire the lock."""
         lock, _ = self.lapse(client, other, name)
         assert lock.lost is True
         assert lock.remaining == 0
@@ -76,7 +80,7 @@ class LeaseCases(Fixtures):
         assert client.lock(name).acquire(timeout=TEST_TIMEOUT)
 
     def test_a_new_beginning(self, client: Client, other: Client, name: str) -> None:
-        """A handle that has lost its lock can be acquired again, with or without a release before."""
+        """A handle that has lost its lock can acquire it again. A release before is not necessary."""
         lock, following = client.lock(name, auto_renew=False), other.lock(name)
         assert lock.acquire(timeout=TEST_TIMEOUT)
         with contextlib.suppress(LockLost):  # the answer may come after the end of so short a lease
