@@ -1,6 +1,6 @@
 """Cases for valid and invalid arguments of locks and backends.
 
-Every backend must pass them, even if it always grants.
+Every backend must pass them, even a backend that grants every acquire.
 """
 
 from __future__ import annotations
