@@ -102,7 +102,7 @@ class _Call(NamedTuple):
 
 
 class _Failed(NamedTuple):
-    """The reply to a `_Call` that raised an exception: the exception."""
+    """The reply to a `_Call` that has failed. ``error``: the exception that the called function raised."""
 
     error: BaseException
 

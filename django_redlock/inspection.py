@@ -52,7 +52,7 @@ def list_locks(alias: str, pattern: str = "*", limit: int | None = None, max_key
 
 
 def health(alias: str) -> list[dict[str, Any]]:
-    """Return a dict for each node of one store: ``node``, ``ok``, ``problems`` and facts.
+    """Return a dict for each node of one store: ``node``, ``ok``, ``problems`` and facts about the server.
 
     Never raises: a store that fails has a single dict with the problem.
     """
@@ -101,7 +101,10 @@ class NodeView(NamedTuple):
 
 
 def node_views(pk: str) -> list[NodeView]:
-    """Return each node's view of the lock with the primary key ``pk`` (`make_pk`); ``[]`` for a store with one node."""
+    """Ask each node of a store about the lock with the primary key ``pk``.
+
+    Returns ``[]`` for a store with a single node.
+    """
     alias, name = parse_pk(pk)
     backend = locks[alias]
     if len(getattr(backend, "nodes", ())) < 2:

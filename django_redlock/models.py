@@ -43,7 +43,7 @@ class HeldLock(models.Model):
 
     @classmethod
     def of(cls, alias: str, held: LockInfo) -> Self:
-        """Return the row for ``held``, a lock of the store ``alias``."""
+        """Return the model instance for ``held``, a lock of the store ``alias``."""
         row = cls(id=make_pk(alias, held.name), alias=alias, name=held.name)
         row.held = held
         return row

@@ -129,7 +129,9 @@ def leader(
     stop_before: Seconds | None = None,
     owner: str | Mapping[str, Any] | None = None,
 ) -> Leader:
-    """Return a candidate in the election ``name``. At most one candidate leads at a time; after its end another leads.
+    """Return a candidate in the election ``name``. At most one of the candidates leads at a time.
+
+    When that candidate stops leading, another candidate takes over.
 
     The candidate stands for election within ``with`` or ``async with``. ``on_elected`` and ``on_lost`` are called with
     the candidate as their argument; for asyncio they may be coroutine functions. For the other options see

@@ -223,7 +223,7 @@ _places: set[tuple[str, int]] = set()
 
 
 class _Opened(threading.local):
-    """The database connections of each thread. Reading them here is faster than ``django.db.connections.all()``."""
+    """The database connections that each thread has opened. Faster to read than ``django.db.connections.all()``."""
 
     def __init__(self) -> None:
         # `connections.all()` raises ImproperlyConfigured without configured settings.

@@ -54,7 +54,7 @@ def _entry(alias: str, entry: Any) -> Iterator[CheckMessage]:
 
 
 def _cache(alias: str, location: Any) -> Iterator[CheckMessage]:
-    """Yield the problems of a ``cache:`` LOCATION."""
+    """Yield the problems of ``location``, the LOCATION of ``alias``, if it is a ``cache:<alias of a cache>``."""
     if not (isinstance(location, str) and location.startswith("cache:")):
         return
     cache = location.removeprefix("cache:")

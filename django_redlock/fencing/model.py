@@ -126,7 +126,11 @@ class FencedModel(models.Model):
     def _do_update(
         self, base_qs: Any, using: Any, pk_val: Any, values: Any, fields: Any, forced: Any, *args: Any
     ) -> Any:
-        """Update the row in one table, but only if its fence is not larger. ``save()`` calls this method of Django."""
+        """Update the row in one table, unless its fence is larger. Overrides the hook that Django's ``save()`` calls.
+
+        Returns whether a row was updated. Raises ``StaleLock`` if the row has a larger fence or has been deleted,
+        ``LockNotHeld`` for a write without a lock that ``fence_required`` forbids.
+        """
         ours = base_qs.model is home_of(type(self))
         if self._fence is None:
             if self.fence_required and (forced or not self._state.adding):

@@ -111,9 +111,9 @@ class RedisHistory:
         return f"{self._prefix}:history:{minute}".encode()
 
     def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]:
-        """Add one process' counts to ``minute`` on the first node that replies.
+        """Add one process' counts to ``minute`` on the first node that replies, as in `HistoryStore.add`.
 
-        Names beyond the first ``max_names`` are counted together. Raises ``LockUnavailable`` if no node replies.
+        Raises ``LockUnavailable`` if no node replies.
         """
         names = iter(texts.items())
         while page := list(islice(names, NAMES_PER_SCRIPT)):

@@ -117,7 +117,10 @@ class FakeStorage(StorageBackend):
 
     @property
     def hook(self) -> Hook:
-        """The function that receives lock events. It calls the hook that was set, then loses the lease if planned."""
+        """The function that receives lock events.
+
+        It calls the hook that was set, and then ends the lease if the `Rehearsal` has planned its loss.
+        """
         return self._on_event
 
     @hook.setter

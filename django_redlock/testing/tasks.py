@@ -56,8 +56,8 @@ class CapturedTasks:
     def calls(self, task: Any, *args: Any, **kwargs: Any) -> list[EnqueuedCall]:
         """Return the captured calls of ``task``.
 
-        If arguments are given, returns only the calls that need the same lock as a call with these arguments. Without
-        a lock of ``task``, returns all calls.
+        If arguments are given, returns only the calls that need the same lock as a call with these arguments. If
+        ``task`` has no lock, the arguments make no difference.
         """
         name = _lock_name(task, args, kwargs) if args or kwargs else None
         mine = [call for call in self.enqueued if call.task.name == task.name]
@@ -110,8 +110,8 @@ def assert_enqueued_once(task: Any, *args: Any, **kwargs: Any) -> Any:
     If arguments are given, only the calls count that need the same lock as a call with these arguments. Raises
     ``RuntimeError`` outside `capture_tasks`.
 
-    For a task of ``django.tasks``, returns the ``TaskResult``. It needs the dummy backend of ``django.tasks``, and no
-    `capture_tasks`.
+    A task of ``django.tasks`` needs the dummy backend of ``django.tasks`` instead of `capture_tasks`. Its
+    ``TaskResult`` is returned.
     """
     return _assert_enqueued(1, task, args, kwargs)[0]
 

@@ -234,7 +234,7 @@ class ExclusionCases(Fixtures):
         assert time.monotonic() - start > self.short - 0.01
 
     def test_nested(self, client: Client, name: str) -> None:
-        """A thread or task that already holds the lock gets an error from a second handle, unless it sets a timeout."""
+        """A thread or task that holds the lock gets an error if it waits for a second handle without a timeout."""
         check_nested(client, client.backend.lock(name), partial(client.backend.lock, name), self.short)
         assert client.lock(name).acquire(timeout=TEST_TIMEOUT)  # the lock is free, so acquire doesn't wait
 

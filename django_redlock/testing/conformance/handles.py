@@ -154,7 +154,7 @@ class HandleCases(Fixtures):
         assert ref() is None
 
     def test_acquire_in_a_coroutine(self, new_backend: NewBackend, name: str) -> None:
-        """acquire() and `with` in a coroutine raise an error that names the alternative. No lock is acquired."""
+        """In a coroutine acquire() and `with` acquire nothing, and raise an error that names the asyncio variant."""
         backend = new_backend()
 
         async def mistake() -> None:

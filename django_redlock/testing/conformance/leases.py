@@ -95,20 +95,20 @@ class LeaseCases(Fixtures):
         assert lock.lost is False
 
     def test_lost_in_with(self, client: Client, other: Client, name: str) -> None:
-        """If the lease was lost and the block succeeded, its end raises LockLost. The next holder is unaffected."""
+        """If a `with` block has lost its lease, its end raises LockLost. The next holder is unaffected."""
         following = other.lock(name)
         with pytest.raises(LockLost), client.lock(name, ttl=self.short, auto_renew=False):
             assert following.acquire(timeout=TEST_TIMEOUT)
         following.release()
 
     def test_lost_and_failed(self, client: Client, other: Client, name: str) -> None:
-        """If the lease was lost and the block raised an error, that error is raised."""
+        """If a `with` block has lost its lease and then raises an error, that error is raised, not LockLost."""
         with pytest.raises(ZeroDivisionError), client.lock(name, ttl=self.short, auto_renew=False):
             assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
             1 / 0  # noqa: B018
 
     def test_warn(self, client: Client, other: Client, name: str, caplog: pytest.LogCaptureFixture) -> None:
-        """With on_lost="warn" the end of the block raises nothing, and the loss is logged once."""
+        """With on_lost="warn" the end of a `with` block after a loss raises nothing, and the loss is logged once."""
 
         def warnings() -> list[str]:
             said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -120,7 +120,7 @@ class LeaseCases(Fixtures):
         assert len(warnings()) == 1
 
     def test_callable(self, client: Client, other: Client, name: str) -> None:
-        """With a callable as on_lost, the callable is called once, and the end of the block raises nothing."""
+        """A callable as on_lost is called once with the handle, and the end of the `with` block raises nothing."""
         told: list[Any] = []
         with client.lock(name, ttl=self.short, auto_renew=False, on_lost=told.append) as lock:
             assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
@@ -171,7 +171,7 @@ class LeaseCases(Fixtures):
         assert lock.lost
 
     def test_extended(self, client: Client, other: Client, name: str) -> None:
-        """An extended lease outlives its first end. A shortened lease ends earlier."""
+        """An extended lease outlives its original end. A shortened lease ends earlier."""
         lock, ends = client.lock(name, ttl=10 * self.short, auto_renew=False), []
 
         def in_time() -> bool:

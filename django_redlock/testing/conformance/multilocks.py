@@ -57,7 +57,7 @@ class MultilockCases(Fixtures):
             assert not client.lock(second).acquire(False)
 
     def test_multilock_held(self, client: Client, names: list[str]) -> None:
-        """Each name is listed with the same owner, and as a multilock."""
+        """held() lists each name of a held multilock with the same owner, and as a multilock."""
         with client.multilock(names, owner="transfer"):
             rows = [row for each in names for row in client.held(glob_escape(each))]
             assert [(row.name, row.kind, row.owner.label) for row in rows] == [

@@ -115,7 +115,7 @@ class ReadWriteTurnCases(ReadWriters):
         assert all(each.result(WAKE) for each in waiting)
 
     def test_rwlock_wakes_writers(self, people: Actors, me: Actor, name: str) -> None:
-        """The release of the last reader admits a writer, then the next writer, and at last the waiting readers."""
+        """The release of the last reader admits one waiting writer after another. Then a reader is admitted."""
         lock, got = people.backend.rwlock(name), []
         me.do(lock.read, "acquire")
         writers = [people() for _ in range(3)]

@@ -108,7 +108,7 @@ class StripedCases(Fixtures):
         assert [counter.most for counter in counters] == [1, 1, 1]
 
     def test_stripes_run_dry(self, client: Client, name: str, spawn: Spawn) -> None:
-        """Threads that call switch() when their stripe has no items left sell all items of all stripes, and no more."""
+        """Each stripe guards a stock. Threads that call switch() at an empty stock sell all items, and no more."""
         stock = [5, 0, 1, 9]
 
         def buy() -> int | None:

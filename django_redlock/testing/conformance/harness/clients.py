@@ -28,7 +28,7 @@ class SyncClient:
         self.backend = backend
 
     def again(self) -> SyncClient:
-        """Return a new client of the same backend object. A forked child needs one, because it has no other threads."""
+        """Return a new client of the same backend object, for a forked child, where the parent's threads don't run."""
         return type(self)(self.backend)
 
     def adopt(self, handle: Any) -> Any:

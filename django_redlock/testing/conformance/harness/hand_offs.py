@@ -78,7 +78,7 @@ class HandOffCases(Fixtures):
         assert following.owned()
 
     def test_handed_off_in_blocks(self, client: Client, other: Client, name: str) -> None:
-        """After hand_off() in a `with` block its end releases nothing. The end of `with adopt()` releases the lock."""
+        """A `with` block that has called hand_off() releases nothing at its end. `with adopt()` releases the lock."""
         with client.lock(name) as lock:
             text = lock.hand_off()
         assert client.lock(name).locked()
@@ -98,7 +98,7 @@ class HandOffCases(Fixtures):
             lock.hand_off()
 
     def test_not_a_text(self, new_client: NewClient, name: str) -> None:
-        """adopt() raises ValueError for a text not made by hand_off(), or for another key prefix.
+        """adopt() raises ValueError for a text that is not from hand_off(), or is from another key prefix.
 
         The error does not contain the text.
         """
@@ -140,7 +140,7 @@ class HandOffCases(Fixtures):
 
     @needs("rlock", "semaphore", "rwlock")
     def test_kinds_not_handed_off(self, new_backend: NewBackend, name: str) -> None:
-        """A lock that may have several holders can't be handed off. It stays held."""
+        """hand_off() of a lock that may have several holders raises LockNotSupported. The lock stays held."""
         backend = new_backend()
         for kind in {"rlock", "semaphore", "rwlock"}.difference(self.lacks):
             with MAKE[kind](backend, f"{kind}:{name}") as lock:

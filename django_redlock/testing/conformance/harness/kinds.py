@@ -1,4 +1,4 @@
-"""A case for each kind of lock, from acquire to release. It tests connections and server versions."""
+"""A case for each kind of lock, from acquire to release. It is meant for other connections and server versions."""
 
 from __future__ import annotations
 
