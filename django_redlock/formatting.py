@@ -31,7 +31,10 @@ KINDS = ("mutex", "rlock", "semaphore", "rwlock", "striped", "multilock", "task"
 
 
 def duration(seconds: float) -> str:
-    """Return text such as ``3 min 12 s``: the largest unit and the next, without zeros; ``4.2 s`` below ten seconds."""
+    """Return a duration as text in its largest unit and the next, such as ``3 min 12 s``. Zeros are left out.
+
+    Durations below ten seconds have one decimal: ``4.2 s``.
+    """
     if seconds < 10:
         return f"{max(0.0, seconds):.1f} s"
     days, rest = divmod(round(seconds), 86400)
@@ -98,7 +101,10 @@ def ends_soon(held: LockInfo) -> bool:
 
 
 def as_dict(alias: str, held: LockInfo) -> dict[str, Any]:
-    """Return a lock as a dict for JSON and CSV. Times are seconds; ``since`` is Unix time."""
+    """Return the lock ``held`` of the store ``alias`` as a dict for JSON and CSV.
+
+    Times are seconds; ``since`` is the Unix time in `LockInfo.since`.
+    """
     owner = held.owner
     return {
         "alias": alias,

@@ -74,7 +74,7 @@ def _in_plain_text(backend: Backend, _rows: HealthRows) -> Iterator[str]:
 
 
 def _urls(location: Any) -> list[str]:
-    """Return the URLs in a LOCATION, a string or nested lists of strings. ``cache:<alias>`` has the URLs in CACHES."""
+    """Return all URLs in a LOCATION. ``cache:<alias>`` stands for the URLs of that cache in CACHES."""
     if isinstance(location, list | tuple):
         return [url for each in location for url in _urls(each)]
     if not isinstance(location, str):

@@ -49,7 +49,7 @@ def check_history_option(option: int | bool) -> int:
 
 
 def upper_bound(bucket: int) -> float:
-    """Return the longest duration in a bucket, in seconds. ``bucket``: the index of the bucket, starting at 0."""
+    """Return the longest duration, in seconds, that a histogram's bucket counts. ``bucket``: the index, from 0."""
     return _UNIT * float(2 ** (bucket / 2))
 
 
@@ -57,7 +57,7 @@ _BOUNDS = [upper_bound(bucket) for bucket in range(_LAST)]
 
 
 def bucket_of(seconds: float) -> int:
-    """Return the index, starting at 0, of the bucket for a duration in seconds."""
+    """Return the index, starting at 0, of the histogram bucket that counts a duration of ``seconds``."""
     return bisect_left(_BOUNDS, seconds)
 
 

@@ -76,7 +76,7 @@ class MetricsListener:
         }
 
     def observe(self, moments: Sequence[EventRecord]) -> None:
-        """Count a batch of events. It is the listener for `EventQueue.subscribe`."""
+        """Count ``moments``, a batch of events. This method is the listener for `EventQueue.subscribe`."""
         for moment in moments:
             self._told[moment.kind](moment)
 

@@ -91,7 +91,11 @@ class PrometheusListener:
             self.dropped.labels(by)  # exports 0 before the first drop
 
     def observe(self, moments: Sequence[EventRecord]) -> None:
-        """Count a batch of events. It is the listener for `EventQueue.subscribe`."""
+        """Count ``moments``, a batch of events, and the events that were dropped.
+
+        This method is the listener for `EventQueue.subscribe`. With ``PROMETHEUS_MULTIPROC_DIR`` it also updates the
+        gauge ``redlock_held``.
+        """
         for moment in moments:
             self._told[moment.kind](moment)
         for by, now in {"queue": event_queue.dropped, "history": recorder.dropped}.items():

@@ -21,7 +21,7 @@ def redlock() -> Iterator[Rehearsal]:
     if not _has_django():
         from .fake_locks import Rehearsal
 
-        yield Rehearsal()  # the test calls its backend()
+        yield Rehearsal()  # without settings to override, the test makes a backend with `Rehearsal.backend`
         return
     from .override import override_locks
 

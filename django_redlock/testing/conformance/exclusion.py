@@ -144,7 +144,7 @@ class ExclusionCases(Fixtures):
         assert lock.acquire(timeout=TEST_TIMEOUT)
 
     def test_timeout(self, client: Client, other: Client, name: str) -> None:
-        """acquire(timeout=…) for a held lock returns False, not before the timeout."""
+        """acquire(timeout=…) on a lock that stays held returns False after the timeout, never earlier."""
         with client.lock(name):
             start = time.monotonic()
             assert other.lock(name).acquire(timeout=self.short) is False
@@ -189,7 +189,7 @@ class ExclusionCases(Fixtures):
         lock = client.lock(name)
         lock.acquire()
         waiting = [spawn(wait, user) for user in (client, other) * 4]
-        until_someone_waits(client, name, 2)  # the threads of one user may share one waiter
+        until_someone_waits(client, name, 2)  # the threads of one client may share one waiter
         lock.release()
         for each in waiting:
             each.result(WAKE)

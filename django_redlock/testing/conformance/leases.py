@@ -1,4 +1,4 @@
-"""Cases for the life of a lease: renewal, expiry, loss."""
+"""Cases for leases: renewal, extension, expiry and loss."""
 
 from __future__ import annotations
 

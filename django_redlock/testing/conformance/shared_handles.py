@@ -141,7 +141,7 @@ class SharedHandleCases(EachKind):
         waiting = late.begin(shared, "acquire", True, TEST_TIMEOUT)
         you.do(shared, "release")
         assert waiting.result(WAKE)
-        for _ in range(3):  # includes the permits of the other users, because no block surrounds them
+        for _ in range(3):  # includes the permits of other threads and tasks, which hold them outside of `with` blocks
             you.do(shared, "release")
         with pytest.raises(ValueError, match="more often than acquired") as caught:
             you.do(shared, "release")

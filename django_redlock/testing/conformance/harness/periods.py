@@ -57,7 +57,7 @@ class PeriodCases(Fixtures):
         assert eventually(lambda: self.state(client, name) == "done")
 
     def test_extended_within_a_period(self, client: Client, name: str) -> None:
-        """An extension does not shorten the period."""
+        """extend() of a lock with every= does not shorten the period."""
         lock = client.lock(name, every=PERIOD, auto_renew=False)
         lock.acquire()
         assert lock.extend(20) < 20
