@@ -128,7 +128,7 @@ class FencedModel(models.Model):
     ) -> Any:
         """Update the row in one table, unless its fence is larger. Overrides the hook that Django's ``save()`` calls.
 
-        Returns whether a row was updated. Raises ``StaleLock`` if the row has a larger fence or has been deleted,
+        Returns a true value if a row was updated. Raises ``StaleLock`` if the row has a larger fence or was deleted,
         ``LockNotHeld`` for a write without a lock that ``fence_required`` forbids.
         """
         ours = base_qs.model is home_of(type(self))

@@ -151,7 +151,7 @@ class MultilockCases(Fixtures):
         assert min(tokens[3:]) > tokens[2]
 
     def test_multilock_of_many(self, client: Client, names: list[str], spawn: Spawn) -> None:
-        """Many multilocks with overlapping names never deadlock, and no two of them hold a name at the same time."""
+        """Many multilocks with overlapping names never deadlock, and no two of them hold the same name at once."""
         counters = {each: Counter() for each in names}
 
         def work() -> None:

@@ -21,7 +21,7 @@ from .readwrite_turns import ReadWriteTurnCases
 
 
 class ReadWriteCases(ReadWriteTurnCases):
-    """Cases for rwlock() with two or three threads or tasks."""
+    """Cases for rwlock(), with two or three threads or with two or three tasks."""
 
     features = ("rwlock",)
 

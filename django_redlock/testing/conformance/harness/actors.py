@@ -1,4 +1,4 @@
-"""Threads and asyncio tasks that execute commands one after another, for locks that distinguish their callers."""
+"""Threads and asyncio tasks that execute commands one after another. Some kinds of locks depend on the caller."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class InThread:
         return self.begin(lock, method, *args).result(TEST_TIMEOUT)
 
     def see(self, lock: Any, attribute: str) -> Any:
-        """Return an attribute of a lock as this thread sees it, or the result of a method without arguments and I/O."""
+        """Return the value of a lock's attribute, read in this thread. A method, which must do no I/O, is called."""
         return self._pool.submit(_look, lock, attribute).result(TEST_TIMEOUT)
 
     def close(self) -> None:
