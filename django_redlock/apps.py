@@ -1,4 +1,4 @@
-"""The Django app. ``ready()`` loads the Lua scripts into the stores; a store that is down doesn't stop the start."""
+"""The Django app config. It prepares the lock stores when Django starts. Django also starts if a store is down."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-# Seconds by which stores that don't reply may delay the start of a server. Timeouts of sockets are not enough, because
-# the resolution of a host's name may hang.
+# Seconds: stores that don't reply delay the start of a server by up to this time. Timeouts of sockets are not enough,
+# because the resolution of a host's name may hang.
 PATIENCE = 0.5
 
 
 class RedlockConfig(AppConfig):
-    """``django_redlock`` in ``INSTALLED_APPS``."""
+    """The config of the app ``django_redlock``: system checks, Lua scripts and metrics are set up at the start."""
 
     name = "django_redlock"
     verbose_name = "Locks"
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the checks, read and hash every script, and switch on the metrics.
+        """Register the system checks, read and hash every Lua script, and switch on the metrics.
 
-        Servers and workers also load the scripts into the stores that answer. Raises ``ImproperlyConfigured`` for a bad
-        ``REDLOCK_METRICS``.
+        Unless this process runs a management command other than ``runserver``, the scripts are also loaded into the
+        lock stores that answer. Raises ``ImproperlyConfigured`` for a bad ``REDLOCK_METRICS``.
         """
         from .checks import settings  # noqa: F401  (registers the system checks)
         from .core.flow.scripts import all_scripts
@@ -49,7 +49,7 @@ def watch() -> None:
 
 
 def is_command(argv: Sequence[str]) -> bool:
-    """Return whether ``argv`` is a command of ``manage.py`` other than ``runserver``. It may not need Redis."""
+    """Return whether ``argv`` runs a management command other than ``runserver``. These commands may not need Redis."""
     program, command = ([*argv, "", ""])[:2]
     path = PurePath(program)
     is_manager = path.stem in ("manage", "django-admin") or path.parts[-2:] == ("django", "__main__.py")
@@ -57,7 +57,7 @@ def is_command(argv: Sequence[str]) -> bool:
 
 
 def prepare(patience: float = PATIENCE) -> None:
-    """Load the scripts into every configured store that answers within ``patience`` seconds. Never raises.
+    """Load the Lua scripts into every configured lock store that answers within ``patience`` seconds. Never raises.
 
     Afterwards no connection is open, and no thread runs unless a store hangs, so that a server can fork its workers. A
     script that is not loaded here is loaded by the first lock that needs it.

@@ -14,11 +14,11 @@ from .models import HeldLock
 
 
 def log_force_release(row: HeldLock, username: str, user: Any = None, where: str = "") -> None:
-    """Log that ``username`` has released ``row`` by force, and add a ``LogEntry`` if the admin is installed.
+    """Log that ``username`` has released the lock ``row`` by force, and add a ``LogEntry`` if the admin is installed.
 
-    ``user``: the Django user of the ``LogEntry``; ``None`` means the user named ``username``. Without such a user there
-    is no ``LogEntry``. ``where``: text for the ``LogEntry`` such as ``on host1``. A failure of the database is logged
-    and not raised, because the lock is released already.
+    ``user``: the Django user of the ``LogEntry``; ``None`` means the user named ``username``. If no user has this name,
+    no ``LogEntry`` is added. ``where``: the place of the release, such as ``on host1``, for the message of the
+    ``LogEntry``. A failure of the database is logged and not raised, because the lock is released already.
     """
     held = row.held
     holders = ", ".join(map(str, owners(held)))

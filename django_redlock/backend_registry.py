@@ -40,9 +40,10 @@ _REDIS_CACHES = ("django_redis.", "django_valkey.", "django.core.cache.backends.
 
 
 def configuration() -> Mapping[str, Any]:
-    """Return the ``REDLOCK`` setting. If it is not set and ``CACHES["default"]`` is on Redis, the locks use that cache.
+    """Return the ``REDLOCK`` setting: a mapping from aliases to entries.
 
-    Without either, returns an empty mapping. Raises ``ImproperlyConfigured`` when the setting is not a dict.
+    If the setting is missing or ``None``, returns an entry for the Redis of ``CACHES["default"]``. If that cache is not
+    on Redis, returns an empty mapping. Raises ``ImproperlyConfigured`` when the setting is not a mapping.
     """
     configured = getattr(settings, "REDLOCK", None)
     if configured is None:
@@ -55,7 +56,10 @@ def configuration() -> Mapping[str, Any]:
 
 
 def backend_class(alias: str, entry: Any) -> Callable[..., Backend]:
-    """Import the BACKEND class of one entry of the setting. Raises ``ImproperlyConfigured`` for a bad entry."""
+    """Import and return the BACKEND class of ``entry``, the entry of ``alias`` in the ``REDLOCK`` setting.
+
+    Raises ``ImproperlyConfigured`` for a bad entry.
+    """
     where = f"REDLOCK[{alias!r}]"
     if not isinstance(entry, Mapping) or "BACKEND" not in entry:
         raise ImproperlyConfigured(f"{where} must be a dict with a BACKEND, not {redact(entry)!r}. {WHAT_TO_WRITE}")
@@ -72,7 +76,7 @@ def backend_class(alias: str, entry: Any) -> Callable[..., Backend]:
 
 
 def build(alias: str, entry: Any) -> Backend:
-    """Build the backend of one entry of the setting. Opens no connection.
+    """Return a new backend for ``entry``, the entry of ``alias`` in the ``REDLOCK`` setting. Opens no connection.
 
     Raises ``ImproperlyConfigured`` for a bad entry, ``LockUnavailable`` when the process can open no more files.
     """
@@ -94,7 +98,7 @@ def build(alias: str, entry: Any) -> Backend:
 
 
 def _unknown_options(make: Any, options: Mapping[str, Any]) -> TypeError | None:
-    """Return the error for OPTIONS that the backend does not accept; ``None`` if it accepts all."""
+    """Return the error for ``options`` that the backend class ``make`` does not accept; ``None`` if it accepts all."""
     makers = [vars(each)["__init__"] for each in make.__mro__[:-1] if "__init__" in vars(each)]
     parameters = [each for maker in makers for each in inspect.signature(maker).parameters.values()]
     known = dict.fromkeys(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
@@ -119,7 +123,7 @@ event_queue.subscribe("history", recorder.observe)
 
 
 class Locks(Mapping[str, Backend]):
-    """The configured backends by alias. All threads of the process share them, unlike Django's connections."""
+    """The configured backends by alias. Threads of a process share a backend, unlike Django's database connections."""
 
     def __init__(self) -> None:
         self._built: dict[str, Backend] = {}

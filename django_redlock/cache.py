@@ -91,7 +91,10 @@ async def aget_or_compute(
 
 
 class _Call(NamedTuple):
-    """A call of ``target.method``, or of ``target`` if there is no method. asyncio calls ``target.a<method>``."""
+    """A function call that `_flow` requests: ``target.method(*args)``, or ``target(*args)`` if ``method`` is empty.
+
+    Under asyncio, ``target.a<method>`` is called and awaited in place of ``target.method``.
+    """
 
     target: Any
     method: str
@@ -99,7 +102,7 @@ class _Call(NamedTuple):
 
 
 class _Failed(NamedTuple):
-    """The exception that a call raised."""
+    """The reply to a `_Call` that has failed. ``error``: the exception that the called function raised."""
 
     error: BaseException
 
@@ -123,7 +126,10 @@ async def _aperform(call: _Call) -> Any:
 
 
 def _ask(target: Any, method: str = "", *args: Any) -> _Flow[Any]:
-    """Call ``method`` of a cache, a lock or a `_Flight`, or ``target`` itself. Returns its result, raises its error."""
+    """Call ``target.method(*args)``, or ``target(*args)`` if ``method`` is empty. Returns its result, raises its error.
+
+    ``target`` is a cache, a lock, a `_Flight` or a function.
+    """
     reply = yield _Call(target, method, args)
     if isinstance(reply, _Failed):
         try:
@@ -134,16 +140,20 @@ def _ask(target: Any, method: str = "", *args: Any) -> _Flow[Any]:
 
 
 class _Found(NamedTuple):
-    """A cached value, or `_MISSING`. ``fresh``: the value doesn't have to be computed."""
+    """The result of a look into the cache: ``value`` is the cached value or `_MISSING`.
+
+    ``fresh`` is false if a caller should compute a new value.
+    """
 
     value: Any
     fresh: bool
 
 
 class _Entry(NamedTuple):
-    """A key of the cache, and the options of its value.
+    """A key of the cache, and the options of its value: ``timeout`` and ``stale`` in seconds, the factor ``early``.
 
-    ``stale`` needs a second key with a copy that expires later, ``early`` a third key with the time of expiry.
+    A ``timeout`` of ``None`` means that the value never expires. With ``stale``, a second key has a copy that expires
+    later. With ``early``, a third key has the time of the expiry.
     """
 
     cache: BaseCache
@@ -166,7 +176,7 @@ class _Entry(NamedTuple):
         return cls(cache, key, kept, math.ceil(more), early)
 
     def look(self) -> _Flow[_Found]:
-        """Return the value in the cache or, after its expiry, the stale copy."""
+        """Return the value in the cache or, after its expiry, the stale copy. Without both: `_MISSING`."""
         stale_key, expiry_key = self._keys()
         if self.early:
             both = yield from _ask(self.cache, "get_many", (self.key, expiry_key))
@@ -197,9 +207,10 @@ class _Entry(NamedTuple):
         return f"{self.key}:stale", f"{self.key}:expiry"
 
     def _expires_soon(self, expiry: tuple[float, float] | None) -> bool:
-        """Return whether this caller computes the value before its expiry: a random choice (XFetch).
+        """Choose at random whether this caller computes a new value before the old value expires (XFetch).
 
-        ``expiry`` is the Unix time of expiry and the seconds that the last computation took; ``None`` if unknown.
+        Returns true more often towards the expiry. ``expiry``: a pair of the Unix time of the expiry and the seconds
+        that the last computation took; ``None`` if unknown, which returns false.
         """
         if expiry is None:
             return False
@@ -218,7 +229,10 @@ class _Flight:
         self._value.set_result(value)
 
     def join(self, seconds: float | None) -> Any:
-        """Wait up to ``seconds`` (``None``: no limit). Returns the value; `_MISSING` after a timeout or a failure."""
+        """Wait up to ``seconds`` (``None``: no limit) for the value, and return it.
+
+        Returns `_MISSING` after a timeout, or if the other caller has failed.
+        """
         with suppress(TimeoutError):
             return self._value.result(seconds)
         return _MISSING
@@ -234,9 +248,10 @@ on_fork(_flights.clear)  # the computing threads exist in the parent only
 
 
 def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) -> _Flow[Any]:
-    """Return the value of ``entry``. One caller per process asks the lock store; other callers wait for that caller.
+    """Return the cached or computed value of ``entry``: the algorithm of `get_or_compute`.
 
-    ``wait``: seconds to wait for the computation of another caller.
+    In each process one caller at a time asks the lock store. The other callers of the process wait for the value of
+    that caller. ``wait``: seconds to wait for the computation of another caller.
     """
     deadline = time.monotonic() + wait
     while True:
@@ -253,7 +268,7 @@ def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) 
                 value = yield from _compute_once(entry, compute, lock, _MISSING, deadline)
                 return value
             finally:
-                _flights.pop(lock.name, None)  # missing in a child process, which has forked within `compute`
+                _flights.pop(lock.name, None)  # if `compute` forked, the flight is missing in the child process
                 mine.land(value)
         if flight.caller == mine.caller:
             raise LockDeadlock(lock.name)
@@ -266,10 +281,11 @@ def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) 
 
 
 def _compute_once(entry: _Entry, compute: Callable[[], Any], lock: RWLock, old: Any, deadline: float) -> _Flow[Any]:
-    """Compute the value under the write lock, unless another caller computes it already.
+    """Compute, store and return the value under the write lock, unless another caller computes it already.
 
-    In that case, return ``old`` or, if ``old`` is `_MISSING`, wait for the read lock: the release of the write lock
-    wakes all readers at once.
+    In that case, returns ``old``, the stale value. If ``old`` is `_MISSING`, waits for the read lock until ``deadline``
+    (monotonic seconds) and returns the other caller's value, because the release of the write lock wakes all readers at
+    once. Raises ``LockNotAcquired`` after ``deadline``.
     """
     while True:
         try:

@@ -118,7 +118,7 @@ class PermitNotHeld(LockNotHeld, ValueError):
 class LockUnavailable(LockError, ConnectionError):
     """The store does not serve: it is down, hangs, is read-only or out of memory, or requires a password.
 
-    The lock may be free or held. ``errors``: the error of each node.
+    The lock may be free or held. ``errors``: the error of each node that failed, by the name of the node.
     """
 
     reason = "the store is unavailable"

@@ -31,7 +31,10 @@ KINDS = ("mutex", "rlock", "semaphore", "rwlock", "striped", "multilock", "task"
 
 
 def duration(seconds: float) -> str:
-    """Return text such as ``3 min 12 s``: the largest unit and the next, without zeros; ``4.2 s`` below ten seconds."""
+    """Return a duration as text in its largest unit and the next, such as ``3 min 12 s``. Zeros are left out.
+
+    Durations below ten seconds have one decimal: ``4.2 s``.
+    """
     if seconds < 10:
         return f"{max(0.0, seconds):.1f} s"
     days, rest = divmod(round(seconds), 86400)
@@ -54,14 +57,15 @@ def shortened(text: str, width: int) -> str:
 
 
 def task_of(owner: Owner) -> str:
-    """Return the name of the Celery task that holds the lock or, without a Celery task, of the asyncio task."""
+    """Return the name of the Celery or Django task in ``owner``, or else of the asyncio task; ``""`` without a task."""
     return owner.label if "task_id" in owner.extra else owner.task
 
 
 def state_of(owner: Owner) -> str:
-    """Return ``queued`` or ``running`` for a task, ``running`` or ``done`` for work that starts once in a period.
+    """Return the state of the holder ``owner``, which depends on the kind of lock.
 
-    For a read-write lock it is ``read`` or ``write``, else ``""``.
+    The lock of a Celery or Django task is ``queued`` or ``running``, a lock with ``every=`` is ``running`` or ``done``,
+    and a read-write lock has the state ``read`` or ``write``. Returns ``""`` for any other lock.
     """
     state = owner.extra.get("state") or owner.extra.get("mode")
     return state if state in STATES else ""
@@ -97,7 +101,10 @@ def ends_soon(held: LockInfo) -> bool:
 
 
 def as_dict(alias: str, held: LockInfo) -> dict[str, Any]:
-    """Return a lock as a dict for JSON and CSV. Times are seconds; ``since`` is Unix time."""
+    """Return the lock ``held`` of the store ``alias`` as a dict for JSON and CSV.
+
+    Times are seconds; ``since`` is the Unix time in `LockInfo.since`.
+    """
     owner = held.owner
     return {
         "alias": alias,
@@ -157,7 +164,7 @@ _LABELS = {
 
 
 def facts(node: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return label and value of each fact in ``node``, a row of `health`."""
+    """Return label and value, as text for people, of each fact in ``node``, one of the dicts that `health` returns."""
     known = {name: value for name, value in node.items() if name not in _NOT_FACTS and value not in ("", None)}
     return [
         (str(_LABELS.get(name) or name.replace("_", " ")), _FACTS.get(name, str)(value))
@@ -165,12 +172,12 @@ def facts(node: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-# Reasons that are also labels of metrics. The reasons of losses are texts.
+# Reasons of refusals, marked for translation. Metrics have the same words as labels. Reasons of losses are sentences.
 _REASONS = gettext_noop("taken"), gettext_noop("misused"), gettext_noop("quarantine"), gettext_noop("unavailable")
 
 
 def translated(text: str) -> str:
-    """Return a text of the core or of a backend in the active language: a reason, a problem or a warning."""
+    """Translate ``text``, a reason, a problem or a warning of the core or of a backend, into the active language."""
     if isinstance(text, TranslatableText):
         return gettext(text.msgid) % text.words
     return gettext(text) if text else ""
@@ -186,7 +193,7 @@ _EVENT_TEXTS = {
 
 
 def event_text(event: HistoryEvent) -> str:
-    """Return the text after the kind of an event, such as ``by host1 after 0.2 s``."""
+    """Return holder, duration and reason of an event as text to follow the event's kind: ``by host1 after 0.2 s``."""
     who = gettext("by %(holder)s") % {"holder": event.holder} if event.holder else ""
     words = {"who": who, "time": duration(event.seconds), "reason": translated(event.reason)}
     return (str(_EVENT_TEXTS.get(event.kind, "%(who)s")) % words).strip()

@@ -22,10 +22,10 @@ from .models import HeldLock, parse_pk
 
 
 class Listed(NamedTuple):
-    """The answer of one store to a listing.
+    """The live locks that a search in one store has found.
 
-    ``complete``: no lock was left out. ``scanned``: the number of keys that were looked at. ``error``: why the store or
-    some of its servers did not reply; ``""`` if all answered.
+    ``complete``: whether ``locks`` has every lock that matches. ``scanned``: the approximate number of keys that the
+    search has read. ``error``: why the store or some of its servers did not reply; ``""`` if all replied.
     """
 
     alias: str
@@ -36,10 +36,11 @@ class Listed(NamedTuple):
 
 
 def list_locks(alias: str, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listed:
-    """List the live locks of one store whose names match the glob ``pattern``. Never raises.
+    """List the live locks of one store whose names match the glob ``pattern``.
 
-    ``limit``: the largest number of locks; ``None`` means no limit. ``max_keys``: the approximate number of keys to
-    look at, with locks that have waiters first; ``None`` means that the scan ends at ``limit`` locks.
+    Never raises: if the store fails, the result has the ``error`` and no locks. ``limit``: the largest number of locks
+    to list; ``None`` means no limit. ``max_keys``: the approximate number of keys to search; of the locks found,
+    those with waiters are listed first. ``None`` means that the search ends when ``limit`` locks are found.
     """
     try:
         found, scanned, complete, unanswered = locks[alias].listing(pattern, limit, max_keys)
@@ -51,7 +52,10 @@ def list_locks(alias: str, pattern: str = "*", limit: int | None = None, max_key
 
 
 def health(alias: str) -> list[dict[str, Any]]:
-    """Return a dict for each node of one store: ``node``, ``ok``, ``problems`` and facts. Never raises."""
+    """Return a dict for each node of one store: ``node``, ``ok``, ``problems`` and facts about the server.
+
+    Never raises: a store that fails has a single dict with the problem.
+    """
     try:
         return locks[alias].health()
     except Exception as error:  # noqa: BLE001  (an error of one store must not hide the other stores)
@@ -59,9 +63,10 @@ def health(alias: str) -> list[dict[str, Any]]:
 
 
 def last_hour(alias: str, name: str = "") -> tuple[list[MinuteStats], str]:
-    """Return the minutes of the last hour, and an error text, ``""`` if the store answered. Never raises.
+    """Return both the counts of each minute of the last hour, the current minute last, and an error text.
 
-    ``name``: the lock; ``""`` means all locks of the store.
+    Never raises: if the store fails, the list of counts is empty. If the store replied, the text is ``""``. ``name``:
+    the lock; ``""`` means all locks of the store.
     """
     try:
         return history.last_hour(locks[alias], name), ""
@@ -70,7 +75,10 @@ def last_hour(alias: str, name: str = "") -> tuple[list[MinuteStats], str]:
 
 
 def lost_names(alias: str) -> dict[str, int]:
-    """Return how often each lock of one store was lost in the last hour, the most frequent first. Never raises."""
+    """Return how often each lock of one store was lost in the last hour, by name, the most frequent first.
+
+    Never raises: if the store fails, the result is empty.
+    """
     try:
         found = history.lost_names(locks[alias])
     except Exception as error:  # noqa: BLE001  (an error of one store must not hide the other stores)
@@ -80,10 +88,10 @@ def lost_names(alias: str) -> dict[str, int]:
 
 
 class NodeView(NamedTuple):
-    """The answer of one node about one lock.
+    """The reply of one node about one lock.
 
     ``held``: the lock as this node knows it; ``None`` if the node has no key for the lock, or did not reply.
-    ``round_trip``: seconds. ``error``: why the node did not reply; ``""`` if it did.
+    ``round_trip``: seconds from the request to the reply. ``error``: why the node did not reply; ``""`` if it replied.
     """
 
     node: str
@@ -93,7 +101,10 @@ class NodeView(NamedTuple):
 
 
 def node_views(pk: str) -> list[NodeView]:
-    """Ask each node for the lock with this primary key. Returns ``[]`` for a store with a single node."""
+    """Ask each node of a store about the lock with the primary key ``pk``.
+
+    Returns ``[]`` for a store with a single node.
+    """
     alias, name = parse_pk(pk)
     backend = locks[alias]
     if len(getattr(backend, "nodes", ())) < 2:
@@ -103,9 +114,10 @@ def node_views(pk: str) -> list[NodeView]:
 
 
 def fencing_token(pk: str) -> int | None:
-    """Return the last fencing token of the lock with this primary key. Never raises.
+    """Return the last fencing token of the lock with the primary key ``pk``. Raises no error if the store is down.
 
-    Returns ``None`` if the lock was not acquired with ``fencing=True``, or if the store keeps no fencing tokens.
+    Returns ``None`` if the lock was not acquired with ``fencing=True``, if the store keeps no fencing tokens, or if no
+    node replies. Raises ``ImproperlyConfigured`` when the alias is not configured.
     """
     alias, name = parse_pk(pk)
     backend = locks[alias]
@@ -128,14 +140,15 @@ def explain(error: Exception) -> str:
 
 
 def pattern_for(search: str, special: str = "*?[") -> str:
-    """Return the glob for a search: ``search`` itself if it has a ``special`` character, otherwise ``*search*``."""
+    """Return the glob for a search: ``search`` itself if it has a character of ``special``, otherwise ``*search*``."""
     return search if set(search) & set(special) else f"*{glob_escape(search)}*"
 
 
 def find_lock(pk: str) -> HeldLock | None:
-    """Read the lock with this primary key, and its queue, from the store. Returns ``None`` if the lock is free.
+    """Read the lock with the primary key ``pk``, and its waiters, from the store.
 
-    Raises ``LockError`` when the store doesn't reply, ``ImproperlyConfigured`` when the alias is not configured.
+    Returns ``None`` if the lock is free or its name is invalid. Raises ``LockError`` when the store doesn't reply,
+    ``ImproperlyConfigured`` when the alias is not configured.
     """
     alias, name = parse_pk(pk)
     try:

@@ -1,5 +1,5 @@
-"""`HeldLock`: the model of the admin and its permissions. It has no table: `admin.queryset` reads the stores instead.
-The module also exports `FencedModel`, so that all models of the package can be imported from one place.
+"""`HeldLock`, the model that the admin lists and its permissions refer to. It has no table: `admin.queryset` reads the
+lock stores instead. The module also exports `FencedModel`, so that one module has all models of the package.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class HeldLock(models.Model):
 
     @classmethod
     def of(cls, alias: str, held: LockInfo) -> Self:
-        """Return the row for ``held``, a lock of the store ``alias``."""
+        """Return the model instance for ``held``, a lock of the store ``alias``."""
         row = cls(id=make_pk(alias, held.name), alias=alias, name=held.name)
         row.held = held
         return row
@@ -55,6 +55,6 @@ def make_pk(alias: str, name: str) -> str:
 
 
 def parse_pk(pk: str) -> tuple[str, str]:
-    """Return the alias and the lock's name in a primary key of `make_pk`."""
+    """Return both parts of a primary key that `make_pk` made: the store's alias and the lock's name."""
     alias, _, name = pk.partition(":")
     return unquote(alias), name

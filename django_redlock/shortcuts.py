@@ -37,9 +37,9 @@ def lock(
 ) -> Lock:
     """Return a lock with one holder at a time. It is not reentrant: see `rlock`.
 
-    ``release_on_commit``: a lock that is released within a database transaction stays held until the transaction is
-    committed or rolled back. ``True`` means a transaction of the default database, a string the database with that
-    alias. The option has no effect in coroutines, which have no transactions.
+    ``release_on_commit``: ``True``, or the alias of a database. If the lock is released within a transaction of that
+    database (``True``: the default database), it stays held until the transaction is committed or rolled back. The
+    option has no effect in coroutines, which have no transactions.
     """
     check_options("lock", options)
     made = locks[using].lock(name, **options)
@@ -49,11 +49,11 @@ def lock(
 
 
 def adopt(text: str, using: str | None = None, **options: Unpack[CommonOptions]) -> Lock:
-    """Go on with the lock for which another process has called ``hand_off()``. Returns a handle that holds the lock.
+    """Take over a held lock from another process. Returns a handle that holds the lock.
 
-    ``using``: the alias, if it has another name here than in the other process. ``with adopt(text) as held:`` releases
-    the lock at its end. Raises ``LockLost`` if the text was used before or its lease has ended. Other options and
-    errors: ``Backend.adopt``.
+    ``text``: the return value of ``hand_off()`` in the other process. ``using``: the alias of the backend, if it is not
+    the alias in the other process. ``with adopt(text) as held:`` releases the lock at its end. Raises ``LockLost`` if
+    the text was used before or its lease has ended. Other options and errors: ``Backend.adopt``.
     """
     check_options("adopt", options, CommonOptions)
     return _backend_of(text, using).adopt(text, **options)
@@ -107,7 +107,10 @@ def striped(
     without: Collection[int] = (),
     **options: Unpack[CommonOptions],
 ) -> Striped:
-    """Return a lock that acquires any free one of ``stripes`` locks; ``without`` excludes locks by index."""
+    """Return a lock that acquires any free one of ``stripes`` locks.
+
+    ``without``: the indexes, starting at 0, of the locks that it must not acquire.
+    """
     return locks[using].striped(name, stripes, without=without, **options)
 
 
@@ -126,9 +129,12 @@ def leader(
     stop_before: Seconds | None = None,
     owner: str | Mapping[str, Any] | None = None,
 ) -> Leader:
-    """Return a candidate for the lead ``name``: of all candidates at most one leads, and another follows when it ends.
+    """Return a candidate in the election ``name``. At most one of the candidates leads at a time.
 
-    The candidate stands for election within ``with`` or ``async with``. ``on_elected`` and ``on_lost`` get it as their
-    argument; for asyncio they may be coroutine functions. For the other options see ``Backend.leader``.
+    When that candidate stops leading, another candidate takes over.
+
+    The candidate stands for election within ``with`` or ``async with``. ``on_elected`` and ``on_lost`` are called with
+    the candidate as their argument; for asyncio they may be coroutine functions. For the other options see
+    ``Backend.leader``.
     """
     return locks[using].leader(name, on_elected, on_lost, ttl=ttl, stop_before=stop_before, owner=owner)

@@ -35,7 +35,7 @@ _ATTRIBUTE = "_redlock_kept"
 
 
 def in_atomic(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether an ``atomic()`` block is open. The blocks that ``TestCase`` opens around each test don't count."""
+    """Return whether an ``atomic()`` block is open on ``connection``. The blocks of a ``TestCase`` don't count."""
     if not connection.in_atomic_block or connection.closed_in_transaction:
         return False
     blocks: list[Any] = connection.atomic_blocks
@@ -44,9 +44,9 @@ def in_atomic(connection: BaseDatabaseWrapper) -> bool:
 
 
 def in_transaction(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether a transaction is open: an ``atomic()`` block (see `in_atomic`), or autocommit is off.
+    """Return whether a transaction is open on ``connection``: an ``atomic()`` block is open, or autocommit is off.
 
-    Never opens a connection.
+    As in `in_atomic`, the blocks of a ``TestCase`` don't count. Never connects to the database.
     """
     if connection.in_atomic_block:
         return in_atomic(connection)
@@ -54,9 +54,10 @@ def in_transaction(connection: BaseDatabaseWrapper) -> bool:
 
 
 def after_rollback(database: str, function: Callable[[], Any]) -> None:
-    """Call ``function`` at the end of the open transaction if the work done so far is rolled back, in whole or in part.
+    """Call ``function`` at the end of the open transaction if the work before this call has been rolled back.
 
-    "In part": to a savepoint before this call. Does nothing outside a transaction. ``database``: an alias.
+    That is the case after a rollback of the whole transaction, and after a rollback to a savepoint that is older than
+    this call. Does nothing outside of ``atomic()``. ``database``: the alias of the database.
     """
     connection = connections[database]
     if not in_atomic(connection):
@@ -125,9 +126,10 @@ class CommitLock(Lock):
 
 
 class TransactionLocks:
-    """The locks that one open transaction keeps, and the kept locks that were acquired again.
+    """The locks that stay held until the end of one open transaction, and the functions to call at that end.
 
-    ``at_end``: functions that are called when the transaction ends, with ``False`` if its last step failed.
+    ``locks``: a `DeferredRelease` for each released lock; after the lock has been acquired again, its `CommitLock`.
+    ``at_end``: the functions. Their argument is ``False`` if the call that ended the transaction has failed.
 
     Django has a hook for the commit (``on_commit``), but none for the rollback. So the methods that can end a
     transaction are wrapped on this connection, from the first kept lock until the end of the transaction.
@@ -160,7 +162,7 @@ class TransactionLocks:
         return None
 
     def replace(self, before: Lock, after: Lock) -> None:
-        """Replace ``before`` by ``after``, which has taken over its lease."""
+        """Put ``after`` into the list of locks in place of ``before``, whose lease it has taken over."""
         self.locks = [lock for lock in self.locks if lock is not before] + [after]
 
     def _watch(self, name: str) -> Any:
@@ -187,10 +189,10 @@ class TransactionLocks:
         return not busy(self._connection)
 
     def _check(self, name: str, args: tuple[Any, ...]) -> None:
-        """Roll back instead of committing, and raise ``LockLost``, if a lease was lost.
+        """If a lease was lost, roll back instead of committing, and raise ``LockLost``.
 
-        Another holder may have changed the protected data since. Locks with ``on_lost`` other than ``"raise"`` don't
-        count.
+        Another holder may have changed the protected data since the loss. Locks with ``on_lost`` other than ``"raise"``
+        don't count. ``name`` and ``args``: the connection's method that was called to commit, and its arguments.
         """
         for lock in self.locks:
             if lock.lost and lock.options.on_lost == "raise":
@@ -221,7 +223,7 @@ _places: set[tuple[str, int]] = set()
 
 
 class _Opened(threading.local):
-    """The connections that this thread has opened. Reading this list is faster than ``django.db.connections.all()``."""
+    """The database connections that each thread has opened. Faster to read than ``django.db.connections.all()``."""
 
     def __init__(self) -> None:
         # `connections.all()` raises ImproperlyConfigured without configured settings.
@@ -241,9 +243,10 @@ connection_created.connect(_watch_connection, dispatch_uid="django_redlock.trans
 
 
 def warn_of_early_release(event: Event) -> None:
-    """Log a warning if ``event``, a release, happened while a transaction of this thread was open.
+    """Log a warning if a lock was released while a database transaction of this thread was open.
 
-    Each place in the code is logged once. `CommitLock` and `DeferredRelease` are not logged.
+    ``event``: the release. One warning is logged for each place in the code. The release of a `CommitLock` or a
+    `DeferredRelease` causes no warning.
     """
     for connection in _opened.connections:
         if connection.in_atomic_block:
@@ -266,7 +269,7 @@ def warn_of_early_release(event: Event) -> None:
 
 
 def _call_site() -> tuple[str, int]:
-    """The file and line outside this package that released the lock."""
+    """Return file and line of the innermost caller outside this package, which has released the lock."""
     frame = sys._getframe(1)
     while frame.f_back and str(frame.f_globals.get("__name__", "")).startswith(("django_redlock.", "contextlib")):
         frame = frame.f_back

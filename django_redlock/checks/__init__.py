@@ -1,3 +1,3 @@
-"""System checks: of the settings, of a deployment, and of Celery tasks."""
+"""Django system checks of the ``REDLOCK`` setting, of deployments, and of Celery and Django tasks."""
 
 from . import settings, tasks  # noqa: F401  (registers the checks)

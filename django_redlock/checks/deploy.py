@@ -27,7 +27,11 @@ HealthRows = Sequence[Mapping[str, Any]]
 
 
 class Caution(NamedTuple):
-    """A warning about one store. ``id``: the id of the system check, for ``SILENCED_SYSTEM_CHECKS``."""
+    """A warning about one store.
+
+    ``id``: the id of the system check, for ``SILENCED_SYSTEM_CHECKS``. ``sentence``: what is wrong, without the store
+    as its subject. ``hint``: the remedy.
+    """
 
     id: str
     sentence: str
@@ -35,7 +39,11 @@ class Caution(NamedTuple):
 
 
 class DeployRule(NamedTuple):
-    """A rule of the deployment checks. Each result of ``find`` is a warning, and replaces ``{}`` in ``sentence``."""
+    """A rule of the deployment checks. ``number``: the end of the id of the system check, such as ``W001``.
+
+    ``find``: a function of the backend and the result of its ``health()``. It returns one value for each warning; the
+    value replaces ``{}`` in ``sentence``.
+    """
 
     number: str
     find: Callable[[Backend, HealthRows], Iterable[Any]]
@@ -44,7 +52,7 @@ class DeployRule(NamedTuple):
 
 
 def cautions(backend: Backend, rows: HealthRows) -> list[Caution]:
-    """Return the warnings about a store in production. ``rows``: the result of its ``health()``."""
+    """Return the warnings about ``backend`` if it is used in production. ``rows``: the result of its ``health()``."""
     return [
         Caution(f"redlock.{rule.number}", rule.sentence.format(found), rule.hint)
         for rule in RULES
@@ -66,7 +74,7 @@ def _in_plain_text(backend: Backend, _rows: HealthRows) -> Iterator[str]:
 
 
 def _urls(location: Any) -> list[str]:
-    """Return each URL of a LOCATION. For ``cache:<alias>``, the URLs are read from CACHES."""
+    """Return all URLs in a LOCATION. ``cache:<alias>`` stands for the URLs of that cache in CACHES."""
     if isinstance(location, list | tuple):
         return [url for each in location for url in _urls(each)]
     if not isinstance(location, str):
@@ -84,7 +92,7 @@ def _is_here(host: str) -> bool:
 
 
 def _forgetful(backend: Backend, rows: HealthRows) -> Iterator[str]:
-    """Yield the servers that lose all data at a restart, unless the store has a quarantine."""
+    """Yield the names of the servers that lose all data at a restart. Yields none for a store with a quarantine."""
     if not getattr(backend, "quarantine", False):
         yield from (row["node"] for row in rows if row.get("persistence") == "off")
 
@@ -137,9 +145,10 @@ RULES = (
 
 
 def deployment(alias: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a health row with the deployment warnings about a store, or ``[]`` if there are none.
+    """Return the deployment warnings about the store ``alias`` as a list with one row like those of ``health()``.
 
-    Warnings in SILENCED_SYSTEM_CHECKS are left out. ``rows``: the result of the store's ``health()``.
+    Returns ``[]`` if there are no warnings. Warnings in SILENCED_SYSTEM_CHECKS are left out. ``rows``: the result of
+    the store's ``health()``.
     """
     try:
         found = cautions(locks[alias], rows)

@@ -54,7 +54,7 @@ def _entry(alias: str, entry: Any) -> Iterator[CheckMessage]:
 
 
 def _cache(alias: str, location: Any) -> Iterator[CheckMessage]:
-    """Yield the problems of a ``cache:`` LOCATION."""
+    """Yield the problems of ``location``, the LOCATION of ``alias``, if it is a ``cache:<alias of a cache>``."""
     if not (isinstance(location, str) and location.startswith("cache:")):
         return
     cache = location.removeprefix("cache:")
@@ -74,7 +74,7 @@ def _cache(alias: str, location: Any) -> Iterator[CheckMessage]:
 
 
 def _option_names(cache: str) -> Callable[[str], str]:
-    """Return a function from the name of a connection's option to its spelling in the OPTIONS of a cache.
+    """Return a function that takes the name of a connection's option and returns its spelling in the cache's OPTIONS.
 
     Django's RedisCache passes OPTIONS on unchanged; the caches of django-redis and django-valkey use capitals.
     """
@@ -93,7 +93,10 @@ def _times(alias: str, backend: Backend) -> Iterator[CheckMessage]:
 
 
 def _shared(entries: Any) -> Iterator[CheckMessage]:
-    """Warn of aliases that share LOCATION and KEY_PREFIX: a name that is locked on one alias is locked on all."""
+    """Yield a warning for aliases with the same LOCATION and KEY_PREFIX, because they share all locks.
+
+    ``entries``: the ``REDLOCK`` setting.
+    """
     places = defaultdict(list)
     for alias, entry in entries.items():
         if isinstance(entry, dict) and "dummy" not in str(entry.get("BACKEND")):
@@ -114,7 +117,7 @@ def _shared(entries: Any) -> Iterator[CheckMessage]:
 
 @register(TAG, deploy=True)
 def check_deployment(**_kwargs: Any) -> list[CheckMessage]:
-    """Report dangerous settings (see `cautions`) and health problems of the servers, for ``check --deploy``."""
+    """Return warnings of dangerous settings (see `cautions`) and of unhealthy servers, for ``check --deploy``."""
     found: list[CheckMessage] = []
     try:
         entries = configuration()

@@ -1,4 +1,4 @@
-"""The system check of tasks that run once at a time: whether their stores can protect them."""
+"""The system check of Celery and Django tasks that run once at a time. Not every lock store can protect every task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from .settings import TAG
 
 @register(TAG)
 def check_tasks(**_kwargs: Any) -> list[CheckMessage]:
-    """Check that the lock stores support the tasks. Opens no connection. A project without tasks is not checked."""
+    """Return an error for each task below ``single_instance_task`` that its lock store can't protect.
+
+    Opens no connection. Checks nothing in a project that has imported neither Celery nor ``django_redlock.tasks``.
+    """
     if not {"celery", "django_redlock.tasks"} & sys.modules.keys():
         return []
     from ..single_instance.support import refused_tasks

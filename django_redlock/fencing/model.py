@@ -126,7 +126,11 @@ class FencedModel(models.Model):
     def _do_update(
         self, base_qs: Any, using: Any, pk_val: Any, values: Any, fields: Any, forced: Any, *args: Any
     ) -> Any:
-        """Django's hook for the UPDATE of one table, overridden: update the row only if its fence is not larger."""
+        """Update the row in one table, unless its fence is larger. Overrides the hook that Django's ``save()`` calls.
+
+        Returns a true value if a row was updated. Raises ``StaleLock`` if the row has a larger fence or was deleted,
+        ``LockNotHeld`` for a write without a lock that ``fence_required`` forbids.
+        """
         ours = base_qs.model is home_of(type(self))
         if self._fence is None:
             if self.fence_required and (forced or not self._state.adding):
@@ -153,7 +157,7 @@ class FencedModel(models.Model):
 
 @contextlib.contextmanager
 def _nothing_written(using: str) -> Iterator[None]:
-    """Let an enclosing transaction continue after a ``StaleLock`` in the block.
+    """Context manager: let an enclosing transaction continue after a ``StaleLock`` in the block.
 
     Django marks the transaction for rollback after any exception, but a refused write has changed nothing.
     """

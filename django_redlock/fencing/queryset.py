@@ -94,10 +94,11 @@ class FencedQuerySet(models.QuerySet[M]):
     delete.alters_data = delete.queryset_only = True  # type: ignore[attr-defined]
 
     def claim(self, *args: Any, **kwargs: Any) -> M:
-        """Raise the fence of one object, then return the object, as ``get()`` does.
+        """Raise the fence of one object to the token of the lock, then return the object, as ``get()`` does.
 
-        An earlier holder can no longer change the object. After a plain ``get()``, a paused earlier holder could still
-        write until this holder has written. Raises ``StaleLock``, ``LockNotHeld`` and the errors of ``get()``.
+        Afterwards an earlier holder can't change the object. After a plain ``get()``, an earlier holder that was paused
+        could still write until this holder has written. Raises ``StaleLock``, ``LockNotHeld`` and the errors of
+        ``get()``.
         """
         if self._lock is None:
             raise self._unfenced()
@@ -193,7 +194,7 @@ class FencedQuerySet(models.QuerySet[M]):
         return self._without_lock().filter(**{f"{FIELD}__lte": fence.token})
 
     def _is_one_table(self) -> bool:
-        """Return whether Django puts the conditions into the WHERE of the UPDATE itself.
+        """Return whether Django puts the conditions of this queryset into the WHERE of the UPDATE itself.
 
         With several tables, Django puts the conditions into a subquery or reads the keys first. After waiting for a
         row's lock, the database checks the WHERE again (READ COMMITTED), but not the subquery. So the condition on the
@@ -204,7 +205,7 @@ class FencedQuerySet(models.QuerySet[M]):
         return query.count_active_tables() == 1 and not any(self.model._meta.parents.values())
 
     def _raise_fences(self, fence: FencingToken) -> None:
-        """Raise the fence of every row, which locks the rows in the database until the transaction ends.
+        """Raise the fences of all rows to ``fence``, which locks the rows in the database until the transaction ends.
 
         Raises ``StaleLock`` if a row has a larger fence.
         """

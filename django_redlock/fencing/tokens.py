@@ -11,7 +11,7 @@ FIELD = "fence"  # the column's name
 
 
 class FencingLock(Protocol):
-    """The part of a lock's interface that fencing needs. Every handle of this package and ``request.lock`` have it."""
+    """The attributes of a lock that fencing needs. Every handle of this package and ``request.lock`` have them."""
 
     name: str
 
@@ -19,17 +19,20 @@ class FencingLock(Protocol):
     def fencing_token(self) -> int | None: ...
 
     def check(self) -> None:
-        """Raise ``LockLost`` if the lease is lost, ``LockNotHeld`` if nothing is held."""
+        """Raise ``LockLost`` if the lease is lost, ``LockNotHeld`` if the handle holds nothing."""
 
 
 class FencingToken(NamedTuple):
-    """The fencing token of a write, and the lock's name for errors; ``""`` if only a bare token is known."""
+    """The fencing token of a write. ``name``: the lock's name, for errors; ``""`` if only the token is known."""
 
     name: str
     token: int
 
     def refusal(self, row: str, found: int | None) -> StaleLock:
-        """Return the error for a refused write. ``found``: the row's fence; ``None`` means that the row is gone."""
+        """Return the error for a refused write of ``row``, a description for the message.
+
+        ``found``: the fence of the row; ``None`` means that the row has been deleted.
+        """
         if found is None:
             return StaleLock(self.name, f"{row} has been deleted since it was read", self.token)
         reason = f"{row} has been written under fencing token {found}, after this token ({self.token})"
@@ -47,16 +50,16 @@ WITHOUT: Any = _Without()
 
 
 def handle_of(lock: Any) -> Any:
-    """Return the caller's handle of ``lock``. To be called before the work moves to another thread.
+    """Return the handle through which the calling thread or task holds ``lock``.
 
-    A side of a read-write lock has a separate handle for each thread and asyncio task. Any other ``lock`` is returned
-    as is.
+    A side of a read-write lock has a separate handle for each thread and asyncio task, so this function must be called
+    before the work moves to another thread. Any other ``lock`` is returned as is.
     """
     return lock.own_handle() if isinstance(lock, RWLockSide) else lock
 
 
 def bound(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return ``kwargs`` with the ``lock`` argument, if there is one, replaced by the caller's handle."""
+    """Return ``kwargs`` with the argument ``lock``, if there is one, replaced by the result of `handle_of`."""
     return {**kwargs, "lock": handle_of(kwargs["lock"])} if "lock" in kwargs else kwargs
 
 

@@ -1,7 +1,8 @@
 """Counts of lock events by minute, and histograms of the times for which locks were waited for and held.
 
-The counts of a name in a minute are one text: ``a=12 r=1 w3=12 h9=11``, and below that line the last events, each a
-line of JSON. ``history_add.lua`` merges the texts of several processes.
+The store keeps one text for each name in a minute. Its first line has the counts, such as ``a=12 r=1 w3=12 h9=11``: 12
+acquired, 1 refused (``l``: lost, ``f``: released by force), 12 waits in bucket 3 and 11 holds in bucket 9 of the
+histograms. Below are the last events, each a line of JSON. ``history_add.lua`` merges the texts of several processes.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ _ENDS = {"released", "lost"}  # events that end a hold
 
 
 def check_history_option(option: int | bool) -> int:
-    """Return the option ``history`` as a number of names: `MAX_NAMES` for ``True``, 0 for ``False``.
+    """Return how many names a minute may have with their own counts, by the backend's option ``history``.
 
-    Raises ``TypeError`` for other types and ``ValueError`` for negative numbers.
+    The option is this number, ``True`` for `MAX_NAMES` or ``False`` for 0. Raises ``TypeError`` for other types and
+    ``ValueError`` for negative numbers.
     """
     if not isinstance(option, int):
         raise TypeError(f"history must be a number of names, True or False, not {option!r}")
@@ -47,7 +49,7 @@ def check_history_option(option: int | bool) -> int:
 
 
 def upper_bound(bucket: int) -> float:
-    """Return the longest duration in a bucket, in seconds."""
+    """Return the longest duration, in seconds, that a histogram's bucket counts. ``bucket``: the index, from 0."""
     return _UNIT * float(2 ** (bucket / 2))
 
 
@@ -55,12 +57,16 @@ _BOUNDS = [upper_bound(bucket) for bucket in range(_LAST)]
 
 
 def bucket_of(seconds: float) -> int:
-    """Return the bucket for a duration in seconds."""
+    """Return the index, starting at 0, of the histogram bucket that counts a duration of ``seconds``."""
     return bisect_left(_BOUNDS, seconds)
 
 
 def quantile(histogram: Mapping[int, int], share: float) -> float | None:
-    """Return the quantile ``share`` (0 to 1) in seconds, within 20 %; ``None`` for an empty histogram."""
+    """Return the quantile ``share`` (0 to 1) of a histogram in seconds; ``None`` for an empty histogram.
+
+    ``histogram``: counts by bucket, such as ``waited`` and ``held`` of `MinuteStats`. The result is usually less than
+    20 % off. If all durations in a bucket are nearly equal, it can be 41 % off, the width of a bucket.
+    """
     left = share * sum(histogram.values())
     for bucket in sorted(histogram):
         if left <= histogram[bucket]:
@@ -74,10 +80,11 @@ def quantile(histogram: Mapping[int, int], share: float) -> float | None:
 
 
 class HistoryEvent(NamedTuple):
-    """An event of a lock.
+    """An event of a lock in the history.
 
-    ``at``: Unix time. ``seconds``: the time held for a release or a loss, otherwise the time waited. ``holder``: the
-    holder's description as text.
+    ``at``: Unix time. ``kind``: ``"acquired"``, ``"released"``, ``"refused"``, ``"lost"`` or ``"forced"``. ``seconds``:
+    the time held for a release or a loss, otherwise the time waited. ``holder``: the holder as text; for a forced
+    release, the operator.
     """
 
     at: float
@@ -90,7 +97,8 @@ class HistoryEvent(NamedTuple):
 class MinuteStats(NamedTuple):
     """The counts of one lock, or of all locks of a store, in one minute.
 
-    ``start``: Unix time. ``waited`` and ``held``: histograms. ``complete``: ``False`` if the minute had more names than
+    ``start``: the Unix time at which the minute begins. ``waited`` and ``held``: histograms of the waiting and holding
+    times, as counts by bucket. ``events``: the last events. ``complete``: ``False`` if the minute had more names than
     the store counts separately, so that counts of this lock may be missing.
     """
 
@@ -106,7 +114,10 @@ class MinuteStats(NamedTuple):
 
 
 def read_minute(start: float, texts: Iterable[str], complete: bool = True) -> MinuteStats:
-    """Return the merged counts of ``texts``, which belong to the minute that begins at ``start`` (Unix time)."""
+    """Return the merged counts of ``texts``, which belong to the minute that begins at ``start`` (Unix time).
+
+    ``complete``: as in `MinuteStats`.
+    """
     counts, lines = _parsed(texts)
     return MinuteStats(
         start,
@@ -121,8 +132,8 @@ def read_minute(start: float, texts: Iterable[str], complete: bool = True) -> Mi
 def without_forced(minutes: Iterable[MinuteStats]) -> list[MinuteStats]:
     """Return ``minutes`` without the losses that force releases have caused.
 
-    A holder that was released by force reports a loss at its next renewal, a third of its ttl later. So for each force
-    release, one loss in the same or the next two minutes is left out.
+    For each force release, one loss in the same or the next two minutes is left out: the former holder reports a loss
+    at its next renewal, up to a third of its ttl later. ``minutes``: successive minutes, the oldest first.
     """
     found: list[MinuteStats] = []
     expected: list[int] = []  # the minutes of force releases whose loss was not seen yet
@@ -157,7 +168,7 @@ def _histogram(letter: str, counts: Mapping[str, int]) -> dict[int, int]:
 
 
 def minutes_until(now: float) -> range:
-    """Return the minutes of the last hour, the oldest first, as numbers: Unix time divided by 60."""
+    """Return the sixty minutes that end with the minute of ``now`` (Unix time), as minutes since the epoch."""
     last = int(now // 60)
     return range(last - MINUTES + 1, last + 1)
 
@@ -175,7 +186,7 @@ class MinuteCounter:
         self.events: deque[EventRecord] = deque(maxlen=MAX_EVENTS)
 
     def count(self, record: EventRecord) -> None:
-        """Count an event."""
+        """Count one event, and keep it as one of the last events."""
         kind = record.kind
         if letter := _COUNTED.get(kind):
             self._add(letter, 1)
@@ -189,7 +200,7 @@ class MinuteCounter:
         self.counts[name] = self.counts.get(name, 0) + number
 
     def merge(self, other: MinuteCounter) -> None:
-        """Add the counts of ``other``."""
+        """Add the counts of ``other``, but not its events."""
         for name, number in other.counts.items():
             self._add(name, number)
 
@@ -199,7 +210,7 @@ class MinuteCounter:
 
 
 def merge_texts(texts: Iterable[str]) -> str:
-    """Return the merged text of ``texts``. Does the same as ``history_add.lua``, for stores without scripts."""
+    """Merge ``texts`` about one name in one minute into one text, as ``history_add.lua`` does in Redis."""
     counts, lines = _parsed(texts)
     return _encoded(counts, lines[-MAX_EVENTS:])
 
@@ -223,14 +234,15 @@ def _event_line(record: EventRecord) -> str:
     )
 
 
-Minutes = dict[tuple[Any, int], T]  # by backend and minute
+Minutes = dict[tuple[Any, int], T]  # by backend and minute (minutes since the epoch)
 
 
 def count_by_minute(records: Sequence[EventRecord], named: Minutes[set[str]]) -> Minutes[dict[str, MinuteCounter]]:
-    """Return the counters for ``records`` by backend and minute, and then by name.
+    """Count ``records``. Returns a dict of counters by lock name for each backend and minute.
 
-    ``named``: the names with their own counts so far, to which new names are added. Names beyond the backend's limit
-    count as `OTHER_LOCKS`, because the store would not keep their counts.
+    ``named``: for each backend and minute, the names that have counters of their own; new names are added to it. Names
+    beyond the backend's limit share the counter `OTHER_LOCKS`, because the store would not keep their counts. The
+    counter `ALL_LOCKS` has the sums.
     """
     found: Minutes[dict[str, MinuteCounter]] = {}
     for record in records:

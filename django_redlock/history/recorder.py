@@ -12,9 +12,9 @@ from .store import add
 
 
 class Recorder:
-    """Counts events by minute and adds the counts to the store of each backend.
+    """Counts lock events by minute and writes the counts into the store of each backend.
 
-    ``dropped``: the number of counts, one for each name and minute, that a store failed to take.
+    ``dropped``: how many counts were not written because a store failed. Each lock name in a minute adds one.
     """
 
     def __init__(self) -> None:
@@ -22,9 +22,9 @@ class Recorder:
         self._named: Minutes[set[str]] = {}
 
     def observe(self, records: Sequence[EventRecord]) -> Callable[[], None] | None:
-        """Count ``records``. Returns the function that writes the counts; ``None`` if there is nothing to write.
+        """Count ``records``. Returns a function that writes the counts; ``None`` if there is nothing to write.
 
-        See `EventQueue.subscribe`.
+        This method is the listener for `EventQueue.subscribe`. The queue calls the returned function in the background.
         """
         found = count_by_minute(records, self._named)
         self._named = {key: self._named[key] for key in found}  # keep minutes that may not be over

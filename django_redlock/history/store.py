@@ -20,11 +20,11 @@ from ..core.flow.scripts import script
 from .minute_stats import MAX_EVENTS, MINUTES, MinuteStats, minutes_until, read_minute, without_forced
 
 TTL_MS = (MINUTES + 2) * 60_000
-NAMES_PER_SCRIPT = 50  # about 0.5 ms of the server's time
+NAMES_PER_SCRIPT = 50  # lock names in one run of history_add.lua: about 0.5 ms of the server's time
 
 
 class Loss(NamedTuple):
-    """How often the lock ``name`` was lost and released by force in a minute."""
+    """Two counts for the lock ``name`` in one minute: how often it was lost, and how often it was released by force."""
 
     name: str
     lost: int
@@ -32,22 +32,29 @@ class Loss(NamedTuple):
 
 
 class HistoryStore(Protocol):
-    """A store for the history of one backend by minute. Its methods are flows and raise ``LockUnavailable``."""
+    """A store for the counts of one backend by minute. A minute is given in minutes since the epoch.
+
+    The methods are flows (`core.flow`), and raise ``LockUnavailable``.
+    """
 
     def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]:
-        """Add ``texts`` (by lock name) to a minute. Names beyond ``max_names`` are counted together."""
+        """Add one process' counts to ``minute``. Names beyond the first ``max_names`` are counted together.
+
+        ``texts``: counts and last events by lock name, as texts of `minute_stats`.
+        """
 
     def read(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
-        """Return the counts of ``name`` in each of ``minutes``."""
+        """Return the counts of the lock ``name`` in each of ``minutes``."""
 
     def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]:
-        """Return the losses and force releases in ``minutes``."""
+        """Return, for each of ``minutes``, a `Loss` for each lock that was lost or released by force in that minute."""
 
 
 def last_hour(backend: Any, name: str = "") -> list[MinuteStats]:
-    """Return the last sixty minutes of the lock ``name``, the current minute last. ``""``: all locks of ``backend``.
+    """Return the counts of the lock ``name`` in each of the last sixty minutes, the current minute last.
 
-    Returns an empty list if the backend has no store for a history. Raises ``LockUnavailable``.
+    ``name``: ``""`` means all locks of ``backend``. Returns an empty list if the backend has no store for a history.
+    Raises ``LockUnavailable``.
     """
     stats: list[MinuteStats] = backend.drive(_read(backend, name))
     return stats
@@ -60,18 +67,19 @@ async def alast_hour(backend: Any, name: str = "") -> list[MinuteStats]:
 
 
 def add(backend: Any, minute: int, texts: Mapping[str, str]) -> None:
-    """Add counts to a minute of ``backend``. Raises ``LockUnavailable``.
+    """Add one process' counts to ``minute`` in the history of ``backend``. Raises ``LockUnavailable``.
 
-    ``texts``: the counts as text by lock name, see `minute_stats`.
+    ``minute``: minutes since the epoch. ``texts``: counts and last events by lock name, as texts of `minute_stats`.
+    Does nothing if the backend has no store for a history.
     """
     if (store := backend.history_store) is not None:
         backend.drive(store.add(minute, texts, backend.history))
 
 
 def lost_names(backend: Any) -> dict[str, int]:
-    """Return how often each lock of ``backend`` was lost in the last hour. Names without a loss are left out.
+    """Return how often each lock of ``backend`` was lost in the last hour, by name. Names without a loss are left out.
 
-    Losses that follow a force release are left out, because the holder reports them as well. Raises
+    A force release cancels out one loss, because the former holder reports a loss after it. Raises
     ``LockUnavailable``.
     """
     if (store := backend.history_store) is None:
@@ -90,7 +98,10 @@ def _read(backend: Any, name: str) -> Flow[list[MinuteStats]]:
 
 
 class RedisHistory:
-    """The history of a backend in Redis, under the key prefix ``prefix``, on one or several nodes."""
+    """The history of a backend in Redis: a hash for each minute, under keys that begin with ``prefix``.
+
+    ``nodes``: the number of nodes.
+    """
 
     def __init__(self, prefix: str, nodes: int) -> None:
         self._prefix = prefix
@@ -100,9 +111,9 @@ class RedisHistory:
         return f"{self._prefix}:history:{minute}".encode()
 
     def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]:
-        """Add ``texts`` (by lock name) to a minute. Raises ``LockUnavailable`` if no node replies.
+        """Add one process' counts to ``minute`` on the first node that replies, as in `HistoryStore.add`.
 
-        Names beyond ``max_names`` are counted together.
+        Raises ``LockUnavailable`` if no node replies.
         """
         names = iter(texts.items())
         while page := list(islice(names, NAMES_PER_SCRIPT)):
@@ -119,7 +130,10 @@ class RedisHistory:
         raise fault_error("", reply)
 
     def read(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
-        """Return the counts of ``name`` in each of ``minutes``. Raises ``LockUnavailable`` if no node replies."""
+        """Return the counts of the lock ``name`` in each of ``minutes``, the sums of all nodes that reply.
+
+        Raises ``LockUnavailable`` if no node replies.
+        """
         answers = yield from self._ask_all("history_read", (name.encode(),), minutes)
         by_minute = {
             minute: [reply for reply in each if reply] for minute, *each in zip(minutes, *answers, strict=True)
@@ -127,12 +141,19 @@ class RedisHistory:
         return [parse_reply(name, _read_minute, replies, minute) for minute, replies in by_minute.items()]
 
     def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]:
-        """Return the losses and force releases in ``minutes``. Raises ``LockUnavailable`` if no node replies."""
+        """Return, for each of ``minutes``, a `Loss` for each lock that was lost or released by force in that minute.
+
+        Each node has counts of its own. Raises ``LockUnavailable`` if no node replies.
+        """
         answers = yield from self._ask_all("history_losses", (), minutes)
         return [loss for replies in answers for reply in replies for loss in parse_reply("", _read_losses, reply)]
 
     def _ask_all(self, name: str, args: tuple[bytes, ...], minutes: Sequence[int]) -> Flow[list[list[Any]]]:
-        """Run a script for each of ``minutes`` on every node. Returns the replies of each node that has replied."""
+        """Run the Lua script ``name`` for each of ``minutes`` on every node. ``args``: the arguments of the script.
+
+        Returns a list of replies, in the order of ``minutes``, for each node that has replied. Raises
+        ``LockUnavailable`` if no node replies.
+        """
         answers: list[list[Any]] = []
         fault: Fault | None = None
         for node in range(self._nodes):

@@ -1,7 +1,7 @@
 """Exporters of metrics and traces. The setting ``REDLOCK_METRICS`` or a call of `install` switches them on.
 
-The `EventQueue` passes the events of locks to the exporters in the background. Without Django, set
-``backend.hook = event_queue.record_event`` once.
+The `EventQueue` passes the events of locks to the exporters in the background. Without Django, first set
+``hook = event_queue.record_event`` on each backend.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ EXPORTERS = {"prometheus": "prometheus_client", "opentelemetry": "opentelemetry"
 
 
 def install(names: Iterable[str]) -> None:
-    """Switch on ``"prometheus"`` or ``"opentelemetry"``, or both. A second call with the same name has no effect.
+    """Switch on the exporters ``names``: ``"prometheus"``, ``"opentelemetry"`` or both, in a list or one as a string.
 
-    Raises ``ValueError`` for an unknown name, ``ImportError`` when the exporter's library is not installed.
+    After a second call with the same name, each event is still counted once. Raises ``ValueError`` for an unknown name,
+    ``ImportError`` when the exporter's library is not installed.
     """
     for name in [names] if isinstance(names, str) else names:
         if name not in EXPORTERS:

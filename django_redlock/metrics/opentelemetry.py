@@ -76,7 +76,7 @@ class MetricsListener:
         }
 
     def observe(self, moments: Sequence[EventRecord]) -> None:
-        """Count a batch of events. The listener for `EventQueue.subscribe`."""
+        """Count ``moments``, a batch of events. This method is the listener for `EventQueue.subscribe`."""
         for moment in moments:
             self._told[moment.kind](moment)
 
@@ -95,10 +95,10 @@ class SpanListener:
         self._tracer = tracer
 
     def observe(self, moments: Sequence[EventRecord]) -> Work:
-        """Return a function that makes the spans of a batch of events. It is the listener for `EventQueue.subscribe`.
+        """Return a function that makes the spans for ``moments``, a batch of events.
 
-        The queue calls that function later, because the end of a span may export the span, and forks and scrapes must
-        not wait for that I/O.
+        This method is the listener for `EventQueue.subscribe`. The queue calls the returned function later in the
+        background. Making a span may export the span, and forks and scrapes must not wait for that I/O.
         """
         return partial(self._end, moments)
 

@@ -34,10 +34,10 @@ def install(registry: CollectorRegistry = REGISTRY) -> None:
 
 
 class HeldLocksCollector(Collector):
-    """Collects the gauge ``redlock_held`` at each scrape.
+    """Collects the gauge ``redlock_held`` at each scrape: the number of locks that this process holds.
 
-    The collector is registered before the counters, so that ``drain()`` counts the queued events before a scrape reads
-    the counters.
+    ``labels``: the pairs of backend alias and kind of lock to report. The collector is registered before the counters,
+    so that ``drain()`` counts the queued events before a scrape reads the counters.
     """
 
     def __init__(self, labels: set[tuple[str, str]]) -> None:
@@ -91,7 +91,11 @@ class PrometheusListener:
             self.dropped.labels(by)  # exports 0 before the first drop
 
     def observe(self, moments: Sequence[EventRecord]) -> None:
-        """Count a batch of events. It is the listener for `EventQueue.subscribe`."""
+        """Count ``moments``, a batch of events, and the events that were dropped.
+
+        This method is the listener for `EventQueue.subscribe`. With ``PROMETHEUS_MULTIPROC_DIR`` it also updates the
+        gauge ``redlock_held``.
+        """
         for moment in moments:
             self._told[moment.kind](moment)
         for by, now in {"queue": event_queue.dropped, "history": recorder.dropped}.items():

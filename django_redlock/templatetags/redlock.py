@@ -23,13 +23,16 @@ register.filter(translated)
 
 @register.filter
 def duration(seconds: float | None) -> str:
-    """Format seconds, such as ``3 min 12 s``; ``None`` is ``unknown``."""
+    """Format a duration in seconds as text such as ``3 min 12 s``. ``None`` becomes ``unknown``."""
     return gettext("unknown") if seconds is None else _duration(seconds)
 
 
 @register.filter
 def moment(since: float) -> SafeString:
-    """Format the time since the Unix time ``since`` as a ``<time>`` element, with the local time as its title."""
+    """Return a ``<time>`` element: its text is the time passed since the Unix time ``since``, its title the local time.
+
+    A number that is not a valid Unix time is returned as text.
+    """
     try:
         when = timezone.localtime(datetime.fromtimestamp(since, UTC))
     except (ValueError, OverflowError, OSError):  # not a Unix time: the number comes from another program
@@ -41,5 +44,5 @@ def moment(since: float) -> SafeString:
 
 @register.filter
 def milliseconds(seconds: float) -> str:
-    """Format seconds as milliseconds with one decimal."""
+    """Format a duration in seconds as milliseconds with one decimal, such as ``1.5 ms``."""
     return f"{seconds * 1000:.1f} ms"

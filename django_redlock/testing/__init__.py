@@ -1,6 +1,6 @@
-"""Helpers for tests.
+"""Helpers for the tests of projects that use this package.
 
-For code that locks: `override_locks`, `assert_locked`, `assert_not_locked`, `Clock` and `Rehearsal`. For code that
+For code that uses locks: `override_locks`, `assert_locked`, `assert_not_locked`, `Clock` and `Rehearsal`. For code that
 sends Celery tasks: `capture_tasks`, `assert_enqueued_once` and `assert_not_enqueued`. The helpers work with any test
 runner. The pytest plugin has the fixtures ``redlock``, ``redlock_dummy``, ``redlock_clock`` and ``redlock_tasks``.
 

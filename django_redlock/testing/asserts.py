@@ -1,4 +1,4 @@
-"""Asserts about locks. Each assert asks the store in the settings."""
+"""Assertions about locks. Each assertion asks a lock store of the ``REDLOCK`` setting. ``using``: the store's alias."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from ..core.lock_info import LockInfo
 
 
 def assert_locked(name: str, using: str = DEFAULT_ALIAS) -> LockInfo:
-    """Fail unless the lock ``name`` is held. Returns its `LockInfo`. Raises ``LockUnavailable``."""
+    """Fail unless the lock ``name`` is held, and return its `LockInfo`.
+
+    Raises ``LockUnavailable`` if the store does not reply.
+    """
     held = locks[using].describe(name)
     if held is None:
         others = ", ".join(repr(each.name) for each in locks[using].held(limit=10)) or "none"
@@ -16,7 +19,7 @@ def assert_locked(name: str, using: str = DEFAULT_ALIAS) -> LockInfo:
 
 
 def assert_not_locked(name: str, using: str = DEFAULT_ALIAS) -> None:
-    """Fail if the lock ``name`` is held. Raises ``LockUnavailable``."""
+    """Fail if the lock ``name`` is held. Raises ``LockUnavailable`` if the store does not reply."""
     held = locks[using].describe(name)
     if held is not None:
         raise AssertionError(f"lock {name!r} on {using!r} is held by {held.owner}")

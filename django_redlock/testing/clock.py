@@ -13,10 +13,10 @@ from ..core.values import Seconds, seconds
 
 
 class Clock:
-    """A clock for a backend's option ``clock``. It runs like any clock, and `advance` moves it forward.
+    """A clock for a backend's option ``clock``. It runs like the monotonic clock, and `advance` moves it forward.
 
-    Locks in memory use the clock for leases, waits and descriptions. On Redis the server's clock decides, so this clock
-    only changes when the holder believes that its lease ends.
+    Locks in memory use this clock for leases, waits and descriptions. On Redis the server's clock decides when a lease
+    ends. There this clock only changes when the holder believes that its lease ends.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Clock:
         return monotonic() + self._ahead
 
     def advance(self, time: Seconds) -> None:
-        """Let ``time`` seconds pass now, as if the process had been stopped for that time.
+        """Move the clock forward by ``time`` seconds, as if the process had been stopped for that time.
 
         Leases that end in that time are lost, and waiters wake up. Leases that are due for renewal are renewed before
         this method returns. Raises ``ValueError`` unless ``time`` is positive.
@@ -38,7 +38,7 @@ class Clock:
         extend_all(self._due())
 
     def on_move(self, wake: Callable[[], Any]) -> Callable[[], None]:
-        """Call ``wake`` whenever the clock is advanced. Returns a function that unsubscribes ``wake``."""
+        """Call ``wake`` each time that the clock is advanced. Returns a function that ends these calls."""
         self._moved.append(wake)
         return lambda: self._moved.remove(wake)
 

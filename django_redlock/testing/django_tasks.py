@@ -1,4 +1,4 @@
-"""Assertions about tasks of ``django.tasks``: its dummy backend keeps the calls that were enqueued."""
+"""Assertions about tasks of ``django.tasks``. They need its dummy backend, which records all calls."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 
 def assert_results(number: int, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Fail unless ``number`` calls of ``task`` were enqueued. With arguments: calls that need the same lock as these.
+    """Fail unless ``number`` calls of ``task`` were enqueued, and return their ``TaskResult`` objects.
 
-    Returns their ``TaskResult`` objects. Raises ``RuntimeError`` if the task's backend is not the dummy backend.
+    If ``args`` or ``kwargs`` are not empty, only the calls count that need the same lock as a call with these
+    arguments. Raises ``RuntimeError`` if the task's backend is not the dummy backend of ``django.tasks``.
     """
     results = getattr(task.get_backend(), "results", None)
     if results is None:

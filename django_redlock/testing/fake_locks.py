@@ -1,4 +1,4 @@
-"""Locks in memory that fail on demand: refused, lost, or with a store that is down."""
+"""Locks for tests that fail on demand: an acquire is refused, a lease is lost, or the store is down."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ _REASON = "the store is unavailable (the test has said so)"
 
 
 class Rehearsal:
-    """Plans the outcomes of one test's locks. ``clock`` is their clock. A name may be a glob."""
+    """The failures that one test plans for its locks: refused, lost, or a store that is down.
+
+    The argument ``name`` of the methods is the name of the lock, or a glob. ``clock``: the `Clock` of the locks.
+    """
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -37,15 +40,15 @@ class Rehearsal:
         self._broken = False
 
     def refuse_next(self, name: str = "*") -> None:
-        """Refuse the next acquire. It returns at once, as if its whole timeout had passed."""
+        """Refuse the next acquire of the lock. It returns at once, as if its whole timeout had passed."""
         self._planned.append((name, "refused"))
 
     def lose_next(self, name: str = "*") -> None:
-        """Grant the next acquire, and lose the lease before ``acquire`` returns."""
+        """Grant the next acquire of the lock, and lose the lease before ``acquire()`` returns."""
         self._planned.append((name, "lost"))
 
     def break_next(self, name: str = "*") -> None:
-        """Let the next acquire raise ``LockUnavailable``."""
+        """Let the next acquire of the lock raise ``LockUnavailable``."""
         self._planned.append((name, "broken"))
 
     @contextmanager
@@ -58,16 +61,22 @@ class Rehearsal:
             self._broken = before
 
     def advance(self, time: Seconds) -> None:
-        """Let ``time`` seconds pass at once, as `Clock.advance` does."""
+        """Move the clock of the locks forward by ``time`` seconds, see `Clock.advance`."""
         self.clock.advance(time)
 
     @property
     def planned(self) -> list[tuple[str, Outcome]]:
-        """The plans that were not used yet. The list is not empty when the code acquired fewer locks than planned."""
+        """The planned failures that have not happened yet, as pairs of the lock's name and the outcome.
+
+        At the end of a test the list is empty, unless the tested code made fewer acquires than the test planned.
+        """
         return list(self._planned)
 
     def backend(self, **options: Any) -> LocMemBackend:
-        """Return a backend with these plans, for code that takes a backend as an argument."""
+        """Return a backend in memory with the planned failures, for code that takes a backend as an argument.
+
+        ``options``: the options of ``LocMemBackend``.
+        """
         return FakeLocMem(self.place, rehearsal=self, **options)
 
     def _next(self, name: str) -> Outcome | None:
@@ -79,7 +88,7 @@ class Rehearsal:
 
 
 class FakeAlgorithm(StorageAlgorithm):
-    """The algorithm of a `StorageBackend` that applies the plan for the next acquire."""
+    """The algorithm of `FakeStorage`. It lets an acquire fail if the `Rehearsal` has planned that."""
 
     def __init__(self, backend: StorageBackend, rehearsal: Rehearsal) -> None:
         super().__init__(backend)
@@ -98,7 +107,7 @@ class FakeAlgorithm(StorageAlgorithm):
 
 
 class FakeStorage(StorageBackend):
-    """A mixin that applies the plans of a `Rehearsal` to a backend."""
+    """A mixin for a backend. Its locks fail as a `Rehearsal` has planned, and use the clock of the `Rehearsal`."""
 
     def __init__(self, location: Any = "", *, rehearsal: Rehearsal, **options: Any) -> None:
         self._rehearsal = rehearsal
@@ -108,7 +117,10 @@ class FakeStorage(StorageBackend):
 
     @property
     def hook(self) -> Hook:
-        """The hook for events. It calls the hook that was set, then loses the lease if that was planned."""
+        """The function that receives lock events.
+
+        It calls the hook that was set, and then ends the lease if the `Rehearsal` has planned its loss.
+        """
         return self._on_event
 
     @hook.setter
@@ -138,17 +150,14 @@ class FakeStorage(StorageBackend):
 
 
 class FakeLocMem(FakeStorage, LocMemBackend):
-    """A backend in memory with the plans of a `Rehearsal`."""
+    """A backend that keeps its locks in memory. They fail as a `Rehearsal` has planned."""
 
 
 class FakeDummy(FakeStorage, DummyBackend):
-    """A backend without locks, with the plans of a `Rehearsal`."""
+    """A backend that grants every acquire, unless a `Rehearsal` has planned a failure."""
 
 
 def _name(argument: Any) -> str:
-    """Return the lock's name in an argument of a backend's method: a name, a claim or a lease.
-
-    Empty: no name in it.
-    """
+    """Return the lock's name that ``argument``, a name, a claim or a lease, contains; ``""`` for any other value."""
     name = getattr(getattr(argument, "claim", argument), "name", argument)
     return name if isinstance(name, str) else ""

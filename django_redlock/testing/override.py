@@ -1,4 +1,4 @@
-"""`override_locks` replaces all locks of a Django project for one test: with locks in memory, or without any."""
+"""`override_locks` replaces all locks of a Django project by locks in memory, or locks without effect, for one test."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ KEPT_OPTIONS = ("ttl", "max_ttl", "auto_renew", "blocking_timeout")  # projects 
 
 
 class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override_settings)
-    """Replace every alias of ``REDLOCK`` with locks in memory (``"locmem"``) or no locks (``"dummy"``) for one test.
+    """Replace the backends of all aliases of ``REDLOCK`` for one test.
+
+    ``kind``: ``"locmem"`` for locks in memory, ``"dummy"`` for locks that are always granted.
 
     Works as a context manager, and as a decorator of functions, coroutine functions and ``unittest.TestCase`` classes.
-    Each test of a class gets separate locks. ``with`` returns a `Rehearsal`. A decorated function gets it as the
-    keyword argument ``kwarg_name``, a test case as the attribute ``attr_name``. The options ``ttl``, ``max_ttl``,
-    ``auto_renew`` and ``blocking_timeout`` keep the values of the settings. Raises ``ValueError`` for an unknown
-    ``kind``.
+    Each test of a class gets separate locks. ``with`` returns a `Rehearsal`. A decorated function gets the `Rehearsal`
+    as the keyword argument ``kwarg_name``, a test case as the attribute ``attr_name``. The options ``ttl``,
+    ``max_ttl``, ``auto_renew`` and ``blocking_timeout`` keep the values of the settings. Raises ``ValueError`` for an
+    unknown ``kind``.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override
         return self.enable()
 
     def enable(self) -> Rehearsal:
-        """Replace the aliases, as entering ``with`` does. Returns a `Rehearsal`."""
+        """Replace the backends, as entering ``with`` does. Returns a `Rehearsal`."""
         rehearsal = Rehearsal()
         backend = f"{KINDS[self._kind].__module__}.{KINDS[self._kind].__qualname__}"
         entries = {
@@ -60,7 +62,7 @@ class override_locks(TestContextDecorator):  # noqa: N801  (as Django's override
         return rehearsal
 
     def disable(self) -> None:
-        """Restore the aliases, as leaving ``with`` does."""
+        """Restore the backends of the settings, as leaving ``with`` does."""
         for alias in locks:
             if isinstance(backend := locks[alias], LocMemBackend) and not backend.held():
                 backend.clear()

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def redlock() -> Iterator[Rehearsal]:
-    """All locks of the project in memory for one test. Yields a `Rehearsal`, which can refuse, lose and break locks."""
+    """Keeps all locks of the project in memory for one test. Yields a `Rehearsal`, which can let locks fail."""
     if not _has_django():
         from .fake_locks import Rehearsal
 
-        yield Rehearsal()  # the test calls its backend()
+        yield Rehearsal()  # without settings to override, the test makes a backend with `Rehearsal.backend`
         return
     from .override import override_locks
 
@@ -31,7 +31,7 @@ def redlock() -> Iterator[Rehearsal]:
 
 @pytest.fixture
 def redlock_dummy() -> Iterator[Rehearsal]:
-    """No locks for one test: every acquire is granted. Yields a `Rehearsal`."""
+    """Replaces all locks of the project for one test by locks that are always granted. Yields a `Rehearsal`."""
     from .override import override_locks
 
     with override_locks("dummy") as rehearsal:
@@ -46,7 +46,10 @@ def redlock_clock(redlock: Rehearsal) -> Clock:
 
 @pytest.fixture
 def redlock_tasks(redlock: Rehearsal) -> Iterator[CapturedTasks]:  # noqa: ARG001  (records are kept in memory)
-    """Captures calls of Celery tasks instead of sending them. Records are kept in memory, so duplicates are refused."""
+    """Captures calls of Celery tasks instead of sending them. Duplicates are refused. All locks are kept in memory.
+
+    Yields the `CapturedTasks`.
+    """
     from .tasks import capture_tasks
 
     with capture_tasks() as captured:

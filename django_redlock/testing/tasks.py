@@ -23,7 +23,7 @@ _active: list[CapturedTasks] = []
 
 
 class EnqueuedCall(NamedTuple):
-    """A call that would have been sent to the broker. ``options``: the options of ``apply_async``."""
+    """A call of a Celery task that was captured instead of sent. ``options``: the options of ``apply_async``."""
 
     task: Any
     args: tuple[Any, ...]
@@ -33,7 +33,7 @@ class EnqueuedCall(NamedTuple):
 
     @property
     def lock_name(self) -> str:
-        """The name of the call's lock. Empty: the task has no lock."""
+        """The name of the call's lock; ``""`` if the task has no lock."""
         return _lock_name(self.task, self.args, self.kwargs)
 
     def run(self) -> EagerResult[Any]:
@@ -43,7 +43,11 @@ class EnqueuedCall(NamedTuple):
 
 
 class CapturedTasks:
-    """The calls that `capture_tasks` captured. ``duplicates``: a `Conflict` for each refused call."""
+    """The calls that `capture_tasks` has captured.
+
+    ``enqueued``: the calls that would have been sent. ``duplicates``: a `Conflict` for each call that was refused as a
+    duplicate.
+    """
 
     def __init__(self) -> None:
         self.enqueued: list[EnqueuedCall] = []
@@ -52,16 +56,17 @@ class CapturedTasks:
     def calls(self, task: Any, *args: Any, **kwargs: Any) -> list[EnqueuedCall]:
         """Return the captured calls of ``task``.
 
-        With arguments: only calls that need the same lock as these arguments.
+        If arguments are given, returns only the calls that need the same lock as a call with these arguments. If
+        ``task`` has no lock, the arguments make no difference.
         """
         name = _lock_name(task, args, kwargs) if args or kwargs else None
         mine = [call for call in self.enqueued if call.task.name == task.name]
         return [call for call in mine if name is None or call.lock_name == name]
 
     def run_all(self) -> list[EagerResult[Any]]:
-        """Run the captured calls in order, including calls that they enqueue, until none is left.
+        """Run the captured calls in order, also those that a running call adds, until none is left.
 
-        Returns the results.
+        Returns the results in this order.
         """
         results = []
         while self.enqueued:
@@ -71,9 +76,10 @@ class CapturedTasks:
 
 @contextmanager
 def capture_tasks() -> Iterator[CapturedTasks]:
-    """Capture the calls of all Celery apps instead of sending them, so that no broker is needed.
+    """Context manager: capture the calls of all Celery tasks instead of sending them, so that no broker is needed.
 
-    Records are written as usual, so that duplicates are refused. Use it inside `override_locks`, or with a lock store.
+    Yields the `CapturedTasks`. Each call still writes its record to the lock store, and a duplicate is refused. So the
+    test needs a lock store: locks in memory (`override_locks`) or a server.
     """
     from celery import Celery
 
@@ -99,20 +105,22 @@ def capture_tasks() -> Iterator[CapturedTasks]:
 
 
 def assert_enqueued_once(task: Any, *args: Any, **kwargs: Any) -> Any:
-    """Fail unless exactly one call of ``task`` was captured.
+    """Fail unless exactly one call of ``task`` was captured, and return its `EnqueuedCall`.
 
-    With arguments: one call that needs the same lock as these. Returns the `EnqueuedCall`. Raises ``RuntimeError``
-    outside `capture_tasks`.
+    If arguments are given, only the calls count that need the same lock as a call with these arguments. Raises
+    ``RuntimeError`` outside `capture_tasks`.
 
-    A task of ``django.tasks`` needs the dummy backend in place of `capture_tasks`. Its ``TaskResult`` is returned.
+    A task of ``django.tasks`` needs the dummy backend of ``django.tasks`` instead of `capture_tasks`. Its
+    ``TaskResult`` is returned.
     """
     return _assert_enqueued(1, task, args, kwargs)[0]
 
 
 def assert_not_enqueued(task: Any, *args: Any, **kwargs: Any) -> None:
-    """Fail if a call of ``task`` was captured. With arguments: a call that needs the same lock as these.
+    """Fail if a call of ``task`` was captured.
 
-    Raises ``RuntimeError`` outside `capture_tasks`.
+    If arguments are given, only the calls count that need the same lock as a call with these arguments. Raises
+    ``RuntimeError`` outside `capture_tasks`. For a task of ``django.tasks``, see `assert_enqueued_once`.
     """
     _assert_enqueued(0, task, args, kwargs)
 

@@ -1,4 +1,4 @@
-"""A suite that every lock backend passes, blocking and asyncio. Run it with pytest on a backend of your own:
+"""A test suite that every lock backend passes, blocking and asyncio. Run it with pytest on a backend of your own:
 
     from django_redlock.testing.conformance import BackendConformance
 
@@ -8,12 +8,12 @@
             return functools.partial(MyBackend, my_server.address)
 
 Use `LockConformance` for a store that can't report holders, and `HandleConformance` for a backend that grants every
-acquire. Use `TransportConformance` for another connection to a store that has passed the whole suite: it has the cases
-that a connection can break.
+acquire. If a store has passed the whole suite, use `TransportConformance` to test another way of connecting to it.
+
 Leases in the suite that end by themselves are as short as 0.06 s, and those that are renewed last 2 s. For a slower
 store, set `short` and `renewable`. If the locks of a store exclude only within one process, set `one_process`. If a
 store does not support all kinds of locks, list the missing kinds in `lacks`, and `BackendConformance` does not collect
-their cases. ``"hand_off"`` and ``"every"`` in `lacks` leave these out, too.
+their cases. If it does not support ``hand_off()`` or ``every=``, add ``"hand_off"`` or ``"every"`` to `lacks`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["BackendConformance", "HandleConformance", "LockConformance", "Transp
 
 
 class HandleConformance(HandleCases, ArgumentCases):
-    """Cases with one user and one handle."""
+    """Cases that every backend passes, even one that grants every acquire: methods of a handle, and arguments."""
 
 
 class LockConformance(HandleConformance, ExclusionCases, LeaseCases, InterruptionCases, ForkCases):
@@ -64,4 +64,4 @@ class BackendConformance(
 
 
 class TransportConformance(ExclusionCases, LeaseCases, InspectionCases, InterruptionCases, ForkCases, KindCases):
-    """Cases that another connection to the same kind of server can break."""
+    """Cases that may fail over another kind of connection to the same store, such as TLS or a Unix socket."""

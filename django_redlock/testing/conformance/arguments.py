@@ -1,6 +1,6 @@
 """Cases for valid and invalid arguments of locks and backends.
 
-Every backend must pass them, even if it always grants.
+Every backend must pass them, even a backend that grants every acquire.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ArgumentCases(Fixtures):
             lock.check()
 
     def test_no_time_to_hold(self, client: Client, name: str) -> None:
-        """A ttl or max_hold that leaves no time to hold the lock raises ValueError. The error names the minimum."""
+        """A ttl or max_hold below 0.003 seconds raises ValueError. The error names the minimum."""
         for option in ("ttl", "max_hold"):
             with pytest.raises(ValueError, match=rf"{option} must be at least 0.003"):
                 client.lock(name, **{option: 0.002})
@@ -85,7 +85,7 @@ class ArgumentCases(Fixtures):
 
     @pytest.mark.parametrize("option", ["max_hold", "min_hold", "blocking_timeout"])
     def test_senseless_times(self, client: Client, name: str, option: str) -> None:
-        """The other times of a lock are validated like the ttl."""
+        """max_hold, min_hold and blocking_timeout raise ValueError if negative or NaN, and TypeError if a str."""
         for value in (-1, float("nan")):
             with pytest.raises(ValueError, match=option):
                 client.lock(name, **{option: value})

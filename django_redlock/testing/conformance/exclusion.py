@@ -1,4 +1,4 @@
-"""Cases with two users of one lock, while their leases last."""
+"""Cases for mutual exclusion and for waiting, with leases that don't end by themselves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ WAKE = 4  # seconds in which a wake-up must arrive, less than the time until a w
 
 
 class Counter:
-    """Counts visits in two steps, so that overlapping visits are noticed."""
+    """Counts visits, and in ``most`` the largest number of visits at the same time.
+
+    A visit yields to other threads between reading and writing the count, so that overlapping visits are noticed.
+    """
 
     def __init__(self) -> None:
         self.visits = self.inside = self.most = 0
@@ -33,7 +36,11 @@ class Counter:
 
 
 def check_nested(client: Client, held: Any, again: Callable[..., Any], short: float) -> None:
-    """Check that the holder of ``held`` can't wait for ``again()``, a handle of the same lock, without a timeout."""
+    """Check that a thread or task gets an error if it waits without a timeout for a lock that it holds itself.
+
+    ``held``: a handle that is free. ``again()`` returns another handle of the same lock. ``short``: a timeout in
+    seconds, after which the second handle is refused without that error.
+    """
 
     def blocking() -> None:
         with held:
@@ -57,7 +64,7 @@ def check_nested(client: Client, held: Any, again: Callable[..., Any], short: fl
 
 
 class ExclusionCases(Fixtures):
-    """Cases with several users of one lock."""
+    """Cases with several clients, threads or handles of one lock."""
 
     def test_excludes(self, client: Client, other: Client, name: str) -> None:
         """Only one of two handles holds the lock. The second handle acquires it after the release."""
@@ -137,14 +144,14 @@ class ExclusionCases(Fixtures):
         assert lock.acquire(timeout=TEST_TIMEOUT)
 
     def test_timeout(self, client: Client, other: Client, name: str) -> None:
-        """acquire(timeout) returns without the lock, never before the timeout, however long the lock is held."""
+        """acquire(timeout=…) on a lock that stays held returns False after the timeout, never earlier."""
         with client.lock(name):
             start = time.monotonic()
             assert other.lock(name).acquire(timeout=self.short) is False
             assert time.monotonic() - start >= self.short
 
     def test_given_up(self, client: Client, other: Client, name: str) -> None:
-        """A waiter whose wait times out leaves nothing behind. The lock is free after its release."""
+        """A waiter whose wait times out leaves nothing behind. The lock is free as soon as its holder releases it."""
         with client.lock(name):
             assert not other.lock(name).acquire(timeout=0.01)
         assert client.lock(name).acquire(False)
@@ -182,7 +189,7 @@ class ExclusionCases(Fixtures):
         lock = client.lock(name)
         lock.acquire()
         waiting = [spawn(wait, user) for user in (client, other) * 4]
-        until_someone_waits(client, name, 2)  # the threads of one user may share one waiter
+        until_someone_waits(client, name, 2)  # the threads of one client may share one waiter
         lock.release()
         for each in waiting:
             each.result(WAKE)
@@ -203,7 +210,7 @@ class ExclusionCases(Fixtures):
         assert (counter.visits, counter.most) == (40, 1)
 
     def test_fencing_tokens_of_many(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
-        """Fencing tokens grow in the order in which many users acquire the lock."""
+        """Fencing tokens grow in the order in which several clients and threads acquire the lock."""
         tokens: list[Any] = []
 
         def work(user: Client) -> None:
@@ -217,7 +224,7 @@ class ExclusionCases(Fixtures):
         assert tokens == sorted(set(tokens))
 
     def test_min_hold(self, client: Client, other: Client, name: str) -> None:
-        """With min_hold the lock stays taken for that time after an early release. The handle no longer holds it."""
+        """A lock that is released before min_hold is over stays taken until then. The handle no longer holds it."""
         start = time.monotonic()
         with client.lock(name, min_hold=self.short) as lock:
             pass
@@ -227,12 +234,12 @@ class ExclusionCases(Fixtures):
         assert time.monotonic() - start > self.short - 0.01
 
     def test_nested(self, client: Client, name: str) -> None:
-        """A thread or task that already holds the lock gets an error from a second handle, unless it sets a timeout."""
+        """A thread or task that holds the lock gets an error if it waits for a second handle without a timeout."""
         check_nested(client, client.backend.lock(name), partial(client.backend.lock, name), self.short)
         assert client.lock(name).acquire(timeout=TEST_TIMEOUT)  # the lock is free, so acquire doesn't wait
 
     def test_not_nested(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
-        """A lock that another thread or user holds, or whose lease ends by itself, can be waited for."""
+        """A thread may wait without a timeout for another thread's lock, or for its own lock without renewal."""
         with client.lock(name):
             waiting = spawn(client.lock(name).acquire)
             until_someone_waits(client, name)
@@ -244,7 +251,7 @@ class ExclusionCases(Fixtures):
     def test_one_handle_twice(
         self, new_backend: NewBackend, name: str, spawn: Spawn, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A second acquire() of one handle waits until another thread releases the handle. One warning is logged."""
+        """A second acquire() of a held handle waits until another thread releases it. Only one warning is logged."""
         backend = new_backend()
         lock = backend.lock(name)
 

@@ -1,4 +1,4 @@
-"""Cases for locks that are granted in order of arrival."""
+"""Cases for fair locks, which are granted in order of arrival."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FairCases(Fixtures):
     features = ("fair",)
 
     def test_fair_nested(self, client: Client, name: str) -> None:
-        """Waiting without a timeout for a fair lock that the same thread or task holds raises an error."""
+        """acquire() without a timeout raises an error if the same thread or task already holds the lock."""
         again = partial(client.backend.lock, name, fair=True)
         check_nested(client, again(), again, self.short)
 
@@ -55,7 +55,7 @@ class FairCases(Fixtures):
         assert stays.result(WAKE)
 
     def test_fair_of_many(self, client: Client, name: str, spawn: Spawn) -> None:
-        """Many threads that acquire the lock repeatedly never hold it at the same time, and all make progress."""
+        """Many threads that acquire the lock repeatedly never hold it at the same time, and every acquire succeeds."""
         counter = Counter()
 
         def work() -> None:
@@ -101,7 +101,7 @@ class FairCases(Fixtures):
 
     @pytest.mark.parametrize(("kind", "terms"), [("rlock", {}), ("semaphore", {"limit": 2})])
     def test_fair_relatives(self, client: Client, name: str, kind: str, terms: Any) -> None:
-        """Kinds that keep no order refuse fair=True."""
+        """rlock() and semaphore() raise LockNotSupported for fair=True."""
         if kind in client.backend.kinds:
             with pytest.raises(LockNotSupported, match="fair"):
                 getattr(client.backend, kind)(name, fair=True, **terms)

@@ -1,4 +1,7 @@
-"""Cases with one handle and no other user. Every backend must pass them, even if it always grants."""
+"""Cases for the methods of a handle that has no competitors.
+
+Every backend must pass them, even a backend that grants every acquire.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from .harness.fixtures import Fixtures, NewBackend, Spawn
 
 
 class HandleCases(Fixtures):
-    """Cases with one user and one handle."""
+    """Cases for the methods of a handle that has no competitors."""
 
     def test_acquire_and_release(self, client: Client, name: str) -> None:
         """A handle reports that it holds the lock between acquire and release, and at no other time."""
@@ -63,7 +66,7 @@ class HandleCases(Fixtures):
     def test_released_in_the_body(self, client: Client, name: str) -> None:
         """A release inside `with` raises an error at the end of the block, as with threading.Lock.
 
-        An error of the block wins.
+        If the block raises an error, that error is raised instead.
         """
         lock = client.lock(name)
         with pytest.raises(LockNotHeld), lock:
@@ -151,7 +154,7 @@ class HandleCases(Fixtures):
         assert ref() is None
 
     def test_acquire_in_a_coroutine(self, new_backend: NewBackend, name: str) -> None:
-        """acquire() and `with` in a coroutine raise an error that names the alternative. No lock is acquired."""
+        """In a coroutine acquire() and `with` acquire nothing, and raise an error that names the asyncio variant."""
         backend = new_backend()
 
         async def mistake() -> None:

@@ -48,7 +48,7 @@ class InspectionCases(Fixtures):
     kind = "mutex"  # the kind that the store reports for lock()
 
     def test_locked_and_owned(self, client: Client, other: Client, name: str) -> None:
-        """locked() means that any handle holds the lock, owned() that this handle holds it."""
+        """locked() returns whether any handle holds the lock, owned() whether this handle holds it."""
         first, second = client.lock(name), other.lock(name)
         assert (first.locked(), first.owned(), second.locked(), second.owned()) == (False, False, False, False)
         with first:
@@ -78,7 +78,7 @@ class InspectionCases(Fixtures):
         assert other.held(pattern) == []
 
     def test_describe(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
-        """describe() returns the holder and the waiters of a lock. ``None``: the lock is not held."""
+        """describe() returns the holder and the waiters of a held lock, and ``None`` for a free lock."""
         assert other.describe(name) is None
         with client.lock(name, owner="holder"):
             waiting = spawn(other.lock(name, owner="waiter").acquire, True, TEST_TIMEOUT)
@@ -91,7 +91,7 @@ class InspectionCases(Fixtures):
         assert eventually(lambda: (row := client.describe(name)) and row.owner.label == "waiter" and row.waiters == 0)
 
     def test_lease(self, client: Client, other: Client, name: str) -> None:
-        """Other users see the lease, its remaining time and its start. A renewal changes only the remaining time."""
+        """Other clients see ttl, remaining time and start of a lease. extend() changes only the remaining time."""
         before = time.time()
         with client.lock(name, ttl=60, auto_renew=False) as lock:
             (first,) = other.held(glob_escape(name))
@@ -120,7 +120,7 @@ class InspectionCases(Fixtures):
         "odd", ["*", "?", "[ab]", "[", "]", "\\", "{x}", "a}b", "\n", "é", "🔒", " ", "^", "-", "[^a]"], ids=ascii
     )
     def test_odd_names(self, client: Client, name: str, odd: str) -> None:
-        """held() lists any name unchanged, finds only this name when it is escaped, and omits the waiters' keys."""
+        """held() lists names with special characters unchanged. An escaped name as the pattern finds only this name."""
         names = {name + odd, name + "x", name + "a"}
         locks = [client.lock(each) for each in names]
         for lock in locks:
@@ -158,7 +158,7 @@ class InspectionCases(Fixtures):
         assert following.owned()
 
     def test_force_release_of_one_holding(self, client: Client, other: Client, name: str) -> None:
-        """With a digest, force_release() releases only the lease with this digest."""
+        """force_release() with a digest releases the lock only if the digest is that of the current lease."""
         lock = client.lock(name)
         with lock:
             (former,) = other.held(glob_escape(name))
@@ -179,7 +179,7 @@ class InspectionCases(Fixtures):
         assert waiting.result(WAKE)
 
     def test_former_holder_learns(self, client: Client, other: Client, name: str) -> None:
-        """The next renewal tells the holder of a lock about its force release, and calls on_lost."""
+        """After a force release, the next renewal marks the former holder's lock as lost, and calls on_lost."""
         told: list[Any] = []
         lock = client.lock(name, ttl=10 * self.short, on_lost=told.append)
         lock.acquire()

@@ -62,7 +62,7 @@ class ForkCases(Fixtures):
             assert not other.lock(name).acquire(False)
 
     def test_uses_everything(self, client: Client, other: Client, name: str, spawn: Spawn) -> None:
-        """Parent and child can use the same handle and backend at the same time, whichever thread forked."""
+        """Parent and child can use the same handle and backend at the same time, even if another thread forked."""
         lock = client.lock(name)
         lock.acquire()
         lock.release()
@@ -152,7 +152,7 @@ class InterruptionCases(Fixtures):
         there.close()
 
     def test_interrupted_when_granted(self, new_backend: NewBackend, name: str) -> None:
-        """An interrupt after the grant and before acquire() returns releases the lock."""
+        """KeyboardInterrupt after the grant, but before acquire() returns, releases the lock."""
         with contextlib.closing(new_backend()) as backend:
 
             def strike(_: Any) -> None:

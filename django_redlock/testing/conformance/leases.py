@@ -1,4 +1,4 @@
-"""Cases for the life of a lease: renewal, expiry, loss."""
+"""Cases for leases: renewal, extension, expiry and loss."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from .harness.fixtures import Fixtures, NewClient, eventually
 
 
 def is_renewed(lock: Any, see: Callable[[str], Any] | None = None) -> bool:
-    """Wait until the remaining time of the lease grows.
+    """Return whether the lease of ``lock`` is renewed: wait until its remaining time grows.
 
-    ``see(attribute)`` reads the lock in the thread that holds it.
+    Returns false if the lease is lost, or not renewed within `TEST_TIMEOUT` seconds. ``see(attribute)`` returns an
+    attribute of the lock as the thread or task that holds it sees it. By default this thread reads the attribute.
     """
     see = see or functools.partial(getattr, lock)
     least = see("remaining")
@@ -38,14 +39,17 @@ class LeaseCases(Fixtures):
     """Cases with leases of `short` seconds, so that a test can wait for their end."""
 
     def lapse(self, client: Client, other: Client, name: str, **options: Any) -> tuple[Any, Any]:
-        """Return a handle whose lease has expired, and the handle that holds the lock now."""
+        """Return both a handle of ``client`` whose lease has expired and a handle of ``other`` that holds the lock now.
+
+        ``options``: options of the first handle.
+        """
         first, second = client.lock(name, ttl=self.short, auto_renew=False, **options), other.lock(name)
         assert first.acquire(timeout=TEST_TIMEOUT)  # over a slow connection a late grant is released again
         assert second.acquire(timeout=TEST_TIMEOUT), "the lease doesn't end"
         return first, second
 
     def test_ends_by_itself(self, client: Client, other: Client, name: str) -> None:
-        """A lease without renewal ends. By its holder's clock it has ended before another user can acquire the lock."""
+        """A lease without renewal ends. By the holder's clock it ends before another client can acquire the lock."""
         lock, _ = self.lapse(client, other, name)
         assert lock.lost is True
         assert lock.remaining == 0
@@ -76,7 +80,7 @@ class LeaseCases(Fixtures):
         assert client.lock(name).acquire(timeout=TEST_TIMEOUT)
 
     def test_a_new_beginning(self, client: Client, other: Client, name: str) -> None:
-        """A handle that has lost its lock can be acquired again, with or without a release before."""
+        """A handle that has lost its lock can acquire it again. A release before is not necessary."""
         lock, following = client.lock(name, auto_renew=False), other.lock(name)
         assert lock.acquire(timeout=TEST_TIMEOUT)
         with contextlib.suppress(LockLost):  # the answer may come after the end of so short a lease
@@ -91,20 +95,20 @@ class LeaseCases(Fixtures):
         assert lock.lost is False
 
     def test_lost_in_with(self, client: Client, other: Client, name: str) -> None:
-        """If the lease was lost and the block succeeded, its end raises LockLost. The next holder is unaffected."""
+        """If a `with` block has lost its lease, its end raises LockLost. The next holder is unaffected."""
         following = other.lock(name)
         with pytest.raises(LockLost), client.lock(name, ttl=self.short, auto_renew=False):
             assert following.acquire(timeout=TEST_TIMEOUT)
         following.release()
 
     def test_lost_and_failed(self, client: Client, other: Client, name: str) -> None:
-        """If the lease was lost and the block raised an error, that error is raised."""
+        """If a `with` block has lost its lease and then raises an error, that error is raised, not LockLost."""
         with pytest.raises(ZeroDivisionError), client.lock(name, ttl=self.short, auto_renew=False):
             assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
             1 / 0  # noqa: B018
 
     def test_warn(self, client: Client, other: Client, name: str, caplog: pytest.LogCaptureFixture) -> None:
-        """With on_lost="warn" the end of the block raises nothing, and the loss is logged once."""
+        """With on_lost="warn" the end of a `with` block after a loss raises nothing, and the loss is logged once."""
 
         def warnings() -> list[str]:
             said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -116,7 +120,7 @@ class LeaseCases(Fixtures):
         assert len(warnings()) == 1
 
     def test_callable(self, client: Client, other: Client, name: str) -> None:
-        """With a callable as on_lost, the callable is called once, and the end of the block raises nothing."""
+        """A callable as on_lost is called once with the handle, and the end of the `with` block raises nothing."""
         told: list[Any] = []
         with client.lock(name, ttl=self.short, auto_renew=False, on_lost=told.append) as lock:
             assert other.lock(name).acquire(timeout=TEST_TIMEOUT)
@@ -167,7 +171,7 @@ class LeaseCases(Fixtures):
         assert lock.lost
 
     def test_extended(self, client: Client, other: Client, name: str) -> None:
-        """An extended lease outlives its first end. A shortened lease ends earlier."""
+        """An extended lease outlives its original end. A shortened lease ends earlier."""
         lock, ends = client.lock(name, ttl=10 * self.short, auto_renew=False), []
 
         def in_time() -> bool:

@@ -1,4 +1,4 @@
-"""Cases for several locks that are acquired together or not at all."""
+"""Cases for multilocks: several locks that are acquired together or not at all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MultilockCases(Fixtures):
         return [f"{letter}:{name}" for letter in "abc"]
 
     def test_multilock_nested(self, client: Client, name: str) -> None:
-        """Waiting without a timeout for a multilock with a lock that the same thread or task holds raises an error."""
+        """acquire() without a timeout raises an error if the same thread or task holds one of the names already."""
         again = partial(client.backend.multilock, [name + ":2", name])
         check_nested(client, client.backend.lock(name), again, self.short)
 
@@ -57,7 +57,7 @@ class MultilockCases(Fixtures):
             assert not client.lock(second).acquire(False)
 
     def test_multilock_held(self, client: Client, names: list[str]) -> None:
-        """Each name is listed with the same owner, and as a multilock."""
+        """held() lists each name of a held multilock with the same owner, and as a multilock."""
         with client.multilock(names, owner="transfer"):
             rows = [row for each in names for row in client.held(glob_escape(each))]
             assert [(row.name, row.kind, row.owner.label) for row in rows] == [
@@ -84,7 +84,7 @@ class MultilockCases(Fixtures):
         assert lock.owned()
 
     def test_multilock_passes_on(self, client: Client, names: list[str], spawn: Spawn) -> None:
-        """A waiting multilock passes a wake-up that it can't use on to the next waiter of that lock."""
+        """If a waiting multilock is woken but can't acquire all of its locks, the next waiter is woken instead."""
         first, second = client.lock(names[0]), client.lock(names[1])
         first.acquire()
         second.acquire()
@@ -127,7 +127,7 @@ class MultilockCases(Fixtures):
             dying.release()
 
     def test_multilock_lost(self, client: Client, names: list[str]) -> None:
-        """If one name is lost, all are: the holder is notified, and the other names are released."""
+        """After a force release of one name, extend() and release() raise LockLost and release the other names."""
         lock = client.multilock(names, ttl=30)
         lock.acquire()
         assert client.force_release(names[1])
@@ -142,7 +142,7 @@ class MultilockCases(Fixtures):
         assert eventually(lambda: not any(client.lock(each).locked() for each in names))
 
     def test_multilock_fencing(self, client: Client, names: list[str]) -> None:
-        """The fencing token is larger than all earlier tokens of each name, and smaller than all later tokens."""
+        """A multilock's fencing token is larger than earlier tokens of all its names, and smaller than later tokens."""
         tokens = []
         for each in (names[:1], names[1:2], names, names[:1], names[2:]):
             with client.multilock(each, fencing=True) as lock:
@@ -151,7 +151,7 @@ class MultilockCases(Fixtures):
         assert min(tokens[3:]) > tokens[2]
 
     def test_multilock_of_many(self, client: Client, names: list[str], spawn: Spawn) -> None:
-        """Many multilocks with overlapping names in any order never share a name, and never deadlock."""
+        """Many multilocks with overlapping names never deadlock, and no two of them hold the same name at once."""
         counters = {each: Counter() for each in names}
 
         def work() -> None:

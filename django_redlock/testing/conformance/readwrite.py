@@ -21,12 +21,12 @@ from .readwrite_turns import ReadWriteTurnCases
 
 
 class ReadWriteCases(ReadWriteTurnCases):
-    """Cases for rwlock() with two users."""
+    """Cases for rwlock(), with two or three threads or with two or three tasks."""
 
     features = ("rwlock",)
 
     def test_rwlock_readers(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """Many users read at once, each with a lease of its own, even through one object.
+        """Several threads or tasks can read at once, each with a lease of its own, even through one object.
 
         Readers exclude writers.
         """
@@ -43,7 +43,7 @@ class ReadWriteCases(ReadWriteTurnCases):
         assert eventually(lambda: me.do(lock.write, "acquire", False))
 
     def test_rwlock_writer(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """A writer excludes all other users. Its handle has the members of a lock."""
+        """A writer excludes readers and other writers. The write side has the methods and properties of a lock."""
         lock = people.backend.rwlock(name, ttl=20)
         assert me.do(lock.write, "acquire", False)
         assert not you.do(lock.read, "acquire", False)
@@ -60,7 +60,7 @@ class ReadWriteCases(ReadWriteTurnCases):
         assert eventually(lambda: you.do(lock.read, "acquire", False))
 
     def test_rwlock_no_upgrade(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """A reader that asks to write gets an error at once, through any handle, and stays a reader."""
+        """A reader that tries to acquire the write side of any handle gets an error at once, and stays a reader."""
         lock = people.backend.rwlock(name)
         me.do(lock.read, "acquire")
         for other in (lock, people.backend.rwlock(name)):
@@ -90,7 +90,7 @@ class ReadWriteCases(ReadWriteTurnCases):
         assert not people().do(lock.write, "acquire", False)
 
     def test_rwlock_again(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """A holder may acquire its side again, and must release it as often. Another user can't release it."""
+        """A holder may acquire its side again, and must release it as often. No other thread or task can release it."""
         lock = people.backend.rwlock(name)
         for side in (lock.read, lock.write):
             assert me.do(side, "acquire", False)
@@ -172,7 +172,10 @@ class ReadWriteCases(ReadWriteTurnCases):
             me.do(lock.write, "acquire", False)
 
     def test_rwlock_min_hold(self, people: Actors, me: Actor, you: Actor, name: str) -> None:
-        """With min_hold a released lock stays taken, without an owner. Even the former holder can't write."""
+        """A reader that releases the lock before min_hold is over still excludes writers until then, also itself.
+
+        Other readers are admitted.
+        """
         long, short = people.backend.rwlock(name, min_hold=20), people.backend.rwlock(name + ":2", min_hold=self.short)
         for lock in (long, short):
             me.do(lock.read, "acquire")
@@ -183,7 +186,7 @@ class ReadWriteCases(ReadWriteTurnCases):
         assert me.do(short.write, "acquire", True, TEST_TIMEOUT)
 
     def test_rwlock_blocks(self, new_backend: NewBackend, people: Actors, name: str) -> None:
-        """`with` and `async with` hold either side, or raise an error that names the holder."""
+        """`with` and `async with` acquire and release either side, or raise LockNotAcquired if the side is refused."""
         backend = people.backend
         lock = backend.rwlock(name, blocking=False)
         with lock.write as held, lock.read:

@@ -23,7 +23,7 @@ def _is_refused(actor: Actor, lock: Any) -> bool:
 
 
 class Room:
-    """Counts the readers and writers inside the lock."""
+    """Counts the readers and writers inside the lock. ``wrong``: their numbers at each violation of the exclusion."""
 
     def __init__(self) -> None:
         self.mutex = threading.Lock()
@@ -43,23 +43,23 @@ class Room:
 
 
 class ReadWriters(Fixtures):
-    """The users of a read-write lock."""
+    """Fixtures for read-write locks: threads or asyncio tasks that share one backend."""
 
     @pytest.fixture(params=[InThread, InTask], ids=["sync", "async"])
     def people(self, request: pytest.FixtureRequest, new_backend: NewBackend) -> Iterator[Actors]:
-        """`people()` returns a new user of one backend."""
+        """`people()` returns a new thread, or a new task, that calls methods of locks. All share one backend."""
         everybody = Actors(request.param, new_backend())
         yield everybody
         everybody.close()
 
     @pytest.fixture
     def me(self, people: Actors) -> Actor:
-        """The first user."""
+        """The first thread or task."""
         return people()
 
     @pytest.fixture
     def you(self, people: Actors) -> Actor:
-        """The second user."""
+        """The second thread or task."""
         return people()
 
 
@@ -69,7 +69,7 @@ class ReadWriteTurnCases(ReadWriters):
     features = ("rwlock",)
 
     def test_rwlock_of_many(self, people: Actors, name: str, spawn: Spawn) -> None:
-        """With many readers and writers, a writer is always alone inside the lock, and each user has a turn."""
+        """With many readers and writers, a writer is always alone inside the lock, and every acquire succeeds."""
         lock, room = people.backend.rwlock(name), Room()
 
         def work(person: Actor, *, writes: bool) -> None:
@@ -115,7 +115,7 @@ class ReadWriteTurnCases(ReadWriters):
         assert all(each.result(WAKE) for each in waiting)
 
     def test_rwlock_wakes_writers(self, people: Actors, me: Actor, name: str) -> None:
-        """The release of the last reader admits a writer, then the next writer, and at last the waiting readers."""
+        """The release of the last reader admits one waiting writer after another. Then a reader is admitted."""
         lock, got = people.backend.rwlock(name), []
         me.do(lock.read, "acquire")
         writers = [people() for _ in range(3)]

@@ -24,7 +24,7 @@ class ReentrantCases(Fixtures):
 
     @pytest.fixture
     def store(self, new_backend: NewBackend) -> Iterator[Backend]:
-        """The backend."""
+        """The backend of all locks in a case. It is closed after the case."""
         backend = new_backend()
         yield backend
         backend.close()
@@ -91,7 +91,7 @@ class ReentrantCases(Fixtures):
             lock.check()
 
     def test_rlock_of_many(self, store: Backend, name: str, spawn: Spawn) -> None:
-        """Many threads that nest one shared handle never hold the lock at the same time."""
+        """Many threads with nested `with` blocks of one shared handle never hold the lock at the same time."""
         counter, shared = Counter(), store.rlock(name)
 
         def work() -> None:
@@ -116,7 +116,10 @@ class ReentrantCases(Fixtures):
         assert waiting.result(TEST_TIMEOUT)
 
     def test_rlock_lost(self, store: Backend, name: str) -> None:
-        """A handle that has lost the lock can't acquire it again. The end of each of its blocks raises the loss."""
+        """In a `with` block that has lost the lock, extend() and acquire() raise LockLost.
+
+        A later block can acquire the lock again.
+        """
         lock = store.rlock(name)
         with pytest.raises(LockLost), lock:
             store.force_release(name)
@@ -127,7 +130,7 @@ class ReentrantCases(Fixtures):
             lock.check()
 
     def test_rlock_ends(self, store: Backend, name: str, spawn: Spawn) -> None:
-        """A handle's lease that is not renewed ends by itself, and does not end the leases of the other handles."""
+        """The lease of a handle without renewal ends by itself. The leases of the thread's other handles stay."""
         long, short = store.rlock(name), store.rlock(name, ttl=self.short, auto_renew=False)
         long.acquire()
         short.acquire()
@@ -138,7 +141,7 @@ class ReentrantCases(Fixtures):
         assert spawn(store.rlock(name).acquire, False).result(TEST_TIMEOUT)
 
     def test_rlock_held(self, store: Backend, name: str) -> None:
-        """held() lists the lock as an rlock, with its holder."""
+        """held() lists the lock once, as an rlock, with one owner for each handle that holds the lock."""
         with store.rlock(name, owner="outer") as lock:
             (row,) = store.held(glob_escape(name))
             assert (row.kind, row.owner.label, row.owner.pid) == ("rlock", "outer", os.getpid())

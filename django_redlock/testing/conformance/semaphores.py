@@ -1,4 +1,4 @@
-"""Cases for locks that a limited number of users may hold at once."""
+"""Cases for semaphores: locks that a limited number of handles may hold at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SemaphoreCases(Fixtures):
 
     @pytest.mark.parametrize("limit", [1, 2, 4])
     def test_permits(self, client: Client, name: str, limit: int) -> None:
-        """As many users as the limit hold a permit. The next user gets a permit after a release."""
+        """As many handles as the limit can hold a permit. The next handle gets a permit after a release."""
         permits = [client.semaphore(name, limit=limit) for _ in range(limit)]
         late = client.semaphore(name, limit=limit)
         assert all(permit.acquire(False) for permit in permits)
@@ -35,7 +35,7 @@ class SemaphoreCases(Fixtures):
         assert not permits[0].acquire(False)
 
     def test_permits_of_many(self, client: Client, name: str, spawn: Spawn) -> None:
-        """At most two of many threads hold a permit at once, and each thread has its turn."""
+        """With a limit of 2, at most two of many threads hold a permit at once, and every acquire succeeds."""
         counter = Counter()
 
         def work() -> None:
@@ -99,7 +99,7 @@ class SemaphoreCases(Fixtures):
         assert client.held(glob_escape(name)) == []
 
     def test_force_release_of_one_permit(self, client: Client, name: str) -> None:
-        """A force release with the digest of one holder ends that permit only, and another can have it."""
+        """force_release() with the digest of a holder ends only that holder's permit, and another handle can get it."""
         kept, lost = (client.semaphore(name, limit=2, owner=label, on_lost="warn") for label in ("kept", "lost"))
         for permit in (kept, lost):
             permit.acquire()

@@ -1,4 +1,7 @@
-"""Cases for one handle that threads and tasks share. A shared handle is one lock, or several permits or stripes."""
+"""Cases for one handle that threads and tasks share.
+
+Depending on its kind, a shared handle holds one lock at a time, or several permits or stripes.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +39,17 @@ KIND_ARGUMENTS: Mapping[str, Collection[str]] = {
 
 
 class EachKind(Fixtures):
-    """Runs a case once for each kind of lock that the store supports, if the case has one of the `KIND_ARGUMENTS`."""
+    """Base class: a case with one of the `KIND_ARGUMENTS` runs once for each kind of lock that the store supports."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrize the case by kind."""
+        """Parametrize the case with the kinds of locks. pytest calls this hook for each case."""
         for argument, kinds in KIND_ARGUMENTS.items():
             if argument in metafunc.fixturenames:
                 metafunc.parametrize(argument, [kind for kind in sorted(kinds) if kind not in self.lacks])
 
 
 class SharedHandleCases(EachKind):
-    """Cases with one handle and several users."""
+    """Cases with one handle and several threads or tasks."""
 
     @pytest.fixture
     def shared_store(self, new_backend: NewBackend) -> Iterator[Backend]:
@@ -57,7 +60,10 @@ class SharedHandleCases(EachKind):
 
     @pytest.fixture
     def make(self, kind_of_mutex: str, shared_store: Backend, name: str) -> Callable[..., Any]:
-        """`make(**options)` returns a handle that is one lock. Runs for each kind of such locks."""
+        """`make(**options)` returns a handle that holds one lock at a time.
+
+        A case with this fixture runs once for each kind of lock except semaphores and striped locks.
+        """
         return partial(MAKE[kind_of_mutex], shared_store, name)
 
     @pytest.fixture(params=[(InThread,), (InTask,), (InThread, InTask)], ids=["threads", "tasks", "both"])
@@ -72,7 +78,7 @@ class SharedHandleCases(EachKind):
         loop.close()
 
     def test_shared_by_many(self, make: Callable[..., Any], sharers: list[Actor], spawn: Spawn) -> None:
-        """The users hold the lock one at a time, each of them makes progress, and nothing is left behind."""
+        """Threads and tasks hold the lock one at a time, every acquire succeeds, and the lock is free at the end."""
         shared, counter = make(), Counter()
 
         def work(person: Actor) -> None:
@@ -87,7 +93,7 @@ class SharedHandleCases(EachKind):
         assert eventually(lambda: not sharers[0].do(make(), "locked"))
 
     def test_shared_is_taken(self, make: Callable[..., Any], sharers: list[Actor]) -> None:
-        """A user that can't wait, or waits in vain, is refused. The holder's lock is unaffected until its release."""
+        """While one thread or task holds the lock, acquire() of the others returns False or waits for the release."""
         shared, (me, you, late, *_) = make(), sharers
         assert me.do(shared, "acquire", False)
         token = me.see(shared, "token")
@@ -113,17 +119,17 @@ class SharedHandleCases(EachKind):
 
     @pytest.fixture
     def several(self, kind_of_permit: str, shared_store: Backend, name: str) -> Callable[..., Any]:
-        """`several(**options)` returns a handle with which three users may hold at once.
+        """`several(**options)` returns a handle that can hold three permits or stripes at once.
 
-        Runs for each kind of such locks.
+        A case with this fixture runs once for semaphores and once for striped locks.
         """
         return partial(MAKE[kind_of_permit], shared_store, name)
 
     @needs(*PERMITS)
     def test_each_acquire_takes_one(self, several: Callable[..., Any], sharers: list[Actor]) -> None:
-        """Each acquire() takes one permit and each release() returns one, from any thread.
+        """Each acquire() takes one permit, and each release() returns one, in any thread or task.
 
-        No more are returned than taken.
+        A release() after the last permit was returned raises an error.
         """
         shared, (me, you, late, *_) = several(), sharers
         assert me.do(shared, "acquire", False)
@@ -135,7 +141,7 @@ class SharedHandleCases(EachKind):
         waiting = late.begin(shared, "acquire", True, TEST_TIMEOUT)
         you.do(shared, "release")
         assert waiting.result(WAKE)
-        for _ in range(3):  # includes the permits of the other users, because no block surrounds them
+        for _ in range(3):  # includes the permits of other threads and tasks, which hold them outside of `with` blocks
             you.do(shared, "release")
         with pytest.raises(ValueError, match="more often than acquired") as caught:
             you.do(shared, "release")
@@ -144,9 +150,9 @@ class SharedHandleCases(EachKind):
 
     @needs(*PERMITS)
     def test_each_block_has_one(self, several: Callable[..., Any], spawn: Spawn) -> None:
-        """`with` in each thread, and nested `with`, has a permit of its own.
+        """Each `with` block of a shared handle has a permit of its own, also nested blocks and blocks of other threads.
 
-        A release never affects another block's permit.
+        A release by another thread never affects the permit of a block.
         """
         shared, inside, most = several(blocking_timeout=TEST_TIMEOUT), threading.Barrier(3), []
 

@@ -1,4 +1,4 @@
-"""Cases for striped locks, which acquire any one of several locks."""
+"""Cases for striped locks, which acquire any free one of several locks, the stripes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StripedCases(Fixtures):
 
     @pytest.mark.parametrize("stripes", [1, 4])
     def test_stripes(self, client: Client, name: str, stripes: int) -> None:
-        """As many users as there are stripes hold one stripe each. The next user acquires the first released stripe."""
+        """As many handles as there are stripes hold one stripe each. The next handle acquires the released stripe."""
         locks = [client.striped(name, stripes) for _ in range(stripes)]
         late = client.striped(name, stripes)
         assert late.stripe is None
@@ -41,7 +41,7 @@ class StripedCases(Fixtures):
         assert late.stripe == given
 
     def test_stripes_begin_differently(self, client: Client, name: str) -> None:
-        """Successive callers begin with different stripes, even when all are free."""
+        """Successive acquires get different stripes, even when all are free."""
         had = []
         for _ in range(4):
             with client.striped(name, 4) as lock:
@@ -65,7 +65,7 @@ class StripedCases(Fixtures):
             client.striped(name, 2, without={1 - int(stripe[-1])}, blocking=False).__enter__()
 
     def test_stripes_wake(self, client: Client, name: str, spawn: Spawn) -> None:
-        """Each waiter for any stripe acquires one as soon as a stripe is released."""
+        """Each release of a stripe wakes a waiter, which acquires a stripe."""
         locks = [client.striped(name, 3) for _ in range(3)]
         for lock in locks:
             lock.acquire()
@@ -94,7 +94,7 @@ class StripedCases(Fixtures):
         assert picky.result(TEST_TIMEOUT)
 
     def test_stripes_of_many(self, client: Client, name: str, spawn: Spawn) -> None:
-        """Two of many threads never hold the same stripe, and each thread has its turn."""
+        """Many threads never hold the same stripe at the same time, and every acquire succeeds."""
         counters = [Counter() for _ in range(3)]
 
         def work() -> None:
@@ -108,7 +108,7 @@ class StripedCases(Fixtures):
         assert [counter.most for counter in counters] == [1, 1, 1]
 
     def test_stripes_run_dry(self, client: Client, name: str, spawn: Spawn) -> None:
-        """With switch() several users use up the items of all stripes, and no more."""
+        """Each stripe guards a stock. Threads that call switch() at an empty stock sell all items, and no more."""
         stock = [5, 0, 1, 9]
 
         def buy() -> int | None:
@@ -124,7 +124,7 @@ class StripedCases(Fixtures):
         assert sold == {0: 5, 2: 1, 3: 9, None: 9}
 
     def test_switch(self, client: Client, name: str) -> None:
-        """switch() visits each stripe once. When no stripe is left, the last one stays held."""
+        """switch() moves to each of the other stripes once, then returns False, and the last stripe stays held."""
         with client.striped(name, 3, blocking=False) as lock:
             had, token = [lock.stripe], lock.token
             while lock.switch():
@@ -151,7 +151,7 @@ class StripedCases(Fixtures):
             assert eventually(lambda: client.describe(stripe_name(name, stripe)) is None)
 
     def test_switch_after_a_loss(self, client: Client, name: str) -> None:
-        """A handle that has lost its stripe gets an error from switch(), and no other stripe."""
+        """If a handle has lost its stripe, switch() raises LockLost."""
         lock = client.striped(name, 2, ttl=self.short, auto_renew=False)
         lock.acquire()
         assert eventually(lambda: lock.lost)
@@ -174,7 +174,7 @@ class StripedCases(Fixtures):
             dying.release()
 
     def test_stripes_of_a_shared_handle(self, client: Client, name: str, spawn: Spawn) -> None:
-        """Threads that share a handle hold different stripes, and leave none behind."""
+        """Threads that share a handle hold different stripes. Afterwards no stripe is held."""
         shared, counters = client.striped(name, 3, blocking_timeout=TEST_TIMEOUT), [Counter() for _ in range(3)]
         mine = shared if isinstance(client, SyncClient) else None  # a task's stripe is only visible in that task
 

@@ -1,1 +1,1 @@
-"""The harness of the suite: sync and async clients, actors, fixtures."""
+"""The harness of the suite: clients of a lock store, threads and tasks that execute commands, and pytest fixtures."""

@@ -1,4 +1,4 @@
-"""Threads and asyncio tasks that execute commands one after another, for locks that distinguish their callers."""
+"""Threads and asyncio tasks that execute commands one after another. Some kinds of locks depend on the caller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .clients import TEST_TIMEOUT, EventLoop
 
 
 class InThread:
-    """A thread that executes commands. ``do``: call a method of a lock and wait; ``begin``: call it without waiting."""
+    """A thread that calls methods of locks. ``do`` returns the result of a call, ``begin`` a future of the result."""
 
     def __init__(self, _loop: EventLoop) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="person")
@@ -25,7 +25,7 @@ class InThread:
         return self.begin(lock, method, *args).result(TEST_TIMEOUT)
 
     def see(self, lock: Any, attribute: str) -> Any:
-        """Return an attribute of a lock as this thread sees it. A method that does no I/O is called."""
+        """Return the value of a lock's attribute, read in this thread. A method, which must do no I/O, is called."""
         return self._pool.submit(_look, lock, attribute).result(TEST_TIMEOUT)
 
     def close(self) -> None:
@@ -33,7 +33,7 @@ class InThread:
 
 
 class InTask:
-    """A task that executes commands. It calls the asyncio variant of each method."""
+    """An asyncio task with the interface of `InThread`. It calls the asyncio variant of each method of a lock."""
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
@@ -82,7 +82,7 @@ Actor = InThread | InTask
 
 
 class Actors:
-    """A factory of threads or of tasks that share one backend."""
+    """Makes actors that share one backend. ``kind``: the class of the actors, `InThread` or `InTask`."""
 
     def __init__(self, kind: type[InThread | InTask], backend: Backend) -> None:
         self.backend = backend
@@ -91,7 +91,7 @@ class Actors:
         self._all: list[Actor] = []
 
     def __call__(self) -> Actor:
-        """Return a new actor."""
+        """Return a new `InThread` or `InTask`."""
         person = self._make()
         self._all.append(person)
         return person

@@ -1,4 +1,6 @@
-"""One blocking interface for sync and async locks. It runs the lock's own methods or their asyncio variants."""
+"""Clients of a lock store. Both have the same blocking methods; one calls a lock's asyncio methods, so that each case
+runs for blocking code and for asyncio.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,17 @@ TEST_TIMEOUT = 20  # seconds after which a case gives up on an expected event
 
 
 class SyncClient:
-    """A user of a store that calls the backend's blocking methods."""
+    """A client of a lock store that calls the backend's blocking methods."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
 
     def again(self) -> SyncClient:
-        """Return another user of the same backend object. In a forked child the new user works in the child."""
+        """Return a new client of the same backend object, for a forked child, where the parent's threads don't run."""
         return type(self)(self.backend)
 
     def adopt(self, handle: Any) -> Any:
-        """Return the handle in the form in which this user uses it."""
+        """Return ``handle``, which another client of this class made, as a handle for this client."""
         return handle
 
     def lock(self, name: str, **options: Any) -> Any:
@@ -46,7 +48,7 @@ class SyncClient:
         return self.backend.multilock(names, **options)
 
     def adopt_text(self, text: str, **options: Any) -> Any:
-        """Return a handle for the lock that was handed off with `text`."""
+        """Return a handle for the lock that was handed off with ``text``, the return value of ``hand_off()``."""
         return self.backend.adopt(text, **options)
 
     def held(self, pattern: str = "*", limit: int | None = None) -> list[LockInfo]:
@@ -66,7 +68,7 @@ class SyncClient:
 
 
 class AsyncClient:
-    """A user of a store that calls the backend's asyncio methods, on an event loop in a thread of its own."""
+    """A client of a lock store that calls the backend's asyncio methods, on an event loop in a thread of its own."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -151,7 +153,7 @@ async def _cancel_all() -> None:
 
 
 class AsyncHandle:
-    """An asyncio lock with the methods of a blocking lock. Methods that do no I/O are the lock's own."""
+    """A lock whose blocking methods run the lock's asyncio methods on ``loop``. Other attributes are the lock's own."""
 
     def __init__(self, lock: Lock, loop: EventLoop) -> None:
         self._lock = lock

@@ -1,4 +1,4 @@
-"""Fixtures for the cases of the suite: two users of one store, threads, and forked children."""
+"""Pytest fixtures and functions for the cases of the suite: two clients of one store, threads, and forked children."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROCESSES = "processes"  # the feature of a store that several processes can sha
 
 
 def needs(*features: str) -> Callable[[Case], Case]:
-    """Mark a case that is not collected for a store without any of these features."""
+    """Return a decorator for a case. The case is not collected for a store that lacks all of ``features``."""
 
     def mark(case: Case) -> Case:
         case.features = features  # type: ignore[attr-defined]
@@ -39,13 +39,13 @@ def needs(*features: str) -> Callable[[Case], Case]:
 
 
 class Fixtures:
-    """The fixtures. A subclass must define `new_backend`."""
+    """Base class of all cases, with their pytest fixtures. A subclass must define the fixture `new_backend`."""
 
     short = 0.06  # seconds: the shortest waits and leases that end by themselves
     renewable = 2.0  # seconds: leases that are renewed in time, although the machine is busy
     one_process = False  # the store's locks exclude only within one process
     lacks: Collection[str] = ()  # "fair" and the unsupported kinds of locks: their cases are not collected
-    features: Collection[str] = ()  # of a class of cases: not collected for a store that lacks all of these features
+    features: Collection[str] = ()  # a store that lacks all of these features does not collect the cases of this class
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -63,7 +63,7 @@ class Fixtures:
 
     @pytest.fixture(params=[SyncClient, AsyncClient], ids=["sync", "async"])
     def new_client(self, request: pytest.FixtureRequest, new_backend: NewBackend) -> Iterator[NewClient]:
-        """`new_client(**options)` returns a new user of the store, which acts like another process."""
+        """`new_client(**options)` returns a client with a new backend. The client acts like another process."""
         with contextlib.ExitStack() as ends:
 
             def make(**options: Any) -> Client:
@@ -75,12 +75,12 @@ class Fixtures:
 
     @pytest.fixture
     def client(self, new_client: NewClient) -> Client:
-        """The first user of the store."""
+        """The first client of the store."""
         return new_client()
 
     @pytest.fixture
     def other(self, new_client: NewClient) -> Client:
-        """The second user of the store."""
+        """The second client of the store."""
         return new_client()
 
     @pytest.fixture
@@ -90,19 +90,16 @@ class Fixtures:
 
     @pytest.fixture
     def spawn(self) -> Iterator[Spawn]:
-        """`spawn(function, *args)` runs the function in a thread.
-
-        Its `result(TEST_TIMEOUT)` returns the return value.
-        """
+        """`spawn(function, *args)` runs the function in a thread, and returns a future of the function's result."""
         pool = ThreadPoolExecutor(16, thread_name_prefix="conformance")
         yield pool.submit
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def eventually(condition: Callable[[], Any], timeout: float = TEST_TIMEOUT) -> Any:
-    """Poll `condition` until it returns a true value.
+    """Call ``condition`` repeatedly until it returns a true value, up to ``timeout`` seconds.
 
-    Returns that value, or the last false value after `timeout` seconds.
+    Returns the last value, which is false after a timeout.
     """
     deadline = time.monotonic() + timeout
     while not (answer := condition()) and time.monotonic() < deadline:
@@ -111,7 +108,10 @@ def eventually(condition: Callable[[], Any], timeout: float = TEST_TIMEOUT) -> A
 
 
 def until_someone_waits(client: Client | Backend, name: str, waiters: int = 1) -> None:
-    """Wait until the lock has `waiters` waiters. On a store that doesn't list waiters, wait for a moment."""
+    """Wait up to a second until at least ``waiters`` waiters are listed for the lock ``name``, or the lock is free.
+
+    On a store that doesn't list waiters, waits for 0.05 seconds.
+    """
     try:
         eventually(lambda: (held := client.describe(name)) is None or held.waiters >= waiters, 1)
     except LockNotSupported:
@@ -119,7 +119,10 @@ def until_someone_waits(client: Client | Backend, name: str, waiters: int = 1) -
 
 
 def in_child(function: Callable[[], Any]) -> Any:
-    """Run `function` in a forked child. Returns its return value, or raises the error that it raised."""
+    """Call ``function`` in a forked child process, and return the result, or the exception that it raised.
+
+    Fails if the child has not answered after `TEST_TIMEOUT` seconds.
+    """
     ours, theirs = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # the tests fork with threads on purpose
@@ -128,7 +131,7 @@ def in_child(function: Callable[[], Any]) -> Any:
         with os.fdopen(theirs, "wb") as pipe:
             try:
                 answer = function()
-            except BaseException as error:  # noqa: BLE001  (told to the parent)
+            except BaseException as error:  # noqa: BLE001  (sent to the parent)
                 answer = error
             pipe.write(pickle.dumps(answer))
         os._exit(0)

@@ -1,4 +1,4 @@
-"""Cases for a held lock that one user hands to another."""
+"""Cases for a held lock that one client hands to another client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HandOffCases(Fixtures):
     features = ("hand_off",)
 
     def test_handed_off(self, client: Client, other: Client, name: str) -> None:
-        """The adopter holds the lock, the first handle holds nothing, and the store shows the new owner."""
+        """After adopt() the new handle holds the lock, and the first handle nothing. The store shows the new owner."""
         lock = client.lock(name, owner="the first")
         lock.acquire()
         number, text = lock.fencing_token, lock.hand_off()
@@ -38,7 +38,7 @@ class HandOffCases(Fixtures):
         assert client.lock(name).acquire(False)
 
     def test_handed_off_renewed(self, new_client: NewClient, name: str) -> None:
-        """The adopter renews the lease with the ttl of the first holder."""
+        """The handle that adopt() returns renews the lease with the ttl of the first handle."""
         lock, other = new_client().lock(name, ttl=10 * self.short), new_client()
 
         def renewed_after() -> bool:
@@ -52,7 +52,7 @@ class HandOffCases(Fixtures):
         assert eventually(renewed_after)
 
     def test_handed_off_once(self, client: Client, other: Client, name: str) -> None:
-        """A text that was used is refused, while the lock is held and afterwards. Its holder is unaffected."""
+        """A second adopt() of the same text raises LockLost, also after the release. The holder is unaffected."""
         lock = client.lock(name)
         lock.acquire()
         text = lock.hand_off()
@@ -67,7 +67,7 @@ class HandOffCases(Fixtures):
         assert client.lock(name).acquire(False)
 
     def test_handed_off_too_late(self, client: Client, other: Client, name: str) -> None:
-        """The text is refused after the lease has ended. The next holder is unaffected."""
+        """After the end of the lease, adopt() raises LockLost. The next holder is unaffected."""
         lock = client.lock(name)
         lock.acquire()
         text = lock.hand_off(ttl=self.short)
@@ -78,7 +78,7 @@ class HandOffCases(Fixtures):
         assert following.owned()
 
     def test_handed_off_in_blocks(self, client: Client, other: Client, name: str) -> None:
-        """The block of the first holder releases nothing. The block of the adopter releases the lock."""
+        """A `with` block that has called hand_off() releases nothing at its end. `with adopt()` releases the lock."""
         with client.lock(name) as lock:
             text = lock.hand_off()
         assert client.lock(name).locked()
@@ -98,7 +98,10 @@ class HandOffCases(Fixtures):
             lock.hand_off()
 
     def test_not_a_text(self, new_client: NewClient, name: str) -> None:
-        """Other texts, and the text of a lock with another key prefix, raise ValueError without showing the text."""
+        """adopt() raises ValueError for a text that is not from hand_off(), or is from another key prefix.
+
+        The error does not contain the text.
+        """
         lock = new_client().lock(name)
         lock.acquire()
         text = lock.hand_off()
@@ -112,7 +115,7 @@ class HandOffCases(Fixtures):
 
     @needs("striped")
     def test_stripe_handed_off(self, client: Client, other: Client, name: str) -> None:
-        """The adopter holds the same stripe, as a lock with the name of the stripe."""
+        """The handle that adopt() returns holds the same stripe, as a lock with the name of the stripe."""
         with client.striped(name, 2) as lock:
             stripe, text = lock.stripe, lock.hand_off()
         with other.adopt_text(text) as adopted:
@@ -122,7 +125,7 @@ class HandOffCases(Fixtures):
 
     @needs("multilock")
     def test_multilock_handed_off(self, client: Client, other: Client, name: str) -> None:
-        """The adopter holds all names, or none if one has another holder."""
+        """The handle that adopt() returns holds all names. If one of the names was lost, adopt() raises LockLost."""
         names = [f"{letter}:{name}" for letter in "abc"]
         with client.multilock(names) as lock:
             text = lock.hand_off()
@@ -137,7 +140,7 @@ class HandOffCases(Fixtures):
 
     @needs("rlock", "semaphore", "rwlock")
     def test_kinds_not_handed_off(self, new_backend: NewBackend, name: str) -> None:
-        """A lock that may have several holders can't be handed off. It stays held."""
+        """hand_off() of a lock that may have several holders raises LockNotSupported. The lock stays held."""
         backend = new_backend()
         for kind in {"rlock", "semaphore", "rwlock"}.difference(self.lacks):
             with MAKE[kind](backend, f"{kind}:{name}") as lock:

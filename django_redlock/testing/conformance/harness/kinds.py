@@ -1,4 +1,4 @@
-"""Each kind of lock from acquire to release, for connections and older servers that may garble a command or reply."""
+"""A case for each kind of lock, from acquire to release. It is meant for other connections and server versions."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ SINGLE: Mapping[str, Callable[..., Any]] = {
 
 
 class KindCases(EachKind):
-    """Cases with two users, for each kind of lock that the store supports."""
+    """Cases with two threads or tasks, for each kind of lock that the store supports."""
 
     @pytest.fixture(params=[InThread, InTask], ids=["sync", "async"])
     def users(self, request: pytest.FixtureRequest, new_backend: NewBackend) -> Iterator[Actors]:
-        """`users()` returns a new user of one backend."""
+        """`users()` returns a new thread, or a new task, that calls methods of locks. All share one backend."""
         everybody = Actors(request.param, new_backend())
         yield everybody
         everybody.close()
 
     def test_from_acquire_to_release(self, users: Actors, kind_of_lock: str, name: str) -> None:
-        """One user acquires and extends the lock, and the store lists it.
+        """One thread or task acquires and extends the lock, and the store lists the lock.
 
-        The other user waits until the release wakes it.
+        The other thread or task waits until the release, which wakes it.
         """
         me, you = users(), users()
         first, second = (SINGLE[kind_of_lock](users.backend, name, owner=each) for each in ("the first", "the second"))

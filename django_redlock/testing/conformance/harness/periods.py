@@ -21,7 +21,10 @@ class PeriodCases(Fixtures):
     features = ("every",)
 
     def state(self, client: Client, name: str) -> Any:
-        """Return ``running``, ``done`` or ``None``. The lock must be taken for most of the `PERIOD`."""
+        """Return the state of the held lock ``name``: ``running``, ``done`` or ``None``.
+
+        Fails unless the lock stays taken for about one `PERIOD` from now.
+        """
         held = client.describe(name)
         assert isinstance(held, LockInfo)
         assert held.remaining is not None
@@ -30,7 +33,7 @@ class PeriodCases(Fixtures):
 
     @pytest.mark.parametrize("fails", [False, True])
     def test_once_in_a_period(self, client: Client, other: Client, name: str, fails: bool) -> None:
-        """After the first start every other is refused at once, whether the work has failed or not."""
+        """After one acquire, every other acquire in the same period is refused at once, even if the work failed."""
         with contextlib.suppress(ZeroDivisionError), client.lock(name, every=PERIOD) as lock:
             assert self.state(client, name) == "running"
             assert lock.remaining < PERIOD / 2
@@ -46,7 +49,7 @@ class PeriodCases(Fixtures):
         assert other.lock(name, every=PERIOD).acquire(False)
 
     def test_once_although_the_holder_dies(self, client: Client, other: Client, name: str) -> None:
-        """A holder that doesn't renew its lease loses it. No other holder starts all the same."""
+        """A holder that doesn't renew its lease loses the lease. Still no other acquire succeeds in the same period."""
         lock = client.lock(name, every=PERIOD, ttl=10 * self.short, auto_renew=False)
         assert lock.acquire(timeout=TEST_TIMEOUT)
         assert eventually(lambda: lock.lost)
@@ -54,7 +57,7 @@ class PeriodCases(Fixtures):
         assert eventually(lambda: self.state(client, name) == "done")
 
     def test_extended_within_a_period(self, client: Client, name: str) -> None:
-        """An extension does not shorten the period."""
+        """extend() of a lock with every= does not shorten the period."""
         lock = client.lock(name, every=PERIOD, auto_renew=False)
         lock.acquire()
         assert lock.extend(20) < 20
@@ -63,13 +66,13 @@ class PeriodCases(Fixtures):
         assert self.state(client, name) == "done"
 
     def test_again_after_a_period(self, client: Client, other: Client, name: str) -> None:
-        """The next period begins by itself."""
+        """The lock can be acquired again after the period."""
         with client.lock(name, every=4 * self.short):
             pass
         assert other.lock(name, every=4 * self.short).acquire(timeout=TEST_TIMEOUT)
 
     def test_work_longer_than_a_period(self, client: Client, other: Client, name: str) -> None:
-        """Work that takes longer excludes the next start. Afterwards the lock is free at once."""
+        """Work that takes longer than a period excludes others until its end. Then the lock is free at once."""
         lock, following = client.lock(name, every=self.short), other.lock(name, every=self.short)
         lock.acquire()
         assert not following.acquire(timeout=4 * self.short)
@@ -77,7 +80,7 @@ class PeriodCases(Fixtures):
         assert following.acquire(False)
 
     def test_not_periodic(self, client: Client, name: str) -> None:
-        """every= is for lock() only, and not for a fair lock. Bad values are errors."""
+        """every= raises an error for other kinds than lock(), for a fair lock, for hand_off(), and for a bad value."""
         with pytest.raises(LockNotSupported, match="fair"):
             client.lock(name, every=PERIOD, fair=True)
         for kind in set(client.backend.kinds) & {"rlock", "rwlock"}:
