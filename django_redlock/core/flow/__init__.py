@@ -1,1 +1,1 @@
-"""The language between algorithms and I/O: requests, replies, scripts, and the two drivers."""
+"""Flows: generators that yield requests. Here are the requests, their replies and scripts, and two drivers."""
