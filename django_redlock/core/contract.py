@@ -99,10 +99,10 @@ class Store(Protocol):
         """Return the queue in which this process waits for locks of this kind; ``None`` if there is no queue."""
 
     def perform(self, request: Any) -> Any:
-        """Perform one request that a flow has yielded, blocking the thread. Returns the reply, or a `Fault`."""
+        """Perform ``request``, one of `flow.requests`, blocking the thread. Returns the reply, or a `Fault`."""
 
     def aperform(self, request: Any) -> Awaitable[Any]:
-        """Perform one request that a flow has yielded, on the running event loop. Returns the reply, or a `Fault`."""
+        """Perform ``request``, one of `flow.requests`, on the running event loop. Returns the reply, or a `Fault`."""
 
 
 class Renewable(Protocol):

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def drive(flow: Flow[T], perform: Callable[[Any], Any]) -> T:
-    """Run ``flow`` to its end, blocking, and return its result. ``perform(request)`` returns a reply."""
+    """Run ``flow`` to its end, blocking, and return its result. ``perform(request)`` returns the reply."""
     try:
         request = next(flow)
         while True:
