@@ -50,7 +50,7 @@ def _combined(prefix: str, body: Script, extra: int) -> Script:
 
 
 def standalone_quarantine(key_prefix: str, max_ttl: float) -> Quarantine:
-    """Return the quarantine for servers that grant without their replicas.
+    """Return the `Quarantine` for servers that grant without their replicas.
 
     ``max_ttl``: the longest lease in seconds.
     """
@@ -59,7 +59,7 @@ def standalone_quarantine(key_prefix: str, max_ttl: float) -> Quarantine:
 
 @cache
 def replica_quarantine(key_prefix: str, max_ttl: float, lag: int, waits: int, required: str) -> Quarantine:
-    """Return the quarantine for a primary whose replicas must confirm grants. ``max_ttl``: longest lease in seconds.
+    """Return the `Quarantine` for a primary whose replicas must confirm grants. ``max_ttl``: longest lease in seconds.
 
     ``lag``: seconds without an acknowledgement after which a replica counts as gone. ``required``: the replicas that
     must keep up (``majority``, ``all`` or a number). ``waits``: the number of acknowledgements that the client waits

@@ -252,7 +252,10 @@ class Election:
             logger.error("leader %r: on_elected still runs, but the lead has ended", self.name)
 
     def _await_work(self, work: Work) -> Flow[None]:
-        """Wait until ``on_elected`` has returned, unless the candidate ends. Until then it must not lead again."""
+        """Wait until ``on_elected`` has returned, unless the candidate ends.
+
+        The candidate must not lead again before.
+        """
 
         def left() -> float:
             return CHECK_SECONDS if self._standing and not work.done else 0.0
