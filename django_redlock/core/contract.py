@@ -123,7 +123,7 @@ class Renewable(Protocol):
         """Return the lease that the handle holds; ``None`` if it holds nothing."""
 
     def begin_renewal(self) -> Extension | None:
-        """Mark the extension that is due as in flight, and return it. The caller sends the request.
+        """Begin the extension that is due, and return it. The caller sends the request.
 
         Returns ``None`` if the lease must not be extended now.
         """

@@ -55,10 +55,10 @@ def _granted_after(refusal: Refusal, server_us: int, asked: float, now: float) -
 
 
 def block(name: str, signal: Block, left: float) -> Flow[None]:
-    """Wait for a wake-up with the request ``signal``.
+    """Wait for a wake-up by sending ``signal``, a blocking request.
 
-    If it fails, pause for 0.05 seconds instead, up to ``left`` seconds. Raises ``LockError`` if the server refuses the
-    blocking command: no permission, or a key of another type.
+    If the request fails, pause for 0.05 seconds instead, or for ``left`` seconds if that is shorter. Raises
+    ``LockError`` if the server refuses the blocking command: no permission, or a key of another type.
     """
     reply = yield signal
     if isinstance(reply, Fault):
@@ -163,12 +163,12 @@ class SingleNode(NamedTuple):
     quarantine: Quarantine | None = None
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Acquire the lock.
+        """Acquire the lock, retrying after each wake-up until ``deadline`` (monotonic seconds).
 
-        While refused, block on the wake-up list and try again, until ``deadline`` (monotonic seconds). Returns a lease
-        or a refusal. A waiter sends BLPOP and the acquire script in one pipeline, so that it gets the lock one round
-        trip after the release. Newcomers queue behind waiters. With a fair queue, the waiter sends the script after the
-        reply to BLPOP, because the node must not grant to a waiter that no longer responds. Raises ``LockUnavailable``.
+        Returns a lease or a refusal. A waiter sends BLPOP and the acquire script in one pipeline, so that the script
+        runs without a further round trip after the wake-up. Newcomers queue behind waiters. With a fair queue, the
+        waiter sends the script after the reply to BLPOP, because the node must not grant to a waiter that no longer
+        responds. Raises ``LockUnavailable``.
         """
         clock = self.clock
         start, asked = clock(), 0.0
@@ -219,8 +219,8 @@ class SingleNode(NamedTuple):
         """Retry an acquire that failed with ``fault``, until a server serves it or until ``deadline``.
 
         ``deadline``: monotonic seconds. Each try has a new attempt number in its token, because a late release of an
-        earlier try must not release it. Returns the claim of the last try, the time at which the try was sent, and its
-        reply.
+        earlier try must not release a later grant. Returns three values: the claim of the last try, the time at which
+        the try was sent (monotonic seconds), and its reply.
         """
         start = self.clock()
 

@@ -33,9 +33,10 @@ class MultiLock(Lock):
         return tuple(self.names)
 
     def describe_flow(self) -> Flow[LockInfo | None]:
-        """Return the first lock with another holder; without one, the lock that this handle holds.
+        """Return the description of the first lock with another holder.
 
-        ``None``: all names are free. The lock of this handle has digests only if the handle holds all names.
+        Without one, describe the lock that this handle holds. ``None``: all names are free. The lock of this handle has
+        digests only if the handle holds all names.
         """
         own, found = None, 0
         for name, keys in zip(self.names, self.all_keys, strict=True):

@@ -14,7 +14,10 @@ class WithBlocks(list[tuple[int, bytes]]):
     __slots__ = ()
 
     def enter(self, token: bytes) -> None:
-        """Add a block of the calling thread or task."""
+        """Add a block of the calling thread or task.
+
+        ``token``: the token of the lease that the block releases at its end.
+        """
         self.append((caller(), token))
 
     def _innermost(self) -> int:
@@ -23,7 +26,7 @@ class WithBlocks(list[tuple[int, bytes]]):
         return next((index for index in reversed(range(len(self))) if self[index][0] == me), -1)
 
     def reacquired(self, token: bytes) -> None:
-        """Let the caller's innermost block release the new ``token``: the caller has acquired again in the block.
+        """Make the caller's innermost block release ``token`` at its end, after the caller has acquired again in it.
 
         `threading.Condition.wait` releases the lock and acquires it again within the block.
         """
@@ -32,7 +35,7 @@ class WithBlocks(list[tuple[int, bytes]]):
                 self[index] = self[index][0], token
 
     def replace(self, old: bytes, new: bytes) -> None:
-        """Let all blocks that would release the token ``old`` release ``new``."""
+        """Make all blocks that would release the token ``old`` at their end release ``new`` instead."""
         with state_mutex.mutex:
             self[:] = [(entered_by, new if token == old else token) for entered_by, token in self]
 

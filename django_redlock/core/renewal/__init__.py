@@ -1,1 +1,1 @@
-"""Background work on leases: extends leases before they end, and releases claims that no caller releases any more."""
+"""Background work on leases: extends leases before they end, and releases claims for callers that could not."""
