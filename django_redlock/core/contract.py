@@ -37,7 +37,7 @@ class Algorithm(Protocol):
         """Extend many leases in few requests, each to the ttl in seconds with which it is paired.
 
         Returns an outcome for each lease, in order: the extended lease, ``None`` if the lease is lost, or a `Fault` if
-        the store has neither extended nor refused it.
+        the outcome is unknown.
         """
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
@@ -131,7 +131,7 @@ class Renewable(Protocol):
     def on_extended(self, extension: Extension, outcome: Lease | Fault | None) -> None:
         """Update the handle after ``extension``.
 
-        ``outcome``: the extended lease, ``None`` if the lease is lost, or a `Fault` if neither is known.
+        ``outcome``: the extended lease, ``None`` if the lease is lost, or a `Fault` if the outcome is unknown.
         """
 
     def mark_lost(self, lease: Lease, reason: str) -> None:

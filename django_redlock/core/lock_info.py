@@ -12,7 +12,7 @@ from .keys import is_stripe
 from .owner import Owner
 from .values import Claim, Lease, waited_before
 
-# A task record, as task_submit.lua writes it: state, run token, sending, end, next sending, end of that one, owner.
+# A task record, see task_record.lua: state, run token, delivery id, end in ms, next delivery id, its end in ms, owner.
 _TASK = re.compile(rb"([a-z]{1,16}) (\S+) \S+ \d{1,16} \S+ \d+ (.*)", re.DOTALL)
 
 # A share, as shared_acquire.lua and rw_acquire.lua write it: kind, end in ms, access (rwlock only), holder.

@@ -117,10 +117,10 @@ class Lease(NamedTuple):
     fencing_token: int
     since: float
     generation: int
-    nodes: tuple[int, ...] = ()  # nodes of a quorum that have replied: no acquire is in flight to these nodes
+    nodes: tuple[int, ...] = ()  # Redlock: indexes of the nodes that have replied, to which no acquire is in flight
     # After a local hand-over without a request: the claim of the new holder. The store has the previous holder's token.
     new_claim: Claim | None = None
-    least: float = math.inf  # shortest ttl of unanswered extensions, each of which may still reach the server
+    least: float = math.inf  # shortest ttl in seconds of extensions without a reply, which may still reach the server
 
     @property
     def effective_claim(self) -> Claim:

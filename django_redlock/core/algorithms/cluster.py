@@ -61,7 +61,7 @@ class Cluster(SingleNode):
 
         def attempt() -> Flow[Lease | tuple[int, Refusal] | Fault]:
             nonlocal claim
-            claim = claim.next_attempt(self.clock())  # a new token: a late release of the last attempt must not free it
+            claim = claim.next_attempt(self.clock())  # a late release of the last attempt must not release this one
             return (yield from self._try_all_slots(primitive, claim, wait, loose))
 
         while True:
@@ -95,8 +95,8 @@ class Cluster(SingleNode):
         """Acquire slot by slot. If a slot refuses or has no reply, the slots acquired so far are released.
 
         Returns the lease, a `Fault` if a slot has no reply, or a pair: the index of the slot that refused, and the
-        refusal. ``wait``: see `Primitive.acquire_request`. ``loose`` collects the parts of claims whose acquire or
-        release got no reply: the store may still have granted them.
+        refusal. ``wait``: see `Primitive.acquire_request`. ``loose`` collects the claims for single slots whose acquire
+        or release got no reply, because the store may still have granted them.
         """
         leases: list[Lease] = []
         parts = by_slot(claim)

@@ -52,7 +52,8 @@ def _joined(runs: Sequence[EvalScript]) -> EvalScript:
 def _each(reply: Any, number: int) -> list[Any]:
     """Return one reply for each of ``number`` mutexes, from the reply of `_EXTEND_MANY`.
 
-    Each is 1 for an extended mutex, ``None`` if the mutex needs a script of its own, or a `Fault`.
+    Each is 1 for an extended mutex, ``None`` if the mutex needs a script of its own, or a `Fault` if the node gave no
+    usable reply.
     """
     if isinstance(reply, Fault) and (reply.transient or not reply.refused):
         return [reply] * number

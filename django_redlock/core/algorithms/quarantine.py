@@ -84,7 +84,8 @@ def unwrap_reply(reply: Any) -> Any:
 def in_service(reply: Any) -> bool:
     """Return whether a server grants locks, judged by its ``reply`` to a `Quarantine.noop_request`.
 
-    The reply 5 (another number of replicas) counts as in service: an acquire adopts that number and tries again.
+    A server whose number of replicas has changed replies 5. It counts as in service, because an acquire adopts the new
+    number and tries again.
     """
     return isinstance(reply, list) and reply[:1] in ([1], [5])
 

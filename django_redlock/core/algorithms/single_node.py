@@ -17,8 +17,8 @@ from ..values import DRIFT, Claim, Lease, Refusal, millis, waited_before
 from .extensions import run_extensions
 from .quarantine import Quarantine, unwrap_reply
 
-LAST_TRY = -1
-MIN_WAIT_SECONDS = 0.05
+LAST_TRY = -1  # the argument `wait` of the last try, after which a refused client is not listed as a waiter
+MIN_WAIT_SECONDS = 0.05  # with less time left, a refused client does not queue again
 FAILOVER_SECONDS = 30.0  # how long a waiter retries a store that does not reply, since it may fail over
 RETRY_SECONDS = 0.05, 0.2  # pause between two such tries, drawn at random
 _DESCRIBE = script("describe")
@@ -46,9 +46,9 @@ def _granted_after(refusal: Refusal, server_us: int, asked: float, now: float) -
     """Return the earliest time at which the node can have granted the lock to a waiter, in monotonic seconds.
 
     This is the time of the refused request, plus the time that the node's clock shows between refusal and grant, less
-    drift. The time ``now``, at which the reply is read, is too late, because the reply may have waited in the socket.
-    ``server_us``: the node's clock at the grant, in µs. ``asked``: when the granted request was sent (monotonic
-    seconds).
+    drift. It lies between ``asked``, when the granted request was sent, and ``now``, when its reply was read (both in
+    monotonic seconds). The reply may have waited in the socket, so ``now`` itself is too late. ``server_us``: the
+    node's clock at the grant, in µs.
     """
     waited = (server_us - refusal.server_us) / 1e6
     return max(asked, min(now, refusal.asked_at + waited * (1 - DRIFT)))
@@ -291,7 +291,7 @@ class SingleNode(NamedTuple):
         request may have handed the lock over, and the next holder may have released it already.
         """
         start = self.clock()
-        keys = (claim.keys.lock, claim.keys.fence)[: 1 + following.fencing]  # few keys: see `release`
+        keys = (claim.keys.lock, claim.keys.fence)[: 1 + following.fencing]  # few keys: see `Primitive.release_by_key`
         terms = following.token, following.owner, millis(following.ttl), b"%d" % following.fencing
         run = EvalScript(script._replace(keys=len(keys)), keys, (*terms, claim.token))
         reply = yield run

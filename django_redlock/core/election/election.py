@@ -42,7 +42,10 @@ class Term:
 
 
 class CandidateLock(Lock):
-    """The lock of a candidate. A refusal emits no event, because another leader is the normal state."""
+    """The lock of a candidate.
+
+    It emits no event when another candidate holds the lock, because that is the normal state.
+    """
 
     def _emit(
         self, kind: Any, owner: bytes = b"", waited: float = 0.0, held: float = 0.0, reason: str = "", holder: str = ""
@@ -171,7 +174,7 @@ class Election:
     def round_flow(self) -> Flow[None]:
         """Ask for the lock for up to a second. If it is granted, lead until the term is over.
 
-        The caller must run `end_term_flow` after it, which releases the lock.
+        Afterwards the caller must run `end_term_flow`, which releases the lock.
         """
         if self._pause_due:
             self._pause_due = False
@@ -237,7 +240,7 @@ class Election:
     def _end_work(self, work: Work, patience: float) -> Flow[None]:
         """Wait until ``on_elected`` returns, for up to ``patience`` seconds, and not beyond the end of the lease.
 
-        Cancels the task of ``on_elected`` first, if it is a task.
+        Cancels ``on_elected`` first if it runs as an asyncio task.
         """
         work.cancel()
         clock = self._store.clock

@@ -1,1 +1,1 @@
-"""Flows: generators that yield requests. Here are the requests, their replies and scripts, and two drivers."""
+"""Flows (generators that yield requests): the requests, Lua scripts and replies, and the drivers that run flows."""

@@ -55,7 +55,7 @@ def unreadable(reply: Any, error: Exception | None = None) -> Fault:
 def refusal_reason(error: LockError) -> str:
     """Return the ``reason`` of the event "refused" after an acquire has raised ``error``.
 
-    The reason is ``misused``, ``quarantine`` or ``unavailable``.
+    The reason is ``quarantine`` or ``unavailable`` for ``LockUnavailable``, and ``misused`` for other errors.
     """
     if not isinstance(error, LockUnavailable):
         return "misused"

@@ -180,7 +180,7 @@ class LeaseState:
             if not self._holds(lease):
                 return
             self._lost = True
-        # Some nodes may still have the token.
+        # Release the lock in the background, because some nodes may still have the token.
         renewal.release_later(self.store, self.primitive, lease.claim, keep_until=self._kept_until(lease))
         # In a separate thread: listeners may be slow or acquire locks, and must not delay the renewal of other locks.
         try:

@@ -73,7 +73,7 @@ class Lock(LockFlows):
 
         ``backend.adopt(text)`` and ``django_redlock.adopt(text)`` continue the lease. The lease is first extended to
         ``ttl`` seconds (``None``: the ttl of the lock), and is not renewed until it is adopted. The text is valid once,
-        and for that time. Keep it secret, because a process that has it can release the lock.
+        until the lease ends. Keep it secret, because a process that has it can release the lock.
 
         Raises ``LockNotSupported`` for a lock with several holders, and on a backend that can't hand locks off. Other
         errors are those of `extend`, after which this handle still holds the lock, unless it is lost.

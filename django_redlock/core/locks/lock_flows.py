@@ -172,7 +172,10 @@ class LockFlows(RenewedLease):
         return local_queue.release(self.primitive, lease, keep)
 
     def extend_flow(self, ttl: Seconds | None) -> Flow[float]:
-        """Extend the lease to ``ttl`` seconds from now. Returns the seconds that remain."""
+        """Extend the lease to ``ttl`` seconds from now (``None``: the ttl of the lock).
+
+        Returns the remaining seconds.
+        """
         wanted = self.options.ttl if ttl is None else self.store.check_ttl(ttl)
         extension = yield from self.begin_extension_flow(wanted)
         try:
@@ -185,7 +188,10 @@ class LockFlows(RenewedLease):
         return self.remaining
 
     def hand_off_flow(self, ttl: Seconds | None) -> Flow[str]:
-        """Extend the lease to ``ttl`` seconds, stop holding the lease, and return the text for the next holder."""
+        """Extend the lease to ``ttl`` seconds (``None``: the ttl of the lock), and stop holding it.
+
+        Returns the text for the next holder. Errors are those of `Lock.hand_off`.
+        """
         store, options = self.store, self.options
         if self.primitive.kind not in _ADOPTABLE:
             kinds = "only a lock with one holder: lock(), a stripe or a multilock"

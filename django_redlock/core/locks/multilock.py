@@ -33,9 +33,9 @@ class MultiLock(Lock):
         return tuple(self.names)
 
     def describe_flow(self) -> Flow[LockInfo | None]:
-        """Return the description of the first lock with another holder.
+        """Return one lock of the multilock as the store shows it; ``None`` if all names are free.
 
-        Without one, describe the lock that this handle holds. ``None``: all names are free. The lock of this handle has
+        This is the first lock with another holder. If there is none, it is a lock that this handle holds, which has
         digests only if the handle holds all names.
         """
         own, found = None, 0

@@ -58,7 +58,7 @@ class RenewedLease(LeaseState):
 
         The caller sends the request. Waits for an extension that is in flight already. A ttl shorter than that of the
         lease applies from now on, and to later renewals, because the server may run the request although its reply is
-        lost. Raises ``LockLost`` and ``LockNotHeld``.
+        lost. Raises ``LockLost`` when the lease is lost, and ``LockNotHeld`` when this handle holds nothing.
         """
         while True:
             self.check()
@@ -99,7 +99,7 @@ class RenewedLease(LeaseState):
     def on_extended(self, extension: Extension, outcome: Lease | Fault | None) -> None:
         """Update the lease after ``extension``.
 
-        ``outcome``: the extended lease, ``None`` when the lease is lost, or a `Fault` if neither is known.
+        ``outcome``: the extended lease, ``None`` when the lease is lost, or a `Fault` when the outcome is unknown.
         """
         with state_mutex.mutex:
             held = self._lease if self._extension is extension else None

@@ -9,7 +9,10 @@ NO_TOKEN = b""  # the token of a `with` block that has nothing to release: its l
 
 
 class WithBlocks(list[tuple[int, bytes]]):
-    """The entered ``with`` blocks of one handle, oldest first: the thread or task, and the token that it acquired."""
+    """The ``with`` blocks of one handle that were entered and not left, oldest first.
+
+    Each entry has the thread or task that entered the block, and the token of the lease that the block releases.
+    """
 
     __slots__ = ()
 

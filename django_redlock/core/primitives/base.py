@@ -113,7 +113,7 @@ class SharedPrimitive(Primitive):
         return (("limit", self.limit),) if self.kind == "semaphore" else ()
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Return the request of `Primitive.acquire_request` with the arguments kind of lock, limit and holder added."""
+        """Return the request of `Primitive.acquire_request`, with kind, limit and holder as further arguments."""
         run = super().acquire_request(claim, wait, node)
         args = (*run.args, self.kind.encode(), b"%d" % self.limit, claim.payload)
         keys = claim.keys

@@ -17,7 +17,7 @@ class FairMutex(Primitive):
     """A mutex that is granted strictly in order of arrival."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Return the request of `Primitive.acquire_request` with the argument order of the queue added."""
+        """Return the request of `Primitive.acquire_request`, with the order of the queue as a further argument."""
         run = super().acquire_request(claim, wait, node)
         return run._replace(args=(*run.args, b"%d" % self.queue_order))
 
@@ -35,7 +35,7 @@ class ReadWriteMutex(FairMutex):
         return (("mode", "read" if self.access == "r" else "write"),)
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Return the request of `FairMutex.acquire_request` with the arguments access and holder added."""
+        """Return the request of `FairMutex.acquire_request`, with access and holder as further arguments."""
         run = super().acquire_request(claim, wait, node)
         return run._replace(args=(*run.args, self.access.encode(), claim.payload))
 

@@ -11,7 +11,7 @@ from .base import Primitive, script_family
 
 
 class Period(NamedTuple):
-    """The ``payload`` of a claim for a periodic mutex: the lock's name, and the shortest time between two grants."""
+    """The ``payload`` of a claim for a periodic mutex: the lock's name, and the seconds from one grant to the next."""
 
     name: str
     seconds: float

@@ -67,7 +67,7 @@ class Renewal:
     def mark_lost(self, token: bytes, reason: str) -> None:
         """Mark the lease of ``token`` as lost. ``reason``: a text for people.
 
-        For stores that notice a loss by themselves.
+        Called by stores that notice a loss by themselves.
         """
         target = self.entries.get(token, (0.0, None))[1]
         lock = target() if isinstance(target, weakref.ref) else None

@@ -1,4 +1,4 @@
-"""The work of a renewal thread: extends many leases in few requests, and releases claims without a caller."""
+"""The work of a renewal thread: extends many leases in few requests, and releases claims for callers that could not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLACK = 0.05  # seconds that an extension may be early, to share a pipeline with
 
 
 class Orphan(NamedTuple):
-    """A claim that the renewal thread must release, because no caller does, for example after an interruption.
+    """A claim whose caller could not release it, for example after an interruption. The renewal thread releases it.
 
     The release is retried until the time ``until`` (monotonic seconds by the store's clock).
     """

@@ -114,7 +114,7 @@ class LocalQueue:
     ) -> Flow[Lease | Refusal]:
         """Ask the store once more for a waiter whose deadline has passed. Returns the lease or the refusal.
 
-        While another waiter does so, and for 5 ms afterwards, this waiter sends no request, but shares the other's
+        While another waiter asks, and for 5 ms after it was refused, this waiter sends no request, but shares the
         refusal.
         """
         while True:
