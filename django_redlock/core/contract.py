@@ -34,7 +34,7 @@ class Algorithm(Protocol):
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[Sequence[Lease | Fault | None]]:
-        """Extend many leases in few requests, each to the ttl in seconds with which it is paired.
+        """Extend many leases in few requests. ``leases``: pairs of a lease and its new ttl in seconds.
 
         Returns an outcome for each lease, in order: the extended lease, ``None`` if the lease is lost, or a `Fault` if
         the outcome is unknown.

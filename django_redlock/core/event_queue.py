@@ -128,7 +128,7 @@ class EventQueue:
     def flush(self) -> None:
         """Hand all records to the listeners, and call the functions that the listeners return.
 
-        Waits for a flush by another thread. So all earlier records have been processed when this method returns.
+        Waits if another thread is flushing, so that all earlier records have been processed when this method returns.
         """
         self.drain()
         with self._doing:

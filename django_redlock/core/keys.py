@@ -63,7 +63,7 @@ def check_prefix(prefix: str) -> str:
 
 
 def keys_for(prefix: bytes, name: bytes) -> Keys:
-    """Return the keys of the lock ``name`` under ``prefix``."""
+    """Return the Redis keys of the lock ``name`` (in UTF-8) with the key prefix ``prefix``."""
     lock = prefix + b":{" + name + b"}"
     return Keys(lock, lock + b":waiters", lock + b":wake", lock + b":fence")
 

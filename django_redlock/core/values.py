@@ -163,7 +163,10 @@ class Lease(NamedTuple):
         return self._replace(ttl=ttl, valid_until=min(self.valid_until, valid_until(now, ttl)))
 
     def unsure(self, ttl: float) -> Lease:
-        """Return this lease after an extension to ``ttl`` seconds got no reply. The server may still run it."""
+        """Return this lease after an extension to ``ttl`` seconds got no reply.
+
+        The server may still run the request.
+        """
         return self._replace(least=min(self.least, ttl))
 
     def replaced(self, longer: Lease) -> Lease:

@@ -140,7 +140,7 @@ class Cluster(SingleNode):
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases in one batch, each to the ttl in seconds with which it is paired.
+        """Extend many leases in one batch. ``leases``: pairs of a lease and its new ttl in seconds.
 
         Returns for each lease: the extended lease, ``None`` if the lease is lost in any slot, or a `Fault` if a slot
         has no reply.
@@ -170,9 +170,9 @@ class Cluster(SingleNode):
         return (yield from self.release(primitive, claim.all_attempts()))
 
     def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
-        """Cancel claims like `SingleNode.cancel_many`.
+        """Cancel many claims like `SingleNode.cancel_many`, except claims for locks in several slots.
 
-        A claim for locks in several slots is skipped, and gets ``False``.
+        Returns for each claim whether the server has served the requests; ``False`` for a claim that was skipped.
         """
         served = iter((yield from super().cancel_many([each for each in claims if len(by_slot(each[1])) == 1])))
         return [len(by_slot(claim)) == 1 and next(served) for _, claim in claims]

@@ -183,7 +183,7 @@ class Redlock(NamedTuple):
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases in one pipeline for each node, each to the ttl in seconds with which it is paired.
+        """Extend many leases in one pipeline for each node. ``leases``: pairs of a lease and its new ttl in seconds.
 
         Returns for each lease: the extended lease, ``None`` if the lease is lost, or a `Fault` if too few nodes
         replied.

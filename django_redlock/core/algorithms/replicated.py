@@ -180,7 +180,7 @@ class Replicated:
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases with one WAIT, each to the ttl in seconds with which it is paired.
+        """Extend many leases with one WAIT. ``leases``: pairs of a lease and its new ttl in seconds.
 
         Returns for each lease: the extended lease, ``None`` if the lease is lost, or a `Fault` if the primary did not
         reply or too few replicas acknowledged.

@@ -129,7 +129,7 @@ def extension(lease: Lease, ttl: float, reply: Any, start: float) -> Lease | Fau
 
 
 def is_confirmed(reply: Any) -> bool:
-    """Return whether ``reply`` confirms an extension, or a restore request in place of an extension."""
+    """Return whether ``reply`` confirms an extension, or a request that restores the lock in its place."""
     return reply == 1 or (isinstance(reply, list) and reply[:1] == [1]) or (isinstance(reply, int) and reply > 1)
 
 
@@ -259,7 +259,7 @@ class SingleNode(NamedTuple):
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases in one pipeline, each to the ttl in seconds with which it is paired.
+        """Extend many leases in one pipeline. ``leases``: pairs of a lease and its new ttl in seconds.
 
         Returns for each lease: the extended lease, ``None`` if the lease is lost, or a `Fault` if there was no reply.
         The pipeline also starts a quarantine that is due, because a server that has restarted may have lost locks.

@@ -32,7 +32,7 @@ CHECK_SECONDS = 5.0  # longest wait for an event in this process
 class Term:
     """The time for which a candidate leads. It is over when only ``stop_before`` seconds of the lease are left.
 
-    ``over`` stays true once it is set, because a late renewal must not revive a term whose end the work may have seen.
+    ``over`` stays true once it is set: the leader's work may have stopped, so a late renewal must not revive the term.
     """
 
     def __init__(self, stop_before: float, fencing_token: int | None) -> None:
@@ -44,7 +44,7 @@ class Term:
 class CandidateLock(Lock):
     """The lock of a candidate.
 
-    It emits no event when another candidate holds the lock, because that is the normal state.
+    No event is emitted when another candidate holds the lock, because that is the normal state.
     """
 
     def _emit(

@@ -24,8 +24,8 @@ class CallLost(NamedTuple):
 class Work:
     """One call of ``on_elected``, in its own thread or task.
 
-    ``done``: the call has ended. ``failed``: it has raised an exception, which was logged. ``ended`` is called when the
-    call ends, in its thread or event loop.
+    ``done``: the call has ended. ``failed``: it has raised an exception, which was logged. ``ended``: a function that
+    is called after the call, in the same thread or event loop.
     """
 
     def __init__(self, name: str, ended: Callable[[], object]) -> None:

@@ -119,7 +119,7 @@ def fault_error(name: str, fault: Fault) -> LockError:
 
 
 def misuse_error(fault: Fault) -> Callable[[str, Exception], LockError] | None:
-    """Return the function that makes the exception for a misused lock; ``None`` if ``fault`` has another reason.
+    """Return the function that makes the exception for a misused lock; ``None`` for any other fault.
 
     A lock is misused if its key holds a value of another type, or if a reader acquires ``write``.
     """

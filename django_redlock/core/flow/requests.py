@@ -79,8 +79,9 @@ class SendToAll(NamedTuple):
 
     Reading stops when ``decided(replies)`` returns true. The reply is a list with one entry for each request: the
     node's reply, a `Fault`, or ``None`` if the reply was not waited for. Requests with the same ``acquisition_id``
-    reach a node in the order in which they were sent, even while an earlier reply is outstanding. A request whose entry
-    is ``None`` gets no compensation, because the algorithm may count on its effect.
+    reach a node in the order in which they were sent, even while an earlier reply is outstanding. The compensation (see
+    `EvalScript`) of a request whose entry is ``None`` is not sent, because the algorithm may count on the request's
+    effect.
     """
 
     requests: Sequence[EvalScript | Batch]

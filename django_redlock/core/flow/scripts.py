@@ -44,6 +44,6 @@ def script(name: str) -> Script:
 
 
 def all_scripts() -> list[Script]:
-    """Return every script of the package."""
+    """Return every Lua script of the package."""
     folder = resources.files("django_redlock.core").joinpath("lua")
     return [script(name[:-4]) for name in sorted(entry.name for entry in folder.iterdir()) if name.endswith(".lua")]

@@ -130,7 +130,8 @@ class LockFlows(RenewedLease):
     def release_flow(self, token: bytes | None = None) -> Flow[None]:
         """Stop holding the lease, and release it in the store or hand it over within the process.
 
-        If ``token`` is not ``None``, releases only the lease with that token. Errors are those of `Lock.release`.
+        If ``token`` is not ``None``, releases only a lease with that token, and raises ``LockLost`` for any other.
+        Errors are those of `Lock.release`.
         """
         store, primitive, before = self.store, self.primitive, self._lease
         try:

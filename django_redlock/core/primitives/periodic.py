@@ -11,7 +11,7 @@ from .base import Primitive, script_family
 
 
 class Period(NamedTuple):
-    """The ``payload`` of a claim for a periodic mutex: the lock's name, and the seconds from one grant to the next."""
+    """The ``payload`` of a claim for a periodic mutex: the lock's name, and the length of the period in seconds."""
 
     name: str
     seconds: float

@@ -14,7 +14,7 @@ HAND_OVER_SECONDS = 0.01  # seconds of hand-overs in a row, after which the lock
 class LeaderToken:
     """An object that lives as long as the leader's flow, which has the only reference to it.
 
-    When the token has been garbage-collected, the leader has vanished.
+    If the token was garbage-collected, the leader's flow has ended without leaving the queue.
     """
 
     __slots__ = ("__weakref__",)

@@ -81,7 +81,7 @@ class Waiter(WakeEvent):
         self.lease: Lease | None = None
 
     def lead(self) -> None:
-        """Wake the waiter out of the queue, so that it asks the store."""
+        """Set the state LEADING, and wake the waiter, so that it asks the store."""
         self.state = WaiterState.LEADING
         self.set()
 
