@@ -142,7 +142,7 @@ class Lease(NamedTuple):
         return cls(claim, claim.ttl, valid_until(start, claim.ttl), fencing_token, start, fork.generation)
 
     def handed_over(self, claim: Claim, now: float) -> Lease:
-        """Return this lease for ``claim``, the next holder in this process, from ``now`` (monotonic seconds) on.
+        """Return this lease after a hand-over to ``claim`` in this process, at ``now`` (monotonic seconds).
 
         The fencing token grows by 1. It stays smaller than the token of any later grant by the store: a fencing token
         is the server's time in µs, and a grant takes longer than 1 µs.

@@ -1,4 +1,4 @@
-"""The renewal thread of one server: extends the leases that are due, and releases claims for callers that could not.
+"""The renewal thread of one server: extends the leases that are due, and releases claims that no caller could release.
 
 Each server has its own thread, so that a server that hangs delays no renewals on other servers. The name look-up, the
 connect or the code of a custom backend may hang.

@@ -1,4 +1,4 @@
-"""The work of a renewal thread: extends many leases in few requests, and releases claims for callers that could not."""
+"""The work of a renewal thread: extends many leases in few requests, and releases orphaned claims."""
 
 from __future__ import annotations
 
