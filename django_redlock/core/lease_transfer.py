@@ -13,8 +13,8 @@ HANDED_OFF = "handed_off"  # the `reason` of the event "released"
 class HandedOff(NamedTuple):
     """The fields of the text that hands a held lock to another process.
 
-    ``names``: the lock's name, or all names of a multilock. ``token``: the token of the process that hands the lock
-    off. ``ttl``: seconds to which each later renewal extends the lease.
+    ``names``: the lock's name, or all names of a multilock. ``token``: the token under which the store has the lock.
+    ``ttl``: the ttl in seconds of the adopted lock, unless ``adopt()`` is given another one.
     """
 
     alias: str

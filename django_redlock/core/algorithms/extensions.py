@@ -16,9 +16,9 @@ _EXTEND, _EXTEND_MANY = script("mutex_extend"), script("mutex_extend_many")
 def run_extensions(runs: Sequence[EvalScript], more: Sequence[EvalScript]) -> Flow[list[Any]]:
     """Run the extensions ``runs`` and the scripts ``more`` in one pipeline. Returns the replies to ``runs``, in order.
 
-    One script extends many mutexes. A mutex that this script did not extend is extended by a script of its own, and
-    only that reply can say that the mutex is lost. A proxy in front of several servers may refuse a script with keys of
-    several servers, or send it to one of these servers only.
+    One script extends many mutexes. A mutex that this script did not extend gets a script of its own, and is lost only
+    if that script says so. A proxy in front of several servers may refuse a script with keys of several servers, or
+    send it to one of these servers only.
     """
     parts = _split(runs)
     replies = yield Batch([*(_joined([runs[index] for index in part]) for part in parts), *more])

@@ -29,9 +29,10 @@ def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
 def _merge_shares(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
     """Return the description of a lock with several holders, with those holders that enough nodes report.
 
-    A holder is kept if at least ``votes`` nodes and half of all nodes report it. If no holder reaches half, the holders
-    with most nodes are kept. Returns ``None`` if no holder has ``votes`` nodes. Holders are counted one by one, because
-    each may have been granted by a different set of nodes.
+    ``found``: the descriptions by all nodes that have the lock. A holder is kept if at least ``votes`` of these nodes
+    and at least half of them report it. If no holder reaches half, the holders with most nodes are kept. Returns
+    ``None`` if no holder has ``votes`` nodes. Holders are counted one by one, because each may have been granted by a
+    different set of nodes.
     """
     known = Counter(digest for each in found for digest in each.digests)
     if max(known.values()) < votes:

@@ -224,8 +224,8 @@ class Redlock(NamedTuple):
     ) -> Flow[int]:
         """Restore the lock on those of the ``absent`` nodes that are in quarantine.
 
-        Returns how many nodes have restored it. ``absent``: nodes that have granted the lock and no longer have it.
-        Returns 0 if the lease has ended meanwhile.
+        ``absent``: nodes that have replied to the acquire, and do not have the lock now. Returns how many nodes have
+        restored the lock; 0 if the lease has ended meanwhile.
         """
         votes = [
             Batch(

@@ -146,10 +146,10 @@ class Replicated:
     def _confirmed(
         self, name: str, expected: int, *runs: EvalScript
     ) -> Flow[tuple[list[Any], LockError | None] | Fault]:
-        """Run scripts and wait until ``expected`` replicas have acknowledged them.
+        """Run scripts, and wait for the acknowledgements of ``expected`` replicas, up to the time limit ``wait``.
 
-        Returns the replies and the error to raise if too few replicas have acknowledged (``None`` if enough have), or a
-        `Fault` if the primary did not reply.
+        Returns both: the replies, and the error to raise if too few replicas have acknowledged (``None`` if enough
+        have). Returns a `Fault` if the primary did not reply.
         """
         answer = yield from run_idempotent(EvalAndWait(runs, expected, self._wait))
         if isinstance(answer, Fault):

@@ -75,13 +75,12 @@ class EvalAndWait(NamedTuple):
 
 
 class SendToAll(NamedTuple):
-    """A request: send ``requests`` to their nodes, all of them before any reply is read, then read replies.
+    """A request: send ``requests`` to their nodes, all at the same time, and read replies until ``decided(replies)``.
 
-    Reading stops when ``decided(replies)`` returns true. The reply is a list with one entry for each request: the
-    node's reply, a `Fault`, or ``None`` if the reply was not waited for. Requests with the same ``acquisition_id``
-    reach a node in the order in which they were sent, even while an earlier reply is outstanding. The compensation (see
-    `EvalScript`) of a request whose entry is ``None`` is not sent, because the algorithm may count on the request's
-    effect.
+    The reply is a list with one entry for each request: the node's reply, a `Fault`, or ``None`` if the reply was not
+    waited for. Requests with the same ``acquisition_id`` reach a node in the order in which they were sent, even while
+    an earlier reply is outstanding. The compensation (see `EvalScript`) of a request whose entry is ``None`` is not
+    sent, because the algorithm may count on the request's effect.
     """
 
     requests: Sequence[EvalScript | Batch]
@@ -90,17 +89,17 @@ class SendToAll(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A request: run scripts on one node in one pipeline. The reply is a list of the scripts' replies and `Fault`s."""
+    """A request: run scripts on one node in one pipeline. The reply is a list with each script's reply or a `Fault`."""
 
     script_calls: Sequence[EvalScript]
     node: int = 0
 
 
 class Command(NamedTuple):
-    """A request: send one command (SCAN, PING, INFO) to a node.
+    """A request: send one command (SCAN, PING, INFO) to a node. ``words``: the command and its arguments.
 
-    ``words``: the command and its arguments. ``pool``: the connections of one server of a Cluster; ``None``: any
-    server.
+    ``pool``: the connections of the server that gets the command; ``None``: the server that has ``key``, or any server
+    of the node if ``key`` is ``None``, too.
     """
 
     words: Sequence[bytes]

@@ -137,7 +137,8 @@ class RenewedLease(LeaseState):
     def _schedule_renewal(self, lease: Lease) -> None:
         """Schedule the renewal for when a third of the ttl has passed.
 
-        A lease that is not renewed is marked as lost at its end.
+        After a local hand-over, the renewal is due within 0.25 seconds, so that the store learns the new owner. A lease
+        that is not renewed is marked as lost at its end.
         """
         delay = lease.valid_until - self.store.clock()
         if self._is_renewable(lease):

@@ -168,8 +168,8 @@ class LocalQueue:
     def release(self, primitive: Primitive, lease: Lease, keep: float) -> Flow[bool]:
         """Hand the lock over to the first local waiter, or release it in the store. Returns whether it was still held.
 
-        The store gets the release if there is no local waiter, after too many hand-overs in a row, and if the lock
-        stays taken for ``keep`` seconds.
+        The lock is released in the store if there is no local waiter, after too many hand-overs in a row, if it stays
+        taken for ``keep`` seconds, and if the algorithm or the kind of lock has no hand-over.
         """
         algorithm = self._store.algorithm
         hand_over = getattr(algorithm, "hand_over", None)
