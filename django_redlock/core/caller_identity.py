@@ -16,7 +16,7 @@ def running_task() -> asyncio.Task[Any] | None:
 
 
 def caller() -> int:
-    """Return a number for the current task or thread. After its end, another one may get the same number."""
+    """Return a number for the current task or thread. After its end, another task or thread may get the same number."""
     task = running_task()
     return threading.get_ident() if task is None else id(task)
 
@@ -25,7 +25,10 @@ _thread = threading.local()
 
 
 def calling() -> object:
-    """Return an object for the current task or thread that never equals the object of another one."""
+    """Return an object that identifies the current task or thread.
+
+    It never equals the object of another task or thread, not even after this one has ended.
+    """
     task = running_task()
     # setdefault() is atomic: a signal handler may call this function, too.
     return _thread.__dict__.setdefault("mark", object()) if task is None else weakref.ref(task)

@@ -1,4 +1,4 @@
-"""Protocols that connect handles, algorithms, the renewal and stores. Backends implement `Store`."""
+"""Protocols between lock handles, algorithms, renewal threads and lock stores. Backends implement `Store`."""
 
 from __future__ import annotations
 
@@ -15,75 +15,98 @@ from .waiting.pending_extension import Extension
 
 
 class Algorithm(Protocol):
-    """Decides whether a lease is granted: by one node, by a majority of nodes, or by a primary with its replicas.
+    """The rule by which a lease is granted: by one node, by a majority of nodes, or by a primary with its replicas.
 
-    Every method is a flow: a generator that yields requests and returns the result. All methods but ``extend_many``
-    raise ``LockUnavailable`` when the store does not serve.
+    Every method returns a flow: a generator that yields requests to the store, receives the replies, and returns the
+    result. ``primitive`` is the kind of lock, ``claim`` the request of one ``acquire()``. All methods but
+    ``extend_many`` raise ``LockUnavailable`` when the store does not reply or grants nothing.
     """
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Acquire, waiting until ``deadline`` (monotonic seconds) at most. Returns a refusal if the lock stays held."""
+        """Acquire the lock, waiting until ``deadline`` (monotonic seconds) at most.
+
+        Returns the lease, or a `Refusal` if the lock stays held.
+        """
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """Return the lease with ``ttl`` seconds from now; ``None`` if it is lost."""
+        """Extend ``lease`` to ``ttl`` seconds from now. Returns the extended lease; ``None`` if the lease is lost."""
 
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[Sequence[Lease | Fault | None]]:
-        """Extend each lease by its ttl in seconds, in few requests. A `Fault` stands for a missing reply."""
+        """Extend many leases in few requests. ``leases``: pairs of a lease and its new ttl in seconds.
+
+        Returns an outcome for each lease, in order: the extended lease, ``None`` if the lease is lost, or a `Fault` if
+        the outcome is unknown.
+        """
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release the lock, after ``keep`` more seconds. Returns whether ``claim`` held it."""
+        """Release the lock, which other clients can acquire after ``keep`` seconds. Does not wait for that time.
+
+        Returns whether ``claim`` held the lock.
+        """
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """Remove ``claim`` from the waiters and release all its attempts. Returns whether it held the lock."""
+        """Remove ``claim`` from the waiters, and release the lock if any attempt of ``claim`` was granted.
+
+        Returns whether ``claim`` held the lock.
+        """
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """Return the holder of the lock, and on request its waiters; ``None`` if the lock is free."""
+        """Return the lock as the store shows it, with its waiters if ``with_waiters``; ``None`` if the lock is free."""
 
 
 class Gate(Protocol):
-    """A local queue: threads or tasks of one process pass it before they use the algorithm of the store."""
+    """A queue within this process, in which threads and tasks wait before they ask the store: see `LocalQueue`."""
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Acquire as `Algorithm.acquire` does, or wait behind other waiters of this process."""
+        """Acquire the lock like `Algorithm.acquire`. Waits behind earlier waiters of this process."""
 
     def release(self, primitive: Primitive, lease: Lease, keep: float) -> Flow[bool]:
-        """Release as `Algorithm.release` does, or hand the lock over to a waiter of this process."""
+        """Release the lock like `Algorithm.release`, or hand it over to a waiter of this process.
+
+        ``keep``: seconds for which the lock stays taken. Returns whether the lock was still held.
+        """
 
 
 class Store(Protocol):
-    """A lock store: its algorithm, its clock, and the I/O for flows. No lease is longer than ``max_ttl`` seconds."""
+    """A store of locks, as handles use it: an algorithm, a clock, and methods that perform the requests of flows.
+
+    ``clock`` returns monotonic seconds. No lease is longer than ``max_ttl`` seconds. ``hook`` receives the lock events.
+    """
 
     alias: str
     max_ttl: float
     clock: Callable[[], float]
     hook: Hook | None
     key_prefix: str
-    adopting: Primitive | None  # acquires what another process has handed off; None: not supported
-    not_adopting: str  # the reason
+    adopting: Primitive | None  # acquires a lock that another process has handed off; None: the store can't do it
+    not_adopting: str  # why the store can't adopt locks
 
     @property
     def algorithm(self) -> Algorithm: ...
 
     def check_ttl(self, ttl: Seconds) -> float:
-        """Return ``ttl`` in seconds. Raises ``TypeError`` or ``ValueError`` if the store gives no such lease."""
+        """Return ``ttl`` in seconds. Raises ``TypeError`` unless it is a number or a ``timedelta``.
+
+        Raises ``ValueError`` if the ttl is shorter than 0.003 seconds or longer than ``max_ttl``.
+        """
 
     def server_of(self, keys: Keys) -> str:
         """Return the address of the server that has the lock; ``""`` if unknown."""
 
     def local_queue_for(self, primitive: Primitive) -> Gate | None:
-        """Return the local queue for locks of this kind; ``None`` if there is no local queue."""
+        """Return the queue in which this process waits for locks of this kind; ``None`` if there is no queue."""
 
     def perform(self, request: Any) -> Any:
-        """Perform one request of a flow, blocking. Returns the reply, or a `Fault`."""
+        """Perform ``request``, one of `flow.requests`, blocking the thread. Returns the reply, or a `Fault`."""
 
     def aperform(self, request: Any) -> Awaitable[Any]:
-        """Perform one request of a flow on the running event loop. Returns the reply, or a `Fault`."""
+        """Perform ``request``, one of `flow.requests`, on the running event loop. Returns the reply, or a `Fault`."""
 
 
 class Renewable(Protocol):
-    """The part of a handle that the renewal uses."""
+    """The part of a lock handle that the renewal thread uses."""
 
     name: str
 
@@ -97,13 +120,19 @@ class Renewable(Protocol):
     def remaining(self) -> float: ...
 
     def current_lease(self) -> Lease | None:
-        """Return the lease of the handle; ``None`` if it holds nothing."""
+        """Return the lease that the handle holds; ``None`` if it holds nothing."""
 
     def begin_renewal(self) -> Extension | None:
-        """Begin the extension that is due. Returns ``None`` if the lease must not be extended now."""
+        """Begin the extension that is due, and return it. The caller sends the request.
+
+        Returns ``None`` if the lease must not be extended now.
+        """
 
     def on_extended(self, extension: Extension, outcome: Lease | Fault | None) -> None:
-        """Process the outcome: the extended lease, a fault, or ``None`` when the lease is lost."""
+        """Update the handle after ``extension``.
+
+        ``outcome``: the extended lease, ``None`` if the lease is lost, or a `Fault` if the outcome is unknown.
+        """
 
     def mark_lost(self, lease: Lease, reason: str) -> None:
-        """Mark ``lease`` as lost, and report the loss."""
+        """Mark ``lease`` as lost, and report the loss with ``reason``, a text for people."""

@@ -83,7 +83,10 @@ class EventQueue:
     # ── in the thread of the event ───────────────────────────────────────────────────────────
 
     def record_event(self, event: Event, backend: Any = None) -> None:
-        """Append a record of ``event``, if there is a listener. Serves as the event hook of backends without Django."""
+        """Append a record of ``event`` on a lock of ``backend``, if there is a listener.
+
+        Without Django, set this method as the ``hook`` of a backend.
+        """
         if self.listeners:
             context = self.context() if self.context else None
             self.record(_new(EventRecord, (time.time(), event[0], *event[2:], backend, context)))
@@ -125,7 +128,7 @@ class EventQueue:
     def flush(self) -> None:
         """Hand all records to the listeners, and call the functions that the listeners return.
 
-        Waits for a flush by another thread. So all earlier records have been processed when this method returns.
+        Waits if another thread is flushing, so that all earlier records have been processed when this method returns.
         """
         self.drain()
         with self._doing:
@@ -133,7 +136,7 @@ class EventQueue:
                 _logged("background work", self._work.popleft())
 
     def drain(self) -> None:
-        """Hand all records to the listeners without I/O. `flush` calls the functions that the listeners return."""
+        """Hand all records to the listeners, and keep the functions that they return for `flush`. Does no I/O."""
         with fork.postponed, self._seeing:  # a fork copies the state of listeners, which must be complete
             records = [self._queue.popleft() for _ in range(len(self._queue))]
             for name, listener in self.listeners.items() if records else ():

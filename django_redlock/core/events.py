@@ -43,8 +43,8 @@ class Event(NamedTuple):
     - ``holder``: an owner as JSON. For ``"acquired"`` the holder, for ``"released"`` and ``"lost"`` the previous
       holder, for ``"refused"`` the holder that caused the refusal, for ``"forced"`` the operator.
     - ``reason``: for ``"refused"``, ``"taken"``, ``"quarantine"``, ``"unavailable"`` (the store does not serve) or
-      ``"misused"`` (the key holds a value of another type). For ``"released"``, ``"unconfirmed"`` if the store did not
-      serve, or ``"handed_off"``. For ``"lost"``, a sentence.
+      ``"misused"`` (any other error, for example a key with a value of another type). For ``"released"``,
+      ``"unconfirmed"`` if the store did not serve, or ``"handed_off"``. For ``"lost"``, a sentence.
     """
 
     kind: Literal["acquired", "released", "refused", "lost", "forced"]

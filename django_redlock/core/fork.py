@@ -54,14 +54,17 @@ class ForkGuard:
                     self._changed.notify_all()
 
     def before(self) -> None:
-        """Prepare a fork: let no thread enter, and wait ``FORK_TIMEOUT`` at most until the other threads have left."""
+        """Prepare a fork: let no thread enter this guard, and wait until all other threads have left it.
+
+        Waits ``FORK_TIMEOUT`` (0.5 seconds) at most.
+        """
         me = threading.get_ident()
         with self._mutex:
             self._forks += 1
             self._changed.wait_for(lambda: not self._working.keys() - {me}, FORK_TIMEOUT)
 
     def after(self) -> None:
-        """Let threads enter again. Runs in the parent after a fork."""
+        """Let threads enter this guard again. Runs in the parent process after a fork."""
         with self._mutex:
             self._forks = max(0, self._forks - 1)  # a fork from C code may have skipped `before`
             self._changed.notify_all()
@@ -71,7 +74,7 @@ postponed = ForkGuard()
 
 
 def run(work: Callable[..., object], *args: object) -> None:
-    """Call ``work(*args)`` while forks wait. Used as the target of background threads."""
+    """Call ``work(*args)`` so that forks wait for its end. Background threads use this function as their target."""
     with postponed:
         work(*args)
 

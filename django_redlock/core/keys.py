@@ -32,7 +32,7 @@ class Keys(NamedTuple):
 
 
 def check_name(name: str) -> bytes:
-    """Return the name of a lock in UTF-8.
+    """Return the lock name ``name`` as UTF-8 bytes.
 
     Raises ``TypeError`` if the name is not a ``str``, and ``ValueError`` if the name is empty, longer than 512 bytes,
     not encodable, or begins with ``}`` (its keys would be in different slots of a Redis Cluster).
@@ -63,7 +63,7 @@ def check_prefix(prefix: str) -> str:
 
 
 def keys_for(prefix: bytes, name: bytes) -> Keys:
-    """Return the keys of the lock ``name`` under ``prefix``."""
+    """Return the Redis keys of the lock ``name`` (in UTF-8) with the key prefix ``prefix``."""
     lock = prefix + b":{" + name + b"}"
     return Keys(lock, lock + b":waiters", lock + b":wake", lock + b":fence")
 
@@ -74,13 +74,13 @@ def hash_tag(key: bytes) -> bytes:
 
 
 def stripe_name(name: str, index: int) -> str:
-    """Return the lock name of stripe ``index`` of ``name``. The stripes of a name share a hash tag."""
+    """Return the lock name of stripe ``index`` (counted from 0) of ``name``. The stripes share a hash tag."""
     return f"{{{name}}}#{index}"
 
 
 @lru_cache(maxsize=64)  # for names that are used often
 def stripe_keys(prefix: bytes, name: str, stripes: int) -> tuple[Keys, ...]:
-    """Return the keys of each stripe of ``name``. Raises the same errors as `check_name`."""
+    """Return the keys of each of the N stripes of ``name``. Raises the same errors as `check_name`."""
     return tuple(keys_for(prefix, check_name(stripe_name(name, index))) for index in range(stripes))
 
 
@@ -90,7 +90,7 @@ def is_stripe(name: str) -> bool:
 
 
 def lock_name_of(prefix: bytes, key: bytes) -> str | None:
-    """Return the name of the lock with this key; ``None`` for an auxiliary key or a key outside ``prefix``."""
+    """Return the name of the lock with the Redis key ``key``; ``None`` for an auxiliary key or another prefix."""
     head = prefix + b":{"
     if not (key.startswith(head) and key.endswith(b"}")) or len(key) - len(head) > MAX_NAME_BYTES + 1:
         return None

@@ -11,7 +11,11 @@ HANDED_OFF = "handed_off"  # the `reason` of the event "released"
 
 
 class HandedOff(NamedTuple):
-    """The contents of the text. ``names``: one name, or all names of a multilock. ``ttl``: seconds, at each renewal."""
+    """The fields of the text that hands a held lock to another process.
+
+    ``names``: the lock's name, or all names of a multilock. ``token``: the token under which the store has the lock.
+    ``ttl``: the ttl in seconds of the adopted lock, unless ``adopt()`` is given another one.
+    """
 
     alias: str
     key_prefix: str
@@ -23,17 +27,17 @@ class HandedOff(NamedTuple):
     fencing_token: int
 
     def text(self) -> str:
-        """Return the contents as letters, digits, ``-`` and ``_``."""
+        """Return the fields, encoded as a text of letters, digits, ``-`` and ``_``."""
         contents = [part.decode() if isinstance(part, bytes) else part for part in (_VERSION, *self)]
         encoded = json.dumps(contents, separators=(",", ":"), ensure_ascii=False).encode()
         return base64.urlsafe_b64encode(encoded).rstrip(b"=").decode()
 
     @classmethod
     def parse(cls, text: str) -> HandedOff:
-        """Return the contents of ``text``.
+        """Return the fields that ``text`` encodes.
 
-        Raises ``TypeError`` unless it is a ``str``, and ``ValueError`` unless `HandedOff.text` has made it. The error
-        doesn't show the text, which is a secret.
+        Raises ``TypeError`` unless ``text`` is a ``str``, and ``ValueError`` unless `HandedOff.text` has made it. The
+        error doesn't show the text, which is a secret.
         """
         if not isinstance(text, str):
             raise TypeError(f"the text of hand_off() is a str, not {type(text).__name__}")

@@ -1,4 +1,4 @@
-"""Descriptions of live locks, parsed from the values in the store. Inspection shows these."""
+"""Descriptions of live locks, parsed from the values in the store, for the admin, the commands and ``held()``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .keys import is_stripe
 from .owner import Owner
 from .values import Claim, Lease, waited_before
 
-# A task record, as task_submit.lua writes it: state, run token, sending, end, next sending, end of that one, owner.
+# A task record, see task_record.lua: state, run token, delivery id, end in ms, next delivery id, its end in ms, owner.
 _TASK = re.compile(rb"([a-z]{1,16}) (\S+) \S+ \d{1,16} \S+ \d+ (.*)", re.DOTALL)
 
 # A share, as shared_acquire.lua and rw_acquire.lua write it: kind, end in ms, access (rwlock only), holder.
@@ -72,22 +72,22 @@ class LockInfo:
         return self.owner.since or None
 
     def matches(self, lease: Lease) -> bool:
-        """Return whether this description shows ``lease``. For a shared lock, it shows the leases of all holders."""
+        """Return whether ``lease`` is the lease that this description shows, or one of the leases of a shared lock."""
         if lease.new_claim is not None:  # the store may have the previous or the new owner
             return self.token_prefix == visible_token_prefix(lease.claim.token)
         return claim_digest(lease.claim) in (self.digest, *self.digests)
 
 
 def by_trouble(held: LockInfo) -> tuple[float, ...]:
-    """Return a sort key: most waiters first, then the longest wait, then the longest hold."""
+    """Return a sort key: the lock with most waiters first, then by the longest wait, then by the longest hold."""
     forever = float("inf")
     return -held.waiters, min((owner.since or forever for owner in held.queue), default=0.0), held.since or forever
 
 
 def claim_digest(claim: Claim) -> str:
-    """Return the SHA-1 of the claim's value in the store. It identifies an acquisition without showing the token.
+    """Return the SHA-1 in hex of the value that ``claim`` has in the store: token, space, owner.
 
-    The Lua scripts compute this digest, too.
+    The digest identifies an acquisition without showing the token. The Lua scripts compute the same digest.
     """
     return _sha1(claim.token + b" " + claim.owner)
 
@@ -97,7 +97,7 @@ def _sha1(value: bytes) -> str:
 
 
 def split_value(value: bytes) -> tuple[bytes, bytes]:
-    """Split the value of a mutex into token and owner.
+    """Split the value of a mutex in the store into token and owner, and return both.
 
     A value without a space was written by another client: all of the value counts as the token, and stays secret.
     """
@@ -111,19 +111,22 @@ def visible_token_prefix(token: bytes) -> str:
 
 
 def owner_of(token: bytes, text: bytes) -> Owner:
-    """Parse the owner ``text`` of a holder. Adds the time from ``acquire()`` to the granted attempt to ``since``."""
+    """Parse ``text``, the JSON of a holder's owner, with ``since`` as the time of the granted attempt.
+
+    In the JSON, ``since`` is the time of ``acquire()``. The ``token`` contains the time from there to the attempt.
+    """
     owner = Owner.parse(text)
     waited = waited_before(token) if owner.since else 0.0
     return replace(owner, since=owner.since + waited) if waited else owner
 
 
 def mutex_kind(name: str, owner: Owner) -> str:
-    """Return ``"multilock"``, ``"striped"`` or ``"mutex"``. In the store all three are mutexes."""
+    """Return the kind of a lock that is a mutex in the store: ``"multilock"``, ``"striped"`` or ``"mutex"``."""
     return "multilock" if "multilock" in owner.extra else "striped" if is_stripe(name) else "mutex"
 
 
 def rwlock_owner(owner: Owner, access: str) -> Owner:
-    """Return ``owner`` with the field ``mode``: ``"read"`` or ``"write"`` for the access ``r`` or ``w``."""
+    """Return ``owner`` with a field ``mode``, unless it has one: ``read`` for the access ``r``, ``write`` for ``w``."""
     return replace(owner, extra={"mode": _ACCESS.get(access, access), **owner.extra})
 
 
@@ -168,7 +171,7 @@ _READERS: dict[bytes, Callable[[Any], tuple[str, list[_Holder]]]] = {b"string": 
 
 
 def read_lock_info(name: str, reply: Sequence[Any], node: str = "") -> LockInfo:
-    """Parse the reply of ``describe.lua``. ``node`` is the label of the node that has replied; empty: no label."""
+    """Return the lock ``name`` as a reply of ``describe.lua`` shows it. ``node``: the label of the node, or empty."""
     nodes = (node,) if node else ()
     if len(reply) == 2:
         value, left = reply

@@ -46,7 +46,7 @@ class CommonOptions(TypedDict, total=False):
 
 
 class LockKwargs(CommonOptions, total=False):
-    """The options of a backend's ``lock()``."""
+    """The options of ``Backend.lock``."""
 
     fair: bool
     every: Seconds | None
@@ -98,7 +98,10 @@ ACQUIRE_OPTIONS = ("blocking", "timeout")
 
 
 def unknown_options(where: str, unknown: Iterable[str], known: Iterable[str]) -> TypeError:
-    """Return the error for options that ``where()`` does not have. It suggests options, and lists the known names."""
+    """Return the ``TypeError`` for the option names ``unknown``, which the function named ``where`` does not have.
+
+    The message suggests options for them, and lists the ``known`` names.
+    """
     names, known = list(unknown), list(known)
     hints = [hint for name in names if (hint := _meant(name, known))]
     meant = f"; use {' and '.join(hints)}" if hints else ""

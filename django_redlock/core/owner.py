@@ -1,4 +1,7 @@
-"""The owner of a lock: describes the holder, as JSON in the lock's value. The admin and the commands show the owner."""
+"""The owner of a lock: a description of the holder, stored as JSON in the lock's value.
+
+The admin and the commands show it.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str | bytes) -> Owner:
-        """Parse the owner in a lock's value. If another program wrote the text, its beginning becomes the label.
+        """Parse the owner in a lock's value. The beginning of a text that is not an owner becomes the label.
 
         Never raises. All text in the result can be encoded as UTF-8.
         """
@@ -100,7 +103,10 @@ _encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 @lru_cache(maxsize=1024)
 def _common_fields(pid: int, thread: str, ttl: float, more: Facts) -> str:
-    """Return the beginning of an owner's JSON: the fields that similar locks of a thread have in common."""
+    """Return the beginning of an owner's JSON, with the fields that many locks of a thread have in common.
+
+    ``ttl``: seconds; 0 leaves the field out. ``more``: further fields. The result has no closing brace.
+    """
     fields = {"host": socket.gethostname(), "pid": pid, "thread": thread} | ({"ttl": ttl} if ttl else {})
     return _encode(fields | dict(more))[:-1]
 
@@ -121,9 +127,10 @@ def _thread_name() -> str:
 
 
 def _readable(owner: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the user's fields for the owner's JSON. Raises ``ValueError`` unless `Owner.parse` can read them.
+    """Return the fields of the option ``owner={…}`` as values for JSON.
 
-    A field named ``pid``, ``since`` or ``ttl`` replaces the field of the owner, and must be a number.
+    Raises ``ValueError`` for a field that `Owner.parse` could not read. A field named ``pid``, ``since`` or ``ttl``
+    replaces the field of the owner, and must be a number.
     """
     fields: dict[str, Any] = {}
     for name, value in owner.items():

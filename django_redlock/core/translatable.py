@@ -9,12 +9,12 @@ from typing import Any, Self
 
 
 def gettext_noop(text: str) -> str:
-    """Return ``text``, which is translated later."""
+    """Return ``text`` unchanged. The call marks it for ``makemessages``, so that the admin can translate it later."""
     return text
 
 
 class TranslatableText(str):
-    """An English text with ``words`` in it. ``msgid``: the text before, with ``%(name)s`` in place of the words."""
+    """An English text, made from the template ``msgid``: ``words`` replace its placeholders ``%(name)s``."""
 
     __slots__ = ("msgid", "words")
     msgid: str

@@ -1,4 +1,4 @@
-"""The values that a lock, its algorithm and its store exchange: a lock sends a claim and is granted a lease."""
+"""The values that a lock handle and its store exchange: a `Claim` asks for a lock, a `Lease` or a `Refusal` answers."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ Seconds = float | int | timedelta
 
 DRIFT = 0.01  # share of the ttl by which two clocks may diverge while a lease lasts
 PRECISION = 0.002  # seconds: Redis expires keys with a precision of a millisecond
-LEAST = 0.003  # seconds: drift and precision leave nothing of a shorter lease
+LEAST = 0.003  # seconds: the shortest ttl; drift and precision would leave too little of a shorter lease
 
 
-_ATTEMPT = 8  # digits
-_SECRET = 24
+_ATTEMPT = 8  # hex digits at the end of a token: the number of the attempt
+_SECRET = 24  # hex digits at the beginning of a token
 _FIRST = b"0" * _ATTEMPT
 _TOKEN = re.compile(rb"[0-9a-f]{32}")
 
 
 class Claim(NamedTuple):
-    """The request of one ``acquire()``: the lock ``name`` for ``owner``, for ``ttl`` seconds, under a secret ``token``.
+    """The request of one ``acquire()``: the lock ``name`` for ``ttl`` seconds, under a secret ``token``.
 
-    The last eight hex digits of the token number the attempts of this call. Each attempt needs a token of its own,
-    because a late cancellation of one attempt must not release the next. The number is the milliseconds since
-    ``asked``, and grows with each attempt. Inspection adds it to the owner's ``since``, the time of ``acquire()``.
+    ``owner`` describes the caller as JSON. An acquire makes several attempts while it waits. The last eight hex digits
+    of the token number the attempts, because a late cancellation of one attempt must not release the next. The number
+    is the milliseconds since ``asked``, and grows with each attempt. Inspection adds it to ``since``, the time of
+    ``acquire()`` in the owner, to show when the granted attempt was made.
     """
 
     name: str
@@ -48,7 +49,7 @@ class Claim(NamedTuple):
 
     @property
     def acquisition_id(self) -> bytes:
-        """The beginning of the token, which all attempts have in common."""
+        """The first 24 characters of the token, which all attempts of one ``acquire()`` share."""
         return self.token[:_SECRET]
 
     @property
@@ -57,24 +58,34 @@ class Claim(NamedTuple):
         return (self.keys, *self.more_keys)
 
     def narrowed_to(self, index: int) -> Claim:
-        """Return the claim for one lock only: lock number ``index``, counted from 1, which was granted."""
+        """Return this claim without its other locks, after one lock of several was granted.
+
+        ``index``: the position of the granted lock in `all_keys`, counted from 1.
+        """
         return self._replace(keys=self.all_keys[index - 1], more_keys=(), granted_index=index)
 
     def for_keys(self, keys: Keys) -> Claim:
-        """Return the claim for one lock only: the lock with these ``keys``."""
+        """Return this claim for only one of its locks, the lock with these ``keys``."""
         return self.narrowed_to(self.all_keys.index(keys) + 1) if self.more_keys else self
 
     def with_rest_of(self, whole: Claim) -> Claim:
-        """Return a claim that releases all locks of ``whole``, the lock of this claim first."""
+        """Return this claim with all locks of ``whole``, its own lock first, so that a release releases all of them.
+
+        ``whole``: the claim for several locks from which this claim was made.
+        """
         return self._replace(more_keys=tuple(place for place in whole.all_keys if place != self.keys))
 
     def next_attempt(self, now: float) -> Claim:
-        """Return the claim for the next attempt, with a new token. ``now`` is the time by the store's clock."""
+        """Return this claim with a new token for the next attempt. ``now``: monotonic seconds by the store's clock."""
         attempt = max(int(self.token[_SECRET:], 16) + 1, int(max(0.0, now - self.asked) * 1000)) % 16**_ATTEMPT
         return self._replace(token=b"%b%08x" % (self.acquisition_id, attempt))
 
     def owner_since(self, when: float) -> bytes:
-        """Return the owner with ``when`` (by the store's clock) as ``since``, in place of the time of ``acquire()``."""
+        """Return the owner's JSON with ``since`` moved from the time of ``acquire()`` to ``when``.
+
+        ``when``: monotonic seconds by the store's clock. ``since`` stays a Unix time. The owner is returned unchanged
+        if it has no ``since``, or if the time of ``acquire()`` is unknown.
+        """
         head, mark, rest = self.owner.partition(b'"since":')
         number = re.match(rb"[\d.]+", rest)
         if number is None or self.asked == math.inf:
@@ -82,19 +93,22 @@ class Claim(NamedTuple):
         return b"%b%b%.3f%b" % (head, mark, float(number[0]) + when - self.asked, rest[number.end() :])
 
     def all_attempts(self) -> Claim:
-        """Return the claim whose release releases all attempts: scripts compare the beginning of the token.
+        """Return a claim whose release releases the lock for every attempt of this ``acquire()``.
 
-        Called on the claim of the first attempt. The claim of a later attempt is returned unchanged.
+        The token of the result is the `acquisition_id`, because scripts compare only the beginning of the stored token.
+        Call this method on the claim of the first attempt. The claim of a later attempt is returned unchanged.
         """
         return self._replace(token=self.acquisition_id) if self.token[_SECRET:] == _FIRST else self
 
 
 class Lease(NamedTuple):
-    """A granted claim.
+    """A granted `Claim`. It ends by itself unless it is extended.
 
-    ``since``: when the granted request was sent, or the lease was handed over locally. ``valid_until``: when the holder
-    must stop to rely on the lease: ``since`` or the last extension, plus the ttl, less clock drift. Both are monotonic
-    seconds. ``ttl``: seconds. ``generation``: `fork.generation` in the process that holds the lease.
+    - ``since``: when the granted request was sent, or when the lock was handed over within this process.
+    - ``valid_until``: when the holder must stop relying on the lease. This is the time at which the granted request or
+      the last extension was sent, plus the ttl, less clock drift.
+    - ``ttl``: seconds. ``since`` and ``valid_until`` are monotonic seconds.
+    - ``generation``: the value of `fork.generation` in the process that holds the lease.
     """
 
     claim: Claim
@@ -103,19 +117,19 @@ class Lease(NamedTuple):
     fencing_token: int
     since: float
     generation: int
-    nodes: tuple[int, ...] = ()  # nodes of a quorum that have replied: no acquire is in flight to these nodes
+    nodes: tuple[int, ...] = ()  # Redlock: indexes of the nodes that have replied, to which no acquire is in flight
     # After a local hand-over without a request: the claim of the new holder. The store has the previous holder's token.
     new_claim: Claim | None = None
-    least: float = math.inf  # shortest ttl of unanswered extensions, each of which may still reach the server
+    least: float = math.inf  # shortest ttl in seconds of extensions without a reply, which may still reach the server
 
     @property
     def effective_claim(self) -> Claim:
-        """The claim of the present holder. After a local hand-over the store still has ``claim``."""
+        """The claim of the present holder. After a local hand-over without a request, the store still has ``claim``."""
         return self.new_claim or self.claim
 
     @property
     def shortest_ttl(self) -> float:
-        """The shortest ttl in seconds that the lease may have on the server, after extensions without a reply."""
+        """The shortest ttl in seconds that the server may have set: it may have run extensions without a reply."""
         return min(self.ttl, self.least)
 
     def suits(self, claim: Claim) -> bool:
@@ -124,39 +138,42 @@ class Lease(NamedTuple):
 
     @classmethod
     def granted(cls, claim: Claim, start: float, fencing_token: int) -> Lease:
-        """Return the lease for ``claim``, which was sent at ``start`` (monotonic seconds) and granted."""
+        """Return the lease for ``claim``, whose request was sent at ``start`` (monotonic seconds) and was granted."""
         return cls(claim, claim.ttl, valid_until(start, claim.ttl), fencing_token, start, fork.generation)
 
     def handed_over(self, claim: Claim, now: float) -> Lease:
-        """Return this lease for the next holder in this process, with a larger fencing token.
+        """Return this lease after a hand-over to ``claim`` in this process, at ``now`` (monotonic seconds).
 
-        The new fencing token is smaller than the token of any later grant by the store: a fencing token is the server's
-        time in µs, and a grant takes longer than 1 µs.
+        The fencing token grows by 1. It stays smaller than the token of any later grant by the store: a fencing token
+        is the server's time in µs, and a grant takes longer than 1 µs.
         """
         return self._replace(new_claim=claim, since=now, fencing_token=self.fencing_token + 1)
 
     def extended(self, start: float, ttl: float) -> Lease:
-        """Return the lease after an extension to ``ttl`` seconds, which was sent at ``start`` and confirmed."""
+        """Return this lease after a confirmed extension to ``ttl`` seconds, sent at ``start`` (monotonic seconds)."""
         claim = self.claim if self.new_claim is None else self.claim._replace(owner=self.new_claim.owner)
         return self._replace(claim=claim, ttl=ttl, valid_until=valid_until(start, ttl))
 
     def shortened(self, now: float, ttl: float) -> Lease:
-        """Return the lease while an extension to a shorter ``ttl`` is in flight.
+        """Return this lease, cut to ``ttl`` seconds from ``now`` (monotonic seconds), before an extension to that ttl.
 
-        The lease counts as shortened from ``now`` on, because the server may run the extension although its reply is
-        lost.
+        The holder relies on the shorter time before the reply arrives, because the server may run the extension
+        although its reply is lost.
         """
         return self._replace(ttl=ttl, valid_until=min(self.valid_until, valid_until(now, ttl)))
 
     def unsure(self, ttl: float) -> Lease:
-        """Return the lease after an extension to ``ttl`` seconds without a reply, which the server may still run."""
+        """Return this lease after an extension to ``ttl`` seconds got no reply.
+
+        The server may still run the request.
+        """
         return self._replace(least=min(self.least, ttl))
 
     def replaced(self, longer: Lease) -> Lease:
-        """Return ``longer``, the confirmed extension of this lease, shortened where the server may still shorten it.
+        """Return the lease that the holder has after ``longer``, the confirmed extension of this lease.
 
-        The server may run an earlier extension, which got no reply, after this one. If the earlier one has a shorter
-        ttl, the lease counts as extended to the shorter ttl only.
+        The result is ``longer``, unless an earlier extension to a shorter ttl got no reply. The server may run the
+        earlier extension after the confirmed one, so the result is then valid for the shorter ttl only.
         """
         if self.least == longer.least and longer.ttl <= self.least:
             return longer
@@ -165,10 +182,10 @@ class Lease(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """The answer to a claim for a lock that has another holder.
+    """The answer to a `Claim` that was not granted, usually because the lock has another holder.
 
-    ``remaining`` is the time left of the holder's lease in seconds, infinite for a lease without an end. ``holder`` is
-    the holder's owner as JSON.
+    ``remaining``: seconds until the holder's lease ends; infinite for a lease without an end. ``holder``: the owner of
+    the holder as JSON, see `Owner`; empty if unknown.
     """
 
     remaining: float
@@ -187,7 +204,7 @@ def new_token() -> bytes:
 
 
 def waited_before(token: bytes) -> float:
-    """Return the seconds between ``acquire()`` and the attempt with this token; 0 for a token of another client."""
+    """Return the seconds from ``acquire()`` to the attempt with this token; 0 for a token of another library."""
     attempt = token[_SECRET:]
     return int(attempt, 16) / 1000 if attempt != _FIRST and _TOKEN.fullmatch(token) else 0.0
 
@@ -195,7 +212,8 @@ def waited_before(token: bytes) -> float:
 def valid_until(start: float, ttl: float) -> float:
     """Return the time until which a holder may rely on a lease of ``ttl`` seconds that was requested at ``start``.
 
-    Subtracts clock drift (Redis documentation, "Distributed Locks with Redis").
+    Both times are monotonic seconds. The result allows for clock drift (Redis documentation, "Distributed Locks with
+    Redis").
     """
     return start + ttl - ttl * DRIFT - PRECISION
 
@@ -222,7 +240,10 @@ def seconds(value: Seconds, what: str) -> float:
 
 
 def check_lease(value: float, what: str) -> float:
-    """Return ``value``, a ttl in seconds. Raises ``ValueError`` for a ttl so short that drift leaves nothing of it."""
+    """Return ``value``, a ttl in seconds. ``what`` names the value in errors.
+
+    Raises ``ValueError`` for a ttl below `LEAST`, because clock drift would leave too little of the lease.
+    """
     if value < LEAST:
         raise ValueError(f"{what} must be at least {LEAST:g} s, not {value:g}: less leaves no time to hold the lock")
     return value

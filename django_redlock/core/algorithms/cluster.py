@@ -29,7 +29,7 @@ from .single_node import (
 
 
 def by_slot(claim: Claim) -> list[Claim]:
-    """Return ``claim`` split by hash tag, in the order in which all clients acquire the parts."""
+    """Return ``claim`` split into one claim for each hash tag, in the order in which all clients acquire them."""
     if not claim.require_all:
         return [claim]
     tags: dict[bytes, list[Keys]] = {}
@@ -39,7 +39,10 @@ def by_slot(claim: Claim) -> list[Claim]:
 
 
 def by_lock(claim: Claim) -> list[Claim]:
-    """Return one claim for each lock of a multilock: while a Cluster moves a slot, it refuses several keys."""
+    """Return ``claim`` split into one claim for each lock, if it is for a multilock; otherwise ``claim`` alone.
+
+    A Cluster that is moving a slot refuses requests with several keys.
+    """
     return [claim._replace(keys=keys, more_keys=()) for keys in claim.all_keys] if claim.require_all else [claim]
 
 
@@ -47,9 +50,9 @@ class Cluster(SingleNode):
     """The algorithm for a Redis Cluster."""
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Acquire like `SingleNode.acquire`. If the locks are in several slots, all are acquired or none.
+        """Acquire like `SingleNode.acquire`. If the locks are in several slots, all of them are acquired or none.
 
-        ``deadline``: monotonic seconds. Raises ``LockUnavailable``.
+        ``deadline``: monotonic seconds. Returns the lease or a refusal. Raises ``LockUnavailable``.
         """
         if len(by_slot(claim)) == 1:
             return (yield from super().acquire(primitive, claim, deadline))
@@ -58,7 +61,7 @@ class Cluster(SingleNode):
 
         def attempt() -> Flow[Lease | tuple[int, Refusal] | Fault]:
             nonlocal claim
-            claim = claim.next_attempt(self.clock())  # a new token: a late release of the last attempt must not free it
+            claim = claim.next_attempt(self.clock())  # a late release of the last attempt must not release this one
             return (yield from self._try_all_slots(primitive, claim, wait, loose))
 
         while True:
@@ -91,8 +94,9 @@ class Cluster(SingleNode):
     ) -> Flow[Lease | tuple[int, Refusal] | Fault]:
         """Acquire slot by slot. If a slot refuses or has no reply, the slots acquired so far are released.
 
-        Returns the lease, or the fault, or a pair: the index of the slot that refused, and the refusal. ``loose``
-        collects the parts whose acquire or release got no reply: the client may still hold them.
+        Returns the lease, a `Fault` if a slot has no reply, or a pair: the index of the slot that refused, and the
+        refusal. ``wait``: see `Primitive.acquire_request`. ``loose`` collects the claims for single slots whose acquire
+        or release got no reply, because the store may still have granted them.
         """
         leases: list[Lease] = []
         parts = by_slot(claim)
@@ -120,9 +124,10 @@ class Cluster(SingleNode):
     def _one_lease(
         self, primitive: Primitive, claim: Claim, parts: Sequence[Claim], leases: Sequence[Lease]
     ) -> Flow[Lease | Fault]:
-        """Return one lease for all slots, with the earliest end and the largest fencing token of the parts.
+        """Return one lease for all slots, with the earliest end and the largest fencing token of ``leases``.
 
-        With fencing, the token is first stored in every slot. Returns the fault if a slot has no reply.
+        With fencing, the token is first stored in every slot. If a slot has no reply to that, all slots are released,
+        and the `Fault` is returned.
         """
         token = max(lease.fencing_token for lease in leases)
         if claim.fencing:
@@ -135,7 +140,7 @@ class Cluster(SingleNode):
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases in one batch.
+        """Extend many leases in one batch. ``leases``: pairs of a lease and its new ttl in seconds.
 
         Returns for each lease: the extended lease, ``None`` if the lease is lost in any slot, or a `Fault` if a slot
         has no reply.
@@ -165,7 +170,10 @@ class Cluster(SingleNode):
         return (yield from self.release(primitive, claim.all_attempts()))
 
     def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
-        """`SingleNode.cancel_many`. Claims for locks in several slots are not served."""
+        """Cancel many claims like `SingleNode.cancel_many`, except claims for locks in several slots.
+
+        Returns for each claim whether the server has served the requests; ``False`` for a claim that was skipped.
+        """
         served = iter((yield from super().cancel_many([each for each in claims if len(by_slot(each[1])) == 1])))
         return [len(by_slot(claim)) == 1 and next(served) for _, claim in claims]
 

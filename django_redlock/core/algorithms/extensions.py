@@ -16,9 +16,9 @@ _EXTEND, _EXTEND_MANY = script("mutex_extend"), script("mutex_extend_many")
 def run_extensions(runs: Sequence[EvalScript], more: Sequence[EvalScript]) -> Flow[list[Any]]:
     """Run the extensions ``runs`` and the scripts ``more`` in one pipeline. Returns the replies to ``runs``, in order.
 
-    A mutex that was not extended together with others is extended by a script of its own, and only that reply counts
-    as a loss: a proxy before several servers may refuse a script with keys of several servers, or send the script to
-    one of these servers.
+    One script extends many mutexes. A mutex that this script did not extend gets a script of its own, and is lost only
+    if that script says so. A proxy in front of several servers may refuse a script with keys of several servers, or
+    send it to one of these servers only.
     """
     parts = _split(runs)
     replies = yield Batch([*(_joined([runs[index] for index in part]) for part in parts), *more])
@@ -34,7 +34,7 @@ def run_extensions(runs: Sequence[EvalScript], more: Sequence[EvalScript]) -> Fl
 
 
 def _split(runs: Sequence[EvalScript]) -> list[list[int]]:
-    """Return the indexes of ``runs``, in one list those that one script can run: mutexes with equal arguments."""
+    """Return the indexes of ``runs`` in groups. One script can run each group: mutexes with equal arguments."""
     alike: dict[Hashable, list[int]] = defaultdict(list)
     for index, run in enumerate(runs):
         alike[run.args[1:] if run.script is _EXTEND else index].append(index)
@@ -42,7 +42,7 @@ def _split(runs: Sequence[EvalScript]) -> list[list[int]]:
 
 
 def _joined(runs: Sequence[EvalScript]) -> EvalScript:
-    """Return one request for ``runs``, which extend mutexes with equal arguments."""
+    """Return one request that does the work of all ``runs``, which extend mutexes with equal arguments."""
     if len(runs) == 1:
         return runs[0]
     keys, args = [run.keys[0] for run in runs], [*runs[0].args[1:], *(run.args[0] for run in runs)]
@@ -50,7 +50,11 @@ def _joined(runs: Sequence[EvalScript]) -> EvalScript:
 
 
 def _each(reply: Any, number: int) -> list[Any]:
-    """Return the answer for each of ``number`` mutexes from the reply of `_EXTEND_MANY`: 1, a `Fault`, or ``None``."""
+    """Return one reply for each of ``number`` mutexes, from the reply of `_EXTEND_MANY`.
+
+    Each is 1 for an extended mutex, ``None`` if the mutex needs a script of its own, or a `Fault` if the node gave no
+    usable reply.
+    """
     if isinstance(reply, Fault) and (reply.transient or not reply.refused):
         return [reply] * number
     return (

@@ -10,7 +10,10 @@ from ..lock_info import LockInfo
 
 
 def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
-    """Return the description that most nodes agree on; ``None`` if fewer than ``votes`` nodes agree."""
+    """Return the description of a lock that most nodes agree on; ``None`` if fewer than ``votes`` nodes agree.
+
+    ``found``: the descriptions by all nodes that have the lock.
+    """
     if len(found) < votes:
         return None
     if any(each.digests for each in found):
@@ -24,9 +27,12 @@ def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
 
 
 def _merge_shares(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
-    """Return a shared lock with the holders that half of the nodes report; ``None`` if no holder has ``votes`` nodes.
+    """Return the description of a lock with several holders, with those holders that enough nodes report.
 
-    Each holder may have been granted by a different set of nodes, so holders are counted one by one.
+    ``found``: the descriptions by all nodes that have the lock. A holder is kept if at least ``votes`` of these nodes
+    and at least half of them report it. If no holder reaches half, the holders with most nodes are kept. Returns
+    ``None`` if no holder has ``votes`` nodes. Holders are counted one by one, because each may have been granted by a
+    different set of nodes.
     """
     known = Counter(digest for each in found for digest in each.digests)
     if max(known.values()) < votes:

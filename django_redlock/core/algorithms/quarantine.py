@@ -1,4 +1,4 @@
-"""Quarantine: a server that may have forgotten a lock grants none until every lease it may have granted has ended.
+"""Quarantine: a server that may have forgotten a lock grants no locks until all its earlier grants have ended.
 
 The source of a quarantine script is put before each acquire script, so the server itself enforces the quarantine. See
 `docs/concepts/quarantine`.
@@ -14,14 +14,14 @@ from ..flow.requests import EvalScript, Fault
 from ..flow.scripts import Script, all_scripts, script
 from ..values import millis
 
-ENDLESS_MS = 1e12  # a quarantine that lasts until enough replicas follow
+ENDLESS_MS = 1e12  # milliseconds; a quarantine of this length lasts until enough replicas follow
 
 
 class Quarantine(NamedTuple):
-    """The quarantine script that is put before acquire scripts.
+    """The quarantine script of a store, which is put before each acquire script.
 
-    ``prefix``: the name of the quarantine script. ``marker``: its key on each server. ``args``: its arguments, which
-    follow the arguments of the acquire script.
+    ``prefix``: the name of the quarantine script. ``marker``: the key on each server that identifies the server's data.
+    ``args``: the arguments of the quarantine script, which follow those of the acquire script.
     """
 
     prefix: str
@@ -50,23 +50,27 @@ def _combined(prefix: str, body: Script, extra: int) -> Script:
 
 
 def standalone_quarantine(key_prefix: str, max_ttl: float) -> Quarantine:
-    """Return the quarantine of a server whose replicas don't count. ``max_ttl``: seconds."""
+    """Return the `Quarantine` for servers that grant without their replicas.
+
+    ``max_ttl``: the longest lease in seconds.
+    """
     return Quarantine("quarantine", f"{key_prefix}:marker".encode(), (millis(max_ttl),))
 
 
 @cache
 def replica_quarantine(key_prefix: str, max_ttl: float, lag: int, waits: int, required: str) -> Quarantine:
-    """Return the quarantine of a primary with replicas. ``max_ttl`` and ``lag``: seconds.
+    """Return the `Quarantine` for a primary whose replicas must confirm grants. ``max_ttl``: longest lease in seconds.
 
-    ``required``: replicas that must keep up (``majority``, ``all`` or a number). ``waits``: the number of
-    acknowledgements that the client waits for.
+    ``lag``: seconds without an acknowledgement after which a replica counts as gone. ``required``: the replicas that
+    must keep up (``majority``, ``all`` or a number). ``waits``: the number of acknowledgements that the client waits
+    for.
     """
     args = (millis(max_ttl), b"%d" % lag, b"%d" % waits, required.encode())
     return Quarantine("quarantine_replicas", f"{key_prefix}:marker".encode(), args)
 
 
 def unwrap_reply(reply: Any) -> Any:
-    """Return the reply of the acquire script, or a `Fault` if the quarantine script before it refused."""
+    """Return the reply of the acquire script, or a `Fault` if the quarantine script in front of it has refused."""
     if not isinstance(reply, list) or reply[:1] in ([0], [1]):
         return reply
     try:
@@ -78,9 +82,10 @@ def unwrap_reply(reply: Any) -> Any:
 
 
 def in_service(reply: Any) -> bool:
-    """Return whether a server with this reply to a `Quarantine.noop_request` makes new grants.
+    """Return whether a server grants locks, judged by its ``reply`` to a `Quarantine.noop_request`.
 
-    The reply 5 (another number of replicas) counts as in service: an acquire adopts that number and tries again.
+    A server whose number of replicas has changed replies 5. It counts as in service, because an acquire adopts the new
+    number and tries again.
     """
     return isinstance(reply, list) and reply[:1] in ([1], [5])
 

@@ -53,10 +53,10 @@ def _all_answered(replies: Sequence[Any]) -> bool:
 
 
 class Redlock(NamedTuple):
-    """The Redlock algorithm for N nodes.
+    """The Redlock algorithm for N nodes. All methods return flows (generators of requests).
 
-    ``quarantine``: the script put before acquire scripts; ``None`` for no quarantine. ``shuffle`` draws the pause after
-    a split vote. ``labels``: the names of the nodes in errors.
+    ``clock`` returns monotonic seconds. ``quarantine``: the script put before acquire scripts; ``None`` for no
+    quarantine. ``shuffle`` draws the pause in seconds after a split vote. ``labels``: the names of the nodes in errors.
     """
 
     nodes: int
@@ -68,9 +68,9 @@ class Redlock(NamedTuple):
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """Acquire on a majority of nodes, retrying until ``deadline`` (monotonic seconds).
 
-        Sends the script to all nodes at once, and stops reading as soon as a majority has granted or no longer can. The
-        votes of a minority are released. Between attempts it waits for a wake-up, or for a random time after a split
-        vote. Raises ``LockUnavailable`` with the error of each node if too few nodes reply.
+        Returns a lease or a refusal. Sends the script to all nodes at once, and stops reading as soon as a majority has
+        granted or no longer can. Releases the votes of a minority. Between attempts, waits for a wake-up, or for a
+        random time after a split vote. Raises ``LockUnavailable`` with the error of each node if too few nodes reply.
         """
         wait = primitive.waiter_ttl_ms if deadline > self.clock() else 0
         for tries in itertools.count():
@@ -119,7 +119,10 @@ class Redlock(NamedTuple):
         return refused_attempt(outcomes, need, any_one=any_one, several=primitive.limit > 1 or primitive.access != "")
 
     def _count_quarantined(self, outcomes: Sequence[Any]) -> None:
-        """Record a fault event for each node in quarantine, because the attempt may succeed without the node."""
+        """Record an event for each node in quarantine.
+
+        The attempt may succeed without the node, and then nothing else would show the quarantine.
+        """
         for node, each in enumerate(outcomes):
             if type(each) is Fault and isinstance(each.error, Quarantined):
                 event_queue.record(EventRecord(time.time(), "fault", self._label(node), reason="quarantine"))
@@ -129,7 +132,10 @@ class Redlock(NamedTuple):
         return self.quarantine.wrap(run) if self.quarantine else run
 
     def _noop_requests(self, node: int) -> list[EvalScript]:
-        """Return a request for each node that starts the node's quarantine if one is due."""
+        """Return a list with the request that starts a quarantine of ``node`` if one is due.
+
+        The list is empty if the algorithm has no quarantine.
+        """
         return [self.quarantine.noop_request(node)] if self.quarantine else []
 
     def _everywhere(self, run: EvalScript) -> list[EvalScript]:
@@ -138,16 +144,18 @@ class Redlock(NamedTuple):
     def _store_fencing_token(self, primitive: Primitive, claim: Claim, token: int, need: int) -> Flow[bool]:
         """Store the fencing token on the nodes. Returns whether ``need`` nodes have stored it.
 
-        These nodes have at least one node in common with the majority of the next grant.
+        At least one of these nodes takes part in the next grant, which therefore gets a larger token.
         """
         asks = self._everywhere(primitive.fencing_request(claim, token))
         replies = yield SendToAll(asks, lambda got: got.count(1) >= need or None not in got, claim.acquisition_id)
         return bool(replies.count(1) >= need)
 
     def _pause(self, primitive: Primitive, claim: Claim, refused: RefusedAttempt, left: float, tries: int) -> Flow[int]:
-        """Wait for a wake-up, or for a random time after a split vote. Returns ``wait`` for the next attempt.
+        """Wait for a wake-up, or for a random time after a split vote.
 
-        If the vote may have been split, the time limit of the wait is short at first and doubles with each try.
+        Returns the argument ``wait`` of the next attempt. ``left``: seconds until the deadline. ``tries``: the number
+        of earlier attempts. If the vote may have been split, the time limit of the wait is short at first and doubles
+        with each attempt.
         """
         backoff = min(left, self.shuffle(*BACKOFF_SECONDS))
         if refused.wake_node is None:
@@ -163,7 +171,10 @@ class Redlock(NamedTuple):
         return LAST_TRY if pause == left else -primitive.waiter_ttl_ms
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """Return the lease with ``ttl`` seconds from now; ``None`` if it is lost. Raises ``LockUnavailable``."""
+        """Extend ``lease`` to ``ttl`` seconds from now. Returns the extended lease; ``None`` if the lease is lost.
+
+        Raises ``LockUnavailable``.
+        """
         (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
         if isinstance(outcome, Fault):
             raise outcome.error if isinstance(outcome.error, LockError) else fault_error(lease.claim.name, outcome)
@@ -172,7 +183,7 @@ class Redlock(NamedTuple):
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases in one pipeline for each node.
+        """Extend many leases in one pipeline for each node. ``leases``: pairs of a lease and its new ttl in seconds.
 
         Returns for each lease: the extended lease, ``None`` if the lease is lost, or a `Fault` if too few nodes
         replied.
@@ -211,7 +222,11 @@ class Redlock(NamedTuple):
     def _restore(
         self, primitive: Primitive, lease: Lease, ttl: float, guard: Quarantine, absent: Sequence[int]
     ) -> Flow[int]:
-        """Restore the lock on ``absent`` nodes that are in quarantine. Returns how many nodes have restored it."""
+        """Restore the lock on those of the ``absent`` nodes that are in quarantine.
+
+        ``absent``: nodes that have replied to the acquire, and do not have the lock now. Returns how many nodes have
+        restored the lock; 0 if the lease has ended meanwhile.
+        """
         votes = [
             Batch(
                 [guard.noop_request(node), quarantine_restore_request(primitive, lease.claim, ttl, guard, node)], node
@@ -224,9 +239,10 @@ class Redlock(NamedTuple):
         return sum(is_confirmed(answer[1]) for answer in answers if not isinstance(answer, Fault))
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release on all nodes. Returns whether ``claim`` held the lock on a majority, counting nodes without a reply.
+        """Release on all nodes. Returns whether ``claim`` held the lock on a majority.
 
-        Raises ``LockUnavailable`` if too few nodes reply.
+        A node without a reply counts as one on which the claim held the lock. ``keep``: seconds for which the lock
+        stays taken. Raises ``LockUnavailable`` if too few nodes reply.
         """
         need, claim = votes_needed(self.nodes, primitive.limit), claim.all_attempts()
         asks = self._everywhere(primitive.release_request(claim, keep))
@@ -237,12 +253,12 @@ class Redlock(NamedTuple):
         return bool(replies.count(1) + len(faults) >= need)
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """Remove ``claim`` from the waiters of all nodes and release it. Returns the same as `release`."""
+        """Remove ``claim`` from the waiters of all nodes and release it. Result and errors are those of `release`."""
         yield SendToAll(self._everywhere(primitive.dequeue_request(claim)), _all_answered, claim.acquisition_id)
         return (yield from self.release(primitive, claim))
 
     def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
-        """`cancel` for many claims, in one pipeline for each node.
+        """Cancel many claims like `cancel`, in one pipeline for each node.
 
         Returns for each claim whether enough nodes have replied. Raises no errors.
         """
@@ -258,8 +274,8 @@ class Redlock(NamedTuple):
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
         """Return the holder on most nodes, with the names of these nodes; ``None`` if the lock is not held.
 
-        Without ``with_waiters``, a holder that can't have a majority counts as none: its votes are late or belong to a
-        lost lock. Raises ``LockUnavailable`` if no majority replies.
+        ``with_waiters``: describe the waiters, too. Otherwise a holder that can't have a majority is ignored, because
+        its votes are late or belong to a lost lock. Raises ``LockUnavailable`` if no majority replies.
         """
         asks = self._everywhere(EvalScript(_DESCRIBE, (keys.lock,), (b"1" if with_waiters else b"0",)))
         replies = yield SendToAll(asks, _all_answered, b"")

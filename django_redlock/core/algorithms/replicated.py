@@ -33,10 +33,11 @@ _ADJUSTMENTS = 3  # requests in one attempt, while the primary reports another n
 
 
 class Replicated:
-    """The algorithm for a primary with replicas.
+    """The algorithm for a primary with replicas. All methods return flows (generators of requests).
 
-    ``replicas``: the replicas that must acknowledge: ``"majority"``, ``"all"`` or a number. ``wait``: seconds for the
-    acknowledgements. ``lag``: seconds without an acknowledgement after which a replica counts as gone.
+    ``replicas``: the replicas that must acknowledge: ``"majority"``, ``"all"`` or a number. ``wait``: the longest wait
+    in seconds for the acknowledgements. ``lag``: seconds without an acknowledgement after which a replica counts as
+    gone.
     """
 
     def __init__(
@@ -70,8 +71,8 @@ class Replicated:
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """Acquire on the primary, retrying after each wake-up until ``deadline`` (monotonic seconds).
 
-        Raises ``LockUnavailable`` if the primary does not serve. If too few replicas acknowledge, releases the grant
-        and raises ``LockUnavailable``.
+        Returns a lease or a refusal. Raises ``LockUnavailable`` if the primary does not reply or grants nothing. If too
+        few replicas acknowledge, releases the grant and raises ``LockUnavailable``.
         """
         wait, waited = primitive.waiter_ttl_ms if deadline > self.clock() else 0, False
 
@@ -114,9 +115,9 @@ class Replicated:
         return outcome
 
     def run_granting(self, run: EvalScript, name: str) -> Flow[Any]:
-        """Run a script that grants something to ``name`` unless it refuses. Returns the reply or a `Fault`.
+        """Run a script that grants something to ``name`` or refuses it. Returns the reply or a `Fault`.
 
-        If too few replicas acknowledge a grant, the compensation of ``run`` takes the grant back.
+        If too few replicas acknowledge a grant, the compensation of ``run`` is run, which takes the grant back.
         """
         reply, missed = yield from self._run_guarded(run, name)
         if missed and type(reply) is int:
@@ -126,9 +127,10 @@ class Replicated:
         return reply
 
     def _run_guarded(self, run: EvalScript, name: str) -> Flow[tuple[Any, LockError | None]]:
-        """Run a script with the quarantine before it, and wait for acknowledgements.
+        """Run a script with the quarantine script before it, and wait for acknowledgements.
 
-        Returns the reply or a `Fault`, and the error to raise for a grant that too few replicas have acknowledged.
+        Returns both: the reply or a `Fault`, and the error to raise for a grant that too few replicas have acknowledged
+        (``None`` if enough have).
         """
         for _ in range(_ADJUSTMENTS):
             expected, guard = self._expected
@@ -144,10 +146,10 @@ class Replicated:
     def _confirmed(
         self, name: str, expected: int, *runs: EvalScript
     ) -> Flow[tuple[list[Any], LockError | None] | Fault]:
-        """Run scripts and wait for acknowledgements.
+        """Run scripts, and wait for the acknowledgements of ``expected`` replicas, up to the time limit ``wait``.
 
-        Returns the replies and the error to raise if too few replicas have acknowledged (``None`` if enough have), or a
-        `Fault` if the primary did not reply.
+        Returns both: the replies, and the error to raise if too few replicas have acknowledged (``None`` if enough
+        have). Returns a `Fault` if the primary did not reply.
         """
         answer = yield from run_idempotent(EvalAndWait(runs, expected, self._wait))
         if isinstance(answer, Fault):
@@ -166,7 +168,10 @@ class Replicated:
         return answer
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """Return the lease with ``ttl`` seconds from now; ``None`` if it is lost. Raises ``LockUnavailable``."""
+        """Extend ``lease`` to ``ttl`` seconds from now. Returns the extended lease; ``None`` if the lease is lost.
+
+        Raises ``LockUnavailable``.
+        """
         (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
         if isinstance(outcome, Fault):
             raise outcome.error
@@ -175,7 +180,7 @@ class Replicated:
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases with one WAIT.
+        """Extend many leases with one WAIT. ``leases``: pairs of a lease and its new ttl in seconds.
 
         Returns for each lease: the extended lease, ``None`` if the lease is lost, or a `Fault` if the primary did not
         reply or too few replicas acknowledged.
@@ -208,15 +213,21 @@ class Replicated:
         return self._single_node.release(primitive, claim.all_attempts(), keep)
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """Remove ``claim`` from the waiters and release it. Returns whether the claim held the lock."""
+        """Remove ``claim`` from the waiters, and release it. Returns whether the claim held the lock."""
         return self._single_node.cancel(primitive, claim)
 
     def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
-        """`cancel` for many claims, in one pipeline. Returns for each claim whether the primary has served it."""
+        """Cancel many claims like `cancel`, in one pipeline.
+
+        Returns for each claim whether the primary has served it.
+        """
         return self._single_node.cancel_many(claims)
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """Return the lock as described by the primary; ``None`` if it is not held. Raises ``LockUnavailable``."""
+        """Return the lock as the primary shows it, with its waiters if ``with_waiters``; ``None`` if it is not held.
+
+        Raises ``LockUnavailable``.
+        """
         return self._single_node.describe(name, keys, with_waiters)
 
 

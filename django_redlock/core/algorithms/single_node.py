@@ -17,8 +17,8 @@ from ..values import DRIFT, Claim, Lease, Refusal, millis, waited_before
 from .extensions import run_extensions
 from .quarantine import Quarantine, unwrap_reply
 
-LAST_TRY = -1
-MIN_WAIT_SECONDS = 0.05
+LAST_TRY = -1  # the argument `wait` of the last try, after which a refused client is not listed as a waiter
+MIN_WAIT_SECONDS = 0.05  # with less time left, a refused client does not queue again
 FAILOVER_SECONDS = 30.0  # how long a waiter retries a store that does not reply, since it may fail over
 RETRY_SECONDS = 0.05, 0.2  # pause between two such tries, drawn at random
 _DESCRIBE = script("describe")
@@ -43,20 +43,22 @@ def run_in_order(runs: Iterable[EvalScript]) -> Flow[Any]:
 
 
 def _granted_after(refusal: Refusal, server_us: int, asked: float, now: float) -> float:
-    """Return the earliest time, by this process' clock, at which the node can have granted the lock to a waiter.
+    """Return the earliest time at which the node can have granted the lock to a waiter, in monotonic seconds.
 
-    The time at which the reply is read is too late: the reply may have waited in the socket. The node sends the time of
-    its own clock with the refusal and with the grant. The difference, less drift, is added to the time of the refused
-    request.
+    This is the time of the refused request, plus the time that the node's clock shows between refusal and grant, less
+    drift. It lies between ``asked``, when the granted request was sent, and ``now``, when its reply was read (both in
+    monotonic seconds). The reply may have waited in the socket, so ``now`` itself is too late. ``server_us``: the
+    node's clock at the grant, in µs.
     """
     waited = (server_us - refusal.server_us) / 1e6
     return max(asked, min(now, refusal.asked_at + waited * (1 - DRIFT)))
 
 
 def block(name: str, signal: Block, left: float) -> Flow[None]:
-    """Wait for a wake-up. If the request fails, pause for a short time instead, ``left`` seconds at most.
+    """Wait for a wake-up by sending ``signal``, a blocking request.
 
-    Raises ``LockError`` if the server refuses the blocking command: no permission, or a key of another type.
+    If the request fails, pause for 0.05 seconds instead, or for ``left`` seconds if that is shorter. Raises
+    ``LockError`` if the server refuses the blocking command: no permission, or a key of another type.
     """
     reply = yield signal
     if isinstance(reply, Fault):
@@ -66,15 +68,15 @@ def block(name: str, signal: Block, left: float) -> Flow[None]:
 
 
 def must_requeue(wait: int, left: float) -> bool:
-    """Return whether a client has to queue again: its last try was refused, but time is left until the deadline.
+    """Return whether a refused client must queue again: it has made its last try, but time is left.
 
-    ``wait``: the argument of the last request. ``left``: seconds until the deadline.
+    ``wait``: the argument ``wait`` of the refused request. ``left``: seconds until the deadline.
     """
     return wait == LAST_TRY and left > MIN_WAIT_SECONDS
 
 
 def is_listed(wait: int) -> bool:
-    """Return whether the store lists a refused client as a waiter, by the ``wait`` argument of its acquire request."""
+    """Return whether the store lists a refused client as a waiter. ``wait``: the argument of its acquire request."""
     return wait not in (0, LAST_TRY)
 
 
@@ -105,7 +107,10 @@ def restore_request(primitive: Primitive, claim: Claim, ttl: float, node: int) -
 
 
 def extend_request(primitive: Primitive, lease: Lease, ttl: float) -> EvalScript:
-    """Return the request that extends ``lease`` to ``ttl`` seconds, and writes the owner after a local hand-over."""
+    """Return the request that extends ``lease`` to ``ttl`` seconds.
+
+    After a local hand-over, it also writes the new owner.
+    """
     claim = lease.claim
     if lease.new_claim is None or lease.new_claim.owner == claim.owner:
         return primitive.extend_request(claim, ttl)
@@ -114,24 +119,27 @@ def extend_request(primitive: Primitive, lease: Lease, ttl: float) -> EvalScript
 
 
 def extension(lease: Lease, ttl: float, reply: Any, start: float) -> Lease | Fault | None:
-    """Return the outcome of an extension to ``ttl`` seconds that was sent at ``start``; ``None`` for a lost lease."""
+    """Return the outcome of an extension to ``ttl`` seconds, sent at ``start`` (monotonic seconds), from its reply.
+
+    The outcome is the extended lease, ``None`` for a lost lease, or the `Fault`.
+    """
     if isinstance(reply, Fault):
         return reply
     return lease.extended(start, ttl) if is_confirmed(reply) else None
 
 
 def is_confirmed(reply: Any) -> bool:
-    """Return whether the reply to an extension, or to a restore request in its place, is positive."""
+    """Return whether ``reply`` confirms an extension, or a request that restores the lock in its place."""
     return reply == 1 or (isinstance(reply, list) and reply[:1] == [1]) or (isinstance(reply, int) and reply > 1)
 
 
 def retry_until_served(
     clock: Callable[[], float], deadline: float, reply: Any, again: Callable[[], Flow[Any]]
 ) -> Flow[Any]:
-    """Repeat ``again`` while the reply is a transient `Fault` (failover, quarantine), and return the last reply.
+    """Repeat ``again`` while ``reply`` is a transient `Fault` (failover, quarantine), and return the last reply.
 
-    Gives up at ``deadline``, after `FAILOVER_SECONDS` unless a quarantine lasts longer, and at once if a quarantine
-    ends after ``deadline``.
+    Gives up at ``deadline`` (monotonic seconds), after `FAILOVER_SECONDS` unless a quarantine lasts longer, and at once
+    if a quarantine ends after ``deadline``.
     """
     until = clock() + FAILOVER_SECONDS
     while isinstance(reply, Fault) and reply.transient:
@@ -145,17 +153,22 @@ def retry_until_served(
 
 
 class SingleNode(NamedTuple):
-    """The algorithm for one node. ``quarantine``: the script put before acquire scripts; ``None`` for no quarantine."""
+    """The algorithm for one node. All methods return flows (generators of requests).
+
+    ``clock`` returns monotonic seconds. ``quarantine``: the script put before acquire scripts; ``None`` for no
+    quarantine.
+    """
 
     clock: Callable[[], float]
     quarantine: Quarantine | None = None
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Acquire, and while refused block on the wake-up list, until ``deadline`` (monotonic seconds).
+        """Acquire the lock, retrying after each wake-up until ``deadline`` (monotonic seconds).
 
-        A waiter sends BLPOP and the acquire script in one pipeline, so a hand-over costs one round trip. Newcomers
-        queue behind waiters. With a fair queue, the waiter sends the script after the reply to BLPOP: the node must not
-        grant to a waiter that no longer responds. Raises ``LockUnavailable``.
+        Returns a lease or a refusal. A waiter sends BLPOP and the acquire script in one pipeline, so that the script
+        runs without a further round trip after the wake-up. Newcomers queue behind waiters. With a fair queue, the
+        waiter sends the script after the reply to BLPOP, because the node must not grant to a waiter that no longer
+        responds. Raises ``LockUnavailable``.
         """
         clock = self.clock
         start, asked = clock(), 0.0
@@ -203,10 +216,11 @@ class SingleNode(NamedTuple):
     def _retry_until_served(
         self, primitive: Primitive, claim: Claim, fault: Fault, deadline: float
     ) -> Flow[tuple[Claim, float, Any]]:
-        """Retry a request that failed with ``fault`` until a server serves or ``deadline`` passes.
+        """Retry an acquire that failed with ``fault``, until a server serves it or until ``deadline``.
 
-        Each try has a new attempt number in its token, so a late release of an earlier try can't free it. Returns the
-        claim of the last try, the time at which the try was sent, and its reply.
+        ``deadline``: monotonic seconds. Each try has a new attempt number in its token, because a late release of an
+        earlier try must not release a later grant. Returns three values: the claim of the last try, the time at which
+        the try was sent (monotonic seconds), and its reply.
         """
         start = self.clock()
 
@@ -229,11 +243,14 @@ class SingleNode(NamedTuple):
         return self.quarantine.wrap(run) if self.quarantine else run
 
     def run_granting(self, run: EvalScript, name: str) -> Flow[Any]:
-        """Run a script that grants something to ``name`` unless it refuses. Returns the reply or a `Fault`."""
+        """Run a script that grants something to ``name`` or refuses it. Returns the reply or a `Fault`."""
         return unwrap_reply((yield from run_idempotent(self.quarantine.wrap(run) if self.quarantine else run)))
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """Return the lease with ``ttl`` seconds from now; ``None`` if it is lost. Raises ``LockUnavailable``."""
+        """Extend ``lease`` to ``ttl`` seconds from now. Returns the extended lease; ``None`` if the lease is lost.
+
+        Raises ``LockUnavailable``.
+        """
         (outcome,) = yield from self.extend_many(primitive, [(lease, ttl)])
         if isinstance(outcome, Fault):
             raise fault_error(lease.claim.name, outcome)
@@ -242,10 +259,10 @@ class SingleNode(NamedTuple):
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[list[Lease | Fault | None]]:
-        """Extend many leases in one pipeline.
+        """Extend many leases in one pipeline. ``leases``: pairs of a lease and its new ttl in seconds.
 
         Returns for each lease: the extended lease, ``None`` if the lease is lost, or a `Fault` if there was no reply.
-        The pipeline also starts a quarantine that is due: a server that has restarted may have lost locks.
+        The pipeline also starts a quarantine that is due, because a server that has restarted may have lost locks.
         """
         start = self.clock()
         # Don't extend a lease that has ended: a node that has restarted with old data would confirm it.
@@ -267,13 +284,14 @@ class SingleNode(NamedTuple):
         return [extension(*pair, replies.get(index, 0), start) for index, pair in enumerate(leases)]
 
     def hand_over(self, script: Script, claim: Claim, following: Claim) -> Flow[Lease | None]:
-        """Release ``claim`` and acquire ``following`` in one script. Raises ``LockUnavailable``.
+        """Release ``claim`` and acquire ``following`` in one script.
 
-        Returns the lease of ``following``; ``None`` if ``claim`` did not hold the lock. Raises ``LockUnavailable`` also
-        if that is the reply to a repeated request: the next holder may have released the lock already.
+        Returns the lease of ``following``; ``None`` if ``claim`` did not hold the lock. Raises ``LockUnavailable`` if
+        there is no reply. Raises it also if a repeated request finds that ``claim`` does not hold the lock: the first
+        request may have handed the lock over, and the next holder may have released it already.
         """
         start = self.clock()
-        keys = (claim.keys.lock, claim.keys.fence)[: 1 + following.fencing]  # few keys: see `release`
+        keys = (claim.keys.lock, claim.keys.fence)[: 1 + following.fencing]  # few keys: see `Primitive.release_by_key`
         terms = following.token, following.owner, millis(following.ttl), b"%d" % following.fencing
         run = EvalScript(script._replace(keys=len(keys)), keys, (*terms, claim.token))
         reply = yield run
@@ -286,7 +304,7 @@ class SingleNode(NamedTuple):
         return outcome if isinstance(outcome, Lease) else None
 
     def describe(self, name: str, keys: Keys, with_waiters: bool = False) -> Flow[LockInfo | None]:
-        """Return the holder of the lock, and on request its waiters; ``None`` if the lock is not held.
+        """Return the holder of the lock, with the waiters if ``with_waiters``; ``None`` if the lock is not held.
 
         Raises ``LockUnavailable``.
         """
@@ -296,7 +314,7 @@ class SingleNode(NamedTuple):
         return parse_reply(name, partial(read_lock_info, name), reply) if reply else None
 
     def cancel(self, primitive: Primitive, claim: Claim) -> Flow[bool]:
-        """Remove ``claim`` from the waiters and release all its attempts. Raises ``LockUnavailable``.
+        """Remove ``claim`` from the waiters, and release the lock for all its attempts. Raises ``LockUnavailable``.
 
         Returns whether the claim held the lock.
         """
@@ -306,9 +324,9 @@ class SingleNode(NamedTuple):
         return bool(reply == 1)
 
     def cancel_many(self, claims: Sequence[tuple[Primitive, Claim]]) -> Flow[list[bool]]:
-        """`cancel` for many claims, in one pipeline. Returns for each claim whether the node has served the requests.
+        """Cancel many claims like `cancel`, in one pipeline. Raises no errors.
 
-        Raises no errors.
+        Returns for each claim whether the node has served the requests.
         """
         replies = yield Batch([run for each in claims for run in cancel_requests(*each)])
         return [not isinstance(reply, Fault) for reply in replies[1::2]]
@@ -316,7 +334,8 @@ class SingleNode(NamedTuple):
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
         """Release the lock. Returns whether ``claim`` held the lock. Raises ``LockUnavailable``.
 
-        While a Cluster moves a slot, the Cluster refuses requests with several keys, so each key gets its own request.
+        ``keep``: seconds for which the lock stays taken. A Cluster that is moving a slot refuses requests with several
+        keys, so each key then gets its own request.
         """
         run = primitive.release_request(claim, keep)
         reply = yield run

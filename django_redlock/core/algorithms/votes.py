@@ -12,15 +12,15 @@ from ..values import Lease, Refusal
 
 
 def votes_needed(nodes: int, limit: int = 1) -> int:
-    """Return the votes needed for a lock with ``limit`` holders: at most ``limit`` holders can have so many votes."""
+    """Return the votes that a grant needs for a lock with ``limit`` holders, so that no more holders can be granted."""
     return limit * nodes // (limit + 1) + 1
 
 
 class RefusedAttempt(NamedTuple):
-    """The result of a refused attempt.
+    """The result of an attempt that too few nodes have granted.
 
-    ``wake_node``: the node on which to wait for a wake-up; ``None`` after a split vote. ``certain``: ``False`` if the
-    vote may have been split, or if the next release may be on other nodes than ``wake_node``.
+    ``wake_node``: the index of the node on which to wait for a wake-up; ``None`` after a split vote. ``certain``:
+    ``False`` if the vote may have been split, or if the next release may be on other nodes than ``wake_node``.
     """
 
     refusal: Refusal
@@ -46,9 +46,10 @@ def acquire_decided(replies: Sequence[Any], need: int) -> bool:
 
 
 def split_votes(grants: Sequence[tuple[int, Lease]]) -> tuple[list[Lease], list[tuple[int, Lease]]]:
-    """Return the votes for the stripe with most votes, and the votes for other stripes with their nodes.
+    """Split ``grants`` (node and lease) into two lists, and return both.
 
-    For locks without stripes all votes are in the first list.
+    The first list has the leases of the stripe with most votes. The second list has the pairs for other stripes. For
+    locks without stripes, the first list has all leases.
     """
     votes = Counter(lease.claim.granted_index for _, lease in grants)
     chosen = votes.most_common(1)[0][0] if votes else 0
@@ -59,9 +60,11 @@ def split_votes(grants: Sequence[tuple[int, Lease]]) -> tuple[list[Lease], list[
 
 
 def refused_attempt(outcomes: Sequence[Any], need: int, *, any_one: bool, several: bool) -> RefusedAttempt:
-    """Return the refusal to report and the node to wait on.
+    """Return the refusal of an attempt, and the node on which to wait for a wake-up, as a `RefusedAttempt`.
 
-    ``any_one``: the claim is for any stripe. ``several``: the lock may have several holders or has a fair queue.
+    ``outcomes``: for each node its `Lease`, `Refusal` or `Fault`; ``None`` if not known. ``need``: the votes that a
+    grant needs. ``any_one``: the claim is for any one of several stripes. ``several``: the lock may have several
+    holders, or has a fair queue.
     """
     refusals = {node: each for node, each in enumerate(outcomes) if isinstance(each, Refusal)}
     counted = Counter(each.holder for each in refusals.values()).most_common(1)

@@ -1,1 +1,1 @@
-"""Leader election: of several candidates, the one that holds the lock leads."""
+"""Leader election: of several candidates, the one that holds a lock leads."""

@@ -32,7 +32,7 @@ CHECK_SECONDS = 5.0  # longest wait for an event in this process
 class Term:
     """The time for which a candidate leads. It is over when only ``stop_before`` seconds of the lease are left.
 
-    ``over`` stays true: a late renewal must not revive a term whose end the work may have seen.
+    ``over`` stays true once it is set: the leader's work may have stopped, so a late renewal must not revive the term.
     """
 
     def __init__(self, stop_before: float, fencing_token: int | None) -> None:
@@ -42,7 +42,10 @@ class Term:
 
 
 class CandidateLock(Lock):
-    """The lock of a candidate. A refusal emits no event, because another leader is the normal state."""
+    """The lock of a candidate.
+
+    No event is emitted when another candidate holds the lock, because that is the normal state.
+    """
 
     def _emit(
         self, kind: Any, owner: bytes = b"", waited: float = 0.0, held: float = 0.0, reason: str = "", holder: str = ""
@@ -51,15 +54,16 @@ class CandidateLock(Lock):
             super()._emit(kind, owner, waited, held, reason, holder)
 
     def _kept_until(self, lease: Lease) -> float:
-        """Return the end of a lost lease: until then, nodes that still have the lock don't grant it to others.
+        """Return the time until which the lock stays taken after a release, in monotonic seconds by the store's clock.
 
-        The work of the leader must stop before the lease ends, and may need all of that time.
+        If the lease is lost, this is the end of the lease. The leader's work may need all of that time to stop, so
+        nodes that still have the lock must not grant it to others before. Otherwise the time depends on ``min_hold``.
         """
         return lease.valid_until if self._lost else super()._kept_until(lease)
 
 
 class Election:
-    """The state of one candidate, and its flows."""
+    """One candidate of an election: its state, and its flows (generators of requests)."""
 
     def __init__(
         self, lock: Lock, on_elected: Callback | None, on_lost: Callback | None, stop_before: Seconds | None
@@ -138,7 +142,7 @@ class Election:
             event.set()
 
     def _wait(self, left: Callable[[], float]) -> Flow[None]:
-        """Wait until the state may have changed, for ``left()`` seconds at most."""
+        """Wait until the state may have changed, for up to ``left()`` seconds and up to `CHECK_SECONDS`."""
         event = WakeEvent()
         with self._mutex:
             self._events.add(event)
@@ -150,7 +154,7 @@ class Election:
                 self._events.discard(event)
 
     def _end(self) -> None:
-        """Let the candidate end: its term ends, and it does not stand again."""
+        """End the candidate: its term ends, and it does not stand for election again."""
         self._standing = False
         self._wake_all()
 
@@ -168,7 +172,10 @@ class Election:
     # ── the algorithm ────────────────────────────────────────────────────────────────────────
 
     def round_flow(self) -> Flow[None]:
-        """Ask for the lock for a second. If it is granted, lead until the term is over. `end_term_flow` must follow."""
+        """Ask for the lock for up to a second. If it is granted, lead until the term is over.
+
+        Afterwards the caller must run `end_term_flow`, which releases the lock.
+        """
         if self._pause_due:
             self._pause_due = False
             yield from self._pause()
@@ -231,7 +238,10 @@ class Election:
             self._work = None
 
     def _end_work(self, work: Work, patience: float) -> Flow[None]:
-        """Wait for the return of ``on_elected``, at most ``patience`` seconds, and not beyond the end of the lease."""
+        """Wait until ``on_elected`` returns, for up to ``patience`` seconds, and not beyond the end of the lease.
+
+        Cancels ``on_elected`` first if it runs as an asyncio task.
+        """
         work.cancel()
         clock = self._store.clock
         deadline = clock() + patience
@@ -245,7 +255,10 @@ class Election:
             logger.error("leader %r: on_elected still runs, but the lead has ended", self.name)
 
     def _await_work(self, work: Work) -> Flow[None]:
-        """Wait until ``on_elected`` has returned: a candidate that still works can't lead again."""
+        """Wait until ``on_elected`` has returned, unless the candidate ends.
+
+        The candidate must not lead again before.
+        """
 
         def left() -> float:
             return CHECK_SECONDS if self._standing and not work.done else 0.0

@@ -19,11 +19,11 @@ ON_LOST_FAILED = "on_lost of leader %r failed"
 
 
 class Leader(Election):
-    """A candidate for the lead ``name``. Of all candidates of a name at most one leads; another follows when it ends.
+    """A candidate of the election ``name``. At most one candidate of a name leads at a time.
 
     Created by ``backend.leader(name, …)`` or ``leader(name, …)``. Within ``with`` or ``async with`` the candidate
     stands for election in the background, leads, and stands again after a loss. At the end of the block a leader calls
-    ``on_lost`` and then releases the lock for the next candidate.
+    ``on_lost`` and then releases the lock, so that another candidate can lead.
     """
 
     _thread: threading.Thread | None = None
@@ -32,7 +32,7 @@ class Leader(Election):
     def wait(self, timeout: Seconds | None = None) -> bool:
         """Wait until this candidate leads, for ``timeout`` seconds at most (``None``: until the block ends).
 
-        Returns whether it leads. Raises ``RuntimeError`` outside of the ``with`` block.
+        Returns whether this candidate leads. Raises ``RuntimeError`` outside of the ``with`` block.
         """
         return drive(self.wait_flow(self._seconds(timeout)), self._store.perform)
 

@@ -1,4 +1,4 @@
-"""The callbacks of a candidate: what the election asks its driver to call, and the run of one ``on_elected``."""
+"""The callbacks of a candidate: the requests with which the election calls them, and the run of one ``on_elected``."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ ON_ELECTED_FAILED = "on_elected of leader %r failed"
 
 
 class CallElected(NamedTuple):
-    """A request of a flow: call ``on_elected`` in a thread or task of its own. The reply is a `Work`."""
+    """A request of the election: call ``on_elected`` in a new thread or task. The reply is a `Work`."""
 
 
 class CallLost(NamedTuple):
-    """A request of a flow: call ``on_lost``, and wait until it has returned. Its exceptions are logged."""
+    """A request of the election: call ``on_lost``, and wait until it has returned. Its exceptions are logged."""
 
 
 class Work:
-    """One call of ``on_elected``. ``ended`` is called after it, from its thread or task.
+    """One call of ``on_elected``, in its own thread or task.
 
-    ``failed``: it has raised an exception, which was logged.
+    ``done``: the call has ended. ``failed``: it has raised an exception, which was logged. ``ended``: a function that
+    is called after the call, in the same thread or event loop.
     """
 
     def __init__(self, name: str, ended: Callable[[], object]) -> None:
@@ -35,7 +36,7 @@ class Work:
         self._task: asyncio.Task[None] | None = None
 
     def run(self, callback: Callback, leader: Any) -> None:
-        """Call ``callback(leader)``, in a thread."""
+        """Call ``callback(leader)`` in the current thread."""
         try:
             callback(leader)
         except BaseException:
@@ -57,7 +58,10 @@ class Work:
             logger.exception(ON_ELECTED_FAILED, self._name)
 
     def cancel(self) -> None:
-        """Cancel the task, because the term has ended. A thread can't be cancelled: it asks ``leading``."""
+        """Cancel the task of the call, because the term has ended.
+
+        A thread can't be cancelled. Its code must check ``leader.leading``.
+        """
         if self._task is not None:
             self._task.cancel()
 
@@ -67,7 +71,7 @@ class Work:
 
 
 async def call(callback: Callback, leader: Any) -> None:
-    """Call a plain or a coroutine function, on the event loop."""
+    """Call ``callback(leader)`` on the event loop, and await the result if ``callback`` is a coroutine function."""
     result = callback(leader)
     if inspect.isawaitable(result):
         await result

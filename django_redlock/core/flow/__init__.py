@@ -1,1 +1,1 @@
-"""The language between algorithms and I/O: requests, replies, scripts, and the two drivers."""
+"""Flows (generators that yield requests): the requests, Lua scripts and replies, and the drivers that run flows."""

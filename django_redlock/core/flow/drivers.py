@@ -1,4 +1,7 @@
-"""The two loops that run a flow: blocking and asyncio. Only these loops exist twice."""
+"""The two loops that run a flow (a generator of requests): `drive` blocks, `adrive` is for asyncio.
+
+All other parts of an algorithm exist once, for both.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ T = TypeVar("T")
 
 
 def drive(flow: Flow[T], perform: Callable[[Any], Any]) -> T:
-    """Run ``flow`` to its end, blocking, and return its result."""
+    """Run ``flow`` to its end, blocking, and return its result. ``perform(request)`` returns the reply."""
     try:
         request = next(flow)
         while True:
@@ -27,7 +30,8 @@ def drive(flow: Flow[T], perform: Callable[[Any], Any]) -> T:
 async def adrive(flow: Flow[T], perform: Callable[[Any], Awaitable[Any]]) -> T:
     """Run ``flow`` to its end on the running event loop, and return its result.
 
-    Raises ``RuntimeError`` if no asyncio event loop is running, for example under trio.
+    ``perform`` is awaited with each request, for the reply. Raises ``RuntimeError`` if no asyncio event loop is
+    running, for example under trio.
     """
     if running_loop() is None:
         raise RuntimeError("asyncio only: there is no running asyncio event loop, as under trio")

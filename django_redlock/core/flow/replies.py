@@ -1,4 +1,4 @@
-"""Reads the replies of scripts, and makes the errors for faults, for all algorithms."""
+"""Parses the replies of the Lua scripts, and makes exceptions from faults, for all algorithms."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class NotServing(Exception):
 
 
 class Quarantined(NotServing):
-    """The server may have forgotten a lock that is held."""
+    """The server is in quarantine: it grants no locks, because it may have forgotten a lock that is held."""
 
 
 class UnreadableReply(Exception):
-    """No script of this package sends such a reply: the server may be a proxy, or may not be Redis."""
+    """A reply that no script of this package sends. The server may be a proxy, or may not be Redis."""
 
     def __init__(self, reply: Any) -> None:
         super().__init__(reply)
@@ -35,7 +35,10 @@ class UnreadableReply(Exception):
 
 
 def parse_reply(name: str, read: Callable[..., T], reply: Any, *more: Any) -> T:
-    """Return ``read(reply, *more)``. Raises ``LockUnavailable`` if ``read`` fails, that is for an unknown reply."""
+    """Return ``read(reply, *more)``. ``name``: the name of the lock, for errors.
+
+    Raises ``LockUnavailable`` if ``read`` fails, which means that no script of this package sent the reply.
+    """
     try:
         return read(reply, *more)
     except (TypeError, ValueError, LookupError, AttributeError) as error:
@@ -43,21 +46,24 @@ def parse_reply(name: str, read: Callable[..., T], reply: Any, *more: Any) -> T:
 
 
 def unreadable(reply: Any, error: Exception | None = None) -> Fault:
-    """Return the `Fault` for a reply that can't be read. ``error``: the cause; ``None`` if there is none."""
+    """Return the `Fault` for ``reply``, which can't be parsed. ``error``: the parser's exception, if any."""
     strange = UnreadableReply(reply)
     strange.__cause__ = error
     return Fault(strange)
 
 
 def refusal_reason(error: LockError) -> str:
-    """Return the reason of a failed acquire for events: ``misused``, ``quarantine`` or ``unavailable``."""
+    """Return the ``reason`` of the event "refused" after an acquire has raised ``error``.
+
+    The reason is ``quarantine`` or ``unavailable`` for ``LockUnavailable``, and ``misused`` for other errors.
+    """
     if not isinstance(error, LockUnavailable):
         return "misused"
     return "quarantine" if any(isinstance(each, Quarantined) for each in error.errors.values()) else "unavailable"
 
 
 def server_time(reply: Any) -> int:
-    """Return the node's time in µs from a reply to an acquire; 0 if the reply has no time."""
+    """Return the server's clock in µs from the reply to an acquire; 0 if the reply has no time."""
     time = reply[2] if type(reply) is list and len(reply) > 2 else reply
     return time if type(time) is int else 0
 
@@ -68,21 +74,25 @@ def is_grant(reply: Any) -> bool:
 
 
 def waited(block: Any, reply: Any) -> Any:
-    """Return the outcome of a blocking command and the acquire after it.
+    """Return the reply that counts after a blocking command and an acquire script in one pipeline.
 
-    This is the reply to the acquire. If the server refused the blocking command and the lock, it is the `Fault` of the
-    command: otherwise the client would repeat both without a pause.
+    ``block``: the reply to the blocking command. ``reply``: the reply to the script, which usually counts. If the
+    server refused both the command and the lock, the `Fault` of the command counts, because the client would otherwise
+    repeat both without a pause.
     """
     refused = type(reply) is list and reply[:1] == [0]
     return block if refused and type(block) is Fault and block.refused else reply
 
 
 def read_outcome(claim: Claim, reply: Any, start: float) -> Lease | Refusal:
-    """Return the outcome in a node's reply to an acquire. The lease begins at ``start``, before the node's grant.
+    """Return the lease or the refusal that is a node's reply to the acquire script.
+
+    ``start``: monotonic seconds at which the request was sent, which is before the grant. The lease begins then.
 
     A grant is the server's time in µs, or ``{1, fencing token, time}``. A refusal is ``{0, lease left in ms, time,
-    owner}``; -1 is an endless lease. With several locks, one more number is the index of the granted or blocking lock.
-    Raises ``LockUnavailable`` for any other reply, also for 1, which other servers and proxies send for success.
+    owner}``; -1 is an endless lease. With several locks, one more number is the index of the granted or blocking lock,
+    counted from 1. Raises ``LockUnavailable`` for any other reply, also for 1, which other servers and proxies send for
+    success.
     """
     if type(reply) is int and reply > 1:
         return Lease.granted(claim, start, reply)
@@ -100,7 +110,7 @@ def _outcome(reply: list[Any], claim: Claim, start: float) -> Lease | Refusal:
 
 
 def fault_error(name: str, fault: Fault) -> LockError:
-    """Return the error for a `Fault`, with the error of the `Fault` as its cause."""
+    """Return the exception to raise for a `Fault` of the lock ``name``. Its cause is the error of the `Fault`."""
     if error := misuse_error(fault):
         result = error(name, fault.error)
         result.__cause__ = fault.error
@@ -109,7 +119,10 @@ def fault_error(name: str, fault: Fault) -> LockError:
 
 
 def misuse_error(fault: Fault) -> Callable[[str, Exception], LockError] | None:
-    """Return the function that makes the error for a refused misuse of a lock; ``None`` for any other fault."""
+    """Return the function that makes the exception for a misused lock; ``None`` for any other fault.
+
+    A lock is misused if its key holds a value of another type, or if a reader acquires ``write``.
+    """
     return next((make for word, make in _MISUSE.items() if word in str(fault.error)), None)
 
 
@@ -119,7 +132,7 @@ def _other_kind(name: str, error: Exception) -> LockError:
 
 
 def upgrade_error(name: str, error: Exception | None = None) -> LockError:
-    """Return the error for a reader that asks to write: two such readers would wait for each other forever."""
+    """Return the error for a reader that acquires ``write``: two such readers would wait for each other forever."""
     del error
     return LockError(name, "a reader can't acquire `write`: release `read` first, or acquire `write` first")
 
@@ -128,7 +141,11 @@ _MISUSE: Mapping[str, Callable[[str, Exception], LockError]] = {"WRONGTYPE": _ot
 
 
 def unavailable_error(name: str, reason: str, errors: Mapping[str, Exception]) -> LockUnavailable:
-    """Return the error for a store that did not serve, with the error of each node and, for known causes, a hint."""
+    """Return the error for a store that did not reply or grants nothing.
+
+    ``reason`` begins the message. ``errors`` has the error of each node by its address, which the message lists. For
+    known causes the message ends with a hint.
+    """
     details = "; ".join(f"{where}: {error}" if where else str(error) for where, error in errors.items())
     hint = next((f" ({hint})" for error in errors.values() if (hint := _hint(error))), "")
     result = LockUnavailable(name, f"{reason}: {details}{hint}" if details else reason, errors)

@@ -1,4 +1,7 @@
-"""The requests that a flow yields. A flow is a generator that does no I/O: its driver sends the replies into it."""
+"""The requests that a flow yields.
+
+A flow is a generator that does no I/O: its driver performs each request, and sends the reply into the flow.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,11 @@ Flow = Generator[Any, Any, T]
 
 
 class EvalScript(NamedTuple):
-    """Run a script on a node. The reply is the script's, or a `Fault`.
+    """A request: run a Lua script on a node. The reply is the script's reply, or a `Fault`.
 
-    ``compensation`` makes the request that is sent on the same connection when the reply will not be read (timeout,
-    cancellation). The compensation releases a late grant, which would otherwise last for a ttl.
+    ``node``: the index of the node, counted from 0. ``compensation`` makes the request that is sent on the same
+    connection after a timeout or a cancellation, when the reply will not be read. It releases a late grant, which would
+    otherwise hold the lock for a ttl.
     """
 
     script: Script
@@ -30,14 +34,14 @@ class EvalScript(NamedTuple):
         return self.compensation and self.compensation()
 
     def at(self, node: int) -> EvalScript:
-        """Return this request for ``node``."""
+        """Return this request for the node with the index ``node``."""
         return EvalScript(self.script, self.keys, self.args, node, self.compensation)
 
 
 class BlockThenEval(NamedTuple):
-    """Block on the list ``wake_key`` for at most ``seconds``, then run ``script_call``, in one round trip.
+    """A request: block on the list ``wake_key`` for at most ``seconds``, then run ``script_call``, in one round trip.
 
-    ``more_keys``: further lists to block on.
+    ``more_keys``: further lists to block on. The reply is the script's reply, or a `Fault`.
     """
 
     script_call: EvalScript
@@ -47,9 +51,9 @@ class BlockThenEval(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Block on the list ``key`` for at most ``seconds``. The reply is ``None`` without a wake-up.
+    """A request: block on the list ``key`` until an element arrives, for at most ``seconds``.
 
-    ``more_keys``: further lists to block on.
+    ``more_keys``: further lists to block on. The reply is ``None`` if no element arrived in time, or a `Fault`.
     """
 
     key: bytes
@@ -59,9 +63,10 @@ class Block(NamedTuple):
 
 
 class EvalAndWait(NamedTuple):
-    """Run scripts, then WAIT for ``replicas`` acknowledgements for at most ``seconds``, in one round trip.
+    """A request: run scripts, then WAIT up to ``seconds`` for ``replicas`` acknowledgements, in one round trip.
 
-    The reply is ``(replies, number of acknowledgements)`` or a `Fault`.
+    The reply is a pair, the scripts' replies and the number of acknowledgements (a `Fault` if WAIT failed). It is a
+    `Fault` instead of the pair if a script failed or the server did not reply.
     """
 
     script_calls: Sequence[EvalScript]
@@ -70,11 +75,12 @@ class EvalAndWait(NamedTuple):
 
 
 class SendToAll(NamedTuple):
-    """Send all requests, one for each node, before any reply is read. Then read replies until ``decided(replies)``.
+    """A request: send ``requests`` to their nodes, all at the same time, and read replies until ``decided(replies)``.
 
-    The reply is a list of replies, `Fault`s, and ``None`` for replies that were not waited for. Requests with one
-    ``acquisition_id`` reach a node in the order in which they were made, even while an earlier reply is outstanding.
-    Requests whose reply is outstanding in the end get no compensation: an algorithm may have counted on them.
+    The reply is a list with one entry for each request: the node's reply, a `Fault`, or ``None`` if the reply was not
+    waited for. Requests with the same ``acquisition_id`` reach a node in the order in which they were sent, even while
+    an earlier reply is outstanding. The compensation (see `EvalScript`) of a request whose entry is ``None`` is not
+    sent, because the algorithm may count on the request's effect.
     """
 
     requests: Sequence[EvalScript | Batch]
@@ -83,14 +89,18 @@ class SendToAll(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Run scripts on one node in one pipeline. The reply is a list of replies and `Fault`s."""
+    """A request: run scripts on one node in one pipeline. The reply is a list with each script's reply or a `Fault`."""
 
     script_calls: Sequence[EvalScript]
     node: int = 0
 
 
 class Command(NamedTuple):
-    """Send one command (SCAN, PING, INFO) to a node. ``pool``: a server of a Cluster; ``None``: any server."""
+    """A request: send one command (SCAN, PING, INFO) to a node. ``words``: the command and its arguments.
+
+    ``pool``: the connections of the server that gets the command; ``None``: the server that has ``key``, or any server
+    of the node if ``key`` is ``None``, too.
+    """
 
     words: Sequence[bytes]
     node: int = 0
@@ -99,13 +109,13 @@ class Command(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Wait for ``seconds``."""
+    """A request: wait for ``seconds``."""
 
     seconds: float
 
 
 class CallFunction(NamedTuple):
-    """Call a function of a store that is not Redis. The reply is its result.
+    """A request: call a function of a store that is not Redis. The reply is its result.
 
     ``undo``, which must not block, is called after ``function`` if the task that waits for the result was cancelled.
     """
@@ -116,18 +126,24 @@ class CallFunction(NamedTuple):
 
 
 class AwaitWakeUp(NamedTuple):
-    """Wait for at most ``seconds`` until another try of ``claim`` may succeed, in a store that is not Redis."""
+    """A request: wait until another attempt of ``claim`` may succeed, for at most ``seconds``.
+
+    Only stores that are not Redis perform this request.
+    """
 
     claim: Claim
     seconds: float
 
 
 class Fault(NamedTuple):
-    """The error in place of a reply.
+    """The error that a driver sends into a flow in place of a reply.
 
-    ``stale``: a pooled connection was closed; the request may be repeated on a new one, and may have been carried out.
-    ``where``: the server. ``transient``: the same or another server may serve soon, in ``retry_after`` seconds if that
-    is known. ``migrating``: the keys are moving to another server. ``refused``: the server replied with an error.
+    - ``stale``: a pooled connection was closed. The request may have been carried out, and may be repeated on a new
+      connection.
+    - ``where``: the address of the server.
+    - ``transient``: this or another server may serve soon, in ``retry_after`` seconds if that is not 0.
+    - ``migrating``: the keys are moving to another server.
+    - ``refused``: the server replied with an error.
     """
 
     error: Exception

@@ -1,4 +1,4 @@
-"""Loads the Lua scripts. Each script is read and hashed once; its header has the numbers of its keys and arguments."""
+"""Loads the Lua scripts. Each script is read and hashed once. The header of a script numbers its keys and arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _USES = re.compile(r"^-- USES (\w+)$", re.MULTILINE)
 
 
 class Script(NamedTuple):
-    """A Lua script. ``keys`` and ``args``: the numbers of KEYS and ARGV, from its header."""
+    """A Lua script. ``keys`` and ``args``: how many KEYS and ARGV it gets. ``sha``: SHA-1 of its source in hex."""
 
     name: str
     source: bytes
@@ -23,7 +23,7 @@ class Script(NamedTuple):
 
     @classmethod
     def made(cls, name: str, source: bytes, keys: int, args: int) -> Script:
-        """Return the script with the SHA-1 of ``source``, by which EVALSHA names a script."""
+        """Return the script with the SHA-1 of ``source``, by which EVALSHA finds a script on a server."""
         return cls(name, source, sha1(source, usedforsecurity=False).hexdigest().encode(), keys, args)
 
 
@@ -34,7 +34,7 @@ def _count(source: str, word: str) -> int:
 
 @cache
 def script(name: str) -> Script:
-    """Return the script ``lua/<name>.lua``, with the sources that its USES lines name put before it.
+    """Return the script ``lua/<name>.lua``, preceded by the sources of the scripts that its ``USES`` lines name.
 
     Raises ``FileNotFoundError`` for an unknown name.
     """
@@ -44,6 +44,6 @@ def script(name: str) -> Script:
 
 
 def all_scripts() -> list[Script]:
-    """Return every script of the package."""
+    """Return every Lua script of the package."""
     folder = resources.files("django_redlock.core").joinpath("lua")
     return [script(name[:-4]) for name in sorted(entry.name for entry in folder.iterdir()) if name.endswith(".lua")]

@@ -14,19 +14,20 @@ from .multilock import MultiLock
 
 
 class AdoptedLock(Lock):
-    """A lock that is held when it is made, by ``backend.adopt(text)``. Otherwise it behaves like a `Lock`.
+    """A lock that another process has handed off, held from the start. ``backend.adopt(text)`` creates and returns it.
 
-    The first ``with`` block acquires nothing and releases the adopted lease at its end.
+    The first ``with`` block acquires nothing and releases the adopted lease at its end. Otherwise it behaves like a
+    `Lock`.
     """
 
     _handed: HandedOff | None = None  # while the request of adopt() is under way
     _unentered: Lease | None = None  # the adopted lease until a `with` block begins
 
     def adopt(self, handed: HandedOff) -> Self:
-        """Replace the holder that ``handed`` names by this handle.
+        """Make this handle the holder in place of the handle whose ``hand_off()`` made ``handed``.
 
-        Raises ``LockLost`` if that holder's lease has ended or was adopted before, ``LockUnavailable`` when the store
-        does not serve, and ``RuntimeError`` in a coroutine.
+        Raises ``LockLost`` if the lease that was handed off has ended or was adopted before, ``LockUnavailable`` when
+        the store does not serve, and ``RuntimeError`` in a coroutine.
         """
         if running_loop() is not None:
             raise RuntimeError(f"lock {self.name!r}: adopt() would block the event loop; in a coroutine use aadopt()")
@@ -56,8 +57,9 @@ class AdoptedLock(Lock):
         return outcome._replace(claim=outcome.claim._replace(payload=claim.payload), fencing_token=number)
 
     def _begins_block(self) -> bool:
-        """Let the first ``with`` block use the adopted lease. Returns ``False`` for later blocks, and if the handle no
-        longer holds the lease. Raises ``LockLost``.
+        """Let the first ``with`` block use the adopted lease, and return ``True``.
+
+        Returns ``False`` for later blocks, and if the handle no longer holds that lease. Raises ``LockLost``.
         """
         lease, self._unentered = self._unentered, None
         if lease is None or self.current_lease() is None or not self._holds(lease):
@@ -74,4 +76,7 @@ class AdoptedLock(Lock):
 
 
 class AdoptedMultiLock(AdoptedLock, MultiLock):
-    """A multilock that is held when it is made, by ``backend.adopt(text)``."""
+    """A multilock that another process has handed off, held from the start.
+
+    ``backend.adopt(text)`` creates and returns it.
+    """

@@ -19,7 +19,10 @@ def forward_members(handle: type, lock: type, private: Iterable[str] = ()) -> No
 
 
 def _forwarded(name: str, member: Any) -> Any:
-    """Return a member that forwards to the member ``name`` of ``own_handle()``, which is called at each use."""
+    """Return a member for a handle that forwards to the same member of ``own_handle()``, which is called at each use.
+
+    ``member``: the property, coroutine function or function called ``name``.
+    """
     if isinstance(member, property):
         return property(lambda self: getattr(self.own_handle(), name), doc=member.__doc__)
     if inspect.iscoroutinefunction(member):

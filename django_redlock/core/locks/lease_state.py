@@ -27,7 +27,8 @@ _new = tuple.__new__  # saves one Python call
 class EndedLease(NamedTuple):
     """A lease that a handle has stopped holding.
 
-    ``lost`` says whether the lease had ended before. ``extension`` is in flight; ``None`` if there is none.
+    ``lost``: the lease had expired or was lost before the handle stopped holding it. ``extension``: the extension that
+    was in flight at that time; ``None`` if there was none.
     """
 
     lease: Lease
@@ -152,7 +153,10 @@ class LeaseState:
         return ended
 
     def _kept_until(self, lease: Lease) -> float:
-        """Return the time by the store's clock until which the lock stays taken after a release: see ``min_hold``."""
+        """Return the time until which the lock stays taken after a release: ``min_hold`` seconds after the grant.
+
+        The time is monotonic seconds by the store's clock.
+        """
         return lease.since + self.options.min_hold
 
     def _at_fork_reinit(self) -> None:
@@ -168,12 +172,15 @@ class LeaseState:
     # ── loss and events ──────────────────────────────────────────────────────────────────────
 
     def mark_lost(self, lease: Lease, reason: str) -> None:
-        """Mark ``lease`` as lost and report the loss in a background thread, unless the handle has released it."""
+        """Mark ``lease`` as lost and report the loss in a background thread, unless the handle has released it.
+
+        ``reason``: a text for people.
+        """
         with state_mutex.mutex:
             if not self._holds(lease):
                 return
             self._lost = True
-        # Some nodes may still have the token.
+        # Release the lock in the background, because some nodes may still have the token.
         renewal.release_later(self.store, self.primitive, lease.claim, keep_until=self._kept_until(lease))
         # In a separate thread: listeners may be slow or acquire locks, and must not delay the renewal of other locks.
         try:

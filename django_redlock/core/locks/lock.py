@@ -57,9 +57,10 @@ class Lock(LockFlows):
         """Extend the lease to ``ttl`` seconds from now (``None``: the ttl of the lock). Returns `remaining`.
 
         Waits for a renewal that is in flight. If an earlier extension to a shorter ttl got no reply, the result is
-        limited by that ttl, because the server may run both extensions in any order.
+        limited to that ttl, because the server may run both extensions in any order.
+
         Raises ``LockNotHeld`` when this handle holds nothing, ``LockLost`` when the lease is lost, ``LockUnavailable``
-        when the store does not serve, and ``ValueError`` for a ttl that is not positive or is above ``max_ttl``.
+        when the store does not serve, and ``ValueError`` for a ttl below 0.003 seconds or above ``max_ttl``.
         """
         return drive(self.extend_flow(ttl), self.store.perform)
 
@@ -68,11 +69,11 @@ class Lock(LockFlows):
         return await adrive(self.extend_flow(ttl), self.store.aperform)
 
     def hand_off(self, ttl: Seconds | None = None) -> str:
-        """Return a text with which another process can go on with this lease, and stop holding the lease.
+        """Stop holding the lease, and return a text with which another process can go on with it.
 
         ``backend.adopt(text)`` and ``django_redlock.adopt(text)`` continue the lease. The lease is first extended to
-        ``ttl`` seconds (``None``: the ttl of the lock), and is not renewed until it is adopted. The text is a secret
-        that is valid once and for that time: its owner can release the lock.
+        ``ttl`` seconds (``None``: the ttl of the lock), and is not renewed until it is adopted. The text is valid once,
+        until the lease ends. Keep it secret, because a process that has it can release the lock.
 
         Raises ``LockNotSupported`` for a lock with several holders, and on a backend that can't hand locks off. Other
         errors are those of `extend`, after which this handle still holds the lock, unless it is lost.

@@ -32,7 +32,7 @@ def _release_nothing() -> Flow[None]:
 
 
 class LockFlows(RenewedLease):
-    """The flows behind the methods of a `Lock`. A flow yields requests and returns the result."""
+    """The flows behind the methods of a `Lock`. A flow is a generator that yields requests and returns the result."""
 
     def new_claim(self) -> Claim:
         """Return the claim for the next acquisition, with a new token."""
@@ -55,7 +55,7 @@ class LockFlows(RenewedLease):
         return periodic_claim(claim, options.every) if options.every else claim
 
     def acquire_flow(self, wait: float) -> Flow[Lease | Refusal]:
-        """Ask for the lock for ``wait`` seconds at most. Returns a refusal, or the lease that the handle now holds.
+        """Ask for the lock for ``wait`` seconds at most. Returns the lease that the handle then holds, or a refusal.
 
         A lease that ended before its grant arrived is released, and the flow asks again.
         """
@@ -93,7 +93,10 @@ class LockFlows(RenewedLease):
             raise
 
     def _request(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
-        """Return the flow that asks for the lock: through the local queue if the caller may wait, else in the store."""
+        """Return the flow that asks for the lock: in the local queue if the caller may wait, otherwise in the store.
+
+        ``wait``: seconds. ``deadline``: the end of the wait in monotonic seconds.
+        """
         store, primitive = self.store, self.primitive
         gate = (store.local_queue_for(primitive) if wait > 0 else None) or store.algorithm
         flow = gate.acquire(primitive, claim, deadline)
@@ -102,11 +105,11 @@ class LockFlows(RenewedLease):
         return flow
 
     def _release_late_grant(self, lease: Lease, late_grants: int, deadline: float) -> Flow[int]:
-        """Release a lease that ended before its grant arrived, and pause. Returns the late grants to count: 1, or 0.
+        """Release ``lease``, which had ended before its grant arrived, and pause before the next request.
 
-        0 is for a hand-over within the process that was not confirmed.
-
-        Raises ``LockUnavailable`` when no time is left to ask again, or after too many late grants.
+        Returns the number of late grants to count: 1. Returns 0 without a pause if the lease stands for a hand-over
+        within the process that was not confirmed. ``late_grants``: the late grants so far. ``deadline``: monotonic
+        seconds. Raises ``LockUnavailable`` when no time is left to ask again, or after too many late grants.
         """
         store = self.store
         try:
@@ -127,7 +130,8 @@ class LockFlows(RenewedLease):
     def release_flow(self, token: bytes | None = None) -> Flow[None]:
         """Stop holding the lease, and release it in the store or hand it over within the process.
 
-        If ``token`` is not ``None``, releases only the lease with that token. Errors are those of `Lock.release`.
+        If ``token`` is not ``None``, releases only a lease with that token, and raises ``LockLost`` for any other.
+        Errors are those of `Lock.release`.
         """
         store, primitive, before = self.store, self.primitive, self._lease
         try:
@@ -156,7 +160,10 @@ class LockFlows(RenewedLease):
         self._emit("released", owner, held=held)
 
     def _release_request(self, ended: EndedLease, keep: float) -> Flow[bool]:
-        """Return the flow that releases the lease ``keep`` seconds from now, or hands it over to a local waiter."""
+        """Return the flow that releases the lease in the store, or hands it over to a waiter of this process.
+
+        ``keep``: seconds for which the lock stays taken.
+        """
         store, lease = self.store, ended.lease
         local_queue = None if ended.lost else store.local_queue_for(self.primitive)
         if local_queue is None:
@@ -166,7 +173,10 @@ class LockFlows(RenewedLease):
         return local_queue.release(self.primitive, lease, keep)
 
     def extend_flow(self, ttl: Seconds | None) -> Flow[float]:
-        """Extend the lease to ``ttl`` seconds from now. Returns the seconds that remain."""
+        """Extend the lease to ``ttl`` seconds from now (``None``: the ttl of the lock).
+
+        Returns the remaining seconds.
+        """
         wanted = self.options.ttl if ttl is None else self.store.check_ttl(ttl)
         extension = yield from self.begin_extension_flow(wanted)
         try:
@@ -179,7 +189,10 @@ class LockFlows(RenewedLease):
         return self.remaining
 
     def hand_off_flow(self, ttl: Seconds | None) -> Flow[str]:
-        """Extend the lease to ``ttl`` seconds, stop holding the lease, and return the text for the next holder."""
+        """Extend the lease to ``ttl`` seconds (``None``: the ttl of the lock), and stop holding it.
+
+        Returns the text for the next holder. Errors are those of `Lock.hand_off`.
+        """
         store, options = self.store, self.options
         if self.primitive.kind not in _ADOPTABLE:
             kinds = "only a lock with one holder: lock(), a stripe or a multilock"
@@ -203,7 +216,10 @@ class LockFlows(RenewedLease):
         return (self.name,)
 
     def _leave_block_flow(self) -> Flow[None]:
-        """Return the flow that releases the lease of the ``with`` block that ends, or does nothing."""
+        """Return the flow that releases the lease of the ``with`` block that ends.
+
+        It does nothing if the block has no lease.
+        """
         token = self._blocks.leave()
         return self.release_flow(token) if token != NO_TOKEN else _release_nothing()
 

@@ -33,9 +33,10 @@ class MultiLock(Lock):
         return tuple(self.names)
 
     def describe_flow(self) -> Flow[LockInfo | None]:
-        """Return the first lock with another holder; without one, the lock that this handle holds.
+        """Return one lock of the multilock as the store shows it; ``None`` if all names are free.
 
-        ``None``: all names are free. The lock of this handle has digests only if the handle holds all names.
+        This is the first lock with another holder. If there is none, it is a lock that this handle holds, which has
+        digests only if the handle holds all names.
         """
         own, found = None, 0
         for name, keys in zip(self.names, self.all_keys, strict=True):

@@ -22,7 +22,7 @@ FORCED_OR_FORGOTTEN = gettext_noop("it was released by force, or the store has f
 
 
 class RenewedLease(LeaseState):
-    """The lease of a handle and its extensions, by the renewal or by ``extend()``: one at a time."""
+    """The lease of a handle, and its extensions by the renewal thread and by ``extend()``, one at a time."""
 
     def on_granted(self, lease: Lease) -> None:
         """Start to hold ``lease``, and schedule its renewal."""
@@ -36,7 +36,8 @@ class RenewedLease(LeaseState):
         """Stop holding the lease, and return the lease for another handle.
 
         Waits for an extension that is in flight, because only the handle that has sent it can process its outcome.
-        Raises ``LockLost`` when the lease is lost or ``token`` is the token of an earlier lease, and ``LockNotHeld``.
+        Raises ``LockLost`` when the lease is lost or does not have the token ``token``, and ``LockNotHeld`` when this
+        handle holds nothing.
         """
         while True:
             with state_mutex.mutex:
@@ -53,11 +54,11 @@ class RenewedLease(LeaseState):
     # ── one extension ────────────────────────────────────────────────────────────────────────
 
     def begin_extension_flow(self, ttl: float) -> Flow[Extension]:
-        """Begin an extension to ``ttl`` seconds, or as much as ``max_hold`` allows. Returns the extension.
+        """Begin an extension to ``ttl`` seconds, or as much as ``max_hold`` allows, and return it.
 
-        Waits for an extension that is in flight. A ttl shorter than that of the lease applies from now on, and to later
-        renewals, because the server may run the request although its reply is lost. Raises ``LockLost`` and
-        ``LockNotHeld``.
+        The caller sends the request. Waits for an extension that is in flight already. A ttl shorter than that of the
+        lease applies from now on, and to later renewals, because the server may run the request although its reply is
+        lost. Raises ``LockLost`` when the lease is lost, and ``LockNotHeld`` when this handle holds nothing.
         """
         while True:
             self.check()
@@ -73,7 +74,10 @@ class RenewedLease(LeaseState):
             yield AwaitTurn(outcome_known, self.remaining)
 
     def begin_renewal(self) -> Extension | None:
-        """Begin the extension that is due, and return it. Returns ``None`` if the lease must not be extended now."""
+        """Begin the extension that is due, and return it. The caller sends the request.
+
+        Returns ``None`` if the lease must not be extended now.
+        """
         lease = self.current_lease()
         if lease is None or self._lost:
             return None
@@ -93,7 +97,10 @@ class RenewedLease(LeaseState):
         return None
 
     def on_extended(self, extension: Extension, outcome: Lease | Fault | None) -> None:
-        """Process the outcome of ``extension``: the extended lease, a fault, or ``None`` when the lease is lost."""
+        """Update the lease after ``extension``.
+
+        ``outcome``: the extended lease, ``None`` when the lease is lost, or a `Fault` when the outcome is unknown.
+        """
         with state_mutex.mutex:
             held = self._lease if self._extension is extension else None
             if held is not None:
@@ -113,9 +120,10 @@ class RenewedLease(LeaseState):
             self.mark_lost(held, FORCED_OR_FORGOTTEN)
 
     def _release_after_both(self, extension: Extension) -> None:
-        """Release the lease once more when an extension and the release that overtook it have both ended.
+        """Release the lease once more, after an extension that was in flight during a release.
 
-        Called at the end of each of the two. The extension may have restored the lock on a server that had lost it.
+        Called when the extension has ended, and when the release has ended. The second call releases the lease, because
+        the extension may have restored the lock on a server that had lost it.
         """
         with state_mutex.mutex:
             is_last, extension.release_ended = extension.release_ended, True
@@ -127,7 +135,11 @@ class RenewedLease(LeaseState):
     # ── when to renew ────────────────────────────────────────────────────────────────────────
 
     def _schedule_renewal(self, lease: Lease) -> None:
-        """Schedule the renewal for when a third of the ttl has passed, or the loss of a lease that is not renewed."""
+        """Schedule the renewal for when a third of the ttl has passed.
+
+        After a local hand-over, the renewal is due within 0.25 seconds, so that the store learns the new owner. A lease
+        that is not renewed is marked as lost at its end.
+        """
         delay = lease.valid_until - self.store.clock()
         if self._is_renewable(lease):
             delay -= lease.shortest_ttl * 2 / 3

@@ -97,7 +97,10 @@ class Permits(_Members):
         return True
 
     def own_handle(self) -> Lock:
-        """Return the permit to which ``token``, ``extend()`` and so on apply: see `Permits`."""
+        """Return the permit to which ``token``, ``extend()`` and so on apply: see `Permits`.
+
+        If this handle has no permit, returns the permit that was released last, or a new one that is not acquired.
+        """
         with state_mutex.mutex:
             me = caller()
             held = [permit for by, permit in self.permits if by == me] or [permit for _, permit in self.permits]

@@ -1,4 +1,4 @@
-"""The striped lock: any one of N mutexes, so that up to N holders work at once."""
+"""The striped lock: N mutexes (stripes), of which a handle acquires any one. Up to N holders work at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_stripes(stripes: int) -> int:
 
 
 class Stripe(Lock):
-    """A handle that holds one stripe at a time: any free one of its N mutexes."""
+    """A handle that holds one stripe at a time, any free one of N mutexes."""
 
     def __init__(self, *args: Any, stripes: tuple[Keys, ...] = (), indexes: tuple[int, ...] = ()) -> None:
         super().__init__(*args)
@@ -118,9 +118,10 @@ class Stripe(Lock):
         return (stripe_name(self.name, self._stripes.index(lease.claim.keys)),)
 
     def describe_flow(self) -> Flow[LockInfo | None]:
-        """Return the stripe of this handle as the store shows it; ``None`` if that stripe is free in the store.
+        """Return the stripe that this handle holds, as the store shows it; ``None`` if the store has no holder for it.
 
-        If the handle holds nothing: ``None`` if any of its stripes is free, else the last of its stripes.
+        If the handle holds no stripe: returns ``None`` if any stripe that it may acquire is free, otherwise the last of
+        them.
         """
         lease = self.current_lease()
         stripes = (lease.claim.keys,) if lease else self._keys_of(self._indexes)
@@ -144,10 +145,10 @@ else:
 class Striped(_Members):
     """A handle that acquires any free stripe of N stripes. It has the methods and properties of a `Lock`.
 
-    Created by ``backend.striped(name, stripes=N, …)``. Each stripe is a mutex. The stripe with index 3 of ``stock:17``
-    is listed, and released by force, under the name ``{stock:17}#3``. ``locked()`` returns whether ``acquire()`` would
-    have to wait. Threads and tasks may share the handle: each ``acquire()``, and each ``with`` block, has its own
-    stripe.
+    Created by ``backend.striped(name, stripes=N, …)``. Each stripe is a mutex. Stripes are counted from 0. The stripe
+    with index 3 of ``stock:17`` is listed, and released by force, under the name ``{stock:17}#3``. ``locked()`` returns
+    whether ``acquire()`` would have to wait. Threads and tasks may share the handle: each ``acquire()``, and each
+    ``with`` block, has its own stripe.
     """
 
     _kind = Stripe

@@ -9,12 +9,18 @@ NO_TOKEN = b""  # the token of a `with` block that has nothing to release: its l
 
 
 class WithBlocks(list[tuple[int, bytes]]):
-    """The entered ``with`` blocks of one handle, oldest first: the thread or task, and the token that it acquired."""
+    """The ``with`` blocks of one handle that were entered and not left, oldest first.
+
+    Each entry has the thread or task that entered the block, and the token of the lease that the block releases.
+    """
 
     __slots__ = ()
 
     def enter(self, token: bytes) -> None:
-        """Add a block of the calling thread or task."""
+        """Add a block of the calling thread or task.
+
+        ``token``: the token of the lease that the block releases at its end.
+        """
         self.append((caller(), token))
 
     def _innermost(self) -> int:
@@ -23,7 +29,7 @@ class WithBlocks(list[tuple[int, bytes]]):
         return next((index for index in reversed(range(len(self))) if self[index][0] == me), -1)
 
     def reacquired(self, token: bytes) -> None:
-        """Let the caller's innermost block release the new ``token``: the caller has acquired again in the block.
+        """Make the caller's innermost block release ``token`` at its end, after the caller has acquired again in it.
 
         `threading.Condition.wait` releases the lock and acquires it again within the block.
         """
@@ -32,7 +38,7 @@ class WithBlocks(list[tuple[int, bytes]]):
                 self[index] = self[index][0], token
 
     def replace(self, old: bytes, new: bytes) -> None:
-        """Let all blocks that would release the token ``old`` release ``new``."""
+        """Make all blocks that would release the token ``old`` at their end release ``new`` instead."""
         with state_mutex.mutex:
             self[:] = [(entered_by, new if token == old else token) for entered_by, token in self]
 

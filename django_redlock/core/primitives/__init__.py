@@ -1,1 +1,1 @@
-"""The kinds of locks, each with the requests for its scripts."""
+"""The kinds of locks (primitives). Each builds the requests that run its Lua scripts."""

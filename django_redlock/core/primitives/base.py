@@ -1,4 +1,4 @@
-"""The kinds of locks, each with its scripts and their keys and arguments."""
+"""The base of all kinds of locks (primitives), and three kinds: mutex, reentrant lock and semaphore."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ _FENCE, _WAITER_REMOVE = script("fence_set"), script("waiter_remove")
 
 @cache
 def _without_fence(acquire: Script) -> Script:
-    """Return the acquire script of a mutex without its last key, which it uses for fencing only."""
+    """Return a mutex's acquire script for requests without fencing: without its last key, which is for fencing only."""
     return acquire._replace(keys=acquire.keys - 1)
 
 
 class Primitive(NamedTuple):
-    """A kind of lock: builds the requests for one node. Every algorithm works with every kind."""
+    """A kind of lock: names its Lua scripts, and builds the requests that run them on one node.
+
+    Every algorithm works with every kind.
+    """
 
     kind: str
     acquire_script: Script
@@ -44,19 +47,19 @@ class Primitive(NamedTuple):
 
     @property
     def facts(self) -> Facts:
-        """The fields that this kind of lock adds to the owner, for people who look at the lock."""
+        """Names and values of the fields that this kind of lock adds to the owner, for listings."""
         return ()
 
     @property
     def waiter_ttl_ms(self) -> int:
-        """Milliseconds for which a waiter stays listed: the time until its next try and a margin."""
+        """Milliseconds for which the store lists a waiter: the longest time until its next try, and a margin."""
         return round(self.max_block * 1000) + (500 if self.access else 1000)
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Return the request that acquires the lock.
+        """Return the request that acquires the lock for ``claim``. ``node``: the index of the node.
 
-        ``wait``: milliseconds for which a refused client is listed as a waiter, with the special values that
-        ``lua/mutex_acquire.lua`` describes.
+        ``wait``: milliseconds for which a refused client is listed as a waiter. 0 does not list the client. A negative
+        number means that the client was listed before, and -1 that this is its last try.
         """
         keys = claim.keys
         fencing = claim.fencing
@@ -74,14 +77,14 @@ class Primitive(NamedTuple):
         return EvalScript(self.extend_script, (claim.keys.lock,), args, node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Return the request that releases the lock. ``keep``: seconds for which the lock stays taken."""
+        """Return the request that releases the lock. ``keep``: seconds for which the lock stays taken after it."""
         kept = millis(keep + PRECISION) if keep > 0 else b"0"
         return EvalScript(self.release_script, (claim.keys.lock,), (claim.token, kept), node)
 
     def release_by_key(self, claim: Claim, keep: float = 0.0) -> Sequence[EvalScript]:
-        """Return the requests that release the lock with one key each, to be sent in order.
+        """Return requests that release the lock with one key each, in order. ``keep``: see `release_request`.
 
-        A Cluster that moves a slot refuses requests with several keys.
+        A Cluster that is moving the keys to another server refuses requests with several keys.
         """
         return (self.release_request(claim, keep),)
 
@@ -92,25 +95,25 @@ class Primitive(NamedTuple):
         return EvalScript(_WAITER_REMOVE._replace(keys=len(places)), places, args, node)
 
     def fencing_request(self, claim: Claim, token: int, node: int = 0) -> EvalScript:
-        """Return the request that stores a fencing token unless a larger one is stored."""
+        """Return the request that stores the fencing token ``token``, unless the store has a larger one."""
         keys = tuple(each.fence for each in (claim.all_keys if claim.require_all else (claim.keys,)))
         return EvalScript(_FENCE._replace(keys=len(keys)), keys, (b"%d" % token,), node)
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
-        """Return the keys of the wake-up lists to block on after ``refusal``."""
+        """Return the keys of the lists on which the client blocks after ``refusal``, until a release wakes it."""
         return (claim.keys.wake,)
 
 
 class SharedPrimitive(Primitive):
-    """A lock with several shares, each with its own lease."""
+    """A kind of lock with several shares, each with its own lease: semaphores, reentrant locks."""
 
     @property
     def facts(self) -> Facts:
-        """The limit of a semaphore."""
+        """The field ``limit`` for the owner of a semaphore; no field for other kinds."""
         return (("limit", self.limit),) if self.kind == "semaphore" else ()
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Return the request of `Primitive.acquire_request` with the kind of lock, the limit and the holder added."""
+        """Return the request of `Primitive.acquire_request`, with kind, limit and holder as further arguments."""
         run = super().acquire_request(claim, wait, node)
         args = (*run.args, self.kind.encode(), b"%d" % self.limit, claim.payload)
         keys = claim.keys

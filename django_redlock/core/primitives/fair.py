@@ -17,25 +17,25 @@ class FairMutex(Primitive):
     """A mutex that is granted strictly in order of arrival."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Return the request of `Primitive.acquire_request` with the order of the queue added."""
+        """Return the request of `Primitive.acquire_request`, with the order of the queue as a further argument."""
         run = super().acquire_request(claim, wait, node)
         return run._replace(args=(*run.args, b"%d" % self.queue_order))
 
     def wake_keys(self, claim: Claim, refusal: Refusal) -> Sequence[bytes]:
-        """Return the key of the wake-up list of ``claim``: each waiter in a fair queue has its own list."""
+        """Return the key of the wake-up list of ``claim``. Each waiter in a fair queue has its own list."""
         return (claim.keys.wake_key_of(claim.acquisition_id),)
 
 
 class ReadWriteMutex(FairMutex):
-    """One side of a read-write lock: several readers, or one writer, may hold the lock."""
+    """One side of a read-write lock, which several readers or one writer may hold. ``access`` is ``r`` or ``w``."""
 
     @property
     def facts(self) -> Facts:
-        """The mode, ``read`` or ``write``, which tells readers and writers apart while they wait."""
+        """The field ``mode`` for the owner, ``read`` or ``write``, which tells apart waiting readers and writers."""
         return (("mode", "read" if self.access == "r" else "write"),)
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Return the request of `FairMutex.acquire_request` with the access (read or write) and the holder added."""
+        """Return the request of `FairMutex.acquire_request`, with access and holder as further arguments."""
         run = super().acquire_request(claim, wait, node)
         return run._replace(args=(*run.args, self.access.encode(), claim.payload))
 

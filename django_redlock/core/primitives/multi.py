@@ -1,4 +1,8 @@
-"""Several mutexes in one request: stripes acquire any one mutex, a multilock acquires all mutexes."""
+"""The kinds of locks that ask for several mutexes in one request.
+
+A striped lock acquires any one of the mutexes, a multilock all of them. ``adopt()`` acquires mutexes from the holder
+that has handed them off.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ _RELEASE = script("multi_release")
 
 
 def _for_all(run: EvalScript, keys: tuple[bytes, ...], *more: int) -> EvalScript:
-    """Return ``run`` with ``keys`` in place of its keys, and with the numbers ``more`` as further arguments."""
+    """Return the request ``run`` with other ``keys``, and with the numbers ``more`` after its arguments."""
     args = (*run.args, *(b"%d" % each for each in more))
     return run._replace(script=run.script._replace(keys=len(keys)), keys=keys, args=args)
 
@@ -37,7 +41,7 @@ def _release_request(run: EvalScript, claim: Claim) -> EvalScript:
 
 
 class StripedPrimitive(Primitive):
-    """A lock that acquires any one of several mutexes. A grant narrows the claim to the granted mutex."""
+    """A kind of lock that acquires any one of several mutexes. A grant narrows the claim to the granted mutex."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         run = super().acquire_request(claim, wait, node)
@@ -56,7 +60,7 @@ class StripedPrimitive(Primitive):
 
 
 class MultiPrimitive(Primitive):
-    """A lock that acquires all of several mutexes or none, with one token."""
+    """A kind of lock that acquires several mutexes with one token, all or none."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         return _for_all(super().acquire_request(claim, wait, node), _flat(claim.all_keys), len(claim.all_keys))
@@ -72,7 +76,10 @@ class MultiPrimitive(Primitive):
 
 
 class AdoptPrimitive(MultiPrimitive):
-    """Acquires one or several mutexes from the holder whose token is the claim's payload, or not at all."""
+    """A kind of lock that acquires one or several mutexes from the holder that has handed them off, all or none.
+
+    The ``payload`` of the claim is the token of that holder.
+    """
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         run = super().acquire_request(claim, 0, node)

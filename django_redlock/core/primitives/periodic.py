@@ -1,4 +1,4 @@
-"""A mutex that is granted at most once in a period, also if its holder dies or releases it early."""
+"""A mutex that is granted at most once in a period, even if its holder dies or releases it early."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .base import Primitive, script_family
 
 
 class Period(NamedTuple):
-    """The payload of a claim for a periodic mutex. ``seconds``: the shortest time between two grants."""
+    """The ``payload`` of a claim for a periodic mutex: the lock's name, and the length of the period in seconds."""
 
     name: str
     seconds: float
@@ -21,13 +21,16 @@ RUNNING, DONE = b'"state":"running"}', b'"state":"done"}'  # the end of the owne
 
 
 def periodic_claim(claim: Claim, period: float) -> Claim:
-    """Return ``claim`` for a grant that excludes other grants for ``period`` seconds."""
+    """Return ``claim``, changed so that its grant excludes other grants for ``period`` seconds."""
     owner = claim.owner[:-1] + b"," + RUNNING
     return claim._replace(owner=owner, transferable=False, payload=Period(claim.name, period))
 
 
 class PeriodicPrimitive(Primitive):
-    """The key stays for the period at least. The holder's lease is its ttl all the same, and is renewed."""
+    """A mutex whose key stays in the store for at least one period, so that there is no other grant in that time.
+
+    The holder's lease has the length of its ttl, and is renewed like any other.
+    """
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         run = super().acquire_request(claim, wait, node)
@@ -36,5 +39,5 @@ class PeriodicPrimitive(Primitive):
 
 
 _ACQUIRE, _, _RELEASE = script_family("mutex")
-# The acquire script has another name, because a lock that is handed over within the process would get a shorter key.
+# The other name of the acquire script excludes hand-overs within the process, which would shorten the key's expiry.
 PERIODIC = PeriodicPrimitive("mutex", _ACQUIRE._replace(name="periodic_acquire"), script("periodic_extend"), _RELEASE)

@@ -1,1 +1,1 @@
-"""Background work on leases: extends leases before they end, and releases claims whose caller has gone."""
+"""Background work on leases: extends leases before they end, and releases claims that no caller could release."""

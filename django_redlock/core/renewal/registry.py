@@ -36,7 +36,7 @@ class Renewal:
         ] = {}  # by id(store) and server; a reference would keep the store alive
 
     def schedule(self, token: bytes, target: Target, delay: float) -> None:
-        """Extend or release ``target`` in ``delay`` seconds.
+        """Extend the lease of ``target``, or release it if it is an `Orphan`, ``delay`` seconds from now.
 
         Replaces the entry of ``token``. A scheduled release is never replaced by an extension.
         """
@@ -65,7 +65,10 @@ class Renewal:
         return Counter((lock.store.alias, lock.primitive.kind) for lock in locks)
 
     def mark_lost(self, token: bytes, reason: str) -> None:
-        """Mark the lease of ``token`` as lost for ``reason``. For stores that notice a loss by themselves."""
+        """Mark the lease of ``token`` as lost. ``reason``: a text for people.
+
+        Called by stores that notice a loss by themselves.
+        """
         target = self.entries.get(token, (0.0, None))[1]
         lock = target() if isinstance(target, weakref.ref) else None
         lease = lock.current_lease() if lock is not None else None
@@ -84,10 +87,13 @@ class Renewal:
     ) -> None:
         """Release ``claim`` in the background, ``after`` seconds from now at the earliest.
 
-        The lock stays taken until ``keep_until`` (by the store's clock), as after a release within ``min_hold``.
+        The release is retried until the store has served the request, or until every lease of the claim must have
+        ended.
 
-        The release is retried until the store has served the request or the lease must have ended. With ``waited`` the
-        claim is cancelled: the store may list the claim as a waiter, or a request in flight may still grant the claim.
+        - ``keep_until``: the lock stays taken until this time (monotonic seconds by the store's clock), as after a
+          release within ``min_hold``.
+        - ``waited``: the claim is cancelled, because the store may list the claim as a waiter, and a request in flight
+          may still grant the claim.
         """
         # Not the claim's ttl: the lease may have been extended to a longer ttl.
         orphan = Orphan(store, primitive, claim, store.clock() + store.max_ttl, waited, keep_until)
@@ -98,7 +104,10 @@ class Renewal:
 
 
 def _server_of(target: Target) -> tuple[int, str]:
-    """Return the store (as its id) and the server of a target. Each pair has its own renewal thread."""
+    """Return the store of ``target``, as its id, and the address of the server.
+
+    Each pair has its own renewal thread.
+    """
     if isinstance(target, Orphan):
         store, keys = target.store, target.claim.keys
     else:

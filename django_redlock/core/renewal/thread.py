@@ -1,4 +1,4 @@
-"""The renewal thread of one server: extends the leases that are due, and releases claims whose caller has gone.
+"""The renewal thread of one server: extends the leases that are due, and releases claims that no caller could release.
 
 Each server has its own thread, so that a server that hangs delays no renewals on other servers. The name look-up, the
 connect or the code of a custom backend may hang.
@@ -26,11 +26,11 @@ MAX_WAIT = 3600.0  # longest wait in seconds, because `threading` limits the tim
 
 
 class RenewalThread:
-    """A background thread with a heap of due times and tokens.
+    """A background thread with a heap of due times (monotonic seconds) and tokens.
 
     ``entries`` has the entries of all renewal threads, by token. ``mutex`` protects ``entries``, the heap and the
-    thread. A token that was cancelled or scheduled anew stays in the heap under its old time, and is skipped.
-    ``ended`` is called under the mutex when the thread ends.
+    thread. A token that was cancelled or scheduled anew stays in the heap under its old time, and is skipped when that
+    time comes. ``ended`` is called under the mutex when the thread ends.
     """
 
     def __init__(self, mutex: Any, entries: dict[bytes, Entry], ended: Callable[[], object]) -> None:
@@ -114,9 +114,10 @@ class RenewalThread:
                         self.add(token, entry[1], time.monotonic() + RETRY_SECONDS)
 
     def _take_due(self, until: float, taken: dict[bytes, Entry]) -> dict[bytes, Renewable | Orphan]:
-        """Remove the entries that are due by ``until`` from the heap, and add them to ``taken``.
+        """Remove the entries that are due by ``until`` (monotonic seconds) from the heap, and add them to ``taken``.
 
-        Returns their targets by token. A target that was garbage-collected is dropped.
+        Returns the handles and orphans of these entries by token. An entry whose handle was garbage-collected is
+        dropped.
         """
         due: dict[bytes, Renewable | Orphan] = {}
         with self._mutex:

@@ -1,4 +1,4 @@
-"""The work of a renewal thread: extends many leases in few requests, and releases claims whose caller has gone."""
+"""The work of a renewal thread: extends many leases in few requests, and releases orphaned claims."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ SLACK = 0.05  # seconds that an extension may be early, to share a pipeline with
 
 
 class Orphan(NamedTuple):
-    """A claim whose caller has gone. The renewal tries to release the claim until ``until`` (the store's clock)."""
+    """A claim whose caller could not release it, for example after an interruption. The renewal thread releases it.
+
+    The release is retried until the time ``until`` (monotonic seconds by the store's clock).
+    """
 
     store: Store
     primitive: Primitive
@@ -48,7 +51,10 @@ Entry = tuple[float, Target]  # the due time in monotonic seconds, and the targe
 
 
 def serve(due: Mapping[bytes, Renewable | Orphan], served: set[bytes]) -> None:
-    """Extend the leases and release the orphans in ``due``. Adds tokens to ``served`` that need no further attempt."""
+    """Extend the leases and release the orphans in ``due``, which has them by token.
+
+    Adds to ``served`` the tokens that need no further attempt.
+    """
     locks = {target: token for token, target in due.items() if not isinstance(target, Orphan)}
     failed = extend_all(locks)
     served.update(token for lock, token in locks.items() if lock not in failed)
@@ -65,12 +71,12 @@ def serve(due: Mapping[bytes, Renewable | Orphan], served: set[bytes]) -> None:
 
 
 def release_many(orphans: Mapping[bytes, Orphan]) -> set[bytes]:
-    """Release many orphans in few pipelines, because each pair of requests would delay the next renewals.
+    """Release many orphans in few pipelines, because one pair of requests for each would delay the next renewals.
 
-    Returns the tokens of the orphans that their store has served. The other orphans are released one by one.
+    Returns the tokens of the orphans that their store has served. The caller releases the other orphans one by one.
     """
     released: set[bytes] = set()
-    # Those that stay taken for a time are released one by one: `cancel_many` frees them at once.
+    # Orphans whose lock must stay taken for a time are released one by one: `cancel_many` releases at once.
     pairs = [(token, each) for token, each in orphans.items() if each.keep_until <= each.store.clock()]
     store = pairs[0][1].store if len(pairs) > 1 else None  # a renewal thread has one store
     cancel_many: Any = getattr(store.algorithm, "cancel_many", None) if store else None
@@ -89,7 +95,7 @@ def release_many(orphans: Mapping[bytes, Orphan]) -> set[bytes]:
 
 
 def extend_all(locks: Iterable[Renewable]) -> set[Renewable]:
-    """Extend the leases of ``locks``, or mark them as lost. Returns the locks for which an error was raised."""
+    """Extend the leases of ``locks``, or mark them as lost. Returns the locks for which an exception was raised."""
     failed: set[Renewable] = set()
     pairs = sorted(((_group_key(lock), lock) for lock in locks), key=itemgetter(0))
     for _, group in groupby(pairs, key=itemgetter(0)):
@@ -129,9 +135,9 @@ def _extend_group(locks: list[Renewable]) -> set[Renewable]:
 
 
 def _extend(begun: list[tuple[Renewable, Extension]], fault: Fault | None) -> Sequence[Lease | Fault | None]:
-    """Send the extensions in one pipeline, and return an outcome for each.
+    """Extend the leases in ``begun`` in one pipeline, and return an outcome for each, as `Algorithm.extend_many` does.
 
-    With ``fault``, the fault of an earlier batch, nothing is sent, and every outcome is this fault.
+    If ``fault`` is the fault of an earlier batch, nothing is sent, and every outcome is this fault.
     """
     if not begun or fault is not None:
         return [fault] * len(begun)

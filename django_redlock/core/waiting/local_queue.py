@@ -38,7 +38,7 @@ HAND_OVER_SCRIPTS = dict.fromkeys(("mutex_acquire", "striped_acquire"), script("
 
 
 class LocalQueue:
-    """The queues of this process for the locks of one store. ``cohort`` limits the hand-overs in a row."""
+    """The queues of this process for the locks of one store. ``cohort``: the largest number of hand-overs in a row."""
 
     def __init__(self, store: Store, cohort: int) -> None:
         self._store = store
@@ -53,8 +53,9 @@ class LocalQueue:
     # ── acquire ──────────────────────────────────────────────────────────────────────────────
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Acquire the lock in the store, or wait behind the leader for a turn or for a lease.
+        """Acquire the lock. The first caller, the leader, asks the store. Later callers wait behind the leader.
 
+        A waiting caller gets a lease by a hand-over, becomes the leader, or asks the store once more at ``deadline``.
         Arguments, result and errors are those of `Algorithm.acquire`.
         """
         key, me, token, waiter = _queue_key(claim), caller(), LeaderToken(), None
@@ -88,9 +89,9 @@ class LocalQueue:
                 renewal.release_later(self._store, primitive, waiter.lease.claim)
 
     def _wait_for_turn(self, queue: WaitQueue, waiter: Waiter, deadline: float) -> Flow[None]:
-        """Wait until ``waiter`` has a lease, has become the leader, or its time is up.
+        """Wait until ``waiter`` has a lease or is the leader, or until ``deadline`` (monotonic seconds).
 
-        In the last two cases the caller asks the store.
+        If the waiter then has no lease, its caller asks the store.
         """
         while True:
             receiving = waiter.state is WaiterState.RECEIVING  # the wait lasts as long as the hand-over request
@@ -111,7 +112,11 @@ class LocalQueue:
     def _last_attempt(
         self, queue: WaitQueue, primitive: Primitive, claim: Claim, deadline: float
     ) -> Flow[Lease | Refusal]:
-        """Ask the store once more for a waiter whose time is up, or share the refusal of another such waiter."""
+        """Ask the store once more for a waiter whose deadline has passed. Returns the lease or the refusal.
+
+        While another waiter asks, and for 5 ms after it was refused, this waiter sends no request, but shares the
+        refusal.
+        """
         while True:
             with self._mutex:
                 other = queue.last_attempt
@@ -143,7 +148,10 @@ class LocalQueue:
                 event.set()
 
     def _leave(self, key: Any, queue: WaitQueue, token: LeaderToken | Waiter) -> None:
-        """Remove the caller from the queue. If the caller was the leader, the first waiter becomes the leader."""
+        """Remove the caller from the queue. If the caller was the leader, the first waiter becomes the leader.
+
+        ``token``: the caller's `Waiter`, or the `LeaderToken` of a caller that never waited.
+        """
         with self._mutex:
             if isinstance(token, Waiter):
                 token.state = WaiterState.LEFT
@@ -158,10 +166,10 @@ class LocalQueue:
     # ── release ──────────────────────────────────────────────────────────────────────────────
 
     def release(self, primitive: Primitive, lease: Lease, keep: float) -> Flow[bool]:
-        """Hand the lock over to the first local waiter, or release the lock in the store.
+        """Hand the lock over to the first local waiter, or release it in the store. Returns whether it was still held.
 
-        The lock is released in the store if there is no local waiter, or after too many hand-overs in a row.
-        Returns whether the lock was still held.
+        The lock is released in the store if there is no local waiter, after too many hand-overs in a row, if it stays
+        taken for ``keep`` seconds, and if the algorithm or the kind of lock has no hand-over.
         """
         algorithm = self._store.algorithm
         hand_over = getattr(algorithm, "hand_over", None)
@@ -209,9 +217,9 @@ class LocalQueue:
             return waiter, False
 
     def _deliver(self, primitive: Primitive, waiter: Waiter, outcome: Lease | None) -> None:
-        """Give ``waiter`` the outcome of a hand-over request: a lease, or ``None`` if no lease is confirmed.
+        """Give ``waiter`` the outcome of a hand-over request: a lease, or ``None`` if the store has confirmed none.
 
-        Releases the lease in the background if the waiter waits no longer.
+        If the waiter has stopped waiting, the lease is released in the background.
         """
         with self._mutex:
             if waiter.state is WaiterState.RECEIVING:
@@ -232,6 +240,6 @@ def _queue_key(claim: Claim) -> Any:
 def _unconfirmed_lease(claim: Claim) -> Lease:
     """Return a lease that has already ended, for a hand-over request without a reply.
 
-    The store may have granted it, so the waiter releases it in the store and asks again.
+    The store may have granted ``claim``, so the waiter releases it in the store and asks again.
     """
     return Lease.granted(claim, -math.inf, 0)

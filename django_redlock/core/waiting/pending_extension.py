@@ -1,4 +1,4 @@
-"""Extends a lease by one request at a time, because a server may run two extensions in any order.
+"""Limits a lease to one extension at a time, because a server may run two extensions in any order.
 
 While an extension is in flight, further callers of ``extend()`` wait for its outcome.
 """
@@ -10,7 +10,7 @@ from .waiters import WakeEvent
 
 
 class Extension:
-    """An extension of ``lease`` to ``ttl`` seconds. It exists from before the request until the outcome is known."""
+    """An extension of ``lease`` to ``ttl`` seconds, from before the request is sent until its outcome is known."""
 
     __slots__ = ("_wake_events", "lease", "release_ended", "ttl")
 

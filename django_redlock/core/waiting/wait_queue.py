@@ -12,13 +12,19 @@ HAND_OVER_SECONDS = 0.01  # seconds of hand-overs in a row, after which the lock
 
 
 class LeaderToken:
-    """Shows that the leader exists: only the leader's flow has a reference, so the token is collected with the flow."""
+    """An object that lives as long as the leader's flow, which has the only reference to it.
+
+    If the token was garbage-collected, the leader's flow has ended without leaving the queue.
+    """
 
     __slots__ = ("__weakref__",)
 
 
 class LastAttempt:
-    """A last request to the store. All waiters whose time is up share its refusal."""
+    """A waiter's request to the store after its deadline. Other waiters whose deadline has passed share its refusal.
+
+    ``ended_at``: monotonic seconds; infinite while the request is in flight. ``wake_events``: set when it ends.
+    """
 
     __slots__ = ("ended_at", "refusal", "wake_events")
 
@@ -40,14 +46,18 @@ class WaitQueue:
         self.leader_token = weakref.ref(leader_token)
 
     def set_leader(self, leader: int, leader_token: LeaderToken | Waiter) -> None:
-        """Make the caller ``leader`` the leader. Its end is noticed when ``leader_token`` is garbage-collected."""
+        """Make the thread or task ``leader`` (a number from `caller`) the leader.
+
+        The leader counts as vanished when ``leader_token`` has been garbage-collected.
+        """
         self.leader = leader
         self.leader_token = weakref.ref(leader_token)
 
     def add(self, caller: int, claim: Claim) -> Waiter | None:
-        """Add a waiter for ``caller``, and return the waiter.
+        """Add a waiter for the thread or task ``caller`` (a number), and return the waiter.
 
-        Returns ``None`` if the caller leads or waits already: a signal handler runs in its thread, and must not wait.
+        Returns ``None`` if the caller already leads or waits, for example in a signal handler. The handler runs in the
+        waiting thread, so it must not wait for that thread.
         """
         if caller == self.leader or caller in self.waiters:
             return None
@@ -72,7 +82,7 @@ class WaitQueue:
         waiter.lead()
 
     def promote_all(self) -> None:
-        """Empty the queue: every waiter asks the store by itself."""
+        """Empty the queue, and wake every waiter so that each asks the store itself."""
         while self.waiters:
             self.pop_first().lead()
 
@@ -85,7 +95,11 @@ class WaitQueue:
         return True
 
     def count_hand_over(self, now: float, cohort: int) -> bool:
-        """Count a hand-over. Returns ``False``, and restarts the count, if the lock must go to other processes now."""
+        """Count a hand-over at ``now`` (monotonic seconds). ``cohort``: the largest number of hand-overs in a row.
+
+        Returns ``False``, and restarts the count, if the lock must be released to other processes instead: after
+        ``cohort`` hand-overs, or 10 ms after the first of them.
+        """
         if not self.hand_overs:
             self.hand_overs_since = now
         if self.hand_overs >= cohort or now - self.hand_overs_since > HAND_OVER_SECONDS:

@@ -81,7 +81,7 @@ class Waiter(WakeEvent):
         self.lease: Lease | None = None
 
     def lead(self) -> None:
-        """Wake the waiter, so that it asks the store."""
+        """Set the state LEADING, and wake the waiter, so that it asks the store."""
         self.state = WaiterState.LEADING
         self.set()
 
@@ -92,7 +92,7 @@ class Waiter(WakeEvent):
 
 
 class AwaitTurn(NamedTuple):
-    """A request of a flow: wait until ``event`` is set, for ``seconds`` at most."""
+    """A request that a flow yields: wait until ``event`` is set, for ``seconds`` at most."""
 
     event: WakeEvent
     seconds: float
