@@ -57,11 +57,14 @@ class CapturedTasks:
         """Return the captured calls of ``task``.
 
         If arguments are given, returns only the calls that need the same lock as a call with these arguments. If
-        ``task`` has no lock, the arguments make no difference.
+        ``task`` has no lock, returns only the calls with these arguments.
         """
-        name = _lock_name(task, args, kwargs) if args or kwargs else None
         mine = [call for call in self.enqueued if call.task.name == task.name]
-        return [call for call in mine if name is None or call.lock_name == name]
+        if not (args or kwargs):
+            return mine
+        if name := _lock_name(task, args, kwargs):
+            return [call for call in mine if call.lock_name == name]
+        return [call for call in mine if (call.args, call.kwargs) == (args, kwargs)]
 
     def run_all(self) -> list[EagerResult[Any]]:
         """Run the captured calls in order, also those that a running call adds, until none is left.
@@ -107,8 +110,8 @@ def capture_tasks() -> Iterator[CapturedTasks]:
 def assert_enqueued_once(task: Any, *args: Any, **kwargs: Any) -> Any:
     """Fail unless exactly one call of ``task`` was captured, and return its `EnqueuedCall`.
 
-    If arguments are given, only the calls count that need the same lock as a call with these arguments. Raises
-    ``RuntimeError`` outside `capture_tasks`.
+    If arguments are given, only the calls count that need the same lock as a call with these arguments, or that have
+    these arguments if ``task`` has no lock. Raises ``RuntimeError`` outside `capture_tasks`.
 
     A task of ``django.tasks`` needs the dummy backend of ``django.tasks`` instead of `capture_tasks`. Its
     ``TaskResult`` is returned.
@@ -119,8 +122,7 @@ def assert_enqueued_once(task: Any, *args: Any, **kwargs: Any) -> Any:
 def assert_not_enqueued(task: Any, *args: Any, **kwargs: Any) -> None:
     """Fail if a call of ``task`` was captured.
 
-    If arguments are given, only the calls count that need the same lock as a call with these arguments. Raises
-    ``RuntimeError`` outside `capture_tasks`. For a task of ``django.tasks``, see `assert_enqueued_once`.
+    The arguments and ``RuntimeError`` are those of `assert_enqueued_once`, also for a task of ``django.tasks``.
     """
     _assert_enqueued(0, task, args, kwargs)
 
