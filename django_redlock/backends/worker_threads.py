@@ -15,9 +15,9 @@ THREADS = 32  # at most; as many as asyncio's own
 
 
 class WorkerThreads:
-    """The executor of one backend, so that a store that hangs doesn't occupy the threads of ``asyncio.to_thread``.
+    """The thread pool of one backend. A store that hangs therefore doesn't occupy the threads of ``asyncio.to_thread``.
 
-    The threads are started on demand and end with the backend.
+    The threads are started on demand, and end with the backend. ``name`` appears in their names.
     """
 
     def __init__(self, name: str) -> None:
@@ -31,8 +31,8 @@ class WorkerThreads:
     async def run(self, function: Callable[[], T], undo: Callable[[], Any] | None = None) -> T:
         """Call ``function`` in a thread, and return its result.
 
-        A cancelled task does not wait for ``function``. Then ``undo`` is called after ``function`` has ended, because
-        ``function`` may acquire the lock until then.
+        If the task is cancelled, it does not wait for ``function``, which may still acquire the lock. ``undo`` is then
+        called after ``function`` has ended.
         """
         future = self._started().submit(copy_context().run, function)
         try:

@@ -11,18 +11,20 @@ from .table import LockTable
 
 
 class MemoryHistory:
-    """The history of a location by minute, kept in its `LockTable`.
+    """The history of the locks of one location by minute, kept in its `LockTable`.
 
-    ``find`` returns the `LockTable`, or ``None`` if the location has been cleared or was not used.
+    ``find`` returns the `LockTable`, or ``None`` if the location has been cleared or was not used. A minute is a number
+    of minutes since the epoch. The methods are flows (`core.flow`).
     """
 
     def __init__(self, find: Callable[[], LockTable | None]) -> None:
         self._find = find
 
     def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]:
-        """Add ``texts`` (by lock name) to a minute, and drop minutes that are more than an hour older.
+        """Add the counts in ``texts`` to ``minute``, and drop minutes that are more than an hour older.
 
-        Names beyond ``max_names`` are counted together.
+        ``texts``: the counts as text (see `history.minute_stats`) by lock name. Names beyond ``max_names`` are counted
+        together.
         """
         yield from ()
         if (table := self._find()) is None:
@@ -35,7 +37,7 @@ class MemoryHistory:
                 kept[key] = merge_texts([kept.get(key, ""), text])
 
     def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]:
-        """Return the losses and force releases in ``minutes``."""
+        """Return how often each lock was lost and how often it was released by force, for each of ``minutes``."""
         yield from ()
         if (table := self._find()) is None:
             return []
