@@ -216,7 +216,7 @@ class Backend(LockFactories):
         return await self.adrive(self._force_release_flow(name, digest, by))
 
     def health(self) -> list[dict[str, Any]]:
-        """Return a dict for each node: ``node``, ``ok``, ``problems`` and facts. `redlock_check` prints them."""
+        """Return a dict for each server: ``node``, ``ok``, ``problems`` and facts. `redlock_check` prints them."""
         return self.drive(self._health())
 
     async def ahealth(self) -> list[dict[str, Any]]:
@@ -241,7 +241,10 @@ class Backend(LockFactories):
         return True
 
     def server_of(self, keys: Keys) -> str:
-        """Return the address of the server that has the lock; ``""`` if unknown. Renewals are grouped by server."""
+        """Return the address of the Redis Cluster's server that has the lock with ``keys``; ``""`` for other stores.
+
+        The renewal extends the leases of one server together.
+        """
         return ""
 
     # ── for the subclasses ───────────────────────────────────────────────────────────────────

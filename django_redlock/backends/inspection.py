@@ -37,11 +37,12 @@ class FoundKeys(NamedTuple):
 
 
 def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, node: int = 0) -> Flow[Listing]:
-    """Find locks with SCAN, and describe up to ``limit`` of them page by page, on the node with index ``node``.
+    """Return up to ``limit`` live locks whose names match the glob ``pattern``, on the node with index ``node``.
 
-    With ``max_keys`` the scan goes on beyond ``limit`` locks, up to about ``max_keys`` keys. All locks with waiters are
-    then described, and the list has the ``limit`` locks that `by_trouble` puts first. Costs one request for every 1,000
-    keys of the database, and one for every 100 described locks. Raises ``LockUnavailable`` if no server is available.
+    ``prefix``: the key prefix. The keys are found by SCAN. With ``max_keys`` the scan goes on beyond ``limit`` locks,
+    up to about ``max_keys`` keys. All locks with waiters are then described, and the list has the ``limit`` locks that
+    `by_trouble` puts first. Costs one request for every 1,000 keys of the database, and one for every 100 described
+    locks. Raises ``LockUnavailable`` if no server is available.
     """
     if max_keys is None:
         keys, scanned, complete, unanswered = yield from find_keys(
@@ -64,7 +65,7 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
                 raise fault_error(pattern, faults[0])
             unanswered |= {fault.where: fault.error for fault in faults}
         for (_, name), reply in zip(page, replies, strict=True):
-            if reply and type(reply) is not Fault:  # nothing: it was released meanwhile
+            if reply and type(reply) is not Fault:  # an empty reply: the lock was released meanwhile
                 locks.append(parse_reply(name, partial(read_lock_info, name), reply))
     if max_keys is not None:
         locks.sort(key=by_trouble)

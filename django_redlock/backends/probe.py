@@ -46,7 +46,7 @@ def probe(backend: ProbedBackend, row: dict[str, Any], node: int, pool: ServerPo
 
     If the server does not grant the lock, its error is among the problems of the returned row. A server with known
     problems is not probed. The probe ignores a quarantine, which `quarantine_status` reports. ``node``: the index of
-    the node. ``pool``: the server.
+    the node. ``pool``: the pool of the server.
     """
     name = _name(backend, node, pool) if row["ok"] else None
     said = None if name is None else (yield from _refusal(backend, name, node))

@@ -110,7 +110,7 @@ class StorageAlgorithm:
         return outcomes
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release the lock, which stays taken for ``keep`` more seconds. Returns whether the claim still held it."""
+        """Release the lock, but keep it taken for ``keep`` more seconds. Returns whether the claim still held it."""
         freed: bool = yield from call_storage(self._backend.release, claim, keep)
         return freed
 
@@ -166,7 +166,10 @@ class StorageBackend(Backend):
         raise NotImplementedError
 
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
-        """Release the lock, which stays taken for ``keep`` more seconds. Returns whether the claim still held it."""
+        """Release the lock, but keep it taken for ``keep`` more seconds. Returns whether the claim still held it.
+
+        Does not wait for these seconds.
+        """
         raise NotImplementedError
 
     def describe_once(self, name: str) -> LockInfo | None:

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from ..core import fork
 
 T = TypeVar("T")
-THREADS = 32  # at most; as many as asyncio's own
+THREADS = 32  # the maximum number of threads, the same as in asyncio's default executor
 
 
 class WorkerThreads:
-    """The thread pool of one backend. A store that hangs therefore doesn't occupy the threads of ``asyncio.to_thread``.
+    """The thread pool of one backend. It keeps a store that hangs from occupying the threads of ``asyncio.to_thread``.
 
     The threads are started on demand, and end with the backend. ``name`` appears in their names.
     """

@@ -21,8 +21,8 @@ Read = Callable[[EvalScript, Any], Flow[Any]]
 def batch_flow(node: Node, batch: Batch, read: Read) -> Flow[list[Any]]:
     """Run the scripts of ``batch`` on ``node``, and return a list with one answer for each script, in order.
 
-    ``read`` is a flow (`core.flow`) that converts the reply to a script to an answer. The answer is a `Fault` if there
-    is no usable reply.
+    ``read(call, reply)`` is a flow (`core.flow`) that returns the answer to a script from its reply. The answer is a
+    `Fault` if there is no usable reply.
     """
     calls = batch.script_calls
     answers: list[Any] = [None] * len(calls)

@@ -33,7 +33,7 @@ def eval_request(nodes: Nodes, call: EvalScript) -> Request:
 
 
 def read_replies_of(nodes: Nodes, call: EvalScript, replies: list[Any] | Fault) -> Flow[Any]:
-    """Return the result of ``call``, whose reply is the last of ``replies``. The result is a `Fault` if it failed.
+    """Return the result of ``call``, whose reply is the last of ``replies``, or a `Fault` if there is no usable reply.
 
     Sends the call again if the server does not know the script (NOSCRIPT) or names another server (MOVED, ASK).
     """

@@ -37,7 +37,7 @@ class MemoryHistory:
                 kept[key] = merge_texts([kept.get(key, ""), text])
 
     def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]:
-        """Return how often each lock was lost and how often it was released by force, for each of ``minutes``."""
+        """Return for each lock and each of ``minutes`` how often the lock was lost and released by force."""
         yield from ()
         if (table := self._find()) is None:
             return []

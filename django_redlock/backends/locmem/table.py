@@ -54,7 +54,7 @@ class SideTable(Protocol):
         """Return the keys of the locks that have a record."""
 
     def describe(self, key: bytes, name: str, now: float) -> LockInfo | None:
-        """Return the record under ``key`` as the lock ``name``; ``None`` if there is none at the time ``now``."""
+        """Return the record under ``key``, as that of the lock ``name``; ``None`` if there is none at ``now``."""
 
     def force_release(self, key: bytes, now: float, digest: str) -> bool:
         """Remove the record under ``key`` if it has this digest (``""``: any). Returns whether a record was removed."""
@@ -163,7 +163,8 @@ class LockTable:
     def next_wake(self, name: str, now: float) -> Callable[[], Any]:
         """Return a function that wakes the waiters whose turn it is, if the lock ``name`` is free for them.
 
-        The caller must call the function after it has released the mutex. The waiters count as woken already.
+        The waiters count as woken when this method returns. The caller must call the function after it has released
+        the mutex.
         """
         entries = self.live_holders(name, now)
         if self.fair_queues.live_entries(name, now):

@@ -125,7 +125,10 @@ class ZooKeeperBackend(StorageBackend):
             return self._session
 
     def close(self) -> None:
-        """End the session, unless this process holds or waits for a lock, which the end of the session would free."""
+        """End the session. The backend can be used again afterwards.
+
+        The session goes on while this process holds or waits for a lock, because its end would free the lock.
+        """
         super().close()
         with self._opening:
             session = self._session
@@ -300,9 +303,9 @@ def _remove(backend: weakref.ref[ZooKeeperBackend], contender: Contender) -> Non
 
 
 def _session_ended(line: Contenders) -> None:
-    """Mark the leases of the ended session as lost, and wake its waiters. The ensemble has removed all its znodes.
+    """Mark the leases of a session that has ended as lost, and wake its waiters, which then queue again.
 
-    ``line``: the contenders of the session.
+    ``line``: the contenders of the session. The ensemble has removed all znodes of the session.
     """
     for contender in line.clear():
         renewal.mark_lost(contender.claim.token, gettext_noop("the ZooKeeper session has ended"))

@@ -72,7 +72,9 @@ class Contenders:
     def __init__(self, remove: Callable[[Contender], None], clock: Callable[[], float]) -> None:
         self._remove = remove
         self._clock = clock
-        self._mutex = threading.RLock()  # reentrant, and entered as it is: see `core.renewal`
+        # Reentrant, because a signal handler may use a lock, too. Entered directly, not through the condition, for the
+        # reason in `core.renewal.registry`.
+        self._mutex = threading.RLock()
         self._changed = threading.Condition(self._mutex)
         self._here: dict[bytes, Contender] = {}
         self._leaving: dict[bytes, Contender] = {}
@@ -122,7 +124,10 @@ class Contenders:
             self._wake_thread()
 
     def clear(self) -> list[Contender]:
-        """Remove all contenders, and return those that were not discarded. The session's end has removed all znodes."""
+        """Remove all contenders, and return those that were not discarded.
+
+        Called after the end of the session, which has removed all znodes.
+        """
         with self._mutex:
             gone = list(self._here.values())
             self._here.clear()

@@ -29,7 +29,7 @@ _PERMANENT = AuthenticationError, ResponseError  # a retry does not help if all 
 
 
 class SecondBest(RedisError, Generic[T]):
-    """Raised with an answer that is used only if no other server has a better answer. ``reason``: what is wrong."""
+    """Raised with an answer that is used only if no server has a better one. ``reason`` says what is wrong with it."""
 
     def __init__(self, answer: T, reason: str) -> None:
         super().__init__(reason)
@@ -53,9 +53,9 @@ class Question(Generic[T]):
         self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock, too
 
     def when_over(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` when a server has answered or all have failed, in the thread that notices it.
+        """Have ``callback`` called when a server has answered or all have failed, or at once if the question is over.
 
-        Calls ``callback`` at once if the question is over already.
+        A later call runs in the thread that records the answer or the last error.
         """
         with self._mutex:
             if not self.over:
@@ -121,7 +121,7 @@ class FirstAnswer(Generic[T]):
         self._question.over = True
 
     def get(self, servers: Sequence[ServerPool]) -> T:
-        """Ask ``servers``, block until there is an answer, and return the answer. Raises redis-py's errors."""
+        """Ask ``servers``, block until the question is over, and return the answer. Raises redis-py's errors."""
         question, over = self._open_question(servers), SimpleQueue[None]()
         question.when_over(lambda: over.put(None))
         with suppress(Empty):

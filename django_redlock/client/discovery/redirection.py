@@ -13,9 +13,8 @@ _REDIRECTION = re.compile(r"(?:(MOVED|ASK) )?(\d+) (.*):(\d+)")
 class Redirection(NamedTuple):
     """The address in MOVED or ASK: the server that serves ``slot``.
 
-    An empty ``host`` means the host of the server that sent the redirection.
-
-    ``asking`` is true for ASK, which redirects one request only, and false for MOVED.
+    An empty ``host`` means the host of the server that sent the redirection. ``asking`` is true for ASK, which
+    redirects one request only, and false for MOVED.
     """
 
     asking: bool

@@ -52,7 +52,7 @@ class Broadcast:
         self.deadline = 0.0
 
     def steps(self) -> Generator[float, Readable, list[Any]]:
-        """Send the requests, read the replies as a generator, and return the replies in the order of the requests.
+        """Generator that sends the requests, reads the replies, and returns them in the order of the requests.
 
         Yields the longest time to wait in seconds, and receives the file descriptors that are readable, with their
         events. A reply is a `Fault` if the node is unavailable, and ``None`` if the reply was not waited for.
@@ -80,14 +80,14 @@ class Broadcast:
                 self._close(number)
                 self._failed(slot, connection, connection.fail(TimeoutError("no reply in time")))
             return replies
-        except GeneratorExit:  # the caller was cancelled while it waited: the nodes are not down
+        except GeneratorExit:  # the caller was cancelled while it waited; the nodes are not down
             self._compensate()
             self._detach()
             raise
         finally:
             for slot in tuple(connecting):
                 self._not_connected(slot)
-            for number, (_, connection) in open_.items():  # an interrupt: the nodes are not down
+            for number, (_, connection) in open_.items():  # only after an interrupt; the nodes are not down
                 self.poll.unregister(number)
                 connection.discard()
 
@@ -166,7 +166,7 @@ class Broadcast:
             return
         self._close(number)
         connection.checkin()
-        if connection.first_fault:  # the node may have run the first try, so "not held" (0 or -1) may be its result
+        if connection.first_fault:  # the node may have run the first try, and therefore reply 0 or -1 ("not held") now
             answers = [connection.first_fault if answer in (0, -1) else answer for answer in answers]
         self.replies[slot] = answers if isinstance(self.requests[slot], Batch) else answers[0]
 

@@ -61,7 +61,7 @@ class FanOut:
         self._slots: weakref.WeakKeyDictionary[Any, ConcurrencyLimit] = weakref.WeakKeyDictionary()  # by event loop
 
     def perform(self, request: SendToAll) -> list[Any]:
-        """Perform ``request``. Blocks until the outcome is certain or the nodes have exceeded the node timeout.
+        """Perform ``request``. Blocks until the outcome is certain or the remaining nodes have timed out.
 
         Returns the replies in the order of the requests. A reply is a `Fault` if the node is unavailable, and ``None``
         if the reply was not waited for.
@@ -72,7 +72,7 @@ class FanOut:
     async def aperform(self, request: SendToAll) -> list[Any]:
         """`perform` for asyncio. At most `MAX_IN_FLIGHT` requests of an event loop are performed at the same time.
 
-        Waits for its turn first. Returns only faults if no request of the loop is answered meanwhile.
+        Waits for its turn first. Returns only faults if no request of the loop is answered for the node timeout.
         """
         connections = self.connections
         slots = self._slots.setdefault(asyncio.get_running_loop(), ConcurrencyLimit(connections.timeout))

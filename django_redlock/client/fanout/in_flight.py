@@ -142,5 +142,5 @@ class InFlightConnection:
 
 @lru_cache(maxsize=16)
 def _encode_once(script: Any, keys: Any, args: Any) -> bytes:
-    """Return the encoded EVALSHA. The cache saves encoding the same request for each node."""
+    """Return the EVALSHA command in RESP. Thanks to the cache, a request to all nodes is encoded once only."""
     return encode_evalsha(EvalScript(script, keys, args))

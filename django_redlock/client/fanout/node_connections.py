@@ -44,15 +44,18 @@ class NodeConnections:
         self._in_flight: dict[tuple[bytes, int], InFlightConnection] = {}  # by acquisition and node
 
     def begin_request(self, now: float) -> None:
-        """Prepare for a request at ``now`` (monotonic seconds): read the outstanding replies that have arrived."""
+        """Read the outstanding replies that have arrived. Must be called before each request.
+
+        ``now``: monotonic seconds.
+        """
         self.connector.last_request = now
         self._collect(now)
 
     def needed(self, count: int, decided: Callable[[Sequence[Any]], bool]) -> int:
         """Return how many of ``count`` nodes must be connected so that the request can still succeed.
 
-        That is the smallest number, at least a majority of all nodes, for which ``decided`` waits for replies although
-        all other nodes have failed. Returns 0 if the request waits for no reply.
+        That is the smallest number, at least a majority of all nodes, for which the outcome is still open although all
+        other nodes have failed. Returns 0 if the request waits for no reply.
         """
         if decided([None] * count):
             return 0
@@ -101,7 +104,7 @@ class NodeConnections:
         self._in_flight[acquisition_id or id(connection).to_bytes(8, "big"), node] = connection
 
     def take_in_flight(self, acquisition_id: bytes, node: int) -> InFlightConnection | None:
-        """Return the node's connection that was kept for the acquisition, and keep it no longer; ``None`` without one.
+        """Remove and return the connection to the node that was kept for the acquisition; ``None`` if there is none.
 
         The caller must check in, discard or keep the connection.
         """

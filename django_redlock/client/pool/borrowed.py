@@ -25,7 +25,7 @@ class AllInUse(RedisConnectionError):
 
 
 class LimitedPool(ServerPool):
-    """A pool that opens its own connections, with the settings and the limit of ``pool``, which it does not use.
+    """A pool that opens its own connections, up to the limit of ``pool`` and with its settings.
 
     ``timeout`` limits connecting, and the wait for a reply, in seconds.
     """
@@ -67,7 +67,8 @@ class BorrowedPool(ServerPool):
 
     Requests that block use a pool without a limit, because waiters could use up the borrowed pool, and no lease could
     be renewed. Requests to several nodes use a `LimitedPool`, because the borrowed pool may connect before it hands out
-    a connection, and the requests to all nodes would wait. ``timeout`` is in seconds.
+    a connection, and the requests to all nodes would wait. ``timeout`` limits connecting, and the wait for a reply, in
+    seconds.
     """
 
     def __init__(self, pool: ConnectionPool, timeout: float) -> None:

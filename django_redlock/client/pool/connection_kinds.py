@@ -45,7 +45,7 @@ def connection_settings(settings: Mapping[str, Any], timeout: float) -> dict[str
 
 
 def portable_settings(pool: ConnectionPool) -> tuple[type[Connection], dict[str, Any]]:
-    """Return both the connection class of ``pool`` and the settings for connections outside the pool.
+    """Return both the connection class of ``pool`` and those of its settings that fit connections of other pools.
 
     The class is redis-py's, also for a pool of valkey-py.
     """

@@ -162,13 +162,13 @@ class ServerPool:
         await connection.disconnect(nowait=True)
 
     def shared(self) -> SharedConnection | None:
-        """Return the connection that the tasks of the running loop share; ``None`` if none is open."""
+        """Return the connection that the tasks of the running loop share; ``None`` if none accepts requests."""
         connections = self._loop_pool.current()
         shared = None if connections is None else connections.shared
         return None if shared is None or shared.retired else shared
 
     async def ashared(self) -> SharedConnection:
-        """Return the connection that the tasks of the running loop share. Opens the connection if none is open."""
+        """Return the connection that the tasks of the running loop share. Opens one if none accepts requests."""
         connections = await self._loop_pool.open()
         return self.shared() or await connections.open_shared(partial(self._open_shared, connections))
 
