@@ -38,7 +38,10 @@ class Executor:
         self.multiplexer = Multiplexer(nodes, self._run_plan)
 
     def perform(self, request: Any) -> Any:
-        """Perform a request of a flow, blocking, and return its result: a `Fault` if there is no usable reply."""
+        """Perform a request of a flow (`core.flow`), blocking, and return its result.
+
+        The result is a `Fault` if there is no usable reply.
+        """
         kind = type(request)
         if kind is EvalScript:  # most requests are scripts, and nearly always need one reply only
             replies = send(eval_request(self.nodes, request))

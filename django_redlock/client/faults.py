@@ -31,10 +31,10 @@ _REASONS = {AuthenticationError: "authentication", ReadOnlyError: "read only", R
 def fault_of(node: Node, error: Exception, connected: bool = False, where: str = "") -> Fault:
     """Return the `Fault` for ``error`` from the server at ``where``, and record a ``"fault"`` event.
 
-    ``where`` is the server's address. ``connected`` says whether the connection was open before the error. The fault is
-    ``stale`` if the server has closed that connection or has become a replica. After a `ResponseError` other than
-    READONLY and CLUSTERDOWN, ``node`` keeps the server. After any other error, ``node`` forgets the server, and the
-    next request looks for the server again.
+    ``where`` is the server's address. ``connected`` says whether the connection was open before the error. If the
+    server has closed that connection or has become a replica, the fault is ``stale``, so the request may be repeated at
+    once. After a `ResponseError` other than READONLY and CLUSTERDOWN, ``node`` keeps the server. After any other error,
+    ``node`` forgets the server, and the next request looks for the server again.
     """
     late = timed_out(error)
     closed = connected and type(error) is RedisConnectionError and not late

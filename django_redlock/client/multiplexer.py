@@ -108,7 +108,7 @@ class LoopConnections:
         await asyncio.sleep(0)  # lets the woken waiters leave before the next BLPOP
 
     async def _push_back(self, key: bytes) -> None:
-        """Put an element whose waiter has left back into the list at ``key``, so that another waiter receives it."""
+        """Push a wake-up back to the list at ``key``, because its waiter has left. Another waiter then receives it."""
         await adrive(run_idempotent(EvalScript(_WAKE, (key,), (), self.node)), self._perform)
 
 

@@ -19,7 +19,8 @@ from .redact import redact
 def _hosts(netloc: str, default_port: int) -> tuple[list[tuple[str, int]], dict[str, Any]]:
     """Parse ``user:password@host:port,host:port``. A host without a port gets ``default_port``.
 
-    Returns both the addresses and the connection settings with the credentials. Raises ``ValueError``.
+    Returns both the addresses and the connection settings with the credentials. Raises ``ValueError`` for an invalid
+    address.
     """
     login, at, addresses = netloc.rpartition("@")
     settings: dict[str, Any] = {}

@@ -27,10 +27,7 @@ class QueueEntry:
 
 
 class FairQueues:
-    """The waiters by lock name, in order of arrival. Callers must hold the mutex of the `LockTable`.
-
-    A parameter ``now`` is a time in seconds of the backend's clock.
-    """
+    """The waiters by lock name, in order of arrival. Callers must hold the mutex of the `LockTable`."""
 
     def __init__(self) -> None:
         self._entries: dict[str, list[QueueEntry]] = {}
@@ -62,13 +59,16 @@ class FairQueues:
         return [each.claim for each in self._entries.get(name, ())]
 
     def live_entries(self, name: str, now: float) -> list[QueueEntry]:
-        """Return the entries for the lock ``name``, without waiters woken more than `ABANDONED_SECONDS` ago."""
+        """Return the entries for the lock ``name``, without waiters woken more than `ABANDONED_SECONDS` ago.
+
+        ``now``: seconds of the backend's clock.
+        """
         return [each for each in self._entries.get(name, ()) if now - each.woken <= ABANDONED_SECONDS]
 
     def is_first(self, primitive: Primitive, claim: Claim, now: float) -> bool:
         """Return whether no live waiter in front of ``claim`` blocks the claim. Readers do not block a reader.
 
-        ``primitive``: the kind of lock that the claim asks for.
+        ``primitive``: the kind of lock that the claim asks for. ``now``: seconds of the backend's clock.
         """
         for each in self.live_entries(claim.name, now):
             if each.claim.token == claim.token:
@@ -83,7 +83,8 @@ class FairQueues:
         """Mark the waiters whose turn it is as woken, and return the functions that wake them.
 
         It is the turn of all readers in front of the first writer, or of a writer that is first. ``blocked`` returns
-        the holders that block a claim. A waiter that is blocked, and all waiters behind it, are not woken.
+        the holders that block a claim. A waiter that is blocked, and all waiters behind it, are not woken. ``now``:
+        seconds of the backend's clock.
         """
         turn: list[QueueEntry] = []
         for each in self.live_entries(name, now):

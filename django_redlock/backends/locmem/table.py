@@ -1,7 +1,4 @@
-"""The table of a `LocMemBackend`, which has holders and waiters by lock name.
-
-A parameter ``now`` is a time in seconds of the backend's clock.
-"""
+"""The table of a `LocMemBackend`, which has holders and waiters by lock name."""
 
 from __future__ import annotations
 
@@ -54,10 +51,16 @@ class SideTable(Protocol):
         """Return the keys of the locks that have a record."""
 
     def describe(self, key: bytes, name: str, now: float) -> LockInfo | None:
-        """Return the record under ``key``, as that of the lock ``name``; ``None`` if there is none at ``now``."""
+        """Return the record under ``key``, as that of the lock ``name``; ``None`` if there is none.
+
+        ``now``: seconds of the backend's clock.
+        """
 
     def force_release(self, key: bytes, now: float, digest: str) -> bool:
-        """Remove the record under ``key`` if it has this digest (``""``: any). Returns whether a record was removed."""
+        """Remove the record under ``key`` if it has this digest (``""``: any). Returns whether a record was removed.
+
+        ``now``: seconds of the backend's clock.
+        """
 
 
 class LockTable:
@@ -86,7 +89,10 @@ class LockTable:
         return self._mutex
 
     def live_holders(self, name: str, now: float) -> list[Holder]:
-        """Return the holders of the lock ``name`` at the time ``now``. Removes the holders whose leases have ended."""
+        """Return the holders of the lock ``name`` at the time ``now`` (seconds of the backend's clock).
+
+        Removes the holders whose leases have ended.
+        """
         entries = [entry for entry in self.held.get(name, ()) if entry.expires > now]
         if entries:
             self.held[name] = entries
@@ -98,7 +104,7 @@ class LockTable:
         """Return the refusal of ``claim``, which asks for a lock of the kind ``primitive``.
 
         Returns ``None`` if the claim can be granted. Raises ``LockError`` if the name is held as a lock of another
-        kind, and if a holder of the read lock asks for the write lock.
+        kind, and if a holder of the read lock asks for the write lock. ``now``: seconds of the backend's clock.
         """
         entries = self.live_holders(claim.name, now)
         if entries and entries[0].primitive.kind != primitive.kind:
@@ -115,7 +121,10 @@ class LockTable:
         return Refusal(ends - now, others[0].claim.owner.decode(errors="replace"))
 
     def grant(self, primitive: Primitive, claim: Claim, now: float) -> Lease:
-        """Grant ``claim`` and return the lease. `refusal` must have returned ``None`` for the claim."""
+        """Grant ``claim`` and return the lease. `refusal` must have returned ``None`` for the claim.
+
+        ``now``: seconds of the backend's clock.
+        """
         kept = [entry for entry in self.live_holders(claim.name, now) if entry.claim.token != claim.token]
         stays = max(claim.ttl, claim.payload.seconds) if isinstance(claim.payload, Period) else claim.ttl
         self.held[claim.name] = [*kept, Holder(claim, now + stays, primitive, time.time())]
@@ -126,7 +135,8 @@ class LockTable:
     def grant_any(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
         """Grant the first free mutex of ``parts``, the claims for the stripes of ``claim``, and return the lease.
 
-        If all mutexes are held, return the refusal for the lease that ends first.
+        If all mutexes are held, return the refusal for the lease that ends first. ``now``: seconds of the backend's
+        clock.
         """
         refusals = []
         for which, part in enumerate(parts, 1):
@@ -138,7 +148,8 @@ class LockTable:
     def grant_all(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
         """Grant all mutexes of ``parts``, the claims for the single locks of ``claim``, and return the lease.
 
-        If a mutex is held, grant none, and return the refusal for the first mutex that is held.
+        If a mutex is held, grant none, and return the refusal for the first mutex that is held. ``now``: seconds of the
+        backend's clock.
         """
         for which, part in enumerate(parts, 1):
             if (refusal := self.refusal(MUTEX, part, now)) is not None:
@@ -149,7 +160,7 @@ class LockTable:
         """Transfer all mutexes of ``parts`` to ``claim`` from the holder that has handed them off. Returns the lease.
 
         The payload of ``claim`` is that holder's token. If the holder no longer has one of the mutexes, transfer none,
-        and return a refusal.
+        and return a refusal. ``now``: seconds of the backend's clock.
         """
         for which, part in enumerate(parts, 1):
             entries = self.live_holders(part.name, now)
@@ -164,7 +175,7 @@ class LockTable:
         """Return a function that wakes the waiters whose turn it is, if the lock ``name`` is free for them.
 
         The waiters count as woken when this method returns. The caller must call the function after it has released
-        the mutex.
+        the mutex. ``now``: seconds of the backend's clock.
         """
         entries = self.live_holders(name, now)
         if self.fair_queues.live_entries(name, now):

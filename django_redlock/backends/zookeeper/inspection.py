@@ -1,7 +1,6 @@
 """Lists, describes and force-releases locks in ZooKeeper, and reports the health of its servers.
 
-Functions with a parameter ``until`` raise `ZooKeeperError` if they have no reply at that time, which is in seconds of
-the backend's clock.
+Functions with a parameter ``until`` raise `ZooKeeperError` if they have no reply at that time.
 """
 
 from __future__ import annotations
@@ -25,7 +24,10 @@ _NOT_SERVING = gettext_noop("is not serving: it does not reach a majority of the
 
 
 def describe(recipe: Recipe, name: str, until: float) -> LockInfo | None:
-    """Return the holder and the waiters of the lock ``name``; ``None`` if its queue is empty."""
+    """Return the holder and the waiters of the lock ``name``; ``None`` if its queue is empty.
+
+    ``until``: the deadline in seconds of the backend's clock.
+    """
     standing = []
     line, session = recipe.children(name, until), recipe.connect()
     pending = [session.send("get", f"{recipe.path(name)}/{child}") for child in line]
@@ -50,7 +52,10 @@ def describe(recipe: Recipe, name: str, until: float) -> LockInfo | None:
 
 
 def lock_names(recipe: Recipe, until: float) -> Iterable[str]:
-    """Return the names of all locks that have a znode. A lock that was just released may still have a znode."""
+    """Return the names of all locks that have a znode. A lock that was just released may still have a znode.
+
+    ``until``: the deadline in seconds of the backend's clock.
+    """
     try:
         return map(unquote, recipe.ask("get_children", recipe.root, until=until))
     except NoZnode:
@@ -60,7 +65,8 @@ def lock_names(recipe: Recipe, until: float) -> Iterable[str]:
 def force_release(recipe: Recipe, name: str, digest: str, until: float) -> bool:
     """Remove the znode of the holder of the lock ``name``. Returns whether the znode was removed.
 
-    A ``digest`` that is not empty removes the znode only if the holder still has this digest.
+    A ``digest`` that is not empty removes the znode only if the holder still has this digest. ``until``: the deadline
+    in seconds of the backend's clock.
     """
     line = recipe.children(name, until)
     if not line or digest not in ("", _digest(line[0])):

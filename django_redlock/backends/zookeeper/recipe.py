@@ -54,7 +54,10 @@ class Recipe:
         return self.connect().ask(method, *args, until=until, **options)
 
     def children(self, name: str, until: float) -> list[str]:
-        """Return the names of the znodes in the queue of the lock ``name``, the holder's znode first."""
+        """Return the names of the znodes in the queue of the lock ``name``, the holder's znode first.
+
+        ``until``: the deadline in seconds of the backend's clock.
+        """
         try:
             children = self.ask("get_children", self.path(name), until=until)
         except NoZnode:
@@ -65,7 +68,7 @@ class Recipe:
         """Queue ``claim`` unless it is queued. Returns its lease if it is first in the queue, otherwise a refusal.
 
         A refused claim stays queued. ``wait``: the seconds that the claim can wait. With 0 or less, the claim joins an
-        empty queue only.
+        empty queue only. ``until``: the deadline for replies, in seconds of the backend's clock.
         """
         contender = self._contenders.get(claim.token)
         if contender is None:
@@ -93,7 +96,8 @@ class Recipe:
     def _join(self, claim: Claim, until: float) -> Contender:
         """Create the znode of ``claim``, and return its contender.
 
-        After a lost reply, finds the znode by its unique prefix, or creates it again.
+        After a lost reply, finds the znode by its unique prefix, or creates it again. ``until``: the deadline in
+        seconds of the backend's clock.
         """
         contender = Contender(claim, claim_digest(claim) + "-")
         if not self._contenders.join(contender):
@@ -137,7 +141,8 @@ class Recipe:
     def _is_in_front(self, contender: Contender, child: str, until: float) -> bool:
         """Watch the znode ``child`` for ``contender``, and return whether the znode still exists.
 
-        Uses ``get``, because ``exists`` would leave a watch on an absent znode.
+        Uses ``get``, because ``exists`` would leave a watch on an absent znode. ``until``: the deadline in seconds of
+        the backend's clock.
         """
         path = f"{self.path(contender.claim.name)}/{child}"
         try:
@@ -150,7 +155,7 @@ class Recipe:
         """Return the lease of ``contender``, which is first in the queue.
 
         Writes its znode first, unless a write within the last `FINAL_REQUEST_SECONDS` was confirmed. A confirmed write
-        proves that the session is alive.
+        proves that the session is alive. ``until``: the deadline in seconds of the backend's clock.
         """
         claim = contender.claim
         if contender.written is None or self._clock() - contender.written > FINAL_REQUEST_SECONDS:
@@ -207,7 +212,10 @@ class Recipe:
             self.connect().unwatch(contender.watches, contender.change)
 
     def remove(self, contender: Contender, until: float) -> None:
-        """Remove the znode of ``contender``, even if the creation of the znode was not confirmed."""
+        """Remove the znode of ``contender``, even if the creation of the znode was not confirmed.
+
+        ``until``: the deadline in seconds of the backend's clock.
+        """
         if contender.path is not None or self.find(contender, until):
             with suppress(NoZnode):
                 self.ask("delete", contender.path, until=until)

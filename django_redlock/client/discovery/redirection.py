@@ -11,7 +11,7 @@ _REDIRECTION = re.compile(r"(?:(MOVED|ASK) )?(\d+) (.*):(\d+)")
 
 
 class Redirection(NamedTuple):
-    """The address in MOVED or ASK: the server that serves ``slot``.
+    """The address of the server that serves ``slot``, as an error reply MOVED or ASK names it.
 
     An empty ``host`` means the host of the server that sent the redirection. ``asking`` is true for ASK, which
     redirects one request only, and false for MOVED.
