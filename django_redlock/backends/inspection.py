@@ -169,9 +169,10 @@ def last_fencing_token(name: str, backend: Any) -> Flow[int | None]:
 
 
 def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool]:
-    """Delete the lock's key on the node with index ``node``, and wake a waiter. Returns whether the key was deleted.
+    """Release a lock on the node with index ``node`` regardless of its holder, and wake a waiter.
 
-    A ``digest`` that is not empty deletes the key only if the lock still has this digest.
+    A ``digest`` that is not empty releases the lock only if the lock still has this digest. With the digest of one
+    holder of a shared lock, only this holder is released. Returns whether a holder was released.
     """
     reply = yield EvalScript(script("force_release"), (keys.lock,), (digest.encode(),), node)
     if type(reply) is Fault:

@@ -222,5 +222,5 @@ def wake_nobody() -> None:
 
 
 def digest_of(entries: list[Holder]) -> str:
-    """Return one digest for all holders in ``entries``, in which their order makes no difference."""
+    """Return one digest for all holders in ``entries``. Their order makes no difference."""
     return " ".join(sorted(entry.digest for entry in entries))
