@@ -33,8 +33,9 @@ DEFAULT_TTL = 30.0  # seconds
 
 
 class Listing(NamedTuple):
-    """Live locks. ``scanned``: the number of keys read. ``complete``: no lock is missing.
+    """The live locks that a backend has found.
 
+    ``scanned``: the approximate number of keys read. ``complete``: whether the list has all live locks that match.
     ``unanswered``: the servers of a Redis Cluster that were unavailable, each with its error.
     """
 
@@ -44,7 +45,7 @@ class Listing(NamedTuple):
     unanswered: Mapping[str, Exception] = {}
 
     def logged(self) -> list[LockInfo]:
-        """Return the locks, and log the servers that were unavailable: the caller gets the locks only."""
+        """Return the locks only, and log a warning that names the servers that were unavailable."""
         if self.unanswered:
             missing = "; ".join(f"{where}: {error}" for where, error in self.unanswered.items())
             logger.warning("the locks of some servers can't be listed: %s", missing)
@@ -54,11 +55,12 @@ class Listing(NamedTuple):
 class Backend(LockFactories):
     """A store of locks.
 
-    ``ttl`` (30, or ``max_ttl`` if that is less) and ``max_ttl`` are seconds. ``auto_renew`` renews a held lock at a
-    third of its ttl. ``blocking_timeout``: seconds that ``with`` waits (``None``: no limit). ``history``: the
-    number of lock names per minute that the history of the last hour counts separately (0 or ``False``: no history;
-    ``True``: 200). ``clock`` returns monotonic seconds. Raises ``TypeError`` for an unknown option, ``ValueError`` for
-    a bad value.
+    ``location``: where the store is; each backend has its own format. ``key_prefix``: the beginning of all keys.
+    ``ttl``: the length of a lease in seconds (default: 30, or ``max_ttl`` if that is less). ``max_ttl``: the longest
+    ttl that a lock may have, in seconds. ``auto_renew``: whether a held lock is renewed when a third of its ttl has
+    passed. ``blocking_timeout``: seconds that ``with`` waits (``None``: no limit). ``history``: the number of lock
+    names per minute that the history of the last hour counts separately (0 or ``False``: no history; ``True``: 200).
+    ``clock`` returns monotonic seconds. Raises ``TypeError`` for an unknown option, ``ValueError`` for a bad value.
     """
 
     alias = ""
@@ -111,16 +113,18 @@ class Backend(LockFactories):
         on_lost: OnLost = "raise",
         **unknown: Never,
     ) -> Lock:
-        """Return a mutex: a lock with at most one holder at a time. All times are seconds.
+        """Return a mutex, which is a lock with at most one holder at a time. All times are seconds.
 
-        ``ttl``: the lease, renewed while the lock is held if ``auto_renew``. ``blocking``: whether ``with`` waits for a
-        lock that is held; ``blocking_timeout``: for how long. ``max_hold``: the longest time to hold the lock.
-        ``min_hold``: the lock stays taken for at least this time, even when released earlier. ``every``: the lock is
-        granted at most once in this time, even if its holder dies; ``with`` waits only with a ``blocking_timeout``.
-        ``fair``: waiters that ask for it get the lock in order of arrival. ``fencing``: a fencing token that grows even
-        if the server's clock goes back. ``owner``: a label or mapping to show beside host, pid and thread.
-        ``on_lost``: ``"raise"``, ``"warn"`` or a callable that gets the lock. Raises ``TypeError`` and ``ValueError``
-        for bad values, and ``LockNotSupported`` for an option that this backend does not support.
+        ``ttl``: the length of the lease, which is renewed while the lock is held if ``auto_renew`` is true.
+        ``blocking``: whether ``with`` waits for a lock that is held. ``blocking_timeout``: how long it waits.
+        ``max_hold``: the longest time to hold the lock. ``min_hold``: the lock stays taken for at least this time, even
+        when released earlier. ``every``: the lock is granted at most once in this time, even if its holder dies;
+        ``with`` waits only with a ``blocking_timeout``. ``fair``: waiters with ``fair=True`` get the lock in order of
+        arrival. ``fencing``: the fencing token grows even if the server's clock goes back. ``owner``: a label or
+        mapping to show beside host, pid and thread. ``on_lost``: what a lost lease causes: ``"raise"`` (`LockLost` at
+        the end of ``with``), ``"warn"`` (a warning in the log) or a callable, which is called with the lock. Raises
+        ``TypeError`` and ``ValueError`` for bad values, and ``LockNotSupported`` for an option that this backend does
+        not support.
         """
         if unknown:
             check_options("lock", unknown)
@@ -156,7 +160,10 @@ class Backend(LockFactories):
         return Lock(self, primitive, name, keys, options)
 
     def check_ttl(self, ttl: Seconds) -> float:
-        """Return ``ttl`` in seconds. Raises ``TypeError`` or ``ValueError`` unless it is 0.003 to ``max_ttl``."""
+        """Return ``ttl`` in seconds, as a float.
+
+        Raises ``TypeError`` or ``ValueError`` unless ``ttl`` is from 0.003 seconds to ``max_ttl``.
+        """
         return check_lease(self._at_most_max_ttl(ttl, "ttl"), "ttl")
 
     def _at_most_max_ttl(self, ttl: Seconds, what: str) -> float:
@@ -176,9 +183,10 @@ class Backend(LockFactories):
         return (await self.alisting(pattern, limit)).logged()
 
     def listing(self, pattern: str = "*", limit: int | None = None, max_keys: int | None = None) -> Listing:
-        """Return the live locks as `held` does, and whether the list is complete. Raises ``LockUnavailable``.
+        """Return the live locks that `held` returns, as a `Listing`, which also says whether the list is complete.
 
-        ``max_keys``: read about this number of keys. Locks with the most waiters come first.
+        ``max_keys``: stop after reading about this number of keys, and put the locks with the most waiters first.
+        Raises ``LockUnavailable``.
         """
         return self.drive(self._listing(pattern, limit, max_keys))
 
@@ -187,7 +195,7 @@ class Backend(LockFactories):
         return await self.adrive(self._listing(pattern, limit, max_keys))
 
     def describe(self, name: str) -> LockInfo | None:
-        """Return the lock ``name`` with holder and waiters; ``None`` if it is free. Raises ``LockUnavailable``."""
+        """Return holder and waiters of the lock ``name``; ``None`` if the lock is free. Raises ``LockUnavailable``."""
         return self.drive(self.algorithm.describe(name, self.keys_of(name), with_waiters=True))
 
     async def adescribe(self, name: str) -> LockInfo | None:
@@ -208,7 +216,7 @@ class Backend(LockFactories):
         return await self.adrive(self._force_release_flow(name, digest, by))
 
     def health(self) -> list[dict[str, Any]]:
-        """Return a dict for each node: ``node``, ``ok``, ``problems`` and facts. `redlock_check` prints them."""
+        """Return a dict for each server: ``node``, ``ok``, ``problems`` and facts. `redlock_check` prints them."""
         return self.drive(self._health())
 
     async def ahealth(self) -> list[dict[str, Any]]:
@@ -216,11 +224,11 @@ class Backend(LockFactories):
         return await self.adrive(self._health())
 
     def arm(self) -> dict[str, str]:
-        """Take new Redis servers into service at once. The caller asserts that no lock is held on these servers.
+        """Take new Redis servers into service at once, without a quarantine.
 
-        Returns ``"armed"`` or the reason of the failure for each node; an empty dict for a store that needs no arming.
-        A node refuses if its marker names another server, because locks of that server may still be held. Raises
-        ``LockUnavailable`` if no node replies.
+        The caller asserts that no lock is held on these servers. Returns a dict with ``"armed"`` or the reason of the
+        failure for each node; the dict is empty for a store that needs no arming. A node refuses if its marker names
+        another server, because locks of that server may still be held. Raises ``LockUnavailable`` if no node replies.
         """
         return self.drive(self._arm())
 
@@ -233,13 +241,16 @@ class Backend(LockFactories):
         return True
 
     def server_of(self, keys: Keys) -> str:
-        """Return the address of the server that has the lock; ``""`` if unknown. Renewals are grouped by server."""
+        """Return the address of the Redis Cluster's server that has the lock with ``keys``; ``""`` for other stores.
+
+        The renewal extends the leases of one server together.
+        """
         return ""
 
     # ── for the subclasses ───────────────────────────────────────────────────────────────────
 
     def keys_of(self, name: str) -> Keys:
-        """Return the keys of the lock ``name``. Raises ``TypeError`` or ``ValueError`` for an invalid name."""
+        """Return the store's keys for the lock ``name``. Raises ``TypeError`` or ``ValueError`` for an invalid name."""
         return keys_for(self.encoded_prefix, check_name(name))
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
@@ -263,23 +274,26 @@ class Backend(LockFactories):
         yield
 
     def local_queue_for(self, primitive: Primitive) -> LocalQueue | None:
-        """Return the local queue for locks of this kind; ``None`` if there is no local queue."""
+        """Return the queue in which this process' threads and tasks wait for locks of the kind ``primitive``.
+
+        Returns ``None`` if each of them waits in the store.
+        """
         return None
 
     def perform(self, request: Any) -> Any:
-        """Perform a request of a flow, blocking."""
+        """Perform one request that a flow (``core.flow``) has yielded, blocking, and return the reply."""
         raise NotImplementedError
 
     async def aperform(self, request: Any) -> Any:
-        """Perform a request of a flow on the running event loop."""
+        """`perform` for asyncio: perform ``request`` on the running event loop."""
         raise NotImplementedError
 
     def drive(self, flow: Flow[T]) -> T:
-        """Run a flow on this store, blocking."""
+        """Run ``flow`` (``core.flow``) on this store, blocking, and return its result."""
         return drive(flow, self.perform)
 
     async def adrive(self, flow: Flow[T]) -> T:
-        """Run a flow on this store, on the running event loop."""
+        """`drive` for asyncio: run ``flow`` on the running event loop."""
         return await adrive(flow, self.aperform)
 
     def close(self) -> None:
@@ -290,7 +304,7 @@ class Backend(LockFactories):
 
 
 def _wait(value: Seconds) -> float:
-    """Return a blocking_timeout in seconds, which may be 0. Raises ``TypeError`` and ``ValueError``."""
+    """Return ``value``, a ``blocking_timeout``, in seconds. It may be 0. Raises ``TypeError`` and ``ValueError``."""
     if value in (0, timedelta()) and not isinstance(value, bool):
         return 0.0
     return seconds(value, "blocking_timeout, if not 0,")

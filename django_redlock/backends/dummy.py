@@ -1,4 +1,4 @@
-"""A backend that grants every lock at once, for tests of code that needs no real locks."""
+"""The backend that grants every lock at once, for tests of code that needs no real locks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .storage import StorageBackend
 
 
 class DummyBackend(StorageBackend):
-    """Grants every lock at once, so it excludes nothing. Options: `Backend`."""
+    """A backend that grants every lock at once, even if the lock is held. Options as for `Backend`."""
 
     kinds = KINDS
     fair = MUTEX

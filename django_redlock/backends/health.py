@@ -1,4 +1,4 @@
-"""The health of Redis servers, and the settings that endanger locks."""
+"""Checks the health of Redis servers, and finds server settings that endanger locks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ ServerInfo = Mapping[str, str]
 
 
 class HealthRule(NamedTuple):
-    """A rule about the field ``key`` of a server's INFO. If ``applies(value, INFO)``, ``msgid`` is a problem."""
+    """A rule about a field of a server's INFO.
+
+    ``key``: the field. ``msgid``: the problem that is reported if ``applies(value of the field, INFO)`` is true.
+    """
 
     key: str
     applies: Callable[[str, ServerInfo], bool]
@@ -50,9 +53,10 @@ _BEHIND = gettext_noop("its clock is %(seconds)s s behind this machine's")
 
 
 def health(label: str, node: int, more: Callable[..., Flow[dict[str, Any]]]) -> Flow[list[dict[str, Any]]]:
-    """Return one row for each server of a node: ``node``, ``ok``, ``problems``, ``warnings`` and facts.
+    """Return one dict for each server of a node: ``node``, ``ok``, ``problems``, ``warnings`` and facts.
 
-    Times are seconds. ``more(row, node, pool)``: the flow of further checks, which returns the row with their results.
+    Times in the dict are seconds. ``label``: the node's name for messages. ``node``: the node's index. ``more(row,
+    node, pool)`` is a flow (`core.flow`) with further checks, which returns the dict with their results.
     """
     pools = yield ListPools(node)
     if type(pools) is Fault:
@@ -110,7 +114,10 @@ def _server(node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
 
 
 def _version(info: ServerInfo) -> str:
-    """Return ``7.2.4``, or ``Valkey 9.1.2``: the ``redis_version`` of Valkey is the version of a compatible Redis."""
+    """Return the server's version, such as ``7.2.4`` or ``Valkey 9.1.2``.
+
+    The ``redis_version`` of Valkey is not its own, but the version of a compatible Redis.
+    """
     return f"Valkey {info['valkey_version']}" if "valkey_version" in info else info.get("redis_version", "")
 
 

@@ -1,4 +1,4 @@
-"""Lists, describes and force-releases the locks of a Redis."""
+"""Lists, describes and force-releases locks in Redis."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ _WAITERS = b":waiters"
 
 
 class FoundKeys(NamedTuple):
-    """Keys, the approximate number of keys read, whether all were read, and the servers that were unavailable."""
+    """The result of a SCAN.
+
+    ``keys``: the keys that match. ``scanned``: the approximate number of keys read. ``complete``: whether all keys that
+    match were found. ``unanswered``: the servers that were unavailable, with their errors.
+    """
 
     keys: list[bytes]
     scanned: int
@@ -33,11 +37,12 @@ class FoundKeys(NamedTuple):
 
 
 def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, node: int = 0) -> Flow[Listing]:
-    """Find locks by SCAN and describe them page by page. Raises ``LockUnavailable`` if no server is available.
+    """Return up to ``limit`` live locks whose names match the glob ``pattern``, on the node with index ``node``.
 
-    With ``max_keys`` the scan does not end at ``limit`` locks: all locks with waiters are described, and the list has
-    the ``limit`` locks that `by_trouble` puts first.
-    Costs one request for every 1,000 keys of the database, and one for every 100 described locks.
+    ``prefix``: the key prefix. The keys are found by SCAN. With ``max_keys`` the scan goes on beyond ``limit`` locks,
+    up to about ``max_keys`` keys. All locks with waiters are then described, and the list has the ``limit`` locks that
+    `by_trouble` puts first. Costs one request for every 1,000 keys of the database, and one for every 100 described
+    locks. Raises ``LockUnavailable`` if no server is available.
     """
     if max_keys is None:
         keys, scanned, complete, unanswered = yield from find_keys(
@@ -60,7 +65,7 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
                 raise fault_error(pattern, faults[0])
             unanswered |= {fault.where: fault.error for fault in faults}
         for (_, name), reply in zip(page, replies, strict=True):
-            if reply and type(reply) is not Fault:  # nothing: it was released meanwhile
+            if reply and type(reply) is not Fault:  # an empty reply: the lock was released meanwhile
                 locks.append(parse_reply(name, partial(read_lock_info, name), reply))
     if max_keys is not None:
         locks.sort(key=by_trouble)
@@ -68,16 +73,20 @@ def listing(prefix: str, pattern: str, limit: int | None, max_keys: int | None, 
 
 
 def _by_waiters(keys: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Return the keys of locks among ``keys``: those with waiters, and the others. Auxiliary keys are left out."""
+    """Return the keys of locks among ``keys`` in two lists: locks with waiters, and locks without.
+
+    Auxiliary keys are left out.
+    """
     waited_for = {key.removesuffix(_WAITERS) for key in keys if key.endswith(_WAITERS)}
     held = [key for key in keys if key.endswith(b"}")]
     return [key for key in held if key in waited_for], [key for key in held if key not in waited_for]
 
 
 def find_keys(keys_like: str, limit: int | None, max_keys: int | None, pattern: str, node: int = 0) -> Flow[FoundKeys]:
-    """Find keys by SCAN: up to ``limit`` plus one, which shows that there are more.
+    """Find the keys that match the glob ``keys_like``, with SCAN on all servers of the node with index ``node``.
 
-    ``pattern``: the pattern of names, for errors. Raises ``LockUnavailable`` if no server is available.
+    Stops after more than ``limit`` keys were found, or about ``max_keys`` keys were read (``None``: no limit).
+    ``pattern``: the pattern of lock names, for errors. Raises ``LockUnavailable`` if no server is available.
     """
     pools = yield from _pools(node, pattern)
     found = yield from _scan(pools, keys_like, limit, max_keys, pattern, node)
@@ -129,9 +138,9 @@ def _describe(key: bytes, node: int) -> EvalScript:
 
 
 def describe_on_each_node(name: str, backend: Any) -> Flow[list[tuple[str, LockInfo | None, float, Exception | None]]]:
-    """Return for each node: its label, its description of the lock, the seconds for its reply, and the error.
+    """Return a tuple for each node: its label, its view of the lock ``name``, the seconds until its reply, its error.
 
-    Description and error are ``None`` if there is none.
+    The view is ``None`` if the lock is free on the node or the node failed. The error is ``None`` if the node replied.
     """
     keys = keys_for(backend.key_prefix.encode(), check_name(name))
     seen = []
@@ -160,9 +169,10 @@ def last_fencing_token(name: str, backend: Any) -> Flow[int | None]:
 
 
 def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool]:
-    """Delete the lock's key and wake a waiter, with ``digest`` only if it is still the digest of the lock.
+    """Release a lock on the node with index ``node`` regardless of its holder, and wake a waiter.
 
-    Returns whether the key was deleted.
+    A ``digest`` that is not empty releases the lock only if the lock still has this digest. With the digest of one
+    holder of a shared lock, only this holder is released. Returns whether a holder was released.
     """
     reply = yield EvalScript(script("force_release"), (keys.lock,), (digest.encode(),), node)
     if type(reply) is Fault:
@@ -171,7 +181,10 @@ def force_release(name: str, keys: Any, digest: str, node: int = 0) -> Flow[bool
 
 
 def load_scripts(node: int, pool: ServerPool, more: Iterable[Script] = ()) -> Flow[None]:
-    """Load every script of the package, and ``more``, into a server, so that the first EVALSHA succeeds."""
+    """Load all scripts of the package, and ``more``, into the server of ``pool``, so that the first EVALSHA succeeds.
+
+    Stops at the first error, and raises nothing.
+    """
     for each in (*all_scripts(), *more):
         if type((yield Command((b"SCRIPT", b"LOAD", each.source), node, None, pool))) is Fault:
             return  # each further script would wait for a silent server

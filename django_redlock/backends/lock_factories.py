@@ -64,7 +64,7 @@ class LockFactories:
         return self._make_kind(Semaphore, SEMAPHORE._replace(limit=limit), name, options)
 
     def rwlock(self, name: str, **options: Unpack[CommonOptions]) -> RWLock:
-        """Return a pair of locks: ``.read`` with any number of holders, or ``.write`` with one holder.
+        """Return a pair of locks, of which either ``.read`` has any number of holders or ``.write`` has one holder.
 
         Each holder has its own lease. New readers queue behind a waiting writer. Options and errors: `Backend.lock`.
         ``.write`` raises ``LockError`` if the caller holds ``.read``.
@@ -121,14 +121,14 @@ class LockFactories:
         stop_before: Seconds | None = None,
         owner: str | Mapping[str, Any] | None = None,
     ) -> Leader:
-        """Return a candidate for the lead ``name``, a context for threads and for asyncio. The lead is a lock.
+        """Return a candidate in an election, as a context manager for threads and for asyncio.
 
-        ``on_elected``: called with the leader in a thread or task of its own when the candidate is elected. If it
-        raises, the lead ends. ``on_lost``: called with the leader when the lead ends; it must stop the work before
-        another candidate can lead. ``ttl``: seconds after which another candidate follows a killed leader.
-        ``stop_before``: if the lease can't be renewed, the lead ends this number of seconds before the lease; at most
-        half of the ttl, and a third of the lease by default. ``owner``: as for a lock. Raises ``TypeError`` and
-        ``ValueError`` for bad values.
+        Of all candidates for ``name``, the holder of the lock ``name`` leads. ``on_elected``: called with the leader,
+        in a separate thread or task, when the candidate is elected. If ``on_elected`` raises, the term ends.
+        ``on_lost``: called with the leader when the term ends. It must stop the work before another candidate can lead.
+        ``ttl``: seconds after which another candidate follows a killed leader. ``stop_before``: if the lease can't be
+        renewed, the term ends this number of seconds before the lease; at most half of the ttl, and a third of the
+        lease by default. ``owner``: as for a lock. Raises ``TypeError`` and ``ValueError`` for bad values.
         """
         options = {"ttl": ttl, "auto_renew": True, "owner": owner}
         try:
@@ -138,13 +138,13 @@ class LockFactories:
         return Leader(made, on_elected, on_lost, stop_before)
 
     def adopt(self, text: str, **options: Any) -> AdoptedLock:
-        """Go on with the lock for which another process has called ``hand_off()``. Returns a handle that holds it.
+        """Take over a lock that another process has handed off, and return a handle that holds the lock.
 
-        The handle renews the lease. ``with backend.adopt(text) as held:`` releases it. The fencing token is larger than
-        the one of the previous holder. ``options`` are those of `Backend.lock`; ``ttl`` and ``fencing`` are the
-        previous holder's unless given. Raises ``LockLost`` if the text was used before or its lease has ended,
-        ``ValueError`` for another text or a lock with another key prefix, ``LockUnavailable``, and
-        ``LockNotSupported``.
+        ``text`` is the result of ``hand_off()`` in the other process. The handle renews the lease. ``with
+        backend.adopt(text) as held:`` releases the lock at the end. The fencing token is larger than the previous
+        holder's. ``options`` are those of `Backend.lock`; ``ttl`` and ``fencing`` are the previous holder's unless
+        given. Raises ``LockLost`` if the text was used before or its lease has ended, ``ValueError`` for any other text
+        and for a lock with another key prefix, ``LockUnavailable``, and ``LockNotSupported``.
         """
         handle, handed = self._adoption(text, options)
         return handle.adopt(handed)

@@ -42,9 +42,11 @@ NAMES = 10_000  # random names tried to find a name in a slot of the server
 
 
 def probe(backend: ProbedBackend, row: dict[str, Any], node: int, pool: ServerPool | None) -> Flow[dict[str, Any]]:
-    """Return the health ``row``, with the server's error among its problems if the server does not grant a lock.
+    """Acquire and release a lock on one server, and return the health ``row`` of the server.
 
-    A server with known problems is not probed. The probe ignores a quarantine, which `quarantine_status` reports.
+    If the server does not grant the lock, its error is among the problems of the returned row. A server with known
+    problems is not probed. The probe ignores a quarantine, which `quarantine_status` reports. ``node``: the index of
+    the node. ``pool``: the pool of the server.
     """
     name = _name(backend, node, pool) if row["ok"] else None
     said = None if name is None else (yield from _refusal(backend, name, node))
@@ -71,7 +73,7 @@ def _refusal(backend: ProbedBackend, name: str, node: int) -> Flow[Exception | N
 
 
 def _name(backend: ProbedBackend, node: int, pool: ServerPool | None) -> str | None:
-    """Return a random lock name in a slot that this server serves; ``None`` if none was found."""
+    """Return a random lock name whose key the server of ``pool`` serves; ``None`` if no such name was found."""
     names = (f"redlock_check:{secrets.token_hex(8)}" for _ in range(NAMES))
     asked = backend.nodes[node]
     of_a_cluster = isinstance(asked, ClusterNode)

@@ -1,4 +1,4 @@
-"""The quarantine of a server, for health()."""
+"""Adds the state of a server's quarantine to its row in ``health()``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..core.translatable import TranslatableText, gettext_noop
 
 
 def quarantine_status(row: dict[str, Any], marker: bytes, max_ttl: float, node: int = 0) -> Flow[dict[str, Any]]:
-    """Return the health ``row`` with ``armed`` and ``quarantine``. The row of a replica is returned unchanged.
+    """Return the health ``row`` of a server with two more entries. The row of a replica is returned unchanged.
 
-    ``armed``: whether the server makes new grants. ``quarantine``: seconds until it does; ``None`` if the quarantine
-    lasts until enough replicas follow. ``max_ttl``: seconds, as configured here; a problem is added if clients of the
-    server use another value.
+    ``armed`` says whether the server grants locks. ``quarantine`` has the seconds until it does, ``None`` if the
+    quarantine lasts until enough replicas follow. ``marker``: the key of the server's marker. ``max_ttl``: the
+    backend's value in seconds; a problem is added if other clients of the server use another value.
     """
     if row.get("role") != "master":
         return row  # the server is unavailable or a replica, which grants no locks

@@ -20,14 +20,14 @@ UNKNOWN = "~"  # stands for an unknown server address, and sorts behind all addr
 
 
 class RedisBackend(RedisBaseBackend):
-    """Locks in one Redis.
+    """Locks in one Redis: a single server, a master behind Sentinels, or a Redis Cluster.
 
     ``location``: ``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://h:p,h:p/SERVICE/DB``,
     ``redis+cluster://h:p,h:p`` or ``cache:ALIAS``.
 
     ``quarantine`` (off by default): a server that has restarted grants nothing for ``max_ttl`` seconds, so it can't
-    grant a lock that is still held. Other options: `RedisBaseBackend`. Source of the algorithm: Redis documentation,
-    "Distributed Locks with Redis", "Correct Implementation with a Single Instance".
+    grant a lock that is still held. Other options as for `RedisBaseBackend`. Source of the algorithm: Redis
+    documentation, "Distributed Locks with Redis", "Correct Implementation with a Single Instance".
     """
 
     fair: Primitive | None = FAIR

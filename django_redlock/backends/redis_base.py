@@ -31,18 +31,21 @@ from .quarantine_status import quarantine_status
 
 
 def default_node_timeout(ttl: float) -> float:
-    """Return 5 % of ``ttl``, but 0.05 to 0.25 seconds: waiting for a node that hangs must not use up the lease."""
+    """Return the default node timeout in seconds, which is 5 % of ``ttl``, but at least 0.05 and at most 0.25.
+
+    Waiting for a node that hangs must not use up the lease.
+    """
     return min(0.25, max(0.05, 0.05 * ttl))
 
 
 class RedisBaseBackend(Backend):
-    """Locks in Redis servers.
+    """Base class of the backends that keep locks in Redis servers.
 
     ``node_timeout``: seconds after which a server that doesn't reply counts as unavailable (default: 5 % of the ttl,
-    between 0.05 and 0.25). ``quarantine``: a server that may have forgotten a lock grants none for ``max_ttl`` seconds.
-    ``cohort``: waiters of one process or event loop queue locally, and only the first waits in Redis. On one Redis, the
-    lock is handed over locally at most ``cohort`` times in a row. 0: no local queue, each waiter waits in Redis. Other
-    options: `Backend`.
+    between 0.05 and 0.25). ``quarantine``: whether a server that may have forgotten a lock grants none for ``max_ttl``
+    seconds. ``cohort``: how often in a row a lock on one Redis may be handed over within one process. Waiters of one
+    process or event loop queue locally, and only the first waits in Redis. With 0, there is no local queue, and each
+    waiter waits in Redis. Other options as for `Backend`.
     """
 
     kinds = KINDS
@@ -115,14 +118,14 @@ class RedisBaseBackend(Backend):
         return standalone_quarantine(self.key_prefix, self.max_ttl) if self.quarantine else None
 
     def _touch(self, node: int) -> Flow[bool]:
-        """Start the quarantine of a node if it is due. Returns whether the node makes new grants."""
+        """Start the quarantine of the node with index ``node`` if one is due. Returns whether the node grants locks."""
         guard = self.algorithm.quarantine
         return guard is None or in_service((yield guard.noop_request(node)))
 
     def prepare(self) -> bool:
         """Load the scripts into every server that replies in time, and start a quarantine that is due.
 
-        Returns whether all nodes replied and make new grants. Never raises.
+        Returns whether all nodes have replied and grant locks. Never raises.
         """
         whole, guard = True, self.algorithm.quarantine
         for index in range(len(self.nodes)):

@@ -27,12 +27,12 @@ _SAME_SERVER = gettext_noop("is the same server as %(node)s: one server must not
 
 
 class RedlockBackend(RedisBaseBackend):
-    """Locks on N independent nodes without replication between them. Each node is given as a URL, as to `RedisBackend`.
+    """Locks that a majority of N independent nodes grants, without replication between the nodes.
 
-    ``quarantine`` (on by default): a node that may have forgotten a lock grants none until every lease must have ended.
-    ``arm()`` takes new nodes into service without that delay. Other options: `RedisBaseBackend`. Warns if the number of
-    nodes is even, because four nodes tolerate no more failures than three. Source: Redis documentation, "The Redlock
-    Algorithm".
+    ``location``: the list of the nodes' URLs, each as for `RedisBackend`. ``quarantine`` (on by default): a node that
+    may have forgotten a lock grants none until every lease must have ended. ``arm()`` takes new nodes into service
+    without that delay. Other options as for `RedisBaseBackend`. Warns if the number of nodes is even, because four
+    nodes tolerate no more failures than three. Source: Redis documentation, "The Redlock Algorithm".
     """
 
     default_max_ttl = 60.0

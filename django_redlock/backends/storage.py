@@ -1,9 +1,11 @@
-"""The base of stores that are not Redis. A subclass defines three methods and inherits waiting, renewal and asyncio.
+"""The base of backends for a store that is not Redis.
+
+A subclass defines three methods, and inherits waiting, renewal and asyncio:
 
     class MyBackend(StorageBackend):
-        def acquire_once(self, claim): ...  # a Lease, or a Refusal if the lock is held; never waits
-        def extend(self, lease, ttl): ...  # the extended Lease, or None if it is lost
-        def release(self, claim, keep): ...  # whether the claim still held the lock
+        def acquire_once(self, claim): ...  # returns a Lease, or a Refusal if the lock is held; never waits
+        def extend(self, lease, ttl): ...  # returns the extended Lease, or None if the lease is lost
+        def release(self, claim, keep): ...  # returns whether the claim still held the lock
 
 ``describe``, ``names`` (of held locks), ``force_release`` and ``subscribe`` (wake-ups) are optional. A method
 raises ``LockUnavailable`` if the store is unavailable.
@@ -37,7 +39,10 @@ POLL_SECONDS = 0.05, 0.2  # pause between two tries if the store has no wake-ups
 
 
 def call_storage(function: Callable[..., Any], *args: Any, undo: Callable[[], Any] | None = None) -> Flow[Any]:
-    """Call a function of the store and return its result. Its `LockError` is raised here, in the flow."""
+    """Flow (`core.flow`) that calls a function of the store, and returns its result or raises its `LockError`.
+
+    ``undo`` is called after ``function`` if the task that waits for the result was cancelled.
+    """
     reply = yield CallFunction(function, args, undo)
     if isinstance(reply, Fault):
         raise reply.error
@@ -52,13 +57,16 @@ def _called(request: CallFunction) -> Any:
 
 
 class StorageAlgorithm:
-    """The algorithm for a store that is called through plain functions."""
+    """The algorithm for a store that is not Redis. It calls the methods of a `StorageBackend`."""
 
     def __init__(self, backend: StorageBackend) -> None:
         self._backend = backend
 
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
-        """Acquire. While refused, wait for a wake-up and try again until ``deadline`` (by the backend's clock)."""
+        """Acquire the lock for ``claim``, and return its lease, or the last refusal.
+
+        Waits for a wake-up after each refusal, and tries again until ``deadline`` (seconds of the backend's clock).
+        """
         if not primitive.access:
             return (yield from self._acquire(primitive, claim, deadline))
         try:
@@ -85,21 +93,24 @@ class StorageAlgorithm:
             yield AwaitWakeUp(claim, min(left, outcome.remaining + 0.001, primitive.max_block))
 
     def extend(self, primitive: Primitive, lease: Lease, ttl: float) -> Flow[Lease | None]:
-        """Return the lease with ``ttl`` seconds from now; ``None`` if it is lost."""
+        """Extend ``lease`` to ``ttl`` seconds from now, and return the new lease; ``None`` if the lease is lost."""
         longer: Lease | None = yield from call_storage(self._backend.extend, lease, ttl)
         return longer
 
     def extend_many(
         self, primitive: Primitive, leases: Sequence[tuple[Lease, float]]
     ) -> Flow[Sequence[Lease | Fault | None]]:
-        """Extend many leases, one after another."""
+        """Extend each lease to its ttl in seconds, one after another.
+
+        Returns for each lease the new lease, ``None`` if the lease is lost, or a `Fault` if the store failed.
+        """
         outcomes: list[Lease | Fault | None] = []
         for each in leases:
             outcomes.append((yield CallFunction(self._backend.extend, each)))  # noqa: PERF401  (no yield in comprehensions)
         return outcomes
 
     def release(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Release the lock. Returns whether the claim still held the lock."""
+        """Release the lock, but keep it taken for ``keep`` more seconds. Returns whether the claim still held it."""
         freed: bool = yield from call_storage(self._backend.release, claim, keep)
         return freed
 
@@ -112,7 +123,11 @@ class StorageAlgorithm:
 
 
 class StorageBackend(Backend):
-    """Base class of a store with plain functions. ``does_io``: asyncio calls these functions in a thread."""
+    """Base class of a backend for a store that is not Redis. Options as for `Backend`.
+
+    A subclass defines blocking methods. With ``does_io``, which is true by default, asyncio code calls these methods in
+    a thread.
+    """
 
     does_io = True
 
@@ -133,19 +148,28 @@ class StorageBackend(Backend):
                 delattr(cls, name)
 
     def acquire_once(self, claim: Claim) -> Lease | Refusal:
-        """Try once to acquire, without waiting. A claim whose token already holds the lock is granted again."""
+        """Try once to acquire the lock, without waiting. Returns a lease, or a refusal if the lock is held.
+
+        A claim whose token already holds the lock is granted again.
+        """
         raise NotImplementedError
 
     def acquire_kind_once(self, primitive: Primitive, claim: Claim) -> Lease | Refusal:
-        """Like `acquire_once`, for a store whose ``kinds`` contain more than mutexes."""
+        """Like `acquire_once`, for the kind of lock ``primitive``.
+
+        Overridden by a store whose ``kinds`` contain more than mutexes.
+        """
         return self.acquire_once(claim)
 
     def extend(self, lease: Lease, ttl: float) -> Lease | None:
-        """Extend ``lease`` to ``ttl`` seconds from now, and return it; ``None`` if it is lost."""
+        """Extend ``lease`` to ``ttl`` seconds from now, and return the new lease; ``None`` if the lease is lost."""
         raise NotImplementedError
 
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
-        """Release the lock ``keep`` seconds from now. Returns whether the claim still held the lock."""
+        """Release the lock, but keep it taken for ``keep`` more seconds. Returns whether the claim still held it.
+
+        Does not wait for these seconds.
+        """
         raise NotImplementedError
 
     def describe_once(self, name: str) -> LockInfo | None:
@@ -157,24 +181,25 @@ class StorageBackend(Backend):
         raise LockNotSupported("", f"{type(self).__name__} can't list its locks")
 
     def force_release_once(self, name: str, digest: str) -> bool:
-        """Release the lock ``name`` regardless of its holder; with ``digest`` only if the lock still has this digest.
+        """Release the lock ``name`` regardless of its holder. Returns whether the lock was released.
 
-        Returns whether the lock was released.
+        A ``digest`` that is not empty releases the lock only if its `LockInfo` still has this digest. With the digest
+        of one holder of a shared lock, only this holder is released.
         """
         raise LockNotSupported(name, f"{type(self).__name__} can't release by force")
 
     def subscribe(self, claim: Claim, wake: Callable[[], Any]) -> Callable[[], None] | None:
-        """Call ``wake`` when another try of ``claim`` may succeed: at once, if it may succeed now.
+        """Have ``wake`` called when another try to acquire for ``claim`` may succeed, or at once if it may succeed now.
 
-        Returns a function that cancels this; ``None`` if the store has no wake-ups, so that waiters poll.
+        Returns a function that cancels the subscription; ``None`` if the store has no wake-ups, so that waiters poll.
         """
         return None
 
     def join_queue(self, primitive: Primitive, claim: Claim) -> None:
-        """Add ``claim`` to the fair queue. Does nothing in a store without fair queues."""
+        """Add ``claim`` to the fair queue of its lock. Does nothing in a store without fair queues."""
 
     def leave_queue(self, claim: Claim) -> None:
-        """Remove ``claim`` from the fair queue."""
+        """Remove ``claim`` from the fair queue of its lock. Does nothing in a store without fair queues."""
 
     def _listing(self, pattern: str, limit: int | None, max_keys: int | None) -> Flow[Listing]:
         most = limit if max_keys is None else max_keys
@@ -199,7 +224,7 @@ class StorageBackend(Backend):
     # ── drivers ──────────────────────────────────────────────────────────────────────────────
 
     def perform(self, request: Any) -> Any:
-        """Perform ``request``, blocking."""
+        """Perform one request of a flow (`core.flow`), blocking, and return the reply."""
         if type(request) is CallFunction:
             return _called(request)
         if type(request) is Sleep:

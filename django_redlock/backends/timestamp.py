@@ -35,7 +35,7 @@ RETRIES = 3  # tries of a force release if the holder changes meanwhile
 
 
 class TimestampPrimitive(Primitive):
-    """A lock whose value is the time at which its lease ends.
+    """The primitive for a mutex whose value in Redis is the time at which its lease ends.
 
     ``form``: the unit of the value in milliseconds, and the clock skew in milliseconds, both as script arguments.
     """
@@ -62,14 +62,17 @@ class TimestampPrimitive(Primitive):
         return EvalScript(self.release_script, (lock, waiters, wake, holder), (claim.token, kept, *self.form), node)
 
     def describe(self, keys: Keys, queue: bool = False) -> EvalScript:
-        """Request the holder of the lock, with ``queue`` also its waiters."""
+        """Return the request that reads the holder of the lock, and with ``queue`` also its waiters."""
         return EvalScript(
             script("timestamp_describe"), (keys.lock, keys.waiters, keys.fence), (b"%d" % queue, *self.form)
         )
 
 
 class TimestampAdoption(TimestampPrimitive):
-    """Acquires the lock from the holder whose token is the claim's payload, or not at all."""
+    """The primitive that takes over a lock which was handed off.
+
+    Acquires the lock only if the holder's token is the payload of the claim.
+    """
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
         run = super().acquire_request(claim, 0, node)
@@ -77,7 +80,10 @@ class TimestampAdoption(TimestampPrimitive):
 
 
 def timestamp(unit: str, skew: float) -> tuple[TimestampPrimitive, TimestampAdoption]:
-    """Return the primitives for values in ``unit``. A lease ends ``skew`` seconds after the time in its value."""
+    """Return two primitives for values in ``unit`` (``"s"`` or ``"ms"``): for ordinary claims, and for adoptions.
+
+    A lease of older code counts as ended ``skew`` seconds after the time in its value.
+    """
     acquire, extend, release = script_family("timestamp")
     made = TimestampPrimitive("timestamp", acquire, extend, release)
     adopting = TimestampAdoption("timestamp", script("timestamp_adopt"), extend, release)
@@ -86,7 +92,10 @@ def timestamp(unit: str, skew: float) -> tuple[TimestampPrimitive, TimestampAdop
 
 
 class TimestampAlgorithm(SingleNode):
-    """The algorithm for one node that older clients use too. Waiters poll, because older clients send no wake-ups."""
+    """The algorithm for one node that older clients use, too.
+
+    Waiters poll while an older client holds the lock, because older clients send no wake-ups.
+    """
 
     primitive: TimestampPrimitive
 
@@ -105,11 +114,11 @@ def _held(name: str, reply: Any) -> LockInfo | None:
 
 
 class TimestampBackend(RedisBackend):
-    """Locks shared with older code that uses ``SETNX key <end of the lease>``, GET and GETSET, without changes to it.
+    """Locks shared with older code, unchanged, that uses ``SETNX key <end of the lease>``, GET and GETSET.
 
     ``unit``: ``"s"`` or ``"ms"``, the unit of the values that the older code writes. ``key_format``: the older code's
     name of the key, with ``{name}`` and optionally ``{prefix}``. ``clock_skew``: seconds by which the clocks of the
-    older code's machines may differ from the server's clock. Other options: `RedisBackend`.
+    older code's machines may differ from the server's clock. Other options as for `RedisBackend`.
 
     Older code has no fencing tokens and no quarantine: ``fencing=True`` raises ``LockNotSupported`` and
     ``quarantine=True`` raises ``ValueError``. Source: Redis documentation, SETNX, "Design pattern: Locking with SETNX".
@@ -182,7 +191,11 @@ class TimestampBackend(RedisBackend):
 
 
 def _key_format(text: str, prefix: str) -> tuple[Callable[..., str], Callable[[bytes], str | None]]:
-    """Return two functions: the key for a name (literal parts passed through ``escape``), and the name for a key."""
+    """Parse ``text``, the option ``key_format``, and return two functions. ``prefix``: the value of ``{prefix}``.
+
+    The first returns the key for a name, with the other parts of the key passed through ``escape``. The second returns
+    the name for a key; ``None`` for a key of another form. Raises ``ValueError`` for an invalid format.
+    """
     parts = list(Formatter().parse(text))
     fields = [field for _, field, _, _ in parts if field is not None]
     plain = not any(spec or conversion for _, _, spec, conversion in parts)

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 from ..core import fork
 
 T = TypeVar("T")
-THREADS = 32  # at most; as many as asyncio's own
+THREADS = 32  # the maximum number of threads, the same as in asyncio's default executor
 
 
 class WorkerThreads:
-    """The executor of one backend, so that a store that hangs doesn't occupy the threads of ``asyncio.to_thread``.
+    """The thread pool of one backend. It keeps a store that hangs from occupying the threads of ``asyncio.to_thread``.
 
-    The threads are started on demand and end with the backend.
+    The threads are started on demand, and end with the backend. ``name`` appears in their names.
     """
 
     def __init__(self, name: str) -> None:
@@ -31,8 +31,8 @@ class WorkerThreads:
     async def run(self, function: Callable[[], T], undo: Callable[[], Any] | None = None) -> T:
         """Call ``function`` in a thread, and return its result.
 
-        A cancelled task does not wait for ``function``. Then ``undo`` is called after ``function`` has ended, because
-        ``function`` may acquire the lock until then.
+        If the task is cancelled, it does not wait for ``function``, which may still acquire the lock. ``undo`` is then
+        called after ``function`` has ended.
         """
         future = self._started().submit(copy_context().run, function)
         try:

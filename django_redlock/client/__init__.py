@@ -1,1 +1,1 @@
-"""Sends requests to Redis servers and reads the replies. No module of this package depends on locks."""
+"""Sends requests to Redis servers and reads the replies. No module of this package imports a lock (``core.locks``)."""

@@ -1,4 +1,4 @@
-"""Timeouts for asyncio that tolerate an event loop that the application blocks."""
+"""A timeout for asyncio that allows for the time during which the application blocks the event loop."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ LOOP_TURN = 0.002  # seconds in which a loop that was blocked reads the data in 
 
 
 class LoopDeadline:
-    """An asynchronous context manager like `asyncio.timeout`, for the reply of a node. Raises ``TimeoutError``.
+    """Async context manager that limits the wait for a node's reply to ``seconds``. Raises ``TimeoutError``.
 
-    A blocked event loop notices late that ``seconds`` have passed, although the reply may have arrived in time. The
-    deadline is then extended by the delay of the loop, by ``seconds`` at most.
+    If the application blocks the event loop, the loop notices the deadline late, although the reply may have arrived in
+    time. The task then waits as long again as the loop was late, up to ``seconds``.
     """
 
     __slots__ = ("_alarm", "_seconds", "_timeout")

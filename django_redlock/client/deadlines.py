@@ -1,6 +1,6 @@
-"""Reads replies with a deadline.
+"""Reads replies with a deadline for the complete reply.
 
-The timeout of a socket is not enough: it starts anew with each read, so a server that sends single bytes slowly never
+The timeout of a socket is not enough. It starts anew with each read, so a server that sends single bytes slowly never
 exceeds the timeout.
 """
 
@@ -22,7 +22,7 @@ _BLOCKED = TimeoutError, RedisTimeoutError, BlockingIOError, ssl.SSLWantReadErro
 
 
 def timed_out(error: BaseException | None) -> bool:
-    """Return whether ``error`` or an error that it followed was a timeout."""
+    """Return whether ``error`` is a timeout, or was raised while a timeout was handled (``__context__``)."""
     while error is not None:
         if isinstance(error, _BLOCKED):
             return True
@@ -31,11 +31,11 @@ def timed_out(error: BaseException | None) -> bool:
 
 
 class ReplyIncomplete(RedisTimeoutError):
-    """The reply has not arrived, or only a part of the reply. The read can be repeated."""
+    """Raised when a reply has not arrived, or only a part of the reply. The read can be repeated."""
 
 
 def read_reply(connection: Any, until: float = 0.0) -> Any:
-    """Read the next reply by ``until`` (monotonic seconds). The default 0 reads without waiting.
+    """Read and return the next reply, by ``until`` (monotonic seconds). The default 0 reads without waiting.
 
     Raises `ReplyIncomplete` if the reply is not complete by then, and redis-py's errors.
     """
@@ -43,7 +43,9 @@ def read_reply(connection: Any, until: float = 0.0) -> Any:
 
 
 def read_replies(connection: Any, count: int, until: float) -> list[Any]:
-    """Read the next ``count`` replies by ``until`` (monotonic seconds). An error reply is an exception in the list.
+    """Read the next ``count`` replies by ``until`` (monotonic seconds), and return them as a list.
+
+    An error reply becomes an exception in the list.
 
     Raises `ReplyIncomplete` if the replies are not complete by then, and redis-py's errors.
     """
@@ -61,9 +63,10 @@ def read_replies(connection: Any, count: int, until: float) -> list[Any]:
 
 
 def _by(until: float, connection: Any, read: Callable[[], T]) -> T:
-    """Call ``read`` until it returns a result, and return the result. Raises `ReplyIncomplete` at ``until``.
+    """Call ``read`` again when more data has arrived on ``connection``, until it returns a result. Return the result.
 
-    ``read`` can be repeated, because redis-py's parsers keep an incomplete reply.
+    ``read`` can be repeated, because redis-py's parsers keep an incomplete reply. Raises `ReplyIncomplete` at ``until``
+    (monotonic seconds), and redis-py's errors.
     """
     sock: socket.socket = connection._sock
     limit = sock.gettimeout()
@@ -84,7 +87,7 @@ def _by(until: float, connection: Any, read: Callable[[], T]) -> T:
 
 
 def _has_more(sock: socket.socket, seconds: float) -> bool:
-    """Return whether data, the end of the connection or an error arrives within ``seconds``."""
+    """Wait up to ``seconds``, and return whether data, the end of the connection or an error has arrived."""
     if seconds <= 0:
         return False
     sock.settimeout(seconds)
@@ -98,7 +101,10 @@ def _has_more(sock: socket.socket, seconds: float) -> bool:
 
 
 def handshake(connection: Any, seconds: float) -> None:
-    """Log in and select the database, waiting ``seconds`` at most for each reply. Raises redis-py's errors."""
+    """Log in and select the database on a new connection. Raises redis-py's errors.
+
+    Waits up to ``seconds`` for each reply.
+    """
     read = connection.read_response
 
     def bounded(*args: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Performs the requests that flows yield."""
+"""Performs the requests that flows (`core.flow`) yield, on Redis servers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _REPLY_TYPES = int, list  # the types of nearly all replies of scripts
 
 
 class Executor:
-    """Performs the requests of flows, blocking or for asyncio.
+    """Performs the requests of flows (`core.flow`) on ``nodes``, blocking or for asyncio.
 
-    ``timeout`` is the node timeout in seconds. ``greeting`` is sent on each new connection of a request to all nodes.
+    ``timeout`` is the node timeout in seconds. ``greeting`` is an encoded command that is sent on each new connection
+    for requests to all nodes.
     """
 
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
@@ -37,7 +38,10 @@ class Executor:
         self.multiplexer = Multiplexer(nodes, self._run_plan)
 
     def perform(self, request: Any) -> Any:
-        """Perform ``request``, blocking, and return its result. The result is a `Fault` if there is no usable reply."""
+        """Perform a request of a flow (`core.flow`), blocking, and return its result.
+
+        The result is a `Fault` if there is no usable reply.
+        """
         kind = type(request)
         if kind is EvalScript:  # most requests are scripts, and nearly always need one reply only
             replies = send(eval_request(self.nodes, request))
@@ -78,7 +82,10 @@ class Executor:
         return await adrive(PLANS[type(request)](self.nodes, request), self._asend)
 
     def _send(self, request: AnyRequest | ListPools | list[AnyRequest]) -> Any:
-        """Perform the request of a plan: one request, a list of requests at the same time, or `ListPools`."""
+        """Perform, blocking, a request of a plan (`request_plans`), and return its result.
+
+        The requests of a list are sent at the same time.
+        """
         if isinstance(request, ListPools):
             return self._pools(request.node)
         return send_all(request) if isinstance(request, list) else send(request)

@@ -15,11 +15,11 @@ _PEEK, _PEEK_ALL = int(socket.MSG_PEEK), int(socket.MSG_PEEK | socket.MSG_WAITAL
 
 
 def read_numbers(sock: socket.socket, count: int, prelude: bytes = b"", least: int = 0) -> list[int] | None:
-    """Read ``prelude`` and ``count`` integer replies, if the socket has exactly these bytes. Returns the integers.
+    """Read ``count`` integer replies from ``sock``, and return the integers.
 
-    Otherwise returns ``None`` and leaves all bytes in the socket for the parser. A closed connection returns ``None``,
-    too. With ``least`` the call waits for that many bytes, to wake up once for several replies. Blocks as long as the
-    socket's timeout allows, then raises ``OSError``.
+    ``prelude`` is the encoded reply that is expected before the integers. If the socket has other bytes, or the
+    connection is closed, returns ``None`` and leaves the bytes in the socket for the parser. ``least`` is a number of
+    bytes to wait for, so that the call wakes up once for several replies. Raises ``OSError`` on a timeout of ``sock``.
     """
     try:
         if type(sock) is not socket.socket:  # under TLS a peek can wait for data, but can't decrypt the data
@@ -44,9 +44,9 @@ def read_numbers(sock: socket.socket, count: int, prelude: bytes = b"", least: i
 
 
 def wait_readable(sock: socket.socket, seconds: float) -> bool:
-    """Return whether ``sock`` becomes readable within ``seconds``.
+    """Wait up to ``seconds`` for data, and return whether ``sock`` is readable.
 
-    Returns ``False`` at once for a socket with a timeout in Python: its replies are read with redis-py's parser.
+    Returns ``False`` at once for a socket with a timeout in Python, because redis-py's parser reads its replies.
     """
     if sock.gettimeout() is not None:
         return False

@@ -1,4 +1,4 @@
-"""Faults: the reasons why requests have no usable reply, and whether a retry may help."""
+"""Makes faults (`Fault`), which say why a request has no usable reply, and whether a retry may help."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ _REASONS = {AuthenticationError: "authentication", ReadOnlyError: "read only", R
 def fault_of(node: Node, error: Exception, connected: bool = False, where: str = "") -> Fault:
     """Return the `Fault` for ``error`` from the server at ``where``, and record a ``"fault"`` event.
 
-    Unless the server only refused the request, the node forgets this server and looks for a server anew. ``connected``:
-    the error came from a connection that had been open. The fault is stale, and the request may be repeated at once,
-    if the server had closed that connection or has become a replica.
+    ``where`` is the server's address. ``connected`` says whether the connection was open before the error. If the
+    server has closed that connection or has become a replica, the fault is ``stale``, so the request may be repeated at
+    once. After a `ResponseError` other than READONLY and CLUSTERDOWN, ``node`` keeps the server. After any other error,
+    ``node`` forgets the server, and the next request looks for the server again.
     """
     late = timed_out(error)
     closed = connected and type(error) is RedisConnectionError and not late
@@ -50,9 +51,9 @@ def fault_of(node: Node, error: Exception, connected: bool = False, where: str =
 
 
 def check_reply(node: Node, call: EvalScript, reply: Any, where: str = "") -> Any:
-    """Return ``reply``, or a `Fault` if none of our scripts gives such a reply.
+    """Return ``reply``, or a `Fault` if the reply has a type that our scripts don't return.
 
-    A script with a compensation, such as an acquire, never replies nil.
+    The scripts return integers and arrays. Scripts without a compensation (``call.compensation``) may also return nil.
     """
     if type(reply) in (int, list) or (reply is None and call.compensation is None):
         return reply
@@ -60,9 +61,10 @@ def check_reply(node: Node, call: EvalScript, reply: Any, where: str = "") -> An
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """Drop the tracebacks of an error and its causes. ``None`` is allowed.
+    """Remove the tracebacks of ``error`` and of the errors that caused it. Does nothing for ``None``.
 
-    A `Fault` is kept for a while. Tracebacks would keep the locks of callers alive, and the locks would be renewed.
+    A `Fault` may be kept after the call has ended. Its tracebacks would keep the callers' lock handles alive, and the
+    leases would be renewed.
     """
     seen: set[int] = set()  # two errors may be each other's cause
     while error is not None and id(error) not in seen:
@@ -71,7 +73,10 @@ def forget_frames(error: BaseException | None) -> None:
 
 
 def _plain_error(error: Exception, late: bool, connected: bool) -> Exception:
-    """Return ``error``, or a clearer error with ``error`` as its cause."""
+    """Return ``error``, or a clearer error with ``error`` as its cause.
+
+    ``late`` says whether ``error`` is a timeout, ``connected`` whether the connection was open before the error.
+    """
     if late:
         error = _caused_by(error, TimeoutError("no reply in time"))
     if any(words in str(error) for words in _NO_PASSWORD):
@@ -90,7 +95,7 @@ def _plain_error(error: Exception, late: bool, connected: bool) -> Exception:
 
 
 def _reason(error: Exception, late: bool) -> str:
-    """Return the kind of ``error`` in one or two words, for counters."""
+    """Return the kind of ``error`` in one or two words, for a ``"fault"`` event. ``late``: ``error`` is a timeout."""
     if late:
         return "timeout"
     return next((word for kind, word in _REASONS.items() if isinstance(error, kind)), "connection")

@@ -1,7 +1,7 @@
-"""Shares few connections among the waiting tasks of an event loop.
+"""Shares a few connections among the asyncio tasks of an event loop that wait for locks.
 
-Threads don't share: each thread has its own connection while it sends or waits, because a thread costs more than a
-connection.
+Threads share no connections. Each thread has its own connection while it sends or waits, because a thread costs more
+than a connection.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ Perform = Callable[[Any], Awaitable[Any]]
 
 
 class LoopConnections:
-    """Performs the blocking requests of one event loop to one node, on few connections."""
+    """Performs the blocking requests of one event loop to one node, on a few connections.
+
+    ``node`` is the index of the node. ``perform`` performs one request on a connection of its own.
+    """
 
     def __init__(self, node: int, perform: Perform) -> None:
         self.node = node
@@ -46,9 +49,9 @@ class LoopConnections:
             self.blocked -= 1
 
     async def listen(self, keys: Sequence[bytes], seconds: float) -> Any:
-        """Wait on the shared connection for an element of one of the lists at ``keys``.
+        """Wait on the shared connection, up to ``seconds``, for an element of one of the lists at ``keys``.
 
-        Returns the key of the list and the element. Returns ``None`` after ``seconds``, or a `Fault`.
+        Returns both the key of the list and the element; ``None`` if none came in time, or a `Fault` if BLPOP failed.
         """
         woken = asyncio.get_running_loop().create_future()
         for key in keys:
@@ -85,9 +88,10 @@ class LoopConnections:
         return await self._perform(Block(key, seconds, self.node, more))
 
     async def _wake(self, keys: Sequence[bytes], reply: Any) -> None:
-        """Give an element to the first waiter for its list, or a `Fault` to all waiters for ``keys``.
+        """Pass ``reply``, the result of BLPOP on ``keys``, to the waiters.
 
-        Does nothing if ``reply`` is ``None``.
+        The first waiter for the list gets an element. Without a waiter, the element is put back into the list. All
+        waiters for ``keys`` get a `Fault`. ``None`` wakes no waiter.
         """
         if reply is None:
             return
@@ -104,14 +108,15 @@ class LoopConnections:
         await asyncio.sleep(0)  # lets the woken waiters leave before the next BLPOP
 
     async def _push_back(self, key: bytes) -> None:
-        """Put an element back into the list at ``key``, because its waiter has left: another waiter may take it."""
+        """Push a wake-up back to the list at ``key``, because its waiter has left. Another waiter then receives it."""
         await adrive(run_idempotent(EvalScript(_WAKE, (key,), (), self.node)), self._perform)
 
 
 class Multiplexer:
-    """Performs requests of asyncio tasks, with `LoopConnections` for each event loop and node.
+    """Performs the requests of asyncio tasks. Tasks that wait share connections where possible.
 
-    ``perform`` performs one request; a request that blocks has a connection of its own meanwhile.
+    Has `LoopConnections` for each event loop and node. ``perform`` performs one request. A request that blocks then has
+    a connection of its own.
     """
 
     def __init__(self, nodes: Sequence[Node], perform: Perform) -> None:
@@ -120,7 +125,11 @@ class Multiplexer:
         self._by_loop: weakref.WeakKeyDictionary[Any, dict[int, LoopConnections]] = weakref.WeakKeyDictionary()
 
     async def perform(self, request: Any) -> Any:
-        """Perform ``request``. Waiters that block share a connection where possible."""
+        """Perform ``request``, and return its result.
+
+        While `OWN_CONNECTIONS` requests of the event loop block on a node with a connection each, further requests that
+        block on the node share one connection. On a Redis Cluster no connection is shared.
+        """
         kind = type(request)
         if kind is not BlockThenEval and kind is not Block:
             return await self._perform(request)
@@ -138,7 +147,7 @@ class Multiplexer:
 
 
 def run_in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Start ``work`` as a background task, and return the task."""
+    """Start ``work`` as an asyncio task, keep a reference to the task until it ends, and return the task."""
     task = asyncio.create_task(work)
     background_tasks.add(task)  # an event loop keeps no strong reference to its tasks
     task.add_done_callback(background_tasks.discard)

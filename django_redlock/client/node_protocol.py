@@ -1,4 +1,4 @@
-"""A node as the rest of the client uses it. ``discovery`` has the implementations."""
+"""The protocol of a node: one server, or several servers that have one vote. ``discovery`` has the implementations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .pool.server_pool import ServerPool
 
 
 class Node(Protocol):
-    """One participant of an algorithm: a server, or several servers that act as one.
+    """One server, or several servers that act as one: a master behind Sentinels, or a Redis Cluster.
 
     ``label`` names the node in messages. ``fails_over`` says whether another server replaces a server that has failed.
     """
@@ -17,34 +17,37 @@ class Node(Protocol):
     fails_over: bool
 
     def known_pool(self, key: bytes | None) -> ServerPool | None:
-        """Return the pool of the server for ``key``, or ``None`` if the server isn't known without a request.
+        """Return the connection pool of the server that serves ``key``; ``None`` if only a request can find the server.
 
         If ``key`` is ``None``, the server may be any server of the node.
         """
 
     def find_pool(self, key: bytes | None) -> ServerPool:
-        """Return the pool of the server for ``key``. Asks Sentinels or the Cluster if the server isn't known.
+        """Return the connection pool of the server that serves ``key``. Asks Sentinels or the Cluster if necessary.
 
-        If ``key`` is ``None``, the server may be any server of the node. Raises redis-py's errors.
+        If ``key`` is ``None``, the server may be any server of the node. Raises redis-py's errors if none is found.
         """
 
     async def afind_pool(self, key: bytes | None) -> ServerPool:
         """`find_pool` for asyncio."""
 
     def invalidate(self, error: Exception, where: str = "") -> None:
-        """Forget the server at ``where``, which failed with ``error``, and close the idle connections to the server.
+        """Forget the server that failed with ``error``, and close the idle connections to the server.
 
-        The next request finds the server anew.
+        ``where`` is the server's address (`ServerPool.where`). The next request looks for the server again.
         """
 
     def forget(self) -> None:
-        """Forget the servers that were found. The next request finds the servers anew."""
+        """Forget all servers that were found. The next request looks for its server again."""
 
     def pools(self) -> list[ServerPool]:
-        """Return the pools of all servers that own keys. Asks for unknown servers. Raises redis-py's errors."""
+        """Return the connection pools of all servers that own keys.
+
+        Asks Sentinels or the Cluster for servers that are not known. Raises redis-py's errors if no reply is usable.
+        """
 
     async def apools(self) -> list[ServerPool]:
         """`pools` for asyncio."""
 
     def open_pools(self) -> list[ServerPool]:
-        """Return the pools that may have connections."""
+        """Return the pools that may have open connections. Sends no request."""

@@ -1,4 +1,4 @@
-"""Runs many scripts on one node: sends one pipeline to each server that has some of the keys, all at the same time."""
+"""Runs many scripts on one node. Each server that has some of the keys gets one pipeline, all at the same time."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ Read = Callable[[EvalScript, Any], Flow[Any]]
 
 
 def batch_flow(node: Node, batch: Batch, read: Read) -> Flow[list[Any]]:
-    """Run the scripts of ``batch``, and return an answer for each script, in order.
+    """Run the scripts of ``batch`` on ``node``, and return a list with one answer for each script, in order.
 
-    ``read`` converts a reply to an answer. A script without a usable reply gets a `Fault` as its answer.
+    ``read(call, reply)`` is a flow (`core.flow`) that returns the answer to a script from its reply. The answer is a
+    `Fault` if there is no usable reply.
     """
     calls = batch.script_calls
     answers: list[Any] = [None] * len(calls)
@@ -51,7 +52,10 @@ def batch_flow(node: Node, batch: Batch, read: Read) -> Flow[list[Any]]:
 def _by_pool(
     node: Node, calls: Sequence[EvalScript], indexes: Iterable[int]
 ) -> defaultdict[ServerPool | None, list[int]]:
-    """Group ``indexes`` of calls by the pool of the server that has the key; ``None`` where the server isn't known."""
+    """Group ``indexes``, indexes of ``calls``, by the pool of the server that has the key of the call.
+
+    The group ``None`` has the calls whose server isn't known.
+    """
     parts: defaultdict[ServerPool | None, list[int]] = defaultdict(list)
     for index in indexes:
         parts[node.known_pool(calls[index].keys[0])].append(index)

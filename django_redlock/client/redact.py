@@ -10,7 +10,10 @@ _IN_QUERY = re.compile(r"(?<=password=)[^&#]*")
 
 
 def redact(value: Any) -> Any:
-    """Return ``value`` (a location, a list or an entry of the settings) with "…" for user names and passwords."""
+    """Return a copy of ``value`` in which "…" replaces the user names and passwords of all locations.
+
+    ``value`` is a location, a list of locations or an entry of the settings.
+    """
     if isinstance(value, Mapping):
         return {name: redact(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

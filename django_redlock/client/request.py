@@ -1,4 +1,4 @@
-"""Sends one request to one server and reads its replies, for threads and for asyncio."""
+"""Sends one request to one server and reads the replies, for threads and for asyncio."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ CONFIRMED_BYTES = len(b":1700000000000000\r\n:1\r\n")  # bytes of the shortest r
 
 
 class Request(NamedTuple):
-    """A request that does not block: the server sends all replies at once.
+    """A request whose replies the server sends at once, without blocking.
 
-    ``payload`` has the commands as bytes, ``replies`` is the number of their replies. The request goes to ``pool``; if
-    ``pool`` is ``None``, to the server of ``node`` that has ``key``; if ``key`` is ``None``, too, to any server of
-    ``node``. ``compensation`` returns the script that undoes the request, which is sent if the replies can't be read;
-    ``None`` if there is nothing to undo.
+    ``payload`` has the encoded commands, ``replies`` is the number of their replies. The request goes to the server of
+    ``pool``. Without a ``pool`` it goes to the server of ``node`` that has ``key``, and without a ``key`` to any server
+    of ``node``. ``compensation`` returns the script that undoes the request, which is sent if the replies can't be
+    read. It is ``None`` if there is nothing to undo.
     """
 
     node: Node
@@ -41,15 +41,16 @@ class Request(NamedTuple):
     pool: ServerPool | None = None
 
     def receive(self, connection: Any, timeout: float) -> list[Any]:
-        """Read the replies, waiting ``timeout`` seconds at most. Raises redis-py's errors."""
+        """Read and return the replies, waiting up to ``timeout`` seconds. Raises redis-py's errors."""
         found = read_numbers(socket_of(connection), self.replies)
         return read_replies(connection, self.replies, time.monotonic() + timeout) if found is None else found
 
 
 class BlockingRequest(NamedTuple):
-    """A request that begins with BLPOP: the server may delay the first reply by ``seconds``.
+    """A request that begins with BLPOP. The server may delay the replies for up to ``seconds``.
 
-    ``wake_reply`` is the expected reply to BLPOP as bytes, if a script follows BLPOP; otherwise it is empty.
+    If a script follows BLPOP, ``wake_reply`` is the encoded reply to a BLPOP that finds an element. Otherwise
+    ``wake_reply`` is empty.
     """
 
     request: Request
@@ -57,7 +58,10 @@ class BlockingRequest(NamedTuple):
     wake_reply: bytes = b""
 
     def receive(self, connection: Any, timeout: float) -> list[Any]:
-        """Read the replies, waiting ``timeout`` seconds longer than the server may block. Raises redis-py's errors."""
+        """Read and return the replies, waiting up to ``timeout`` seconds longer than the server may block.
+
+        Raises redis-py's errors.
+        """
         end, sock = time.monotonic() + self.seconds + BLOCK_GRACE, socket_of(connection)
         # Without the parser a hand-over takes 310 µs instead of 450 (benchmark "handover", one waiter).
         if self.wake_reply and wait_readable(sock, self.seconds + BLOCK_GRACE):
@@ -68,16 +72,19 @@ class BlockingRequest(NamedTuple):
 
 
 class ConfirmedRequest(NamedTuple):
-    """A request of scripts and WAIT: the server may delay the last reply by ``seconds``.
+    """A request that runs scripts, and then WAIT. The server may delay the reply to WAIT for up to ``seconds``.
 
-    If the quarantine refuses the first script, the reply to WAIT is not read.
+    The reply to WAIT is not read if the first script grants nothing because the server is in quarantine.
     """
 
     request: Request
     seconds: float
 
     def receive(self, connection: Any, timeout: float) -> list[Any]:
-        """Read the replies, waiting ``timeout`` seconds longer than the server may block. Raises redis-py's errors."""
+        """Read and return the replies, waiting up to ``timeout`` seconds longer than the server may block.
+
+        Raises redis-py's errors.
+        """
         end, count = time.monotonic() + self.seconds + BLOCK_GRACE, self.request.replies
         # Waking up once for both replies to an acquire saves 50 µs of 490 (benchmark "replica").
         if self.request.compensation and self.seconds >= timeout:
@@ -89,7 +96,10 @@ class ConfirmedRequest(NamedTuple):
 
 
 class ListPools(NamedTuple):
-    """A request for the pools of all servers of a node. The result is a list of `ServerPool`, or a `Fault`."""
+    """A request for the connection pools of all servers of the node with index ``node``.
+
+    The result is a list of `ServerPool`, or a `Fault`.
+    """
 
     node: int = 0
 
@@ -201,9 +211,10 @@ def send_all(requests: Sequence[AnyRequest]) -> list[list[Any] | Fault]:
 
 
 def _read_poking(connection: Any, count: int, end: float, timeout: float) -> list[Any]:
-    """Read the next ``count`` replies. The server may delay the first reply until ``end`` (monotonic seconds).
+    """Read and return the next ``count`` replies. The server may block until ``end`` (monotonic seconds).
 
-    At ``end`` a PING makes an idle server notice that the timeout of its blocking command has passed.
+    Waits up to ``timeout`` seconds longer. At ``end`` a PING makes an idle server notice that the timeout of its
+    blocking command has passed.
     """
     if connection.can_read(max(0.001, end - time.monotonic())):
         return read_replies(connection, count, end + timeout)
@@ -217,5 +228,8 @@ def _poke(connection: Any, pokes: list[bytes]) -> None:
 
 
 def _not_serving(replies: list[Any]) -> bool:
-    """Return whether the quarantine has refused the first script. Replicas then have nothing to confirm."""
+    """Return whether the first script granted nothing because the server is in quarantine.
+
+    Replicas then have nothing to confirm.
+    """
     return isinstance(replies[0], list) and replies[0][:1] not in ([0], [1])

@@ -1,7 +1,7 @@
-"""Plans: generators that translate a request of a flow to requests to servers, and read the replies.
+"""Plans, which are generators that translate a request of a flow (`core.flow`) to requests to servers.
 
-A plan yields requests of the module `request`, is sent their replies, and returns the result. Threads and asyncio use
-the same plans.
+A plan yields requests of the module `request`, receives their replies, and returns the result for the flow. Threads and
+asyncio use the same plans.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Nodes = Sequence[Node]
 
 
 def eval_request(nodes: Nodes, call: EvalScript) -> Request:
-    """Return the request that runs one script with EVALSHA."""
+    """Return the request to a server that runs the script of ``call`` with EVALSHA."""
     return Request(nodes[call.node], call.keys[0], encode_evalsha(call), 1, call.compensation)
 
 
 def read_replies_of(nodes: Nodes, call: EvalScript, replies: list[Any] | Fault) -> Flow[Any]:
-    """Return the result of ``call``, whose reply is the last of ``replies``.
+    """Return the result of ``call``, whose reply is the last of ``replies``, or a `Fault` if there is no usable reply.
 
     Sends the call again if the server does not know the script (NOSCRIPT) or names another server (MOVED, ASK).
     """
@@ -54,9 +54,10 @@ def _read(nodes: Nodes, call: EvalScript, reply: Any) -> Flow[Any]:
 
 
 def _retry(node: Node, call: EvalScript, error: Exception) -> Flow[Any]:
-    """Repeat ``call`` after an error reply: with its source for NOSCRIPT, or on another server after a redirection.
+    """Repeat ``call`` after ``error``, an error reply, and return the reply to the repeated call.
 
-    Returns the reply, or a `Fault` for any other error.
+    After NOSCRIPT, sends the source of the script. After MOVED or ASK, sends the call to the server that the reply
+    names. Returns a `Fault` after any other error, and after `MAX_REDIRECTS` repetitions.
     """
     pool = node.known_pool(call.keys[0])
     for _ in range(MAX_REDIRECTS):

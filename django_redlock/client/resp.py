@@ -16,23 +16,23 @@ _LENGTHS = [b"\r\n$%d\r\n" % length for length in range(_LONG)]
 
 
 def encode_command(*parts: bytes) -> bytes:
-    """Encode a command and its arguments."""
+    """Return a command in RESP. ``parts`` are its name and its arguments."""
     return _encode(b"*%d" % len(parts), parts)
 
 
 def encode_evalsha(call: EvalScript) -> bytes:
-    """Encode ``call`` as EVALSHA."""
+    """Return the command EVALSHA for ``call`` in RESP. It names the script by its SHA-1."""
     return _encode(_evalsha(call.script), (*call.keys, *call.args))
 
 
 def encode_eval(call: EvalScript) -> bytes:
-    """Encode ``call`` as EVAL, for a server that doesn't know the script."""
+    """Return the command EVAL for ``call`` in RESP. It has the script's source, for a server without the script."""
     return encode_command(b"EVAL", call.script.source, b"%d" % len(call.keys), *call.keys, *call.args)
 
 
 @cache
 def _evalsha(script: Script) -> bytes:
-    """Encode the part of EVALSHA before the keys."""
+    """Return the beginning of an EVALSHA command for ``script`` in RESP, up to the number of keys."""
     head = b"*%d\r\n" % (3 + script.keys + script.args)
     return head + b"$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%d" % (script.sha, len(str(script.keys)), script.keys)
 
@@ -51,9 +51,11 @@ POKE = encode_command(b"PING")
 
 
 def decode_reply(data: bytes, start: int, error: Callable[[str], Exception]) -> tuple[Any, int]:
-    """Decode the reply at ``start``. Returns the reply and the position after it; -1 if the reply is incomplete.
+    """Decode the reply that begins at index ``start`` of ``data``.
 
-    ``error`` converts the text of an error reply. Raises ``ValueError`` for data that is no reply.
+    Returns both the reply and the index after the reply. Returns ``None`` and -1 if the reply is incomplete. ``error``
+    converts the text of an error reply to an exception, which is returned as the reply. Raises ``ValueError`` for data
+    that is no reply.
     """
     end = data.find(b"\r\n", start)
     if end < 0:

@@ -1,4 +1,4 @@
-"""Parses LOCATION, and creates the node for it."""
+"""Parses the setting LOCATION, and creates the node for each location."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from .redact import redact
 
 
 def _hosts(netloc: str, default_port: int) -> tuple[list[tuple[str, int]], dict[str, Any]]:
-    """Parse ``user:password@host:port,host:port``. Returns the addresses and the settings with the credentials."""
+    """Parse ``user:password@host:port,host:port``. A host without a port gets ``default_port``.
+
+    Returns both the addresses and the connection settings with the credentials. Raises ``ValueError`` for an invalid
+    address.
+    """
     login, at, addresses = netloc.rpartition("@")
     settings: dict[str, Any] = {}
     if at:
@@ -33,7 +37,7 @@ def _hosts(netloc: str, default_port: int) -> tuple[list[tuple[str, int]], dict[
 
 
 def _host(name: str) -> str:
-    """Return ``name``. Raises ``ValueError`` unless ``name`` is a valid host name.
+    """Return ``name`` if it is a valid host name. Raises ``ValueError`` otherwise.
 
     Without this check, the look-up for the first acquire would raise ``UnicodeError``.
     """
@@ -98,9 +102,10 @@ def _direct(url: str, timeout: float) -> Node:
 
 
 def cache_pool(alias: str) -> Any:
-    """Return the connection pool of Django's cache ``alias``: a cache of django-redis, ``RedisCache`` or django-valkey.
+    """Return the connection pool of Django's cache ``alias``. Opens no connection.
 
-    Opens no connection. Raises ``ValueError`` for any other cache. The message suggests what to use.
+    The cache must be a cache of django-redis or django-valkey, or Django's ``RedisCache``, on one server. Raises
+    ``ValueError`` for any other cache, with a message that suggests what to use.
     """
     from django.core.cache import InvalidCacheBackendError, caches  # the only use of Django here
 
@@ -152,9 +157,10 @@ _SCHEMES: dict[str, Callable[[str, float], Node]] = {
 
 
 def node_for(location: str, timeout: float) -> Node:
-    """Return the node at ``location``, without connecting. ``timeout`` limits each request to the node, in seconds.
+    """Return the node for ``location``, an entry of the setting LOCATION. Opens no connection.
 
-    Raises ``ValueError`` for an unknown or invalid URL, and ``LockUnavailable`` when no more files may be opened.
+    ``timeout`` limits each request to the node, in seconds. Raises ``ValueError`` for an unknown or invalid location,
+    and ``LockUnavailable`` when the process may open no more files.
     """
     location = canonical_url(location)
     scheme = location.partition(":")[0] if isinstance(location, str) else ""

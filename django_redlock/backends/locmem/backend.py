@@ -27,7 +27,10 @@ on_fork(_tables.clear)
 
 
 class LocMemBackend(StorageBackend):
-    """Locks of one process. Backends with the same ``location`` and ``key_prefix`` share them. Options: `Backend`."""
+    """Locks in the memory of one process. Options as for `Backend`.
+
+    Backends with the same ``location`` and ``key_prefix`` share their locks.
+    """
 
     kinds = KINDS
     fair = FAIR
@@ -50,7 +53,7 @@ class LocMemBackend(StorageBackend):
         _tables.pop(self._where, None)
 
     def beside(self, make: Callable[[], Other]) -> Other:
-        """Return the side table of this location. If there is none, ``make`` creates it.
+        """Return the side table of this location, which has records of tasks. If there is none, ``make`` creates it.
 
         The records of the side table are listed, force-released and cleared together with the locks.
         """
@@ -79,7 +82,7 @@ class LocMemBackend(StorageBackend):
         return outcome
 
     def _split(self, claim: Claim) -> list[Claim]:
-        """Return one claim for each lock of ``claim``."""
+        """Return one claim for each lock that ``claim`` asks for."""
         one = claim._replace(more_keys=(), require_all=False)
         return [
             one._replace(name=lock_name_of(self.encoded_prefix, keys.lock) or "", keys=keys) for keys in claim.all_keys
@@ -108,7 +111,10 @@ class LocMemBackend(StorageBackend):
         return len(freed) == len(parts)
 
     def _change(self, mine: Claim, now: float, **change: Any) -> bool:
-        """Change fields of the entry of the holder ``mine``. Returns whether the claim holds the lock."""
+        """Change fields in the `Holder` entry of the claim ``mine``. Returns whether the claim holds its lock.
+
+        Changes nothing if the claim doesn't hold its lock at the time ``now`` (seconds of the backend's clock).
+        """
         table = self.table
         with table.mutex:
             entries = table.live_holders(mine.name, now)
@@ -182,9 +188,9 @@ class LocMemBackend(StorageBackend):
         wake()
 
     def _listen(self, entry: QueueEntry, wake: Callable[[], Any]) -> Callable[[], None]:
-        """Call ``wake`` as soon as the lock is free and ``entry`` is first in the fair queue, which may be now.
+        """Have ``wake`` called as soon as the lock is free and ``entry`` is first in the fair queue, possibly at once.
 
-        Returns a function that cancels this.
+        Returns a function that cancels the call.
         """
 
         def cancel() -> None:

@@ -15,8 +15,8 @@ ABANDONED_SECONDS = 1.0  # a woken waiter that does not try again within this ti
 class QueueEntry:
     """A waiter in a fair queue.
 
-    ``wake``: the function that wakes the waiter; ``None`` while it does not wait. ``woken``: when the waiter was woken;
-    infinite until then, and again after its next try.
+    ``wake``: the function that wakes the waiter; ``None`` while the waiter does not wait. ``woken``: when the waiter
+    was woken, in seconds of the backend's clock; infinite until then, and again after its next try.
     """
 
     def __init__(self, primitive: Primitive, claim: Claim) -> None:
@@ -27,13 +27,13 @@ class QueueEntry:
 
 
 class FairQueues:
-    """The waiters by lock name, in order of arrival. Callers hold the mutex of the `LockTable`."""
+    """The waiters by lock name, in order of arrival. Callers must hold the mutex of the `LockTable`."""
 
     def __init__(self) -> None:
         self._entries: dict[str, list[QueueEntry]] = {}
 
     def join(self, primitive: Primitive, claim: Claim) -> None:
-        """Add ``claim`` at the end of the queue. A claim that is queued keeps its place."""
+        """Add ``claim`` at the end of its lock's queue. A claim that is already queued keeps its place."""
         entry = self.entry(claim)
         if entry is None:
             self._entries.setdefault(claim.name, []).append(QueueEntry(primitive, claim))
@@ -41,7 +41,7 @@ class FairQueues:
             entry.woken = math.inf
 
     def leave(self, claim: Claim) -> bool:
-        """Remove ``claim`` from the queue. Returns whether it was queued."""
+        """Remove ``claim`` from its lock's queue. Returns whether the claim was queued."""
         entry = self.entry(claim)
         if entry is None:
             return False
@@ -59,11 +59,17 @@ class FairQueues:
         return [each.claim for each in self._entries.get(name, ())]
 
     def live_entries(self, name: str, now: float) -> list[QueueEntry]:
-        """Return the entries of waiters that wait, or were woken at most `ABANDONED_SECONDS` ago."""
+        """Return the entries for the lock ``name``, without waiters woken more than `ABANDONED_SECONDS` ago.
+
+        ``now``: seconds of the backend's clock.
+        """
         return [each for each in self._entries.get(name, ()) if now - each.woken <= ABANDONED_SECONDS]
 
     def is_first(self, primitive: Primitive, claim: Claim, now: float) -> bool:
-        """Return whether no live waiter in front of ``claim`` blocks it. Readers do not block a reader."""
+        """Return whether no live waiter in front of ``claim`` blocks the claim. Readers do not block a reader.
+
+        ``primitive``: the kind of lock that the claim asks for. ``now``: seconds of the backend's clock.
+        """
         for each in self.live_entries(claim.name, now):
             if each.claim.token == claim.token:
                 break
@@ -76,8 +82,9 @@ class FairQueues:
     ) -> list[Callable[[], Any]]:
         """Mark the waiters whose turn it is as woken, and return the functions that wake them.
 
-        The turn is that of all readers in front of the first writer, or of a writer that is first. ``blocked`` returns
-        the holders in the way of a claim; a blocked waiter ends the turn.
+        It is the turn of all readers in front of the first writer, or of a writer that is first. ``blocked`` returns
+        the holders that block a claim. A waiter that is blocked, and all waiters behind it, are not woken. ``now``:
+        seconds of the backend's clock.
         """
         turn: list[QueueEntry] = []
         for each in self.live_entries(name, now):

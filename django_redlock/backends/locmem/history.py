@@ -11,18 +11,20 @@ from .table import LockTable
 
 
 class MemoryHistory:
-    """The history of a location by minute, kept in its `LockTable`.
+    """The history of the locks of one location by minute, kept in its `LockTable`.
 
-    ``find`` returns the `LockTable`, or ``None`` if the location has been cleared or was not used.
+    ``find`` returns the `LockTable`, or ``None`` if the location has been cleared or was not used. The methods are
+    flows (`core.flow`).
     """
 
     def __init__(self, find: Callable[[], LockTable | None]) -> None:
         self._find = find
 
     def add(self, minute: int, texts: Mapping[str, str], max_names: int) -> Flow[None]:
-        """Add ``texts`` (by lock name) to a minute, and drop minutes that are more than an hour older.
+        """Add the counts in ``texts`` to ``minute`` (minutes since the epoch). Drop minutes at least an hour older.
 
-        Names beyond ``max_names`` are counted together.
+        ``texts``: the counts as text (see `history.minute_stats`) by lock name. Names beyond ``max_names`` are counted
+        together.
         """
         yield from ()
         if (table := self._find()) is None:
@@ -35,7 +37,10 @@ class MemoryHistory:
                 kept[key] = merge_texts([kept.get(key, ""), text])
 
     def losses(self, minutes: Sequence[int]) -> Flow[list[Loss]]:
-        """Return the losses and force releases in ``minutes``."""
+        """Return for each lock and each of ``minutes`` how often the lock was lost and released by force.
+
+        ``minutes``: minutes since the epoch.
+        """
         yield from ()
         if (table := self._find()) is None:
             return []
@@ -45,7 +50,7 @@ class MemoryHistory:
         return [Loss(name, minute.lost, minute.forced) for name, minute in read]
 
     def read(self, name: str, minutes: Sequence[int]) -> Flow[list[MinuteStats]]:
-        """Return the counts of the lock ``name`` in each of ``minutes``."""
+        """Return the counts of the lock ``name`` in each of ``minutes`` (minutes since the epoch)."""
         yield from ()
         found: list[tuple[int, Mapping[str, str]]] = [(minute, {}) for minute in minutes]
         if (table := self._find()) is not None:

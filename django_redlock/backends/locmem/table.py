@@ -1,4 +1,4 @@
-"""The table of a `LocMemBackend`: holders and waiters by lock name."""
+"""The table of a `LocMemBackend`, which has holders and waiters by lock name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ from .fair_queue import ABANDONED_SECONDS, FairQueues
 
 
 class Holder(NamedTuple):
-    """A holder of a lock. ``expires``: end of the lease by the backend's clock. ``since``: start in Unix time."""
+    """A holder of a lock, with its claim.
+
+    ``expires``: when the lease ends, in seconds of the backend's clock. ``since``: when the lock was granted, in Unix
+    time.
+    """
 
     claim: Claim
     expires: float
@@ -41,20 +45,26 @@ class Holder(NamedTuple):
 
 
 class SideTable(Protocol):
-    """A second table under the keys of locks, for the records of Celery tasks."""
+    """A second table of a location, with the records of queued and running tasks by the key of their lock."""
 
     def lock_keys(self) -> list[bytes]:
         """Return the keys of the locks that have a record."""
 
     def describe(self, key: bytes, name: str, now: float) -> LockInfo | None:
-        """Return the record at the time ``now`` (seconds); ``None`` if there is none."""
+        """Return the record under ``key``, as that of the lock ``name``; ``None`` if there is none.
+
+        ``now``: seconds of the backend's clock.
+        """
 
     def force_release(self, key: bytes, now: float, digest: str) -> bool:
-        """Remove the record if it has this digest (``""``: any). Returns whether a record was removed."""
+        """Remove the record under ``key`` if it has this digest (``""``: any). Returns whether a record was removed.
+
+        ``now``: seconds of the backend's clock.
+        """
 
 
 class LockTable:
-    """The locks of one location and key prefix."""
+    """The locks of one location and key prefix, with their holders and waiters."""
 
     def __init__(self) -> None:
         self._mutex = threading.RLock()
@@ -69,8 +79,8 @@ class LockTable:
     def mutex(self) -> AbstractContextManager[bool]:
         """The mutex of this table.
 
-        Raises ``LockUnavailable`` if this thread already holds the mutex: a signal handler or ``__del__`` that has
-        interrupted a change would see the change half done.
+        Raises ``LockUnavailable`` if this thread already holds the mutex. This happens in a signal handler or
+        ``__del__`` that has interrupted a change, and would see the change half done.
         """
         if self._mutex._is_owned():  # type: ignore[attr-defined]
             raise LockUnavailable(
@@ -79,7 +89,10 @@ class LockTable:
         return self._mutex
 
     def live_holders(self, name: str, now: float) -> list[Holder]:
-        """Return the holders of the lock ``name``, and removes expired entries."""
+        """Return the holders of the lock ``name`` at the time ``now`` (seconds of the backend's clock).
+
+        Removes the holders whose leases have ended.
+        """
         entries = [entry for entry in self.held.get(name, ()) if entry.expires > now]
         if entries:
             self.held[name] = entries
@@ -88,9 +101,10 @@ class LockTable:
         return entries
 
     def refusal(self, primitive: Primitive, claim: Claim, now: float) -> Refusal | None:
-        """Return the refusal of ``claim``; ``None`` if it can be granted.
+        """Return the refusal of ``claim``, which asks for a lock of the kind ``primitive``.
 
-        Raises ``LockError`` if the name is held as a lock of another kind, and if a reader asks to write.
+        Returns ``None`` if the claim can be granted. Raises ``LockError`` if the name is held as a lock of another
+        kind, and if a holder of the read lock asks for the write lock. ``now``: seconds of the backend's clock.
         """
         entries = self.live_holders(claim.name, now)
         if entries and entries[0].primitive.kind != primitive.kind:
@@ -107,7 +121,10 @@ class LockTable:
         return Refusal(ends - now, others[0].claim.owner.decode(errors="replace"))
 
     def grant(self, primitive: Primitive, claim: Claim, now: float) -> Lease:
-        """Grant ``claim`` and return the lease. `refusal` must have returned ``None`` for the claim."""
+        """Grant ``claim`` and return the lease. `refusal` must have returned ``None`` for the claim.
+
+        ``now``: seconds of the backend's clock.
+        """
         kept = [entry for entry in self.live_holders(claim.name, now) if entry.claim.token != claim.token]
         stays = max(claim.ttl, claim.payload.seconds) if isinstance(claim.payload, Period) else claim.ttl
         self.held[claim.name] = [*kept, Holder(claim, now + stays, primitive, time.time())]
@@ -116,7 +133,11 @@ class LockTable:
         return Lease.granted(claim, now, self.fence)
 
     def grant_any(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
-        """Grant the first free mutex of ``parts``. If all are held, return the refusal of the one that ends first."""
+        """Grant the first free mutex of ``parts``, the claims for the stripes of ``claim``, and return the lease.
+
+        If all mutexes are held, return the refusal for the lease that ends first. ``now``: seconds of the backend's
+        clock.
+        """
         refusals = []
         for which, part in enumerate(parts, 1):
             if (refusal := self.refusal(MUTEX, part, now)) is None:
@@ -125,14 +146,22 @@ class LockTable:
         return min(refusals)
 
     def grant_all(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
-        """Grant all mutexes of ``parts``, or return the refusal of the first mutex that is held."""
+        """Grant all mutexes of ``parts``, the claims for the single locks of ``claim``, and return the lease.
+
+        If a mutex is held, grant none, and return the refusal for the first mutex that is held. ``now``: seconds of the
+        backend's clock.
+        """
         for which, part in enumerate(parts, 1):
             if (refusal := self.refusal(MUTEX, part, now)) is not None:
                 return refusal._replace(blocking_index=which)
         return [self.grant(MUTEX, part, now) for part in parts][-1]._replace(claim=claim)
 
     def adopt(self, claim: Claim, parts: list[Claim], now: float) -> Lease | Refusal:
-        """Give the mutexes of ``parts`` from the holder whose token is the claim's payload to ``claim``, or none."""
+        """Transfer all mutexes of ``parts`` to ``claim`` from the holder that has handed them off. Returns the lease.
+
+        The payload of ``claim`` is that holder's token. If the holder no longer has one of the mutexes, transfer none,
+        and return a refusal. ``now``: seconds of the backend's clock.
+        """
         for which, part in enumerate(parts, 1):
             entries = self.live_holders(part.name, now)
             if not any(entry.claim.token in (claim.payload, claim.token) for entry in entries):
@@ -143,7 +172,11 @@ class LockTable:
         return [self.grant(MUTEX, part._replace(payload=b""), now) for part in parts][-1]._replace(claim=claim)
 
     def next_wake(self, name: str, now: float) -> Callable[[], Any]:
-        """Return the function that wakes the first waiters if the lock is free for them. Call it without the mutex."""
+        """Return a function that wakes the waiters whose turn it is, if the lock ``name`` is free for them.
+
+        The waiters count as woken when this method returns. The caller must call the function after it has released
+        the mutex. ``now``: seconds of the backend's clock.
+        """
         entries = self.live_holders(name, now)
         if self.fair_queues.live_entries(name, now):
             wakes = self.fair_queues.to_wake(name, now, partial(blockers, entries))
@@ -170,7 +203,10 @@ def _is_mine(entry: Holder, claim: Claim) -> bool:
 
 
 def blockers(entries: list[Holder], wanted: Primitive | None, claim: Claim) -> list[Holder]:
-    """Return the holders that block ``claim``. ``wanted``: the claim's primitive, needed for rwlocks only."""
+    """Return the holders among ``entries`` that block ``claim``.
+
+    ``wanted``: the primitive of the claim, which only a read-write lock needs.
+    """
     if not entries:
         return entries
     primitive = entries[0].primitive
@@ -182,9 +218,9 @@ def blockers(entries: list[Holder], wanted: Primitive | None, claim: Claim) -> l
 
 
 def wake_nobody() -> None:
-    """Do nothing: the wake-up function of a waiter that was already woken."""
+    """Do nothing. Returned in place of a wake-up function if there is no waiter to wake."""
 
 
 def digest_of(entries: list[Holder]) -> str:
-    """Return one digest for all holders in ``entries``."""
+    """Return one digest for all holders in ``entries``. Their order makes no difference."""
     return " ".join(sorted(entry.digest for entry in entries))

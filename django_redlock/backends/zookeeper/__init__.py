@@ -1,4 +1,4 @@
-"""Locks in ZooKeeper."""
+"""The backend that keeps locks in ZooKeeper."""
 
 from .backend import ZooKeeperBackend
 

@@ -1,4 +1,4 @@
-"""The ZooKeeper backend: the claim with the first of a lock's ephemeral sequential znodes holds the lock."""
+"""The ZooKeeper backend. The claim whose ephemeral sequential znode is first in a lock's queue holds the lock."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ZooKeeperAlgorithm(StorageAlgorithm):
             yield AwaitWakeUp(claim, max(0.0, deadline - backend.clock()))
 
     def cancel(self, primitive: Primitive, claim: Claim, keep: float = 0.0) -> Flow[bool]:
-        """Remove the znode of an interrupted acquire in the background. Returns whether the claim was queued."""
+        """Have the znode of an interrupted acquire removed in the background. Returns whether the claim was queued."""
         left: bool = yield from call_storage(self._backend.leave, claim)
         return left
 
@@ -59,8 +59,8 @@ class ZooKeeperBackend(StorageBackend):
     ``session_timeout``: seconds after which the ensemble frees the locks of a process that has stopped responding
     (default: the ttl; the servers may grant a different timeout). A lease lasts for the ttl, but at most for half of
     the session timeout. ``connect_timeout``: seconds for which a request waits for a connection. ``node_timeout``:
-    seconds for which a request waits for a reply. Other options: `Backend`. Raises ``ModuleNotFoundError`` if kazoo is
-    not installed.
+    seconds for which a request waits for a reply. Other options as for `Backend`. Raises ``ModuleNotFoundError`` if
+    kazoo is not installed.
 
     Waiters get the lock in order of arrival. Source of the algorithm: ZooKeeper documentation, "Recipes and Solutions",
     "Locks" and "Recoverable Errors and the GUID".
@@ -125,7 +125,10 @@ class ZooKeeperBackend(StorageBackend):
             return self._session
 
     def close(self) -> None:
-        """End the session, unless this process holds or waits for a lock: the session's end would free the lock."""
+        """End the session. The backend can be used again afterwards.
+
+        The session goes on while this process holds or waits for a lock, because its end would free the lock.
+        """
         super().close()
         with self._opening:
             session = self._session
@@ -136,7 +139,10 @@ class ZooKeeperBackend(StorageBackend):
 
     @contextlib.contextmanager
     def _asking(self, name: str) -> Iterator[float]:
-        """Context manager for requests: yields the deadline, and turns `ZooKeeperError` into ``LockUnavailable``."""
+        """Context manager that turns `ZooKeeperError` into ``LockUnavailable`` for the lock ``name``.
+
+        Yields the deadline for the requests in the block, in seconds of the backend's clock.
+        """
         try:
             yield self.clock() + self.connect_timeout
         except ZooKeeperError as error:
@@ -150,15 +156,16 @@ class ZooKeeperBackend(StorageBackend):
     # ── acquire, extend and release ──────────────────────────────────────────────────────────
 
     def acquire_once(self, claim: Claim) -> Lease | Refusal:
-        """Check once whether ``claim`` is first in the queue, without waiting."""
+        """Try once to acquire the lock, without waiting. The claim is granted if it is first in the lock's queue."""
         now = self.clock()
         return self.attempt_until(claim, now, now)
 
     def attempt_until(self, claim: Claim, deadline: float, asked: float) -> Lease | Refusal:
-        """Queue ``claim`` and check whether it is first. A claim refused after ``deadline`` leaves the queue.
+        """Queue ``claim``, and return its lease if it is first in the queue, otherwise a refusal.
 
-        ``asked``: when the caller made the request. Under asyncio the request may have waited for a free thread. While
-        there is no connection, the time spent waiting for a thread counts towards ``connect_timeout``.
+        A claim that is refused after ``deadline`` leaves the queue. ``asked``: when the caller made the request. Under
+        asyncio the request may have waited for a free thread. While there is no connection, this wait counts towards
+        ``connect_timeout``. Both times are seconds of the backend's clock. Raises ``LockUnavailable``.
         """
         now = self.clock()
         until = (now if self._connect().connected else asked) + self.connect_timeout
@@ -176,9 +183,9 @@ class ZooKeeperBackend(StorageBackend):
         return outcome
 
     def leave(self, claim: Claim) -> bool:
-        """Remove ``claim`` from the queue without blocking: the znode is removed in the background.
+        """Remove ``claim`` from the queue without blocking. Returns whether the claim was queued.
 
-        Returns whether the claim was queued.
+        The znode is removed in the background.
         """
         contender = self._contenders.leave(claim.token)
         if contender is not None:
@@ -205,7 +212,11 @@ class ZooKeeperBackend(StorageBackend):
                 raise outcome.error
 
     def extend_many(self, leases: Sequence[tuple[Lease, float]]) -> list[Lease | Fault | None]:
-        """Extend many leases at once by writing their znodes: a confirmed write proves that the session is alive."""
+        """Extend each lease to its ttl in seconds. All znodes are written at the same time.
+
+        Returns for each lease the new lease, ``None`` if the lease is lost, or a `Fault` if the write failed. A write
+        that was confirmed proves that the session is alive.
+        """
         session, start = self._connect(), self.clock()
         until = start + self.node_timeout
         sent = [self._sent(session, lease, ttl, start) for lease, ttl in leases]
@@ -292,7 +303,10 @@ def _remove(backend: weakref.ref[ZooKeeperBackend], contender: Contender) -> Non
 
 
 def _session_ended(line: Contenders) -> None:
-    """Mark the leases of the ended session as lost, and wake its waiters: the ensemble has removed all its znodes."""
+    """Mark the leases of a session that has ended as lost, and wake its waiters, which then queue again.
+
+    ``line``: the contenders of the session. The ensemble has removed all znodes of the session.
+    """
     for contender in line.clear():
         renewal.mark_lost(contender.claim.token, gettext_noop("the ZooKeeper session has ended"))
         contender.change()

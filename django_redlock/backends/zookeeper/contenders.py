@@ -1,4 +1,4 @@
-"""The queued claims of this process, and the thread that removes the znodes of abandoned claims."""
+"""The claims of this process in ZooKeeper's queues, and the thread that removes the znodes of abandoned claims."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ IDLE_SECONDS = 5.0  # the thread ends after this time without work
 class Contender:
     """A claim in the queue of a lock, as its holder or as a waiter.
 
-    ``prefix``: the beginning of the name of its znode. ``path``: its znode; ``None`` until the ensemble has confirmed
-    the znode. ``written``: when the last confirmed write was sent; the session was alive after that. ``ends``: when the
-    lease ends unless it is extended; the znode is removed then. ``watches``: the znode in front of it that is watched.
+    ``prefix``: the beginning of the name of its znode. ``path``: the path of its znode; ``None`` until the ensemble has
+    confirmed the znode. ``written``: when the last confirmed write was sent; the session was alive after that.
+    ``ends``: when the lease ends unless it is extended; the znode is removed then. ``watches``: the path of the znode
+    in front that is watched. Both times are seconds of the backend's clock.
     """
 
     def __init__(self, claim: Claim, prefix: str) -> None:
@@ -36,20 +37,26 @@ class Contender:
         self._wake: Callable[[], Any] | None = None
 
     def watch(self, path: str) -> Callable[..., None]:
-        """Note that ``path`` is watched and forget earlier changes. Returns the watch function for kazoo."""
+        """Record that the znode at ``path`` is watched, and forget earlier changes.
+
+        Returns the function that kazoo must call when the znode changes.
+        """
         with self._mutex:
             self.watches, self._changed = path, False
         return self.change
 
     def change(self, _event: Any = None) -> None:
-        """Record a change of the queue, and wake the waiter."""
+        """Record a change of the queue, and wake the waiter. Called by kazoo when the watched znode changes."""
         with self._mutex:
             self._changed, wake = True, self._wake
         if wake is not None:
             wake()
 
     def subscribe(self, wake: Callable[[], Any] | None) -> None:
-        """Call ``wake`` at every change, and immediately if there was one since `watch`. ``None`` unsubscribes."""
+        """Have ``wake`` called at every change of the queue, and at once if there was a change since `watch`.
+
+        ``None`` ends the subscription.
+        """
         with self._mutex:
             self._wake, changed = wake, self._changed
         if changed and wake is not None:
@@ -57,12 +64,17 @@ class Contender:
 
 
 class Contenders:
-    """The contenders of this process by token. A thread removes the znodes of discarded contenders and retries."""
+    """The contenders of this process by token. A thread removes the znodes of discarded contenders, and retries.
+
+    ``remove`` removes the znode of a contender, or raises an error. ``clock`` is the backend's.
+    """
 
     def __init__(self, remove: Callable[[Contender], None], clock: Callable[[], float]) -> None:
         self._remove = remove
         self._clock = clock
-        self._mutex = threading.RLock()  # reentrant, and entered as it is: see `core.renewal`
+        # Reentrant, because a signal handler may use a lock, too. Entered directly, not through the condition, for the
+        # reason in `core.renewal.registry`.
+        self._mutex = threading.RLock()
         self._changed = threading.Condition(self._mutex)
         self._here: dict[bytes, Contender] = {}
         self._leaving: dict[bytes, Contender] = {}
@@ -73,11 +85,11 @@ class Contenders:
         return bool(self._here or self._leaving)
 
     def get(self, token: bytes) -> Contender | None:
-        """Return the contender with this token; ``None`` if it is not queued."""
+        """Return the contender with this token; ``None`` if there is none."""
         return self._here.get(token)
 
     def join(self, contender: Contender) -> bool:
-        """Add ``contender``. Returns ``False`` if its claim was already released, before its thread came here."""
+        """Add ``contender``, and return ``True``. Returns ``False`` if its claim was released before this call."""
         with self._mutex:
             if contender.claim.token in self._freed:
                 return False
@@ -85,15 +97,15 @@ class Contenders:
             return True
 
     def discard_at(self, contender: Contender, ends: float) -> None:
-        """Discard ``contender`` when the clock reaches ``ends``."""
+        """Discard ``contender`` at the time ``ends`` (seconds of the backend's clock)."""
         with self._mutex:
             contender.ends = ends
             self._wake_thread()
 
     def leave(self, token: bytes) -> Contender | None:
-        """Take out and return the contender with ``token``; the caller removes the znode.
+        """Remove the contender with ``token`` from this collection, and return it. The caller must delete its znode.
 
-        Returns ``None`` if there is no such contender. A later `join` with this token fails then.
+        Returns ``None`` if there is no contender with this token. A later `join` with this token then fails.
         """
         with self._mutex:
             contender = self._here.pop(token, None)
@@ -102,14 +114,20 @@ class Contenders:
             return contender
 
     def discard(self, contender: Contender) -> None:
-        """Take out ``contender``. The thread removes its znode, even one that an unanswered request creates later."""
+        """Remove ``contender`` from this collection, and have the thread delete its znode.
+
+        The thread also finds a znode whose creation was not confirmed.
+        """
         with self._mutex:
             self._here.pop(contender.claim.token, None)
             self._leaving[contender.claim.token] = contender
             self._wake_thread()
 
     def clear(self) -> list[Contender]:
-        """Forget all contenders, whose znodes the end of the session has removed. Returns the queued contenders."""
+        """Remove all contenders, and return those that were not discarded.
+
+        Called after the end of the session, which has removed all znodes.
+        """
         with self._mutex:
             gone = list(self._here.values())
             self._here.clear()

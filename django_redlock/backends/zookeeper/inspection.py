@@ -24,7 +24,10 @@ _NOT_SERVING = gettext_noop("is not serving: it does not reach a majority of the
 
 
 def describe(recipe: Recipe, name: str, until: float) -> LockInfo | None:
-    """Return the holder and the waiters of the lock ``name``; ``None`` if nothing is queued for it."""
+    """Return the holder and the waiters of the lock ``name``; ``None`` if its queue is empty.
+
+    ``until``: the deadline in seconds of the backend's clock.
+    """
     standing = []
     line, session = recipe.children(name, until), recipe.connect()
     pending = [session.send("get", f"{recipe.path(name)}/{child}") for child in line]
@@ -49,7 +52,10 @@ def describe(recipe: Recipe, name: str, until: float) -> LockInfo | None:
 
 
 def lock_names(recipe: Recipe, until: float) -> Iterable[str]:
-    """Return the names of locks that have a znode: held, waited for, or released a moment ago."""
+    """Return the names of all locks that have a znode. A lock that was just released may still have a znode.
+
+    ``until``: the deadline in seconds of the backend's clock.
+    """
     try:
         return map(unquote, recipe.ask("get_children", recipe.root, until=until))
     except NoZnode:
@@ -57,9 +63,10 @@ def lock_names(recipe: Recipe, until: float) -> Iterable[str]:
 
 
 def force_release(recipe: Recipe, name: str, digest: str, until: float) -> bool:
-    """Remove the holder's znode, with a ``digest`` only if the digest is still that of the holder.
+    """Remove the znode of the holder of the lock ``name``. Returns whether the znode was removed.
 
-    Returns whether the znode was removed.
+    A ``digest`` that is not empty removes the znode only if the holder still has this digest. ``until``: the deadline
+    in seconds of the backend's clock.
     """
     line = recipe.children(name, until)
     if not line or digest not in ("", _digest(line[0])):
@@ -76,9 +83,10 @@ def _digest(child: str) -> str:
 
 
 def server_health(server: str, timeout: float) -> dict[str, Any]:
-    """Return the health of one server, from its reply to ``srvr``.
+    """Return the health of one server as a dict, from its reply to the command ``srvr``.
 
-    A server that does not allow ``srvr`` (4lw.commands.whitelist) counts as healthy.
+    A server that does not allow ``srvr`` (4lw.commands.whitelist) counts as healthy. ``server``: ``host:port``.
+    ``timeout``: seconds for connecting, and for each read.
     """
     row: dict[str, Any] = {"node": server, "ok": True, "problems": [], "warnings": []}
     host, _, port = server.rpartition(":") if ":" in server else (server, "", "2181")

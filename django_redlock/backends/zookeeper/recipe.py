@@ -1,4 +1,4 @@
-"""ZooKeeper's lock recipe: a queue of ephemeral sequential znodes, each waiter watching only the znode in front."""
+"""ZooKeeper's lock recipe: a queue of ephemeral sequential znodes, in which each waiter watches the znode in front."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _DATA = re.compile(rb"(\d{1,12}\.\d{3})/(-?\d{1,12}\.\d{3}) (.*)", re.DOTALL)
 class Recipe:
     """Acquires and releases the locks under the znode ``root``.
 
-    Methods with a parameter ``until`` raise `ZooKeeperError` if they have no reply at that time.
+    ``connect`` returns the session. Methods with a parameter ``until`` raise `ZooKeeperError` if they have no reply at
+    that time. All times are seconds of ``clock``.
     """
 
     def __init__(
@@ -46,11 +47,17 @@ class Recipe:
         return f"{self.root}/{escaped(name)}"
 
     def ask(self, method: str, *args: Any, until: float, **options: Any) -> Any:
-        """Call a method of kazoo's client, until ``until`` (seconds of the clock) at most. See `Session.ask`."""
+        """Send a request with kazoo's client, and return the reply, which must arrive by ``until``. See `Session.ask`.
+
+        ``until``: seconds of the backend's clock.
+        """
         return self.connect().ask(method, *args, until=until, **options)
 
     def children(self, name: str, until: float) -> list[str]:
-        """Return the znodes in the queue of the lock ``name``, the holder's first."""
+        """Return the names of the znodes in the queue of the lock ``name``, the holder's znode first.
+
+        ``until``: the deadline in seconds of the backend's clock.
+        """
         try:
             children = self.ask("get_children", self.path(name), until=until)
         except NoZnode:
@@ -58,9 +65,10 @@ class Recipe:
         return sorted(filter(_CHILD.fullmatch, children), key=_number)
 
     def try_acquire(self, claim: Claim, wait: float, until: float) -> Lease | Refusal:
-        """Queue ``claim`` unless it is queued, and grant it if it is first in the queue.
+        """Queue ``claim`` unless it is queued. Returns its lease if it is first in the queue, otherwise a refusal.
 
-        A claim that can't ``wait`` (0 seconds or less) joins an empty queue only.
+        A refused claim stays queued. ``wait``: the seconds that the claim can wait. With 0 or less, the claim joins an
+        empty queue only. ``until``: the deadline for replies, in seconds of the backend's clock.
         """
         contender = self._contenders.get(claim.token)
         if contender is None:
@@ -86,7 +94,11 @@ class Recipe:
                     raise
 
     def _join(self, claim: Claim, until: float) -> Contender:
-        """Create the znode of ``claim``. After a lost reply, find the znode by its unique prefix or create it again."""
+        """Create the znode of ``claim``, and return its contender.
+
+        After a lost reply, finds the znode by its unique prefix, or creates it again. ``until``: the deadline in
+        seconds of the backend's clock.
+        """
         contender = Contender(claim, claim_digest(claim) + "-")
         if not self._contenders.join(contender):
             raise ZooKeeperError("the claim was released meanwhile")
@@ -111,9 +123,11 @@ class Recipe:
                     raise
 
     def find(self, contender: Contender, until: float) -> bool:
-        """Look for the znode of ``contender`` and set its path and fencing token. Returns whether the znode exists.
+        """Look for the znode of ``contender`` by its prefix. Returns whether the znode exists.
 
-        ``sync`` comes first: after it, an earlier request of this session has been carried out or never will be.
+        If so, sets the path and the fencing token of ``contender``. Sends ``sync`` first. After the reply to ``sync``,
+        each earlier request of this session has been carried out or never will be. ``until``: the time by which all
+        replies must have arrived, in seconds of the backend's clock.
         """
         parent = self.path(contender.claim.name)
         with suppress(NoZnode):
@@ -125,7 +139,11 @@ class Recipe:
         return False
 
     def _is_in_front(self, contender: Contender, child: str, until: float) -> bool:
-        """Watch ``child``, and return whether it still exists. ``exists`` would leave a watch on an absent znode."""
+        """Watch the znode ``child`` for ``contender``, and return whether the znode still exists.
+
+        Uses ``get``, because ``exists`` would leave a watch on an absent znode. ``until``: the deadline in seconds of
+        the backend's clock.
+        """
         path = f"{self.path(contender.claim.name)}/{child}"
         try:
             self.ask("get", path, watch=contender.watch(path), until=until)
@@ -134,9 +152,10 @@ class Recipe:
         return True
 
     def _granted(self, contender: Contender, until: float) -> Lease:
-        """Return the lease of the first contender. Writes its znode first unless a recent write was confirmed.
+        """Return the lease of ``contender``, which is first in the queue.
 
-        A confirmed write proves that the session lives.
+        Writes its znode first, unless a write within the last `FINAL_REQUEST_SECONDS` was confirmed. A confirmed write
+        proves that the session is alive. ``until``: the deadline in seconds of the backend's clock.
         """
         claim = contender.claim
         if contender.written is None or self._clock() - contender.written > FINAL_REQUEST_SECONDS:
@@ -150,9 +169,10 @@ class Recipe:
         return self.lease(contender, contender.written, claim.ttl, contender.written)
 
     def lease(self, contender: Contender, start: float, ttl: float, since: float) -> Lease:
-        """Return the lease that follows from a confirmed write that was sent at ``start``.
+        """Return the lease of ``contender`` after a confirmed write of its znode that was sent at ``start``.
 
-        The lease lasts for ``ttl`` seconds, but at most for `TRUSTED_SHARE` of the session timeout.
+        The lease lasts from ``start`` for ``ttl`` seconds, but at most for `TRUSTED_SHARE` of the session timeout.
+        ``since``: when the lock was granted. Times are seconds of the backend's clock.
         """
         ttl = min(ttl, self.connect().timeout * TRUSTED_SHARE)
         end = valid_until(start, ttl)
@@ -167,7 +187,10 @@ class Recipe:
         return Refusal(math.inf if left is None else left, owner[:LONGEST].decode(errors="replace"))
 
     def withdraw(self, claim: Claim) -> None:
-        """Remove ``claim`` from the queue: at once if the ensemble answers, otherwise in the background."""
+        """Remove ``claim`` from the queue.
+
+        If the ensemble does not reply within `FINAL_REQUEST_SECONDS`, the znode is removed in the background.
+        """
         contender = self._contenders.leave(claim.token)
         if contender is None:
             return
@@ -182,13 +205,17 @@ class Recipe:
     def unwatch(self, contender: Contender) -> None:
         """Remove the watch of ``contender``, if it has one.
 
-        Called after the reply to a later request: kazoo adds a watch after it has passed on the reply to ``get``.
+        Must be called after the reply to a later request, because kazoo adds a watch after it has passed on the reply
+        to ``get``.
         """
         if contender.watches is not None:
             self.connect().unwatch(contender.watches, contender.change)
 
     def remove(self, contender: Contender, until: float) -> None:
-        """Remove the znode of ``contender``, even one whose creation was not confirmed."""
+        """Remove the znode of ``contender``, even if the creation of the znode was not confirmed.
+
+        ``until``: the deadline in seconds of the backend's clock.
+        """
         if contender.path is not None or self.find(contender, until):
             with suppress(NoZnode):
                 self.ask("delete", contender.path, until=until)
@@ -196,7 +223,7 @@ class Recipe:
 
 
 def escaped(text: str) -> str:
-    """Return ``text`` as the name of a znode: without slashes, control characters and dots."""
+    """Return ``text`` with slashes, control characters and dots escaped, as the name of a znode."""
     return quote(text, safe="").replace(".", "%2E")
 
 
@@ -205,15 +232,20 @@ def _number(child: str) -> int:
 
 
 def encode_data(claim: Claim, ttl: float, held: float = 0.0) -> bytes:
-    """Return the data of a znode: seconds of lease and seconds held, as of the write, and the owner (JSON)."""
+    """Return the data to write into the znode of ``claim``: ``ttl``, ``held`` and the owner as JSON.
+
+    ``ttl``: the seconds for which the lease lasts after the write. ``held``: the seconds for which the lock has been
+    held before the write.
+    """
     return b"%.3f/%.3f %b" % (ttl, held, claim.owner)
 
 
 def read_data(data: bytes, stat: Any) -> tuple[float | None, bytes, float]:
-    """Return the seconds of lease left, the owner (JSON) and since when the lock is held, from a znode's data.
+    """Return three values from the data of a znode: the seconds left of the lease, the owner as JSON, and its start.
 
-    The seconds left are as accurate as the clocks of this machine and of the server agree; ``None`` means unknown. The
-    last value is Unix time by the server's clock; 0 means unknown.
+    The seconds left are wrong by the difference between the clocks of this machine and the server; ``None`` means
+    unknown. The start is the time since which the lock is held, in Unix time by the server's clock; 0 means unknown.
+    ``stat``: kazoo's ``ZnodeStat`` of the znode.
     """
     found = _DATA.fullmatch(data)
     if not found:

@@ -1,4 +1,4 @@
-"""A ZooKeeper session: every request has a timeout, and the end of the session is reported at once.
+"""A ZooKeeper session with a timeout for every request. The end of the session is reported at once.
 
 Only this module imports kazoo, and only when a backend is made.
 """
@@ -21,19 +21,19 @@ CONTAINER = 4  # the flag of a znode that the servers remove when its last child
 
 
 class ZooKeeperError(Exception):
-    """A request to ZooKeeper failed."""
+    """Raised when a request to ZooKeeper failed."""
 
 
 class Unanswered(ZooKeeperError):
-    """A request got no reply. ZooKeeper may have carried it out, or may still do so."""
+    """Raised when a request got no reply. ZooKeeper may have carried out the request, or may still do so."""
 
 
 class Declined(ZooKeeperError):
-    """The server refused the request, for example for lack of permission."""
+    """Raised when the server refused the request, for example for lack of permission."""
 
 
 class NoZnode(Exception):
-    """The znode does not exist."""
+    """Raised when the znode of a request does not exist."""
 
 
 def kazoo_client() -> Any:
@@ -48,7 +48,7 @@ def kazoo_client() -> Any:
 
 
 def _errors() -> dict[type[Exception], type[Exception]]:
-    """Return the error to raise for each class of kazoo's errors. The first class that matches counts."""
+    """Return a dict from kazoo's classes of errors to the errors to raise. The first class that matches counts."""
     from kazoo import exceptions as theirs
 
     return {
@@ -63,11 +63,12 @@ def _errors() -> dict[type[Exception], type[Exception]]:
 
 
 class Session:
-    """A session with an ensemble. All times are seconds.
+    """A session with a ZooKeeper ensemble. All times are seconds of ``clock``.
 
-    ``timeout``: the session timeout, replaced by the timeout that the server grants. ``ended`` is called when the
-    session ends. A lost connection doesn't end the session: kazoo reconnects in the background. The session, its
-    threads and its socket end when ``owner`` is garbage-collected; they have no reference to ``owner``.
+    ``timeout``: the session timeout, replaced by the timeout that the server grants. ``answer_timeout``: the longest
+    wait for one reply. ``ended`` is called when the session ends. A lost connection doesn't end the session, because
+    kazoo reconnects in the background. The session, its threads and its socket end when ``owner`` is garbage-collected;
+    they have no reference to ``owner``.
     """
 
     def __init__(
@@ -94,12 +95,12 @@ class Session:
         self._finalizer = _stopped_with(owner, self)
 
     def _adjust(self, client: Any) -> None:
-        """Patch kazoo's client where kazoo has no option.
+        """Patch kazoo's ``client`` in three places for which kazoo has no option.
 
         kazoo does not report the session timeout that the server grants, which may be shorter than the requested
-        timeout. kazoo waits until the session times out for a server that accepts a connection and does not reply, for
-        example while it starts. And kazoo takes any exception, even ``KeyboardInterrupt``, for a closed connection if
-        it is raised while kazoo wakes its thread.
+        timeout. If a server accepts a connection and does not reply, for example while it starts, kazoo waits until the
+        session times out. If an exception, even ``KeyboardInterrupt``, is raised while kazoo wakes its thread, kazoo
+        takes it for a closed connection.
         """
         from kazoo.handlers.threading import AsyncResult
         from kazoo.protocol.serialization import Connect
@@ -139,14 +140,14 @@ class Session:
         return routine is None or not routine.is_alive()
 
     def wait(self, until: float) -> bool:
-        """Wait for the connection until ``until``. Returns whether the session is connected."""
+        """Wait for the connection until ``until`` (seconds of the clock). Returns whether the session is connected."""
         return self.connected or self._live.wait(max(0.0, until - self._clock()))
 
     def ask(self, method: str, *args: Any, until: float, **options: Any) -> Any:
-        """Wait for the connection, call kazoo's ``<method>_async`` and return the reply.
+        """Wait for the connection, call ``<method>_async`` of kazoo's client, and return the reply.
 
-        Repeats a read if the connection was lost, for example when the leader dies. Raises `ZooKeeperError` and
-        `NoZnode`.
+        The reply must arrive by ``until`` (seconds of the clock). Repeats a read if the connection was lost, for
+        example when the leader dies. Raises `ZooKeeperError` and `NoZnode`.
         """
         while self.wait(until):
             try:
@@ -157,13 +158,14 @@ class Session:
         raise Unanswered("not connected")
 
     def send(self, method: str, *args: Any, **options: Any) -> Any:
-        """Send a request, and return kazoo's pending result for `answer`."""
+        """Call ``<method>_async`` of kazoo's client, and return its pending result, which `answer` accepts."""
         return getattr(self.client, f"{method}_async")(*args, **options)
 
     def answer(self, pending: Any, until: float) -> Any:
-        """Return the reply, which must arrive within the answer timeout and before ``until``.
+        """Wait for the reply to a request that was sent with `send`, and return the reply.
 
-        Raises `ZooKeeperError` and `NoZnode`.
+        The reply must arrive within the answer timeout and before ``until`` (seconds of the clock). Raises
+        `ZooKeeperError` and `NoZnode`.
         """
         if not pending.wait(max(0.0, min(self._answer_timeout, until - self._clock()))):
             raise Unanswered("no reply in time")
@@ -175,11 +177,14 @@ class Session:
         raise meaning(f"{type(error).__name__} {error}".strip())
 
     def unwatch(self, path: str, watcher: Any) -> None:
-        """Remove a watch that is no longer needed: kazoo would keep it until ``path`` changes."""
+        """Remove the watch function ``watcher`` of ``path``. kazoo would keep it until ``path`` changes."""
         self.client._data_watchers.get(path, set()).discard(watcher)
 
     def make_parents(self, path: str, until: float) -> None:
-        """Create ``path`` and its parents. The last znode is a container: the servers remove it when it is empty."""
+        """Create the znode ``path`` and its parents. ``until``: seconds of the clock.
+
+        The last znode is a container, which the servers remove when its last child has gone.
+        """
         from kazoo.protocol.serialization import Create2
         from kazoo.security import OPEN_ACL_UNSAFE
 
@@ -195,7 +200,10 @@ class Session:
             self.ask("ensure_path", path, until=until)
 
     def stop(self, timeout: float) -> None:
-        """End the session in a thread, and wait at most ``timeout`` seconds: kazoo may block on a server that hangs."""
+        """End the session in a thread, and wait up to ``timeout`` seconds for its end.
+
+        kazoo may block on a server that hangs.
+        """
         self._finalizer.detach()
 
         def stop() -> None:
@@ -208,7 +216,7 @@ class Session:
         ending.join(timeout)
 
     def abandon(self) -> None:
-        """Forget the session in the child of a fork: the session and its threads belong to the parent."""
+        """Forget the session in the child of a fork, because the session and its threads belong to the parent."""
         self._finalizer.detach()
         atexit.unregister(self.client.handler.stop)
 
@@ -220,7 +228,7 @@ _stopper: threading.Thread | None = None
 
 
 def _stopped_with(owner: object, session: Session) -> weakref.finalize[..., object]:
-    """End ``session`` when ``owner`` has been garbage-collected."""
+    """Have ``session`` ended when ``owner`` has been garbage-collected. Returns the finalizer."""
     global _stopper  # noqa: PLW0603  (one thread for all sessions of the process)
     if _stopper is None:
         _stopper = threading.Thread(target=_stop_collected, name="redlock-zookeeper-stopper", daemon=True)

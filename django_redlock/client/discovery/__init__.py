@@ -1,4 +1,4 @@
-"""Nodes (a fixed address, a master behind Sentinels, or a Cluster): each node finds the server that serves a key."""
+"""Nodes at a fixed address, behind Sentinels and in a Redis Cluster. Each node finds the server that serves a key."""
 
 from .cluster import ClusterNode
 from .fixed_address import DirectNode

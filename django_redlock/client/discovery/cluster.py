@@ -1,4 +1,4 @@
-"""The node for a Redis Cluster, where each slot of keys has a master (redis.io, "Redis cluster specification")."""
+"""The node for a Redis Cluster, in which each hash slot has a master (redis.io, "Redis cluster specification")."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ Slots = list["ServerPool | None"]  # slot -> the pool of its master
 
 
 class ClusterNode:
-    """A Redis Cluster as one node. CLUSTER SLOTS gives the servers of the slots, redirections correct the slot map.
+    """A Redis Cluster as one node, with a slot map that has the master of each slot.
 
-    ``hosts`` are the addresses in LOCATION, ``settings`` those of the connections. ``timeout`` is in seconds.
+    The map comes from CLUSTER SLOTS, and MOVED replies correct it. ``hosts`` are the addresses in LOCATION, and
+    ``settings`` are the settings of connections. ``timeout`` limits connecting, and each wait for a reply, in seconds.
     """
 
     fails_over = True
@@ -55,9 +56,9 @@ class ClusterNode:
         return [*self._seeds, *random.sample(others, min(MAX_ASKED, len(others)))]
 
     def _ask_slots(self, pool: ServerPool) -> Slots:
-        """Ask one server for the slot map. Raises redis-py's errors.
+        """Ask the server of ``pool`` for the slot map, and return the map. Raises redis-py's errors.
 
-        Raises `SecondBest` with the map if the server reports that the Cluster is down: a server that is cut off from
+        Raises `SecondBest` with the map if the server reports that the Cluster is down. A server that is cut off from
         the Cluster may have missed a failover.
         """
         ranges, state = replies_of(pool, self._timeout, "CLUSTER SLOTS", "CLUSTER INFO")
@@ -75,7 +76,7 @@ class ClusterNode:
         return slots
 
     def _use(self, slots: Slots) -> None:
-        """Replace the slot map, and forget the addresses that serve no slot."""
+        """Replace the slot map by ``slots``. Forget the servers without a slot that are not in LOCATION."""
         self._slots = slots
         live = {*slots, *self._seeds}
         for address, pool in list(self._by_address.items()):

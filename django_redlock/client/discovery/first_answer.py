@@ -1,7 +1,8 @@
 """Asks several servers one question at the same time, and uses the first usable answer.
 
-Each server is asked in a separate thread, so that a silent server delays no answer. Asyncio's default executor is not
-used, because the application may have filled it. Questions are asked when a process starts or a server has failed.
+Each server is asked in a separate thread, so that a silent server delays no answer. asyncio's default executor is not
+used, because the application may have filled it. A process asks a question after its start and after a server has
+failed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _PERMANENT = AuthenticationError, ResponseError  # a retry does not help if all 
 
 
 class SecondBest(RedisError, Generic[T]):
-    """An answer that is used only if no server gives a better answer. ``reason`` says what is wrong with the answer."""
+    """Raised with an answer that is used only if no server has a better one. ``reason`` says what is wrong with it."""
 
     def __init__(self, answer: T, reason: str) -> None:
         super().__init__(reason)
@@ -36,10 +37,10 @@ class SecondBest(RedisError, Generic[T]):
 
 
 class Question(Generic[T]):
-    """The outcome of one question to several servers: an answer, or the error of each server.
+    """One question to several servers, and its outcome: an answer, or the error of each server.
 
     ``use`` is called with the answer that is used. The question is over with the first answer, when all servers have
-    failed, or when ``result`` is called. ``seconds`` limits the time until then.
+    failed, or when a caller stops waiting and calls `result`. Callers wait up to ``seconds``.
     """
 
     def __init__(self, servers: Sequence[ServerPool], seconds: float, use: Callable[[T], None]) -> None:
@@ -52,7 +53,10 @@ class Question(Generic[T]):
         self._mutex = threading.RLock()  # reentrant: a signal handler may use a lock, too
 
     def when_over(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` when the question is over: from another thread, or at once if it is over already."""
+        """Have ``callback`` called when a server has answered or all have failed, or at once if the question is over.
+
+        A later call runs in the thread that records the answer or the last error.
+        """
         with self._mutex:
             if not self.over:
                 self._callbacks.append(callback)
@@ -60,7 +64,7 @@ class Question(Generic[T]):
         callback()
 
     def answered(self, answer: T) -> None:
-        """Record the answer of a server. Ignored if the question is over."""
+        """Record the answer of a server, which ends the question. Does nothing if the question is over."""
         with self._mutex:
             if not self.over:
                 self._answers.append(answer)
@@ -68,7 +72,7 @@ class Question(Generic[T]):
                 self._end()
 
     def failed(self, server: ServerPool, error: Exception) -> None:
-        """Record the error of ``server``."""
+        """Record the error of ``server``. The question ends when all servers have failed."""
         with self._mutex:
             self._errors[server.where] = error.with_traceback(None)  # the traceback would keep the callers' locks alive
             if not self.over and None not in self._errors.values():
@@ -80,7 +84,10 @@ class Question(Generic[T]):
             callback()
 
     def result(self) -> T:
-        """End the question, and return the answer or the second best. Raises redis-py's errors if there is none."""
+        """End the question, and return the answer. Without an answer, return the first `SecondBest` answer.
+
+        Raises redis-py's errors if there is neither.
+        """
         with self._mutex:
             self.over = True
             second_best = [error for error in self._errors.values() if isinstance(error, SecondBest)]
@@ -98,10 +105,10 @@ class Question(Generic[T]):
 
 
 class FirstAnswer(Generic[T]):
-    """Asks servers one question. Callers that ask while the question is open share the answer.
+    """Asks several servers one question. Callers that ask while the question is open share the answer.
 
-    ``ask`` is called with each server and returns its answer. ``use`` is called with the answer that is used.
-    ``seconds`` limits the time for the question.
+    ``ask`` is called with each server, and returns its answer or raises redis-py's errors. ``use`` is called with the
+    answer that is used. Callers wait up to ``seconds``.
     """
 
     def __init__(self, ask: Callable[[ServerPool], T], use: Callable[[T], None], seconds: float) -> None:
@@ -114,7 +121,7 @@ class FirstAnswer(Generic[T]):
         self._question.over = True
 
     def get(self, servers: Sequence[ServerPool]) -> T:
-        """Ask ``servers``, block until there is an answer, and return the answer. Raises redis-py's errors."""
+        """Ask ``servers``, block until the question is over, and return the answer. Raises redis-py's errors."""
         question, over = self._open_question(servers), SimpleQueue[None]()
         question.when_over(lambda: over.put(None))
         with suppress(Empty):
@@ -160,7 +167,10 @@ class FirstAnswer(Generic[T]):
             self._question_for(server).answered(answer)
 
     def _question_for(self, server: ServerPool) -> Question[T]:
-        """Return the newest question, because a late answer to an earlier question counts for the newest, too."""
+        """Record that ``server`` has answered or failed, and return the question for which its answer counts.
+
+        That is the newest question, even if the server was asked for an earlier question and answers late.
+        """
         with self._mutex:
             self._pending.discard(server)
             return self._question

@@ -11,9 +11,10 @@ _REDIRECTION = re.compile(r"(?:(MOVED|ASK) )?(\d+) (.*):(\d+)")
 
 
 class Redirection(NamedTuple):
-    """The address of the server that serves ``slot``. An empty ``host`` means the host of the server that replied.
+    """The address of the server that serves ``slot``, as an error reply MOVED or ASK names it.
 
-    ``asking`` is true for ASK, which redirects one request only, and false for MOVED.
+    An empty ``host`` means the host of the server that sent the redirection. ``asking`` is true for ASK, which
+    redirects one request only, and false for MOVED.
     """
 
     asking: bool

@@ -24,7 +24,8 @@ class SentinelNode:
 
     ``hosts`` are the addresses of the Sentinels, and ``service`` is the name of the master in the Sentinels.
     ``kind`` and ``settings`` are the class and the settings of connections to the master, ``sentinel_settings`` the
-    settings of connections to the Sentinels (``None``: defaults). ``timeout`` is in seconds.
+    settings of connections to the Sentinels (``None``: defaults). ``timeout`` limits connecting, and each wait for a
+    reply, in seconds.
     """
 
     fails_over = True
@@ -60,7 +61,10 @@ class SentinelNode:
         return self._pool or await self._master.aget(self._sentinels)
 
     def _ask_master(self, sentinel: ServerPool) -> ServerPool:
-        """Ask one Sentinel for the master, and return the pool of the master. Raises redis-py's errors."""
+        """Ask one Sentinel for the master, and return a connection pool for the master. Raises redis-py's errors.
+
+        ``sentinel`` is the pool of the Sentinel.
+        """
         (reply,) = replies_of(sentinel, self._timeout, "SENTINEL MASTERS")
         try:
             masters = [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in reply]

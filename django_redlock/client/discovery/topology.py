@@ -1,4 +1,4 @@
-"""Sends questions about the topology to Sentinels and to servers of a Cluster."""
+"""Asks Sentinels, or servers of a Cluster, for the addresses of servers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from ..resp import encode_command
 
 
 def replies_of(pool: ServerPool, timeout: float, *commands: str) -> list[Any]:
-    """Send ``commands`` on a new connection, and return the replies, which must arrive within ``timeout`` seconds.
+    """Send ``commands`` to the server of ``pool`` on a new connection, and return the list of replies.
 
-    Raises redis-py's errors, and the first reply if it is an error. A later error reply is an exception in the list.
+    The replies must arrive within ``timeout`` seconds. Raises redis-py's errors, also for an error as the first reply.
+    A later error reply is an exception in the list.
     """
     connection = pool.connect()
     try:

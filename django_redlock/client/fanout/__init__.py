@@ -1,1 +1,1 @@
-"""Sends one request to all nodes of a quorum, and later the releases that a node has missed."""
+"""Sends one request to all nodes of a quorum, and retries releases that failed on a node."""

@@ -22,9 +22,10 @@ PROBE_SECONDS = 60.0  # seconds after the last request, after which probing ends
 class Connector:
     """Opens connections in threads, and knows which nodes are down (a circuit breaker for each node).
 
-    Requests skip a node that is down, and one thread probes the node until it answers. So requests use the node, and
-    its quarantine begins, as soon as the node is back. ``timeout`` is in seconds. ``greeting`` is sent on each new
-    connection; its reply is ignored.
+    Requests skip a node that is down, and one thread probes the node until it answers. When the node is back, requests
+    use the node again. ``timeout`` limits the wait for replies on a new connection, in seconds. ``greeting`` is an
+    encoded command that is sent on each new connection, to start a quarantine that is due. Its reply is ignored. Nodes
+    are given by their index in ``nodes``.
     """
 
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
@@ -43,7 +44,10 @@ class Connector:
         self._closed = threading.Event()
 
     def failure(self, index: int, now: float) -> Exception | None:
-        """Return the error for which the node is skipped at ``now`` (monotonic seconds); ``None``: use the node."""
+        """Return the error because of which the node is skipped at ``now`` (monotonic seconds).
+
+        Returns ``None`` if the node is not skipped.
+        """
         failed = self._failed.get(index)
         return failed[1] if failed and now < failed[0] else None
 
@@ -61,7 +65,7 @@ class Connector:
         self._start(self._probe, index, self._probing)
 
     def connect(self, index: int) -> None:
-        """Open a connection to the node in the background, unless one is being opened."""
+        """Open a connection to the node in the background. Does nothing if a connection is being opened."""
         if (
             index not in self._connecting
             and (error := self._start(self._connect_in_background, index, self._connecting)) is not None

@@ -21,7 +21,7 @@ Readable = Iterable[tuple[int, int]]  # file descriptors and events
 
 
 class Poll(Protocol):
-    """The part of `select.poll` that a broadcast uses. `LoopPoll` implements it for an event loop."""
+    """The methods of `select.poll` that a broadcast uses. `LoopPoll` implements them for an event loop."""
 
     def register(self, number: int, events: int, /) -> None:
         """Poll the file descriptor ``number`` for ``events``, as `select.poll.register` does."""
@@ -31,15 +31,15 @@ class Poll(Protocol):
 
 
 def script_calls_of(request: EvalScript | Batch) -> Sequence[EvalScript]:
-    """Return the script calls of ``request``, one or several."""
+    """Return the calls of scripts in ``request`` as a sequence: one for `EvalScript`, several for `Batch`."""
     return (request,) if isinstance(request, EvalScript) else request.script_calls
 
 
 class Broadcast:
     """Sends a request to each node as soon as the node is connected, and reads the replies as they arrive.
 
-    No method blocks: `steps` yields the seconds for which the caller must wait for the connections in ``poll``. A slot
-    is the position of a node in ``request``.
+    No method blocks. `steps` yields the seconds for which the caller must wait for the file descriptors in ``poll``.
+    A slot is the index of a node's request in ``request.requests``.
     """
 
     def __init__(self, connections: NodeConnections, request: SendToAll, poll: Poll) -> None:
@@ -52,9 +52,10 @@ class Broadcast:
         self.deadline = 0.0
 
     def steps(self) -> Generator[float, Readable, list[Any]]:
-        """Yield the longest time to wait in seconds, and receive the connections that are readable. Return the replies.
+        """Generator that sends the requests, reads the replies, and returns them in the order of the requests.
 
-        The reply of a node is a `Fault` if the node is unavailable, and ``None`` if it was not waited for.
+        Yields the longest time to wait in seconds, and receives the file descriptors that are readable, with their
+        events. A reply is a `Fault` if the node is unavailable, and ``None`` if the reply was not waited for.
         """
         start = time.monotonic()
         connect_deadline = self.deadline = start + self.connections.timeout
@@ -79,19 +80,22 @@ class Broadcast:
                 self._close(number)
                 self._failed(slot, connection, connection.fail(TimeoutError("no reply in time")))
             return replies
-        except GeneratorExit:  # the caller was cancelled while it waited: the nodes are not down
+        except GeneratorExit:  # the caller was cancelled while it waited; the nodes are not down
             self._compensate()
             self._detach()
             raise
         finally:
             for slot in tuple(connecting):
                 self._not_connected(slot)
-            for number, (_, connection) in open_.items():  # an interrupt: the nodes are not down
+            for number, (_, connection) in open_.items():  # only after an interrupt; the nodes are not down
                 self.poll.unregister(number)
                 connection.discard()
 
     def _begin(self, now: float) -> None:
-        """Send to all connected nodes, and start to connect to all other nodes."""
+        """Send to all connected nodes, and start to connect to the other nodes. ``now``: monotonic seconds.
+
+        Nodes that are down are skipped, unless they are needed for the outcome.
+        """
         connections, connector = self.connections, self.connections.connector
         missing = []
         for slot, request in enumerate(self.requests):
@@ -114,7 +118,11 @@ class Broadcast:
                     self._not_connected(slot)
 
     def _send_to_connected(self, connect_deadline: float, straggler_deadline: float) -> None:
-        """Send to nodes that have been connected meanwhile. Record a fault for nodes that take too long to connect."""
+        """Send to nodes that have been connected meanwhile. Record a fault for nodes that take too long to connect.
+
+        Nodes may take until ``connect_deadline`` to connect, or until ``straggler_deadline`` if the outcome is certain.
+        Both are in monotonic seconds.
+        """
         connector, now = self.connections.connector, time.monotonic()
         certain = self.decided(self.replies)
         for slot, closed in tuple(self.connecting.items()):
@@ -146,7 +154,7 @@ class Broadcast:
             self.poll.register(number, READABLE)
 
     def _receive(self, number: int) -> None:
-        """Read the replies of a node if they are complete."""
+        """Read the replies on the connection with file descriptor ``number``. Does nothing until they are complete."""
         slot, connection = self.open[number]
         try:
             answers = connection.receive()
@@ -158,7 +166,7 @@ class Broadcast:
             return
         self._close(number)
         connection.checkin()
-        if connection.first_fault:  # the node may have run the first try, so "not held" (0 or -1) may be its result
+        if connection.first_fault:  # the node may have run the first try, and therefore reply 0 or -1 ("not held") now
             answers = [connection.first_fault if answer in (0, -1) else answer for answer in answers]
         self.replies[slot] = answers if isinstance(self.requests[slot], Batch) else answers[0]
 
@@ -167,7 +175,10 @@ class Broadcast:
         del self.open[number]
 
     def _broken(self, slot: int, connection: InFlightConnection, error: Exception) -> None:
-        """Repeat the request on a new connection if the server has closed ``connection``. Else record the fault."""
+        """Repeat the request of ``slot`` on a new connection if the server had closed ``connection``.
+
+        Otherwise, and after `MAX_CONNECTIONS` connections, records a fault for ``error`` as the reply.
+        """
         fault = connection.fail(error)
         if fault.stale and connection.tries < MAX_CONNECTIONS:
             connection.first_fault = fault
@@ -181,7 +192,7 @@ class Broadcast:
         self.connections.mark_failed(self.requests[slot].node, connection.script_calls, fault)
 
     def _not_connected(self, slot: int) -> None:
-        """Record that a node has no connection: the reply is a fault. A release is retried in the background."""
+        """Record a fault as the reply of a node without a connection. A release is retried in the background."""
         request, closed = self.requests[slot], self.connecting.pop(slot)
         self.replies[slot] = self.connections.not_connected(request.node)
         if closed is None:
@@ -191,7 +202,10 @@ class Broadcast:
             self.connections.missed_releases.add(closed.script_calls, request.node)
 
     def _compensate(self) -> None:
-        """Send the compensation of the request on the same connections, so that it can't overtake the request."""
+        """Undo the request on all nodes whose reply is outstanding.
+
+        The compensation is sent on the connection of the request, so that it can't overtake the request.
+        """
         for number, (slot, connection) in tuple(self.open.items()):
             if connection.compensation is None:
                 continue
@@ -202,7 +216,10 @@ class Broadcast:
                 self._failed(slot, connection, connection.fail(error))
 
     def _detach(self) -> None:
-        """Keep the connections with outstanding replies, which are read before the next use of the connection."""
+        """Stop waiting for outstanding replies, and keep their connections for later requests.
+
+        The outstanding replies on a connection are read before the reply to a later request.
+        """
         while self.open:  # each entry is removed before it is kept: after an interrupt, `steps` closes the entries left
             number, (slot, connection) = self.open.popitem()
             self.poll.unregister(number)

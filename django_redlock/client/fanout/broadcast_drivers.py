@@ -18,7 +18,7 @@ from .node_connections import NodeConnections
 
 
 class LoopPoll:
-    """`select.poll` for the running event loop."""
+    """A `select.poll` for the running event loop: `poll` suspends the calling task instead of blocking the loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -34,7 +34,7 @@ class LoopPoll:
         self._poll.unregister(number)
 
     async def poll(self, seconds: float) -> Readable:
-        """Wait ``seconds`` at most, and return the file descriptors that are readable now, with their events."""
+        """Wait up to ``seconds``, and return the file descriptors that are readable now, with their events."""
         if seconds > 0:
             self._waiting = self._loop.create_future()
             timer = self._loop.call_later(seconds, self._wake)
@@ -52,8 +52,8 @@ class LoopPoll:
 class FanOut:
     """Sends requests to all nodes, and reads the replies until the outcome is certain.
 
-    Threads and event loops share the connections. ``timeout`` is the node timeout in seconds. ``greeting`` is sent on
-    each new connection.
+    Threads and event loops share the connections. ``timeout`` is the node timeout in seconds. ``greeting`` is an
+    encoded command that is sent on each new connection.
     """
 
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
@@ -61,16 +61,19 @@ class FanOut:
         self._slots: weakref.WeakKeyDictionary[Any, ConcurrencyLimit] = weakref.WeakKeyDictionary()  # by event loop
 
     def perform(self, request: SendToAll) -> list[Any]:
-        """Perform ``request``. Blocks until the outcome is certain or the time is up.
+        """Perform ``request``. Blocks until the outcome is certain or the remaining nodes have timed out.
 
-        Returns the replies in the order of the requests: a `Fault` for a node that is unavailable, and ``None`` for a
-        reply that was not waited for.
+        Returns the replies in the order of the requests. A reply is a `Fault` if the node is unavailable, and ``None``
+        if the reply was not waited for.
         """
         poll = select.poll()
         return drive(self._broadcast(request, poll).steps(), lambda seconds: poll.poll(seconds * 1000))
 
     async def aperform(self, request: SendToAll) -> list[Any]:
-        """`perform` for asyncio. Waits for a free slot first."""
+        """`perform` for asyncio. At most `MAX_IN_FLIGHT` requests of an event loop are performed at the same time.
+
+        Waits for its turn first. Returns only faults if no request of the loop is answered for the node timeout.
+        """
         connections = self.connections
         slots = self._slots.setdefault(asyncio.get_running_loop(), ConcurrencyLimit(connections.timeout))
         if (fault := await slots.acquire()) is not None:

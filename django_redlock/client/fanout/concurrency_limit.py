@@ -11,9 +11,10 @@ MAX_IN_FLIGHT = 8  # requests of one event loop to one node at the same time
 
 
 class ConcurrencyLimit:
-    """`MAX_IN_FLIGHT` slots for requests. A task waits for a slot as long as requests of other tasks are answered.
+    """Limits the requests of an event loop to `MAX_IN_FLIGHT` at the same time, with a slot for each.
 
-    ``timeout`` is in seconds.
+    A task waits for a slot as long as requests of other tasks are answered. The task gives up when none was answered
+    for ``timeout`` seconds.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -35,7 +36,7 @@ class ConcurrencyLimit:
         return None
 
     def release(self, answered: bool) -> None:
-        """Free a slot. ``answered`` says whether the request got a reply."""
+        """Free the slot of a request. ``answered`` says whether the request got a reply."""
         if answered:
             self._last_answer = asyncio.get_running_loop().time()
         self._slots.release()

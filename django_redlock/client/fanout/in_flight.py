@@ -21,7 +21,7 @@ READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
 class InFlightConnection:
-    """A connection to one node of a quorum, with the scripts of the last request and the replies outstanding."""
+    """A connection to one node of a quorum, with the scripts of the last request and the outstanding replies."""
 
     def __init__(self, node: Node, pool: ServerPool, connection: Any) -> None:
         self.node = node
@@ -40,7 +40,7 @@ class InFlightConnection:
         self._sent_in_full = False  # the sources of unknown scripts were sent
 
     def send(self, calls: Sequence[EvalScript], now: float) -> None:
-        """Send scripts. Raises redis-py's errors."""
+        """Send ``calls`` at ``now`` (monotonic seconds), without waiting for the replies. Raises redis-py's errors."""
         self.script_calls, self.sent_at = calls, now
         self._ignored, self._due = self._ignored + self._due, len(calls)
         self.compensation = calls[0].compensation
@@ -57,7 +57,7 @@ class InFlightConnection:
         return encode_eval(call)
 
     def detach(self) -> None:
-        """Stop waiting for the replies, without a compensation: a grant among them may be a vote for the lease.
+        """Stop waiting for the replies. No compensation is sent, because a grant may count as a vote for the lease.
 
         After an acquire, the connection is reserved for the release of that acquisition, so that the release can't
         overtake the acquire.
@@ -65,9 +65,10 @@ class InFlightConnection:
         self.kept_for_release, self.compensation = self.compensation is not None, None
 
     def receive(self, until: float = 0.0) -> list[Any]:
-        """Return the replies to the scripts, read by ``until`` (monotonic seconds; 0 reads without waiting).
+        """Read and return the replies to the last `send`, by ``until`` (monotonic seconds).
 
-        Raises `ReplyIncomplete` if replies are missing by then; the call may be repeated. Raises redis-py's errors.
+        The default 0 reads without waiting. An error reply becomes a `Fault` in the list. Raises redis-py's errors, and
+        `ReplyIncomplete` if replies are missing by then. The call may then be repeated.
         """
         if not self._parsing:
             numbers = read_numbers(socket_of(self.connection), self._ignored + self._due)
@@ -92,7 +93,10 @@ class InFlightConnection:
             self._due -= 1
 
     def _send_sources(self, first: int) -> None:
-        """Repeat the scripts from index ``first`` on with their sources: the server has refused them as unknown."""
+        """Send the scripts from index ``first`` on again, with their sources, because the server doesn't know them.
+
+        The index starts at 0.
+        """
         calls = self.script_calls[first:]
         del self._replies[first:]
         self._due, self._sent_in_full = len(calls), True
@@ -114,7 +118,7 @@ class InFlightConnection:
         return socket_of(self.connection).fileno()
 
     def is_readable(self) -> bool:
-        """Return whether the socket has data."""
+        """Return whether the socket has data or the connection was closed. Does not wait."""
         poll = select.poll()
         poll.register(self.fileno(), READABLE)
         return bool(poll.poll(0))
@@ -128,12 +132,15 @@ class InFlightConnection:
         self.pool.discard(self.connection, encode_eval(self.compensation()) if self.compensation else None)
 
     def fail(self, error: Exception) -> Fault:
-        """Close the connection because of ``error``. Returns the `Fault`."""
+        """Close the connection because of ``error``, and return the `Fault` for the error.
+
+        Sends the compensation of the last request first, if there is one.
+        """
         self.discard()
         return fault_of(self.node, error, connected=True, where=self.pool.where)
 
 
 @lru_cache(maxsize=16)
 def _encode_once(script: Any, keys: Any, args: Any) -> bytes:
-    """Encode EVALSHA once for all nodes."""
+    """Return the EVALSHA command in RESP. Thanks to the cache, a request to all nodes is encoded once only."""
     return encode_evalsha(EvalScript(script, keys, args))

@@ -1,4 +1,4 @@
-"""Retries releases that failed on a node, until the node answers or the lease has expired."""
+"""Retries releases that failed on a node, until the node answers or `KEEP_SECONDS` have passed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MAX_RELEASES = 1000  # releases that are kept for one node; the oldest release i
 
 
 class MissedReleases:
-    """The releases that nodes have missed. A thread for each such node delivers the releases.
+    """Releases that failed on a node. A thread for each node with failed releases retries them.
 
-    Without its release, a vote of the node blocks others for the rest of the ttl. A late or repeated release is safe,
-    because a release affects only the token that it names.
+    A vote that is not released blocks other claims for the rest of the ttl. A late or repeated release is safe, because
+    a release affects only the token that it names.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -31,7 +31,11 @@ class MissedReleases:
         self._never_sent: dict[tuple[bytes, int], None] = {}  # acquisition and node, where no acquire was sent
 
     def not_sent(self, acquisition_id: bytes, calls: Sequence[EvalScript], node: int) -> None:
-        """Record that ``calls`` were not sent to the node. A release is retried if its acquire was sent."""
+        """Handle ``calls`` that could not be sent to the node with index ``node``.
+
+        An acquire is recorded as never sent. A release is retried in the background, unless the acquire of the same
+        acquisition was never sent to the node either.
+        """
         with self._mutex:
             if calls[0].compensation is not None:  # an acquire
                 self._never_sent[acquisition_id, node] = None
@@ -44,13 +48,16 @@ class MissedReleases:
         self.add(calls, node)
 
     def sent(self, acquisition_id: bytes, node: int) -> None:
-        """Record that a request of the acquisition was sent to the node: the node may have granted it."""
+        """Record that a request of the acquisition was sent to the node. The node may have granted a vote.
+
+        A later release that can't be sent is then retried.
+        """
         if self._never_sent:
             with self._mutex:
                 self._never_sent.pop((acquisition_id, node), None)
 
     def add(self, calls: Sequence[EvalScript], node: int) -> None:
-        """Retry the releases among ``calls``, which the node has not answered, in the background."""
+        """Retry in the background the releases among ``calls``. The node with index ``node`` has not answered them."""
         if not (releases := _releases(calls)):
             return
         with self._mutex:

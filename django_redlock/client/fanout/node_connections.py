@@ -1,7 +1,7 @@
 """The connections to the nodes of a quorum.
 
-When the outcome of a request is certain, some replies may be outstanding. Their connections are kept for the same
-acquisition: its next request is sent there too, so a release can't overtake the acquire that it undoes.
+When the outcome of a request is certain, some replies may be outstanding. Their connections are kept for the next
+request of the same acquisition. On the same connection a release can't overtake the acquire that it undoes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class NodeConnections:
     """The connections to all nodes: idle ones, and those with outstanding replies. Knows which nodes are down.
 
     The connections belong to no event loop, so a thread or another loop can release an acquisition on the connection
-    of its acquire. ``timeout`` is the node timeout in seconds.
+    of its acquire. ``timeout`` is the node timeout in seconds. ``greeting`` is an encoded command that is sent on each
+    new connection. Nodes are given by their index in ``nodes``.
     """
 
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
@@ -43,14 +44,18 @@ class NodeConnections:
         self._in_flight: dict[tuple[bytes, int], InFlightConnection] = {}  # by acquisition and node
 
     def begin_request(self, now: float) -> None:
-        """Read the outstanding replies that have arrived. Called before a request, at ``now`` (monotonic seconds)."""
+        """Read the outstanding replies that have arrived. Must be called before each request.
+
+        ``now``: monotonic seconds.
+        """
         self.connector.last_request = now
         self._collect(now)
 
     def needed(self, count: int, decided: Callable[[Sequence[Any]], bool]) -> int:
-        """Return how many of ``count`` nodes must be connected for a certain outcome: a majority or more.
+        """Return how many of ``count`` nodes must be connected so that the request can still succeed.
 
-        Returns 0 if the request waits for no reply.
+        That is the smallest number, at least a majority of all nodes, for which the outcome is still open although all
+        other nodes have failed. Returns 0 if the request waits for no reply.
         """
         if decided([None] * count):
             return 0
@@ -82,22 +87,26 @@ class NodeConnections:
         return Fault(error or TimeoutError(reason), where=self._nodes[node].label)
 
     def mark_failed(self, node: int, calls: Sequence[EvalScript], fault: Fault) -> None:
-        """Record that the node did not reply to ``calls``. If these are releases, they are retried in the background.
+        """Record that the node did not reply to ``calls``, and retry releases among them in the background.
 
-        Marks the node as down, unless the fault is stale: the server has closed an idle connection.
+        Marks the node as down, unless ``fault`` is stale, which means that the server had closed an idle connection or
+        has become a replica.
         """
         if not fault.stale:
             self.connector.mark_down(node, fault.error)
         self.missed_releases.add(calls, node)
 
     def keep_in_flight(self, acquisition_id: bytes, node: int, connection: InFlightConnection) -> None:
-        """Keep a connection with outstanding replies for the acquisition's next request (``b""``: no acquisition)."""
+        """Keep a connection with outstanding replies for the acquisition's next request to the node.
+
+        With ``b""`` for ``acquisition_id`` the connection is kept for no request, until its replies arrive or time out.
+        """
         self._in_flight[acquisition_id or id(connection).to_bytes(8, "big"), node] = connection
 
     def take_in_flight(self, acquisition_id: bytes, node: int) -> InFlightConnection | None:
-        """Remove and return the connection with an outstanding reply to the acquisition; ``None`` if there is none.
+        """Remove and return the connection to the node that was kept for the acquisition; ``None`` if there is none.
 
-        The result belongs to the caller.
+        The caller must check in, discard or keep the connection.
         """
         if not self._in_flight:
             return None
@@ -105,7 +114,10 @@ class NodeConnections:
             return self._in_flight.pop((acquisition_id, node), None)
 
     def _collect(self, now: float) -> None:
-        """Read replies that arrived late, and close connections on which no reply has arrived in time."""
+        """Read replies that arrived late, and close connections on which no reply has arrived in time.
+
+        ``now``: monotonic seconds.
+        """
         if not self._in_flight:
             return
         due: dict[tuple[bytes, int], InFlightConnection] = {}

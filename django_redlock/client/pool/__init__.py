@@ -1,4 +1,4 @@
-"""Pools of redis-py's connections to one server, with deadlines for connecting and for replies."""
+"""Pools of connections to one server. The connections are redis-py's, with deadlines for connecting and for replies."""
 
 from .borrowed import AllInUse, BorrowedPool, LimitedPool
 from .connection_kinds import portable_settings, socket_of

@@ -25,7 +25,10 @@ class AllInUse(RedisConnectionError):
 
 
 class LimitedPool(ServerPool):
-    """A pool of new connections with the settings and the limit of a borrowed pool."""
+    """A pool that opens its own connections, up to the limit of ``pool`` and with its settings.
+
+    ``timeout`` limits connecting, and the wait for a reply, in seconds.
+    """
 
     def __init__(self, pool: ConnectionPool, timeout: float) -> None:
         self._limit = pool.max_connections
@@ -64,7 +67,8 @@ class BorrowedPool(ServerPool):
 
     Requests that block use a pool without a limit, because waiters could use up the borrowed pool, and no lease could
     be renewed. Requests to several nodes use a `LimitedPool`, because the borrowed pool may connect before it hands out
-    a connection, and the requests to all nodes would wait.
+    a connection, and the requests to all nodes would wait. ``timeout`` limits connecting, and the wait for a reply, in
+    seconds.
     """
 
     def __init__(self, pool: ConnectionPool, timeout: float) -> None:
@@ -95,7 +99,10 @@ class BorrowedPool(ServerPool):
         return self.connect()
 
     def connect(self) -> Connection:
-        """Return a connection of the borrowed pool. Raises ``TimeoutError`` after twice the timeout."""
+        """Return a connection of the borrowed pool.
+
+        Raises redis-py's errors, and ``TimeoutError`` after twice the timeout.
+        """
         pool = self._borrowed
         if _has_idle(pool):
             connection = pool.get_connection(*_COMMAND_NAME)
@@ -116,8 +123,7 @@ class BorrowedPool(ServerPool):
 def _has_idle(pool: Any) -> bool:
     """Return whether the next connection that ``pool`` hands out is connected, so that the checkout does not block.
 
-    Reads private attributes, because redis-py has no public method. If the answer is ``False``, the checkout uses a
-    thread.
+    Reads private attributes, because redis-py has no public method.
     """
     idle: Any = getattr(pool, "_available_connections", None) or getattr(getattr(pool, "pool", None), "queue", ())
     poll = select.poll()

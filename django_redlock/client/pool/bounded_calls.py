@@ -17,7 +17,7 @@ MAX_OVERDUE = 8  # overdue calls at the same time; further calls fail at once un
 
 
 class BoundedCalls:
-    """Runs each call in a separate thread, and stops waiting after the timeout. An overdue call goes on in its thread.
+    """Runs each call in a separate thread, and stops waiting after a timeout. An overdue call goes on in its thread.
 
     While `MAX_OVERDUE` calls are overdue, further calls fail at once.
     """
@@ -32,7 +32,8 @@ class BoundedCalls:
     def run(self, call: Callable[[], T], seconds: float, late: Callable[[T], object]) -> T:
         """Run ``call``, and return its result or raise its exception.
 
-        Raises ``TimeoutError`` after ``seconds``. If the call returns later, ``late`` is called with the result.
+        Raises ``TimeoutError`` after ``seconds``, or at once if `MAX_OVERDUE` calls are overdue. If the call returns
+        later, ``late`` is called with the result. Raises redis-py's ``ConnectionError`` if no thread can be started.
         """
         now = time.monotonic()
         if sum(limit < now for limit in list(self._limits.values())) >= MAX_OVERDUE:

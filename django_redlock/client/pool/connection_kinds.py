@@ -1,4 +1,4 @@
-"""Connection classes (TCP, TLS, Unix socket), their settings and their timeouts."""
+"""The classes of connections (TCP, TLS, Unix socket), their settings and their timeouts."""
 
 from __future__ import annotations
 
@@ -39,13 +39,16 @@ ASYNC_KINDS: Mapping[Any, type[Any]] = {  # subclasses before their base
 
 
 def connection_settings(settings: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-    """Return ``settings`` completed for our connections: RESP2, undecoded replies, ``timeout`` seconds to connect."""
+    """Return ``settings`` with RESP2 as the default, undecoded replies, and ``timeout`` seconds to connect."""
     fixed = {"socket_connect_timeout": timeout, "decode_responses": False}
     return {"protocol": 2, **_NO_CLIENT_INFO, **settings, **fixed}
 
 
 def portable_settings(pool: ConnectionPool) -> tuple[type[Connection], dict[str, Any]]:
-    """Return the connection class of ``pool``, and its settings that also fit connections outside the pool."""
+    """Return both the connection class of ``pool`` and those of its settings that fit connections of other pools.
+
+    The class is redis-py's, also for a pool of valkey-py.
+    """
     settings = pool.connection_kwargs
     names = {each.__name__ for each in pool.connection_class.__mro__}  # valkey-py's classes have the same names
     kind = next((kind for kind in ASYNC_KINDS if kind.__name__ in names), Connection)

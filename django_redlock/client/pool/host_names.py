@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Resolving:
-    """A mixin for redis-py's asyncio connections: looks up the host, and tries its addresses in turn."""
+    """A mixin for redis-py's asyncio connections that looks up the host in a thread and tries each of its addresses."""
 
     host: str
     port: int

@@ -1,4 +1,4 @@
-"""asyncio connections. Each connection belongs to the event loop that opened it."""
+"""The asyncio connections to a server, by event loop. Each connection belongs to the event loop that opened it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ class OpenConnections:
         self._opening: asyncio.Task[SharedConnection] | None = None
 
     async def open_shared(self, connect: Callable[[], Coroutine[Any, Any, SharedConnection]]) -> SharedConnection:
-        """Open the shared connection with ``connect``, once for all tasks that call this at the same time."""
+        """Open the shared connection with ``connect``, and return the connection.
+
+        Tasks that call this method at the same time get the same connection.
+        """
         if self._opening is None or self._opening.done():
             self._opening = asyncio.create_task(self._open(connect))
             self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # mark as retrieved

@@ -32,7 +32,8 @@ MAX_IDLE = 64  # idle connections that a pool keeps open
 class ServerPool:
     """The idle connections to one server. Opens new connections when none is idle.
 
-    ``timeout`` limits connecting, and the wait for a reply, in seconds. ``where`` is the server's address in messages.
+    ``kind`` and ``settings`` are the class and the settings of the connections. ``timeout`` limits connecting, and the
+    wait for a reply, in seconds. ``where`` is the server's address in messages.
     """
 
     def __init__(self, kind: type[Connection], settings: Mapping[str, Any], timeout: float) -> None:
@@ -109,7 +110,10 @@ class ServerPool:
             connection.disconnect()
 
     def discard(self, connection: Connection, compensation: bytes | None = None) -> None:
-        """Close a connection. Before, send ``compensation``, which undoes a request, if the socket takes it at once."""
+        """Close a connection.
+
+        First sends ``compensation``, an encoded request that undoes an earlier request, if the socket takes it at once.
+        """
         sock = socket_of(connection)
         if compensation and sock is not None:
             try:
@@ -158,13 +162,13 @@ class ServerPool:
         await connection.disconnect(nowait=True)
 
     def shared(self) -> SharedConnection | None:
-        """Return the connection that the tasks of the running loop share; ``None`` if none is open."""
+        """Return the connection that the tasks of the running loop share; ``None`` if none accepts requests."""
         connections = self._loop_pool.current()
         shared = None if connections is None else connections.shared
         return None if shared is None or shared.retired else shared
 
     async def ashared(self) -> SharedConnection:
-        """Return the connection that the tasks of the running loop share. Opens the connection if none is open."""
+        """Return the connection that the tasks of the running loop share. Opens one if none accepts requests."""
         connections = await self._loop_pool.open()
         return self.shared() or await connections.open_shared(partial(self._open_shared, connections))
 
@@ -193,12 +197,15 @@ class ServerPool:
         await self._loop_pool.aclear()
 
     def abandon(self) -> None:
-        """Drop all connections without closing them. Called in the child of a fork: the parent uses the connections."""
+        """Drop all connections without closing them.
+
+        Called in the child of a fork, because the parent still uses the connections.
+        """
         self._finalizer.detach()
         self._reset()
 
 
 def disconnect_all(connections: deque[Connection]) -> None:
-    """Close all connections in the deque."""
+    """Close all ``connections``, and remove them from the deque."""
     for connection in drained(connections):
         connection.disconnect()

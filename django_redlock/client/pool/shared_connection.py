@@ -1,8 +1,7 @@
 """One asyncio connection that carries the requests of all tasks of an event loop to one server.
 
 The requests of one round of the loop are written together, and the replies are matched in order (redis.io, "Redis
-pipelining"). A request fails when the server has sent no reply, to any request, for the node timeout since it was
-written.
+pipelining"). A written request fails when the server has replied to no request for the node timeout.
 """
 
 from __future__ import annotations
@@ -23,7 +22,11 @@ Compensation = Callable[[], EvalScript] | None
 
 
 class PendingRequest:
-    """A request on a shared connection. ``future`` gets the ``count`` replies."""
+    """A request on a shared connection. ``future`` gets the list of its ``count`` replies.
+
+    ``payload`` has the encoded commands. ``compensation`` returns the script that undoes the request; ``None``: nothing
+    to undo.
+    """
 
     __slots__ = ("compensation", "count", "future", "payload", "sent_at")
 
@@ -43,9 +46,11 @@ class PendingRequest:
 
 
 class SharedConnection(asyncio.Protocol):
-    """Takes over the transport of a redis-py connection that has logged in. ``timeout`` is in seconds.
+    """A connection to one server that carries the requests of all tasks of an event loop.
 
-    ``retired`` connections get no new requests, and close after the last reply that a task waits for.
+    Takes over the transport of ``connection``, a redis-py connection that has logged in. Requests fail when the server
+    has sent no reply for ``timeout`` seconds. A ``retired`` connection gets no new requests, and closes after the last
+    reply that a task waits for.
     """
 
     def __init__(self, connection: Any, timeout: float) -> None:
@@ -66,9 +71,10 @@ class SharedConnection(asyncio.Protocol):
         self._transport.set_protocol(self)
 
     def send(self, payload: bytes, count: int, compensation: Compensation) -> PendingRequest:
-        """Send a request with ``count`` replies, at once if the connection is idle, else in the next round of the loop.
+        """Send ``payload``, the encoded commands of a request with ``count`` replies. Returns the pending request.
 
-        Raises the error that has closed the connection.
+        Sends at once if the connection is idle, otherwise in the next round of the event loop. ``compensation`` returns
+        the script that undoes the request. Raises the error that has closed the connection.
         """
         if self._transport.is_closing() or self._closed.done():
             raise self._new_error()
@@ -82,7 +88,10 @@ class SharedConnection(asyncio.Protocol):
         return request
 
     def abandon(self, request: PendingRequest) -> None:
-        """Undo ``request``, whose task was cancelled. A request that has not been written is not sent."""
+        """Cancel ``request``, whose task was cancelled, and send its compensation, if any.
+
+        A request that has not been written is not sent, and needs no compensation.
+        """
         if not self._loop.is_closed():
             request.future.cancel()  # a coroutine that was closed has not cancelled it
             self._undo(request)
@@ -96,7 +105,7 @@ class SharedConnection(asyncio.Protocol):
     _close = retire  # the name that redis-py's connections use
 
     async def disconnect(self) -> None:
-        """`retire`, and wait until the connection is closed if no task waits for a reply."""
+        """Call `retire`. If no task waits for a reply, wait until the connection is closed."""
         self.retire()
         if self._transport.is_closing():
             await self._closed
@@ -119,7 +128,10 @@ class SharedConnection(asyncio.Protocol):
             self._timer = self._loop.call_at(now + self._timeout, self._watch)
 
     def _undo(self, request: PendingRequest) -> None:
-        """Write the compensation of a request that has been written. Its reply is not waited for."""
+        """Write the compensation of ``request``, if the request has been written and has a compensation.
+
+        The reply to the compensation is ignored.
+        """
         if request.compensation and request.sent_at and not self._transport.is_closing():
             payload = encode_eval(request.compensation())
             undoing = PendingRequest(self._loop.create_future(), payload, 1, None)
@@ -131,7 +143,10 @@ class SharedConnection(asyncio.Protocol):
     # ── reading ──────────────────────────────────────────────────────────────────────────────
 
     def data_received(self, data: bytes) -> None:
-        """Give each complete reply to its request. Called by the transport."""
+        """Parse ``data``, and pass each complete reply to its request. Called by the transport.
+
+        Keeps the beginning of an incomplete reply. Data that is no reply closes the connection.
+        """
         data = self._unread + data if self._unread else data
         position = 0
         try:
@@ -150,7 +165,10 @@ class SharedConnection(asyncio.Protocol):
             self._close_if_unused()
 
     def _answer(self, reply: Any) -> None:
-        """Give ``reply`` to the first request in flight. Raises ``ValueError`` if none is in flight."""
+        """Pass ``reply`` to the first request in flight, whose future is set when it has all its replies.
+
+        If no request is in flight, an error reply closes the connection, and any other reply raises ``ValueError``.
+        """
         if not self._in_flight:
             if isinstance(reply, Exception):  # such as "max number of clients reached"
                 self._fail(lambda: reply)
@@ -165,7 +183,7 @@ class SharedConnection(asyncio.Protocol):
                 _settle(request, replies)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail all requests. Called by the transport."""
+        """Fail all requests, because the connection has ended. Called by the transport, with the ``error`` if any."""
         self._fail(lambda: _caused_by(error, RedisConnectionError("Connection closed by server.")))
         if not self._closed.done():
             self._closed.set_result(None)
@@ -173,7 +191,11 @@ class SharedConnection(asyncio.Protocol):
     # ── deadlines and the end ────────────────────────────────────────────────────────────────
 
     def _watch(self) -> None:
-        """Wait until the deadline of the oldest request. If the loop was blocked, wait as long again for the reply."""
+        """Start a timer for the deadline of the oldest request in flight. After the deadline, start one for `_expire`.
+
+        If the loop was blocked at the deadline, the second timer waits as long again as the loop was late, up to the
+        timeout, because the reply may have arrived.
+        """
         self._timer = None
         oldest = next((each for each in self._in_flight if each.awaited or not self.retired), None)
         if oldest is not None:
@@ -185,9 +207,9 @@ class SharedConnection(asyncio.Protocol):
                 self._timer = self._loop.call_at(end, self._expire, now - self._timeout)
 
     def _expire(self, sent_by: float) -> None:
-        """If no reply has arrived since ``sent_by``, fail the requests that were sent by then, and retire.
+        """Fail the requests that were sent by ``sent_by`` and retire, if no reply has arrived since ``sent_by``.
 
-        Later requests keep their own deadlines.
+        ``sent_by`` is a time of the event loop in seconds. Later requests keep their own deadlines.
         """
         if self._last_reply <= sent_by:
             for request in [each for each in self._in_flight if each.awaited and each.sent_at <= sent_by]:
@@ -200,7 +222,7 @@ class SharedConnection(asyncio.Protocol):
             self._fail(lambda: TimeoutError("no reply in time"))
 
     def _fail(self, new_error: Callable[[], Exception]) -> None:
-        """Fail all requests and close the connection."""
+        """Fail all requests with the error that ``new_error`` returns, and close the connection."""
         if not self.retired:
             self._new_error = new_error
         self.retired = True
@@ -220,7 +242,10 @@ class SharedConnection(asyncio.Protocol):
 
 
 def _settle(request: PendingRequest, replies: list[Any]) -> None:
-    """Set ``replies`` as the result of ``request``. An error other than `ResponseError`, such as LOADING, is raised."""
+    """Set ``replies`` as the result of ``request``.
+
+    A reply that is an error other than `ResponseError`, such as LOADING, becomes the exception of the request instead.
+    """
     for reply in replies:
         if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
             request.future.set_exception(reply)
