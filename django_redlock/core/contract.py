@@ -93,7 +93,7 @@ class Store(Protocol):
         """
 
     def server_of(self, keys: Keys) -> str:
-        """Return the address of the server that has the lock; ``""`` if unknown."""
+        """Return the address of the Redis Cluster's server that has the lock; ``""`` for other stores."""
 
     def local_queue_for(self, primitive: Primitive) -> Gate | None:
         """Return the queue in which this process waits for locks of this kind; ``None`` if there is no queue."""

@@ -9,7 +9,8 @@ def assert_results(number: int, task: Any, args: tuple[Any, ...], kwargs: dict[s
     """Fail unless ``number`` calls of ``task`` were enqueued, and return their ``TaskResult`` objects.
 
     If ``args`` or ``kwargs`` are not empty, only the calls count that need the same lock as a call with these
-    arguments, or that have these arguments if ``task`` has no lock. Raises ``RuntimeError`` if the task's backend is not the dummy backend of ``django.tasks``.
+    arguments, or that have these arguments if ``task`` has no lock. Raises ``RuntimeError`` if the task's backend is
+    not the dummy backend of ``django.tasks``.
     """
     results = getattr(task.get_backend(), "results", None)
     if results is None:

@@ -22,7 +22,7 @@ def settle(order, note=""):
 
 
 @app.task
-def plain(): ...
+def plain(number=0): ...
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +39,15 @@ def test_enqueued_once(redlock_tasks):
     assert_enqueued_once(settle)
     assert_not_enqueued(settle, 18)
     assert [(conflict.key, conflict.holder) for conflict in redlock_tasks.duplicates] == [("settle:17", first.id)]
+
+
+def test_without_a_lock(redlock_tasks):
+    """Calls of a task without a lock are told apart by their arguments."""
+    plain.delay(2)
+    assert_not_enqueued(plain, 1)
+    plain.delay(1)
+    assert assert_enqueued_once(plain, 1).args == (1,)
+    assert [call.args for call in redlock_tasks.calls(plain)] == [(2,), (1,)]
 
 
 def test_task_with_a_method_enqueue(redlock_tasks):
