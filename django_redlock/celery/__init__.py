@@ -1,4 +1,4 @@
-"""``@single_instance_task`` allows at most one call of a task at a time. Its place is below ``@shared_task``."""
+"""``@single_instance_task`` allows at most one call of a Celery task at a time. It stands below ``@shared_task``."""
 
 from __future__ import annotations
 
@@ -84,13 +84,15 @@ def single_instance_task(
     ``None``: the task's name with all arguments, or with the arguments in ``unique_on``. ``limit``: the number of calls
     allowed at a time.
 
-    ``on_conflict``: the action for a duplicate: "skip", "log", "raise", "wait" (up to ``conflict_timeout``), "retry"
-    (in a worker: send again, up to ``conflict_retries`` times), "replace" (the queued call), or a callable that gets a
-    `Conflict` and returns one of these actions. A pair gives one action for submit and one for start.
+    ``on_conflict``: the action for a duplicate, which is a call refused because of another call: "skip", "log",
+    "raise", "wait" (up to ``conflict_timeout``), "retry" (in a worker: send again, up to ``conflict_retries`` times),
+    "replace" (the queued call), or a callable that gets a `Conflict` and returns one of these actions. A pair gives one
+    action for submit and one for start.
 
-    ``ttl``: the lease of a running body, which is renewed while the body runs. ``None``: 30 seconds, or the backend's
-    ``max_ttl`` if that is less. ``queue_ttl``: seconds for which a queued call counts, from its ETA and again from each
-    retry. ``on_store_error="run"``: run without a lock when the store is down. ``using``: alias of the lock backend.
+    ``ttl``: the lease of a running body, which is renewed while the body runs; with "until_expired" the period.
+    ``None``: 30 seconds, or for a lease the backend's ``max_ttl`` if that is less. ``queue_ttl``: seconds for which a
+    queued call counts, from its ETA and again from each retry. ``on_store_error="run"``: run without a lock when the
+    store is down. ``using``: alias of the lock backend.
 
     Raises ``TypeError`` and ``ValueError`` for invalid arguments.
     """
