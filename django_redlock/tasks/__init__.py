@@ -70,9 +70,9 @@ def single_instance_task(
     ``None``: the task's path with all arguments, or with the arguments in ``unique_on``. ``limit``: the number of calls
     allowed at a time, with "while_executing".
 
-    ``on_conflict``: the action for a duplicate: "skip", "log", "raise", in a worker also "wait" (up to
-    ``conflict_timeout``), or a callable that gets a `Conflict` and returns "skip", "log" or "raise". A pair gives one
-    action for ``enqueue()`` and one for the start.
+    ``on_conflict``: the action for a duplicate, which is a call refused because of another call: "skip", "log",
+    "raise", in a worker also "wait" (up to ``conflict_timeout``), or a callable that gets a `Conflict` and returns
+    "skip", "log" or "raise". A pair gives one action for ``enqueue()`` and one for the start of the body.
 
     ``ttl``: the lease of a running body, which is renewed while the body runs. ``None``: 30 seconds, or the backend's
     ``max_ttl`` if that is less. ``queue_ttl``: seconds for which a queued call counts, from ``run_after``.
