@@ -1,4 +1,4 @@
-"""`Entry`: what identifies a request with an idempotency key, and what a store may know of it already."""
+"""`Entry` identifies a request with an idempotency key. `Known` is what a store knows of the request already."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ class Entry(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Why a request does not run: it has an answer, or it is refused."""
+    """The reason why the view does not run for a request.
+
+    ``found``: "answer", an earlier request has been answered with ``answer`` (from `Answer.encoded`); "mismatch", the
+    key was used for a different request; "running", an earlier request still runs; "in_doubt", an earlier request was
+    interrupted, and its work may have been done.
+    """
 
     found: Found
     answer: bytes = b""

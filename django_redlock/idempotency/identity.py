@@ -34,10 +34,10 @@ def read_key(header: str) -> str | None:
 
 
 def user_or_session(request: HttpRequest, view: Any = None) -> str | None:
-    """Return a text for the user or, for anonymous users, the session of ``request``; ``None`` without either,
-    and for a user without a number.
+    """Return a text that identifies the user of ``request`` or, for an anonymous user, the session.
 
-    ``view``: the view, which may authenticate the user itself (Django REST framework); its error is raised.
+    Returns ``None`` without user and session, and for a user without a primary key. ``view``: a view of Django REST
+    framework authenticates the user itself; the error of a failed authentication is raised.
     """
     user = _user(request, view)
     if user is not None and user.is_authenticated:
@@ -65,7 +65,7 @@ def _user(request: HttpRequest, view: Any) -> Any:
 
 
 def hashed(parts: Iterable[bytes]) -> str:
-    """Return a SHA-256 of ``parts`` in hex. The length of each part is hashed too, so that parts can't be shifted."""
+    """Return a SHA-256 of ``parts`` in hex. It includes the length of each part, so that no byte can change parts."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(b"%d:" % len(part))

@@ -25,9 +25,10 @@ _KNOWN = [9]  # how a reply begins when the store knows the request already
 
 
 class _Record(NamedTuple):
-    """The payload of a claim. ``answer``: stored when the lease is released; if empty, the request is forgotten.
+    """The payload of the claim of one request.
 
-    ``None``: the release frees the lock only, because the view may be running.
+    ``answer``: the bytes that a release stores. ``b""``: a release removes the record, so that a repeat runs the view
+    again. ``None``: a release frees the lock and keeps the record, because the view may still be running.
     """
 
     entry: Entry
@@ -35,10 +36,13 @@ class _Record(NamedTuple):
 
 
 class RequestPrimitive(Primitive):
-    """A mutex with a record beside it: the scripts ``idempotent_begin`` and ``idempotent_finish``."""
+    """A mutex with a record of the request and its answer (``idempotent_begin.lua`` and ``idempotent_finish.lua``)."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Return the request that begins, or replies with what is known. It never waits."""
+        """Return the script call that begins a request, or replies why the view must not run. It never waits.
+
+        The reply may be the stored answer of an earlier request. ``wait`` has no effect.
+        """
         entry = _record(claim).entry
         args = (
             claim.token,
@@ -51,7 +55,10 @@ class RequestPrimitive(Primitive):
         return EvalScript(_BEGIN, _keys(claim), args, node, partial(self.release_request, claim, node=node))
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Return the request that stores the answer in the claim, or forgets the request, and frees the lock."""
+        """Return the script call that frees the lock and stores the answer in the claim's payload, see `_Record`.
+
+        ``keep`` has no effect.
+        """
         entry, answer = _record(claim)
         if answer is None:
             return EvalScript(_FREE, (claim.keys.lock,), (claim.token, b"0"), node)
@@ -63,7 +70,7 @@ REQUEST = RequestPrimitive("mutex", _BEGIN, _EXTEND, _FINISH)
 
 
 class RequestLock(Lock):
-    """The handle of one running request. ``answer``: what its release stores, see `_Record`."""
+    """The lock handle of one running request. ``answer``: the bytes that its release stores, see `_Record`."""
 
     def __init__(self, store: Store, prefix: bytes, entry: Entry, options: LockOptions) -> None:
         super().__init__(store, REQUEST, entry.name, keys_for(prefix, entry.name.encode()), options)
@@ -72,7 +79,10 @@ class RequestLock(Lock):
         self.known: Known | None = None
 
     def begin_flow(self) -> Flow[Known | None]:
-        """Begin the request. Returns ``None``, or what is known if it does not run. Raises ``LockUnavailable``."""
+        """Begin the request. Returns ``None`` if the view must run, else the reason and a stored answer as `Known`.
+
+        Raises ``LockUnavailable``.
+        """
         self.known = None
         outcome = yield from self.acquire_flow(0.0)
         if isinstance(outcome, Lease):
