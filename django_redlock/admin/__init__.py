@@ -34,7 +34,7 @@ from .queryset import LockRows
 
 
 class StoreHealth(NamedTuple):
-    """The part of the health page about one store. ``nodes``: results of health checks. ``plots``: charts.
+    """The part of the health page about one store. ``nodes``: results of health checks. ``plots``: charts of an hour.
 
     ``lost``: of each lock that was lost in the last hour, the primary key (quoted for URLs), the name and the number of
     losses.
@@ -71,7 +71,7 @@ def query(request: HttpRequest, **changes: Any) -> str:
 
 @admin.register(HeldLock)
 class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
-    """The admin of `HeldLock`: Django's list over `LockRows`, with a tab for locks and a tab for tasks.
+    """The admin of the live locks (`HeldLock`), with a tab for locks and a tab for tasks. Rows come from `LockRows`.
 
     By default, locks with waiters come first. For each request, about ``max_keys`` keys of a store are scanned, and up
     to ``max_locks`` locks of the store are listed, locks with waiters first.
@@ -116,7 +116,10 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return [*columns, *(["nodes"] if any(nodes_of(alias) > 1 for alias in locks) else [])]
 
     def get_ordering(self, request: HttpRequest) -> list[Any]:
-        """Return the default order, locks with waiters first. ``ordering`` could name fields of the model only."""
+        """Return the default order, locks with waiters first.
+
+        The attribute ``ordering`` is not used, because it accepts fields of the model only.
+        """
         return ["trouble", "name"]
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:

@@ -44,7 +44,7 @@ LONGEST_NAME = 22  # characters of a name in the list
 
 
 def bar(left: float | None, full: float) -> SafeString:
-    """Return a progress bar of the ``left`` seconds of a lease of ``full`` seconds, marked below a third.
+    """Return a progress bar of the ``left`` seconds of a lease of ``full`` seconds, highlighted below a third.
 
     ``None`` for ``left`` means that the lease has no end.
     """

@@ -45,7 +45,7 @@ class LockRows:
     def read(cls, aliases: Iterable[str], search: str, limit: int, max_keys: int) -> LockRows:
         """Read the live locks that match ``search`` from the stores.
 
-        ``limit`` and ``max_keys``: as in `list_locks`. A lock whose full name is ``search`` is found in any case.
+        ``limit`` and ``max_keys``: as in `list_locks`. A lock whose full name is ``search`` is found in spite of them.
         """
         pattern = pattern_for(search, special="*?")  # without "[", as the help text of the search says
         seen = [_with(search, list_locks(alias, pattern, limit, max_keys)) for alias in aliases]

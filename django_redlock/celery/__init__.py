@@ -74,11 +74,11 @@ def single_instance_task(
     conflict_retries: int | None = None,
     **unknown: Any,
 ) -> Any:
-    """Allow at most one call of a task at a time. Stands below ``@shared_task`` or ``@app.task``. Times are seconds.
+    """Allow at most one call of a Celery task at a time. Its place is below ``@shared_task`` or ``@app.task``.
 
     ``mode``: the period in which a call holds the lock: "until_executed" (submit to end of the body), "until_executing"
     (submit to start), "while_executing" (start to end), "until_and_while_executing" (one call runs and one waits),
-    "until_expired" (once in ``ttl``). The names are those of sidekiq-unique-jobs.
+    "until_expired" (once in ``ttl``). The names are those of sidekiq-unique-jobs. All times below are in seconds.
 
     ``key``: the lock's name, either a text with argument names in braces or a callable that gets the arguments.
     ``None``: the task's name with all arguments, or with the arguments in ``unique_on``. ``limit``: the number of calls
@@ -90,8 +90,8 @@ def single_instance_task(
     action for submit and one for start.
 
     ``ttl``: the lease of a running body, which is renewed while the body runs; with "until_expired" the period.
-    ``None``: 30 seconds, or for a lease the backend's ``max_ttl`` if that is less. ``queue_ttl``: seconds for which a
-    queued call counts, from its ETA and again from each retry. ``on_store_error="run"``: run without a lock when the
+    ``None``: 30 seconds, or for a lease the backend's ``max_ttl`` if that is less. ``queue_ttl``: time for which a call
+    counts as queued, from its ETA and again from each retry. ``on_store_error="run"``: run without a lock when the
     store is down. ``using``: alias of the lock backend.
 
     Raises ``TypeError`` and ``ValueError`` for invalid arguments.

@@ -39,7 +39,7 @@ class LockReleasingRequest:
     _requeued = False
 
     def reject(self, requeue: bool = False) -> None:
-        """Reject the message. Remembers whether the broker will deliver it again (``requeue``). Called by Celery."""
+        """Reject the message, and remember whether the broker will deliver it again (``requeue``). Called by Celery."""
         self._requeued = requeue
         super().reject(requeue=requeue)  # type: ignore[misc]
 
@@ -123,7 +123,10 @@ class LockReleasingRequest:
 
 @cache
 def request_class(base: Any) -> type:
-    """Return a subclass of ``base`` (a class or its dotted path) with `LockReleasingRequest` in front of it."""
+    """Return a subclass of ``base`` (a class or its dotted path) whose first base class is `LockReleasingRequest`.
+
+    Also makes the worker's revoke commands remove the records of revoked calls.
+    """
     revoke.install(LockReleasingRequest)
     return type("Request", (LockReleasingRequest, symbol_by_name(base)), {})
 
@@ -131,7 +134,7 @@ def request_class(base: Any) -> type:
 def _wait_for_exit(pid: int, timeout: float = 10.0) -> bool:
     """Wait up to ``timeout`` seconds for the process ``pid`` to exit. Returns whether it has exited.
 
-    On Linux, a zombie counts as exited.
+    On Linux, a zombie counts as exited. Returns ``False`` for a greenlet, whose ``pid`` is an address.
     """
     try:
         handle = os.pidfd_open(pid)

@@ -89,7 +89,7 @@ def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, 
 
 
 def replacing(task_id: str | None) -> AbstractContextManager[None]:
-    """Return a context manager for ``replace()`` in the eager body of the task ``task_id``.
+    """Return a context manager for Celery's ``replace()`` in the eager body of the task ``task_id``.
 
     Within it, a replacing task that needs the same lock shares the lock of the body.
     """

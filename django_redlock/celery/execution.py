@@ -81,7 +81,7 @@ def _acquire(task: ProtectedTask, request: Any, lock: Lock, call: TaskCall, wait
 
 
 def _is_ending(conflict: Conflict, request: Any) -> bool:
-    """Return whether the body in the way is expected to end at once.
+    """Return whether the body that holds the lock is expected to end at once.
 
     True for an earlier run with the same task id, and for a task that has called ``replace()`` with this one.
     """
@@ -176,9 +176,10 @@ def _refused(task: ProtectedTask, request: Any, call: TaskCall, message: Message
 
 
 def _fail(task: ProtectedTask, call: TaskCall, error: Exception) -> NoReturn:
-    """Raise ``error``, or Celery's ``Retry`` if ``autoretry_for`` names its class. Cancels the call without a retry.
+    """Raise ``error``, or Celery's ``Retry`` if ``autoretry_for`` names its class.
 
-    Celery retries only errors that the body raises, so a copy of the task gets a body that raises ``error``.
+    Unless the call is retried, it is cancelled, which removes its queued record. Celery retries only errors that the
+    body raises, so a copy of the task gets a body that raises ``error``.
     """
     attempt = object.__new__(type(task))
     vars(attempt).update(vars(task))

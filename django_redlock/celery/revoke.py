@@ -14,9 +14,10 @@ from kombu.utils.functional import maybe_list
 
 @cache
 def install(kind: type) -> None:
-    """Make the worker's revoke commands remove the records of revoked calls. ``kind``: the class of their requests.
+    """Make the worker's revoke commands remove the records of revoked calls from the lock store.
 
-    Celery's signal ``task_revoked`` would come too late, because Celery sends it when the message is discarded.
+    ``kind``: the class of the received messages (Celery's ``Request``) of protected tasks. Celery's signal
+    ``task_revoked`` would come too late, because Celery sends it when the message is discarded.
     """
     for command in ("revoke", "terminate", "revoke_by_stamped_headers"):
         Panel.data[command] = _cancelling(Panel.data[command], kind)
@@ -47,7 +48,8 @@ def _received_requests(state: Any) -> Iterator[Any]:
     """Yield all requests (received messages) of the worker that run, are about to run, or wait for ETA or rate limit.
 
     The worker's table ``requests`` is not enough. It has one request per task id and drops the id when that request
-    ends, so it lacks a retry that was received before the end of the run that sent it. ``state``: of Celery's commands.
+    ends, so it lacks a retry that was received before the end of the run that sent it. ``state``: the worker's state,
+    the first argument of a revoke command.
     """
     requests = list(worker.requests.values())
     yield from requests

@@ -154,7 +154,7 @@ class SubmitMixin(_Task):
         return conflict_of(self.name, call.task_id, call.name, "submit", refusal)
 
     def resend(self, seconds: float, message: Message, **options: Any) -> AsyncResult[Any]:
-        """Send the message of the running task again, with ``seconds`` seconds to its start. Returns the result.
+        """Send the message of the running task again, to start in ``seconds`` seconds. Returns the ``AsyncResult``.
 
         ``message``: the header of the new message, which keeps the delivery id. ``options``: further options of
         ``apply_async``.

@@ -1,4 +1,4 @@
-"""The lock of one Celery task. It names the lock of each call, and makes a `TaskCall` of each message."""
+"""The lock of one Celery task. It names the lock of each call, and makes a `TaskCall` from each message."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ if TYPE_CHECKING:
             """Return the lock's name for a call with these arguments."""
 
         def resend(self, seconds: float, message: Message, **options: Any) -> Any:
-            """Send the message of the running task again, with ``seconds`` seconds to its start."""
+            """Send the message of the running task again, to start in ``seconds`` seconds."""
 
 else:
     ProtectedTask = Task

@@ -288,7 +288,8 @@ def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
                 return _Raised(error, _leaves_doubt(error))
 
         flow = _flow(terms, partial(terms.entry_of, request, view, set(opted_out)), work, began)
-        # A client that disconnects cancels this coroutine. Its request has begun, and its repeat needs an answer.
+        # A client that disconnects cancels this coroutine. A request that has begun goes on, so that the client's
+        # repeat gets its answer.
         return await run_to_end(adrive(flow, perform), cancellable=lambda: not began)
 
     wrapper: Any = acall if is_async(view) else call
@@ -304,7 +305,7 @@ def _leaves_doubt(error: BaseException) -> bool:
 
 
 def _check_order(view: Any, terms: _Terms) -> None:
-    """Raise ``TypeError`` if ``view`` already has a decorator that must not be inside this one."""
+    """Raise ``TypeError`` if ``view`` already has a decorator that must not be inside `idempotent`."""
     name = getattr(view, "__qualname__", view)
     if getattr(view, IDEMPOTENT, False):
         raise TypeError(f"{name} has two idempotent() decorators")

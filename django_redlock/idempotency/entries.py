@@ -11,9 +11,9 @@ Found = Literal["answer", "mismatch", "in_doubt", "running"]
 class Entry(NamedTuple):
     """One request with an idempotency key.
 
-    ``name``: a hash of the user and the key. ``fingerprint``: a hash of the request, which a repeat has too. ``label``:
+    ``name``: a hash of the user and the key. ``fingerprint``: a hash of the request; a repeat has the same. ``label``:
     method and path, for the list of live locks. ``keep``: seconds for which the answer is kept. ``in_doubt``: what
-    happens to the repeat of a request whose outcome is not known.
+    happens to a repeat if the outcome of the request is not known, "refuse" or "run".
     """
 
     name: str

@@ -67,5 +67,5 @@ class MemoryRequestLock(Lock):
             return Known("mismatch")
         if record.answer:
             return Known("answer", record.answer)
-        # Without the lock, the record may belong to a request that runs.
+        # As long as this handle doesn't hold the lock, the record may belong to a request that runs.
         return Known("in_doubt") if self.current_lease() and self.entry.in_doubt == "refuse" else None

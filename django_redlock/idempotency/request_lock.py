@@ -39,9 +39,10 @@ class RequestPrimitive(Primitive):
     """A mutex with a record of the request and its answer (``idempotent_begin.lua`` and ``idempotent_finish.lua``)."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Return the script call that begins a request, or replies why the view must not run. It never waits.
+        """Return the script call that begins a request with an idempotency key.
 
-        The reply may be the stored answer of an earlier request. ``wait`` has no effect.
+        The script replies with the stored answer of an earlier request, or with the reason why the view must not run.
+        ``wait`` has no effect, because the script never lists a waiter.
         """
         entry = _record(claim).entry
         args = (
@@ -93,7 +94,8 @@ class RequestLock(Lock):
         return super().new_claim()._replace(payload=_Record(self.entry))
 
     def on_granted(self, lease: Lease) -> None:
-        claim = lease.claim._replace(payload=_Record(self.entry, None))  # a lease that is lost forgets nothing
+        # The release of a lost lease must not remove the record.
+        claim = lease.claim._replace(payload=_Record(self.entry, None))
         super().on_granted(lease._replace(claim=claim))
 
     def end_lease(self, token: bytes | None = None) -> EndedLease:
@@ -101,7 +103,7 @@ class RequestLock(Lock):
         claim = ended.lease.claim._replace(payload=_Record(self.entry, self.answer))
         lease = ended.lease._replace(claim=claim)
         if ended.extension is not None:
-            ended.extension.lease = lease  # the later one of extension and release releases this lease once more
+            ended.extension.lease = lease  # released once more when the extension in flight has ended
         return ended._replace(lease=lease)
 
     def _request(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
@@ -117,7 +119,7 @@ class RequestLock(Lock):
         return read_outcome(claim, reply, start)
 
     def _emit(self, kind: Any, *args: Any, **facts: Any) -> None:
-        if kind != "refused" or self.known is None:  # a repeat of an answered request is not a refused lock
+        if kind != "refused" or self.known is None:  # a known request was not refused by another holder
             super()._emit(kind, *args, **facts)
 
 

@@ -49,7 +49,7 @@ class ProcessGroup:
 
         ``environment``: variables added to those of this process. Returns the exit code as a shell reports it, 128 + n
         after signal n. Raises ``OSError`` when the command can't be started. After `stop`, the command is not started,
-        and the exit code is that of SIGTERM.
+        and the exit code is that of SIGTERM (143).
         """
         self._begun = True
         if self._lost.is_set():
@@ -58,7 +58,7 @@ class ProcessGroup:
         signals = [getattr(signal, each) for each in FORWARDED]
         taken = [each for each in signals if signal.getsignal(each) is not signal.SIG_IGN]  # ignored under nohup
         before = {each: signal.signal(each, self._forward) for each in taken}
-        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)  # wakes the wait, too
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)  # the command's end ends the wait
         wake_up = WakeUpPipe()
         try:
             process = subprocess.Popen(
@@ -190,7 +190,7 @@ class WakeUpPipe:
 
 
 class Terminal:
-    """The controlling terminal of this process. False as a condition if the process has no terminal.
+    """The controlling terminal of this process. Its truth value is false if the process has no terminal.
 
     One process group at a time, the foreground group, can read from the terminal.
     """

@@ -25,7 +25,7 @@ _DONE = script("task_done")
 
 
 def call_of(claim: Claim) -> TaskCall:
-    """Return the call in the payload of a claim for `BODY` or `QUEUED`."""
+    """Return the `TaskCall` that a claim for `BODY` or `QUEUED` has as its payload."""
     return cast("TaskCall", claim.payload)
 
 

@@ -36,7 +36,7 @@ class TaskCall(NamedTuple):
 
     @property
     def owner(self) -> dict[str, str]:
-        """The fields that the call adds to the description of its owner in the record."""
+        """The fields that the call adds to the owner (host, process, thread) in its record."""
         return {"label": self.task, "task_id": self.task_id}
 
     @property

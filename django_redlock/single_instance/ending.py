@@ -16,10 +16,10 @@ from .call import Ending
 
 
 def end_flow(lock: Lock, ending: Ending) -> Flow[bytes | None]:
-    """Release the lock of a body. Returns the message of a call that was put off; ``None`` if there is none.
+    """Release the lock of a task's body. Returns the message of another call that waited for the end of the body.
 
-    The caller must send the message now. ``ending``: the effect on the record of the body. Errors are logged and not
-    raised, because they must not change the outcome of the task.
+    The caller must send this message now. Returns ``None`` if no call waited. ``ending``: the effect on the record of
+    the task. Errors are logged and not raised, because they must not change the outcome of the task.
     """
     if isinstance(lock, BodyLock):
         lock.ending = ending
@@ -31,10 +31,11 @@ def end_flow(lock: Lock, ending: Ending) -> Flow[bytes | None]:
 
 
 def message_flow(flow: Flow[Any]) -> Flow[bytes | None]:
-    """Run ``flow``, which ends a body. Returns the message of a call that was put off; ``None`` if there is none.
+    """Run ``flow``, which ends a task's body. Returns the message of another call that waited for the end of the body.
 
-    The caller must send the message now. A script that ends a body may reply ``[1, message]`` in place of 1; ``flow``
-    receives 1. After a reply with a message, a ``LockError`` is logged and not raised.
+    The caller must send this message now. Returns ``None`` if no call waited. A script that ends a body may reply
+    ``[1, message]`` in place of 1; ``flow`` receives 1. After a reply with a message, a ``LockError`` is logged and not
+    raised.
     """
     message: bytes | None = None
     try:

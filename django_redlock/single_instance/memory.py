@@ -59,7 +59,7 @@ class TaskRecord(NamedTuple):
         return queued(self.delivery_id, now + keep, self.owner) if keep else None
 
     def refusal(self, now: int) -> list[Any]:
-        """Return the script's reply at the time ``now`` to a call that this record refuses."""
+        """Return the reply of a script to a call that this record refuses at the time ``now``."""
         return [0, self.due - now, now * 1000, b'{"state":"%b",%b' % (self.state, self.owner[1:])]
 
 
@@ -69,7 +69,7 @@ def queued(delivery_id: bytes, due: int, owner: bytes) -> TaskRecord:
 
 
 class ExpiringKeys:
-    """A set of keys, each with its time of expiry in milliseconds. `add` also removes the oldest keys if expired."""
+    """A set of keys, each with its time of expiry in milliseconds. `add` also removes old keys that have expired."""
 
     def __init__(self) -> None:
         self._due: dict[bytes, int] = {}
@@ -110,7 +110,7 @@ class TaskTable:
         self.past = Past(ExpiringKeys(), ExpiringKeys(), {})
 
     def run(self, script: str, now: int, keys: Words, args: Words) -> Any:
-        """Run the port of the Lua file ``script`` at the time ``now`` (milliseconds). Returns its reply."""
+        """Run the Python port of the Lua script ``script`` at the time ``now`` (milliseconds). Returns its reply."""
         with self.changed:
             entries = self._live(keys[0], now)
             reply = _SCRIPTS[script](entries, self.past, now, keys, args)

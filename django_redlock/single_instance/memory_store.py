@@ -36,7 +36,7 @@ class MemoryStore:
         self._backend: Any = backend
 
     def local_queue_for(self, primitive: Primitive) -> None:
-        """Return ``None``: there is no local queue, because every change of a record wakes all waiters."""
+        """Return ``None``, because waiters need no local queue. Every change of a record wakes all of them."""
 
     def server_of(self, keys: Keys) -> str:
         """Return ``""``, because the records are on no server."""

@@ -1,4 +1,4 @@
-"""Which backends keep records, and which tasks a backend supports."""
+"""Finds out which lock backends keep records of queued and running tasks, and which tasks a backend can protect."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def refused_tasks() -> list[str]:
 
 
 def refusals(tasks: Iterable[tuple[str, TaskOptions]]) -> Iterator[str]:
-    """Yield a reason for each task that its backend can't protect. ``tasks``: names and options."""
+    """Yield a reason for each task that its backend can't protect. ``tasks``: pairs of a task's name and options."""
     for name, options in tasks:
         reason = ""
         with suppress(Exception):  # other checks report an alias that can't be built

@@ -59,7 +59,10 @@ class TaskLock:
 
     @property
     def store(self) -> Store:
-        """The store for the records. Raises ``LockNotSupported`` for a backend that can't keep records."""
+        """The store for the records of queued and running calls.
+
+        Raises ``LockNotSupported`` for a backend that can't keep records.
+        """
         store = self._record_store().store
         if store is None:
             kept = f"store {self.options.using!r}: {type(self.backend).__name__} keeps no records of queued tasks"

@@ -64,6 +64,6 @@ class DjangoTaskLock(TaskLock):
             options.limit,
             options.queued_ttl + delay,
             0.0,
-            ending="removed",  # a call that its backend delivers again after its end runs again
+            ending="removed",  # the end is not remembered: a call that the task backend delivers again runs again
             cluster=isinstance(backend.algorithm, Cluster),
         )

@@ -53,7 +53,10 @@ class StepOutcome(NamedTuple):
 
 
 def run(flow: Flow[Any], lock: DjangoTaskLock) -> Any:
-    """Run ``flow``, blocking, and return its result. The store of ``lock`` performs all requests but `Step`."""
+    """Run ``flow`` (a generator of requests), blocking, and return its result.
+
+    ``lock``: its store performs all requests except `Step`, which is called here.
+    """
 
     def perform(request: Any) -> Any:
         if not isinstance(request, Step):
@@ -159,7 +162,7 @@ def body_flow(lock: DjangoTaskLock, name: str, task_id: str, body: Step) -> Flow
         if lock.options.run_unprotected:
             logger.warning("task %s[%s] runs unprotected: %s", call.task, task_id, error)
             unprotected = yield body
-        if call.mode.at_submit:  # the worker has the delivery, but not its id
+        if call.mode.at_submit:  # the worker doesn't know the delivery id of the record
             yield from _cancel_flow(lock, call, same_delivery=False)
         return unprotected.unwrap()
     if isinstance(outcome, Refusal):

@@ -40,13 +40,13 @@ else:
 
 
 class ProtectedDjangoTask(_Task):
-    """Mixin for the framework's ``Task`` class. Its methods hold a lock for each call, queued or running."""
+    """Mixin for the framework's ``Task`` class. Its methods hold a lock for each call while it is queued or runs."""
 
     __slots__ = ()
 
     @property
     def redlock(self) -> DjangoTaskLock:
-        """The lock of the task. The task's function has it, so that all copies made by ``using()`` share the lock."""
+        """The lock of the task. It is stored on the task's function, so that copies made by ``using()`` share it."""
         lock: DjangoTaskLock = getattr(self.func, _ATTRIBUTE)
         return lock
 

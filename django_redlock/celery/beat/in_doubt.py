@@ -1,4 +1,4 @@
-"""Finds out whether the message of a run was sent, if the process died before it recorded that."""
+"""Finds out whether the message of a scheduled run was sent, if the process died before it recorded the sending."""
 
 from __future__ import annotations
 

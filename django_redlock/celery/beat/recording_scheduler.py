@@ -15,7 +15,7 @@ RESEND_SECONDS = 1.0  # pause before a message is sent again after an error of t
 
 
 def recording_scheduler(base: type[Any], runs: Runs, published: dict[str, str]) -> type[Any]:
-    """Return a subclass of the scheduler class ``base`` that takes the last runs from ``runs`` and records them there.
+    """Return a subclass of the scheduler ``base`` that reads each entry's last run from ``runs``, and records runs.
 
     ``published``: a dict that the scheduler updates. For each entry's name it has the task id of the last message that
     this process has sent, or has found to be impossible to send. It is kept when a term of leadership ends.
@@ -66,7 +66,7 @@ def recording_scheduler(base: type[Any], runs: Runs, published: dict[str, str]) 
             return (OperationalError, *connection.connection_errors, *connection.channel_errors)
 
         def _resend(self, entry: Any, run: Run) -> None:
-            """Send the message of a recorded run. Only mark the run as sent if its message was sent before.
+            """Send the message of a recorded run, or mark the run as sent if its message was sent before.
 
             The message was sent before if this process has sent it, or if the broker or the result store knows it.
             """

@@ -55,8 +55,8 @@ class Run(NamedTuple):
 class Runs:
     """The last runs of all entries of the schedule, for one term of a leader.
 
-    Whatever reads or writes the store raises `LeadEnded` if this process no longer leads, and ``LockError`` if the
-    store fails.
+    The constructor and all methods that write to the store raise `LeadEnded` if this process no longer leads, and
+    ``LockError`` if the store fails.
     """
 
     def __init__(self, backend: RedisBackend, leader: Leader) -> None:

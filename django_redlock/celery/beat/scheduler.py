@@ -77,7 +77,7 @@ class LeaderScheduler:
 
     @property
     def schedule(self) -> Any:
-        """The schedule of the wrapped scheduler; empty while another process leads."""
+        """The schedule of the wrapped scheduler; ``{}`` while another process leads."""
         return self._term.scheduler.schedule if self._term else {}
 
     def tick(self) -> float:
@@ -132,7 +132,7 @@ class LeaderScheduler:
                 logger.exception("beat: the scheduler can't be closed")
 
     def _on_lost(self, leader: Leader) -> None:
-        """Wait until a tick that sends tasks has ended, up to the end of the lease. Called when the lead ends."""
+        """Wait until a tick that sends tasks has ended, or until the lease ends. Called when the lead ends."""
         if self._sending.acquire(timeout=leader.remaining):
             self._sending.release()
 

@@ -130,7 +130,10 @@ def _named(alias: str, name: str, options: dict[str, Any]) -> Iterator[LockInfo]
 
 
 def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
-    """Return whether every holder of the lock matches the options, because a force release affects all holders."""
+    """Return whether the lock matches the command's options ``--older-than``, ``--task``, ``--state`` and ``--kind``.
+
+    Every holder must match ``--older-than`` and ``--state``, because a force release affects all holders.
+    """
     oldest, task, state = options["older_than"], options["task"], options["state"]
     return (
         (oldest is None or all((age(owner) or 0.0) > oldest for owner in owners(held)))
