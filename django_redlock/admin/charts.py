@@ -178,15 +178,13 @@ def _count(number: float) -> str:
 
 
 def short(seconds: float) -> str:
-    """Format seconds in few characters, such as ``1.2 ms``.
-
-    An entry of `_UNITS` has the least number of seconds for which a unit is used, its length in seconds and its name.
-    """
+    """Format seconds in few characters, such as ``1.2 ms``."""
     size, unit = next(each[1:] for each in _UNITS if seconds >= each[0])
     value = seconds / size
     return f"{value:.2g} {unit}" if value < 100 else f"{value:.0f} {unit}"
 
 
+# Each entry: the least number of seconds for which the unit is used, the length of the unit in seconds, and its name.
 _UNITS = [(7200, 3600, "h"), (120, 60, "min"), (0.9995, 1, "s"), (0.0009995, 0.001, "ms"), (0, 1e-6, "µs")]
 
 

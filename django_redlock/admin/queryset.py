@@ -92,7 +92,7 @@ class LockRows:
 
 
 def _with(name: str, seen: Listed) -> Listed:
-    """Return ``seen`` with the lock ``name`` added, if the scan ended before it found that lock."""
+    """Return ``seen``, the locks that one store has listed, with the lock ``name`` added if the scan has missed it."""
     if not name or seen.complete or seen.error or any(held.name == name for held in seen.locks):
         return seen
     try:

@@ -138,7 +138,10 @@ def _released(row: HeldLock, digest: str) -> HeldLock | None:
 
 
 def _second_look(pk: str) -> str:
-    """Return a sentence with the holders that the lock has after its release; ``""`` if it is free or unavailable."""
+    """Return a sentence with the holders that the lock has after its release.
+
+    Returns ``""`` if the lock is free or the store is unavailable.
+    """
     try:
         now = find_lock(pk)
     except (LockError, ImproperlyConfigured):

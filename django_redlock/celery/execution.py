@@ -35,8 +35,8 @@ def run(task: ProtectedTask, request: Any, body: Callable[..., Any], args: Any, 
     """Run ``body`` with the lock held and return its value. A refused call gets the action of ``on_conflict``.
 
     A duplicate that is skipped returns `duplicate_result`. Raises Celery's ``Ignore`` for a call that is sent again or
-    has run before, ``LockNotAcquired`` for a duplicate that fails, ``LockUnavailable`` when the store is unavailable.
-    With ``on_store_error="run"``, the body runs without a lock instead.
+    has run before, ``LockNotAcquired`` for a duplicate that must fail, ``LockUnavailable`` when the store is
+    unavailable. With ``on_store_error="run"``, the body runs without a lock instead.
     """
     vars(request)[ENTERED] = True
     options = task.redlock.options

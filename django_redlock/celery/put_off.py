@@ -87,7 +87,7 @@ def send(app: Celery, copy: bytes | None) -> None:
 def _prompt_copy(task: ProtectedTask, message: Message) -> bytes | None:
     """Return a copy of the running task's message without an ETA, as JSON with the arguments of ``Producer.publish``.
 
-    Returns ``None`` for a copy of more than `MAX_MESSAGE_BYTES`.
+    Returns ``None`` for a copy of more than `MAX_MESSAGE_BYTES` bytes.
     """
     with task.app.producer_pool.acquire(block=True) as producer:
         recorder = _Recorder(producer)

@@ -1,4 +1,4 @@
-"""Deletes the records of revoked calls, in the worker's main process, as soon as the revoke command arrives."""
+"""Removes the records of revoked calls from the lock store as soon as a worker gets the revoke command."""
 
 from __future__ import annotations
 

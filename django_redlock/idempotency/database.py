@@ -32,11 +32,11 @@ class _RowTaken(Exception):
 
 
 class DatabaseStore:
-    """Answers in the database ``alias``. A lock of the backend ``using`` refuses a repeat while the first request runs.
+    """A store for answers in the database ``alias``.
 
-    The lock spares the client a wait. Without it, for example while Redis is down, a repeat waits in the database for
-    the row of the first request, and then gets its answer. ``ttl``: seconds of the lock's lease; ``None``: the
-    backend's default.
+    A lock of the backend ``using`` refuses a repeat while the first request runs, so that the client does not wait.
+    Without the lock, for example while Redis is down, a repeat waits in the database for the row of the first request,
+    and then gets its answer. ``ttl``: seconds of the lock's lease; ``None``: the backend's default.
     """
 
     def __init__(self, alias: str, using: str, ttl: float | None) -> None:

@@ -110,7 +110,7 @@ class StoreCommand(LockCommand):
         writer.writerows([_cell(row[name]) for name in head] for row in rows)
 
     def print_table(self, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Write a table to stdout. Each column is as wide as its longest cell."""
+        """Write a table with the headings ``head`` to stdout. Each column is as wide as its longest cell."""
         lines = [[Cell(printable(cell)) for cell in row] for row in rows]
         self.print_lines([Cell(each) for each in head], lines)
 

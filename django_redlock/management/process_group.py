@@ -135,9 +135,9 @@ class ProcessGroup:
         """React when the signal ``number`` has stopped the command.
 
         SIGTTIN and SIGTTOU stop a command that uses the terminal while another process group has it. If the group of
-        this process has the terminal, it passes the terminal to the command's group and continues the command. Until
-        then it keeps the terminal, so that other commands of a pipeline can use it. If any other group has the
-        terminal, and after SIGTSTP (Ctrl-Z), this process stops too, and both go on when the shell continues it.
+        this process has the terminal, the command's group gets it, and the command is continued. Until then the
+        terminal stays with the group of this process, so that other commands of a pipeline can use it. If a third group
+        has the terminal, or after SIGTSTP (Ctrl-Z), this process stops too, and both go on when the shell continues it.
         """
         if not self._terminal or number not in {signal.SIGTSTP, *ASKS_FOR_TERMINAL}:
             return  # paused on purpose, for example by SIGSTOP: the command stays stopped and the lock is renewed

@@ -81,7 +81,7 @@ class SingleInstanceCommand(BaseCommand):
 def ended_in_order() -> Iterator[None]:
     """Context manager in which the first SIGTERM or SIGHUP raises ``SystemExit`` with code 128 + the signal's number.
 
-    A signal that already has a handler keeps its handler. In a thread other than the main thread, nothing changes.
+    A signal that already has a handler keeps its handler. In a thread other than the main thread, no handler is set.
     """
     ending: list[int] = []
 

@@ -38,12 +38,12 @@ def cancel_request(keys: Keys, task_id: str, delivery_id: str = "") -> EvalScrip
 
 
 def by_key(request: EvalScript, done_ttl: bytes | None) -> list[EvalScript]:
-    """Split ``request`` into one request per key. The first changes the set of ended deliveries, the last the record.
+    """Split ``request`` into two requests with one key each, because a Cluster that moves a slot refuses two keys.
 
-    A Cluster refuses a request with two keys while it moves their slot, see ``core/lua/task_done.lua``. ``request``:
-    its keys are the record and the set, and its last argument is the delivery's number in the set. ``done_ttl``:
-    milliseconds, as text, for which the set lists the delivery. ``b"0"`` removes the delivery from the set. ``None``
-    leaves the set unchanged, and only the record's request is returned.
+    The first request changes the set of ended deliveries, the second the record. ``request``: has the keys of record
+    and set, and as its last argument the delivery's number in the set. ``done_ttl``: milliseconds, as text, for which
+    the set lists the delivery as ended. ``b"0"`` removes the delivery from the set. For ``None``, the set stays
+    unchanged, and only the second request is returned.
     """
     lock, ended = request.keys
     alone = request._replace(script=request.script._replace(keys=1), keys=(lock,))
@@ -98,9 +98,9 @@ class BodyPrimitive(Primitive):
         return EvalScript(_END, (claim.keys.lock, ended.key), args, node)
 
     def release_by_key(self, claim: Claim, keep: float = 0.0) -> Sequence[EvalScript]:
-        """Return `release_request` split into one request per key, see `by_key`.
+        """Return `release_request` split into requests with one key each, in the order in which to send them.
 
-        If the delivery has ended, the first request remembers that. The last request releases the lease.
+        If the delivery has ended, the first request lists it as ended. The last request releases the lease.
         """
         call = call_of(claim)
         return by_key(self.release_request(claim, keep), millis(call.done_ttl) if call.ending == "ended" else None)

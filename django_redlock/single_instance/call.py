@@ -41,7 +41,7 @@ class TaskCall(NamedTuple):
 
     @property
     def requeue_ttl(self) -> float:
-        """Seconds for which the record is kept while the message is to be delivered again.
+        """Seconds for which the call counts as queued again after its process has died, until its message comes again.
 
         0 in modes without queued records.
         """

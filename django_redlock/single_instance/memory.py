@@ -42,7 +42,7 @@ class TaskRecord(NamedTuple):
     def at(self, now: int) -> TaskRecord | None:
         """Return the record as it is at the time ``now``; ``None`` if it has expired.
 
-        When the lease of a running task has ended, the task is queued with its next delivery.
+        When the lease of a running task has ended, the task is queued with its next delivery, if it has one.
         """
         if self.due > now:
             return self

@@ -181,9 +181,9 @@ def body_flow(lock: DjangoTaskLock, name: str, task_id: str, body: Step) -> Flow
 def _start_flow(lock: DjangoTaskLock, call: TaskCall, handle: Lock, known: bool) -> Flow[Lease | Refusal]:
     """Acquire the lock of the body with ``handle``. Returns the `Lease`, or the `Refusal` by another call.
 
-    If the queued record of the call itself is in the way, the record gets the call's id, and the lock is acquired. A
-    record with a provisional id counts as the call's own, because ``enqueue()`` has not given it the final id yet.
-    ``known``: the call's id is known; if it is not, any queued record counts as its own.
+    If the call's own queued record refuses it, the record gets the call's id, and the lock is acquired again. A queued
+    record with a provisional id counts as the call's own, because a record has its final id only after ``enqueue()``.
+    ``known``: the id of the call is known. If it is not known, any queued record counts as the call's own.
     """
     wait = lock.options.wait if lock.options.at_start == "wait" else 0.0
     outcome: Lease | Refusal = yield from handle.acquire_flow(0.0 if call.mode.at_submit else wait)
