@@ -196,8 +196,8 @@ def _flow(terms: _Terms, entry_of: Callable[[], Any], work: Callable[[], Any], b
     """Handle one request. Returns the view's response, the stored response of an earlier request, or an error response.
 
     ``entry_of``: returns the result of `_Terms.entry_of`. ``work``: runs the view in its transactions, and returns
-    response and answer; used with ``database`` only. ``began``: gets the entry just before the view runs under a lock
-    in Redis. Raises the exception of the view.
+    response and answer; used with ``database`` only. ``began``: a list that gets the entry just before the view runs;
+    not used with ``database``. Raises the exception of the view.
     """
     entry = yield _Query(entry_of)
     if isinstance(entry, HttpResponse):

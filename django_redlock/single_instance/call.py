@@ -41,7 +41,7 @@ class TaskCall(NamedTuple):
 
     @property
     def requeue_ttl(self) -> float:
-        """Seconds for which the call counts as queued again after its process has died, until its message comes again.
+        """Seconds for which a call that is queued again keeps its record, until its message is delivered again.
 
         0 in modes without queued records.
         """
