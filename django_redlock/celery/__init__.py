@@ -90,9 +90,9 @@ def single_instance_task(
     action for submit and one for start.
 
     ``ttl``: the lease of a running body, which is renewed while the body runs; with "until_expired" the period.
-    ``None``: 30 seconds, or for a lease the backend's ``max_ttl`` if that is less. ``queue_ttl``: time for which a call
-    counts as queued, from its ETA and again from each retry. ``on_store_error="run"``: run without a lock when the
-    store is down. ``using``: alias of the lock backend.
+    ``None``: 30 seconds, for a lease up to the backend's ``max_ttl``. ``queue_ttl``: time for which a call counts as
+    queued, from its ETA and again from each retry. ``on_store_error="run"``: run without a lock when the store is down.
+    ``using``: alias of the lock backend.
 
     Raises ``TypeError`` and ``ValueError`` for invalid arguments.
     """

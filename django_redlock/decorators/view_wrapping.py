@@ -27,10 +27,10 @@ def right_place(decorator: str) -> str:
 
 
 def check_place(decorator: str, inner: str, opted_out: set[str]) -> None:
-    """Raise ``TypeError`` inside a transaction of ``ATOMIC_REQUESTS``, because it would end too late.
+    """Raise ``TypeError`` inside a transaction of ``ATOMIC_REQUESTS``, because the transaction would end too late.
 
-    ``decorator``: name of the decorator that is in the wrong place. ``inner``: text for what must not be inside the
-    transaction. ``opted_out``: the database aliases that the view excludes from ``ATOMIC_REQUESTS``.
+    ``decorator``: name of the decorator that is in the wrong place. ``inner``: what must not be inside the transaction,
+    for the error's text. ``opted_out``: the database aliases that the view excludes from ``ATOMIC_REQUESTS``.
     """
     for alias, settings in connections.settings.items():
         if settings["ATOMIC_REQUESTS"] and alias not in opted_out and in_atomic(connections[alias]):

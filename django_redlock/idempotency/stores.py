@@ -17,8 +17,8 @@ from .request_lock import RequestLock
 def request_lock(backend: Backend, entry: Entry, ttl: float | None) -> RequestLock | MemoryRequestLock:
     """Return the lock handle for one request. ``ttl``: seconds of its lease; ``None`` for the backend's default.
 
-    Raises ``LockNotSupported`` unless the backend is one Redis, a Redis Cluster, memory or a `DummyBackend`, because
-    one script must see both the lock and the record.
+    Raises ``LockNotSupported`` unless ``backend`` is a ``RedisBackend``, a ``LocMemBackend`` or a ``DummyBackend``,
+    because one script must see both the lock and the record.
     """
     options = LockOptions(backend.ttl if ttl is None else backend.check_ttl(ttl), owner=entry.label, on_lost="warn")
     if type(backend.algorithm) in (SingleNode, Cluster):

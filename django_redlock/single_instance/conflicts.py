@@ -44,9 +44,9 @@ OnConflict = Literal["skip", "log", "raise", "wait", "retry", "replace"] | Calla
 
 
 def conflict_of(task: str, task_id: str, key: str, where: Where, refusal: Refusal) -> Conflict:
-    """Return the `Conflict` that users get for ``refusal``, the store's answer to a call that was refused.
+    """Return the `Conflict` for ``refusal``, the store's answer to a refused call.
 
-    ``task``, ``task_id`` and ``key`` belong to the refused call, see `Conflict`.
+    ``task``, ``task_id`` and ``key`` (the lock's name) belong to the refused call.
     """
     holder = Owner.parse(refusal.holder).extra
     return Conflict(

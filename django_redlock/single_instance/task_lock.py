@@ -40,7 +40,10 @@ class RecordStore(NamedTuple):
 
 
 class TaskLock:
-    """The lock of one task. Calls with the same lock name exclude each other; ``namer`` makes the name of a call."""
+    """The lock of one task. Calls with the same lock name exclude each other.
+
+    ``namer``: makes the lock's name from the arguments of a call.
+    """
 
     def __init__(self, options: TaskOptions, function: Callable[..., Any]) -> None:
         self.options = options

@@ -198,7 +198,7 @@ def _start_flow(lock: DjangoTaskLock, call: TaskCall, handle: Lock, known: bool)
 
 
 def _conflict(call: TaskCall, where: Any, refusal: Refusal) -> Conflict:
-    """Return the `Conflict` that users get for ``refusal``. Provisional ids are replaced with ``""``.
+    """Return the `Conflict` for ``refusal``, the store's answer to ``call``. Provisional ids are replaced with ``""``.
 
     ``where``: "submit" or "start".
     """

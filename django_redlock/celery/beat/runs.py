@@ -27,7 +27,7 @@ _SCRIPT = script("beat_run")
 
 
 class LeadEnded(Exception):
-    """This process no longer leads."""
+    """This process no longer leads, so its scheduler must send no more tasks."""
 
 
 class Run(NamedTuple):
