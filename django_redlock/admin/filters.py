@@ -52,7 +52,7 @@ class TabFilter(_LinkedFilter):
 
 
 class ValueFilter(SimpleListFilter):
-    """A filter by a value of the rows, which ``values_of`` returns. A lock matches if any of its holders has it."""
+    """A filter by a value of the rows. ``values_of``: returns all values of a row, one for each holder of the lock."""
 
     values_of: Callable[[HeldLock], set[str]]
 
