@@ -85,9 +85,9 @@ def single_instance_task(
     allowed at a time.
 
     ``on_conflict``: the action for a duplicate, which is a call refused because of another call: "skip", "log",
-    "raise", "wait" (up to ``conflict_timeout``), "retry" (in a worker: send again, up to ``conflict_retries`` times),
-    "replace" (the queued call), or a callable that gets a `Conflict` and returns one of these actions. A pair gives one
-    action for submit and one for start.
+    "raise", "wait" (up to ``conflict_timeout``), "retry" (in a worker: send again, for up to ``conflict_retries``
+    pauses), "replace" (the queued call), or a callable that gets a `Conflict` and returns one of these actions. A pair
+    gives one action for submit and one for start.
 
     ``ttl``: the lease of a running body, which is renewed while the body runs; with "until_expired" the period.
     ``None``: 30 seconds, for a lease up to the backend's ``max_ttl``. ``queue_ttl``: time for which a call counts as
