@@ -34,7 +34,11 @@ from .queryset import LockRows
 
 
 class StoreHealth(NamedTuple):
-    """A store on the health page. ``lost``: primary key (quoted for URLs), name and number of losses of lost locks."""
+    """The part of the health page about one store. ``nodes``: results of health checks. ``plots``: charts of an hour.
+
+    ``lost``: of each lock that was lost in the last hour, the primary key (quoted for URLs), the name and the number of
+    losses.
+    """
 
     alias: str
     nodes: list[dict[str, Any]]
@@ -52,7 +56,10 @@ def shows_tasks(request: HttpRequest) -> bool:
 
 
 def query(request: HttpRequest, **changes: Any) -> str:
-    """Return the request's query string with ``changes``, without the page number. ``""`` removes a parameter."""
+    """Return the request's query string with the parameters ``changes``, without the page number.
+
+    The value ``""`` removes a parameter.
+    """
     parameters = request.GET.copy()
     parameters.pop("p", None)
     for name, value in changes.items():
@@ -64,10 +71,10 @@ def query(request: HttpRequest, **changes: Any) -> str:
 
 @admin.register(HeldLock)
 class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
-    """The admin of `HeldLock`: Django's list over `LockRows`, with a tab for locks and a tab for tasks.
+    """The admin of the live locks (`HeldLock`), with a tab for locks and a tab for tasks. Rows come from `LockRows`.
 
-    By default, locks with waiters come first. For each page, a store scans about ``max_keys`` keys and describes up to
-    ``max_locks`` locks, with waiters first.
+    By default, locks with waiters come first. For each request, about ``max_keys`` keys of a store are scanned, and up
+    to ``max_locks`` locks of the store are listed, locks with waiters first.
     """
 
     list_display = ["lock", "holder", "held_for", "left", "waiters", "wait"]
@@ -97,22 +104,28 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
 
     @property
     def media(self) -> Media:
-        """The script of this package instead of Django's scripts, which don't know the rows of a refresh."""
+        """The style sheet and the script of this package.
+
+        They replace Django's scripts, which don't handle rows that a refresh of the page has replaced.
+        """
         return Media(css={"all": ["django_redlock/locks.css"]}, js=[Script("django_redlock/live.js", defer=True)])  # type: ignore[list-item]
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        """Return the columns of the tab, with a column of nodes if any store has several nodes."""
+        """Return the columns of the tab of locks or of tasks, with a column of nodes if any store has several nodes."""
         columns = self.task_display if shows_tasks(request) else self.list_display
         return [*columns, *(["nodes"] if any(nodes_of(alias) > 1 for alias in locks) else [])]
 
     def get_ordering(self, request: HttpRequest) -> list[Any]:
-        """Sort locks with waiters first. The attribute ``ordering`` accepts fields of the model only."""
+        """Return the default order, locks with waiters first.
+
+        The attribute ``ordering`` is not used, because it accepts fields of the model only.
+        """
         return ["trouble", "name"]
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
-        """Return the actions without "delete selected", which force release replaces.
+        """Return the actions of the list without "delete selected", which force release replaces.
 
-        Django 6.1 and later also call the method for the actions of the change form; there are none.
+        For the change form, for which Django 6.1 and later call the method too, return no actions.
         """
         if getattr(action_location, "name", "") == "CHANGE_FORM":
             return {}
@@ -137,7 +150,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return queryset, False
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        """Return the list, which counts "tasks" on the tab for tasks."""
+        """Return Django's change list. On the tab of tasks, its texts say "tasks" instead of "locks"."""
         changes = super().get_changelist_instance(request)
         if shows_tasks(request):
             changes.opts = copy(changes.opts)
@@ -237,7 +250,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         )
 
     def stores(self) -> Iterator[StoreHealth]:
-        """Yield what the health page shows of each store."""
+        """Yield the part of the health page about each store."""
         for number, alias in enumerate(locks):
             nodes = health(alias)
             plots, lost = [], []
@@ -248,7 +261,7 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
             yield StoreHealth(alias, [*nodes, *deployment(alias, nodes)], plots, lost)
 
     def release_view(self, request: HttpRequest) -> HttpResponse:
-        """Release the locks of the confirmed form."""
+        """Release by force the locks of the form that the operator has confirmed."""
         if not self.has_delete_permission(request):
             raise PermissionDenied
         return release.carry_out(self, request)
@@ -265,5 +278,5 @@ class HeldLockAdmin(Columns, admin.ModelAdmin):  # type: ignore[type-arg]
         return TemplateResponse(request, f"admin/django_redlock/heldlock/{template}.html", shared | context)
 
     def list_url(self) -> str:
-        """Return the URL of the list."""
+        """Return the URL of the list of locks."""
         return reverse("admin:django_redlock_heldlock_changelist", current_app=self.admin_site.name)

@@ -1,4 +1,4 @@
-"""Draws the last hour as SVG charts. The SVG contains no script and no style; the admin's theme sets the colours."""
+"""Draws the events of the last hour as SVG charts. They contain no script and no style; a style sheet colours them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Chart(NamedTuple):
 
 
 class ChartBar(NamedTuple):
-    """A part of a column, from ``low`` to ``high``. ``kind``: its CSS class."""
+    """A part of a column, from ``low`` to ``high`` on the chart's scale of events or seconds. ``kind``: a CSS class."""
 
     kind: str
     low: float
@@ -49,8 +49,8 @@ class ChartColumn(NamedTuple):
 def charts(minutes: Sequence[MinuteStats], number: int = 0, held: Sequence[float] = ()) -> list[Chart]:
     """Return three charts: the numbers of events, the waiting times and the hold times. ``[]`` without any event.
 
-    ``number``: makes the ids of the charts unique on a page. ``held``: for how many seconds each present holder has
-    held the lock, which counts in the last minute.
+    ``minutes``: the counts of the last 60 minutes. ``number``: makes the ids of the charts unique on a page. ``held``:
+    the seconds for which each present holder has held the lock so far; they count in the last minute.
     """
     if held and minutes:
         last = minutes[-1]
@@ -159,7 +159,7 @@ def _column(column: ChartColumn, minutes: Sequence[MinuteStats], height: float) 
 
 
 def _unknown(minutes: Sequence[MinuteStats]) -> Iterable[tuple[str, int, str, int]]:
-    """Yield a rectangle for each minute that is not counted completely."""
+    """Yield x, y, width and height of a rectangle for each minute that is not counted completely."""
     for index, minute in enumerate(minutes):
         if not minute.complete:
             yield _number(LEFT + index * STEP), TOP, _number(STEP), FLOOR - TOP
@@ -178,15 +178,13 @@ def _count(number: float) -> str:
 
 
 def short(seconds: float) -> str:
-    """Format seconds in few characters, such as ``1.2 ms``.
-
-    An entry of `_UNITS` is the least number of seconds for the unit, its length in seconds and its name.
-    """
+    """Format seconds in few characters, such as ``1.2 ms``."""
     size, unit = next(each[1:] for each in _UNITS if seconds >= each[0])
     value = seconds / size
     return f"{value:.2g} {unit}" if value < 100 else f"{value:.0f} {unit}"
 
 
+# Each entry: the least number of seconds for which the unit is used, the length of the unit in seconds, and its name.
 _UNITS = [(7200, 3600, "h"), (120, 60, "min"), (0.9995, 1, "s"), (0.0009995, 0.001, "ms"), (0, 1e-6, "µs")]
 
 

@@ -1,4 +1,4 @@
-"""Formats the columns of the list and the lines of the detail page.
+"""Formats the columns of the admin's list of locks and the lines of its detail page.
 
 All values are escaped as HTML, because they come from other programs.
 """
@@ -44,7 +44,7 @@ LONGEST_NAME = 22  # characters of a name in the list
 
 
 def bar(left: float | None, full: float) -> SafeString:
-    """Return a progress bar of the ``left`` seconds of a lease of ``full`` seconds, marked below a third.
+    """Return a progress bar of the ``left`` seconds of a lease of ``full`` seconds, highlighted below a third.
 
     ``None`` for ``left`` means that the lease has no end.
     """
@@ -68,7 +68,10 @@ def badges(row: HeldLock) -> SafeString:
 
 
 def with_words(before: str, value: Any, after: str = "") -> SafeString:
-    """Return ``value`` with words around it that only the cards on a phone show: there are no column headers there."""
+    """Return ``value`` between the words ``before`` and ``after``.
+
+    The words are visible on a phone only, where each row is a card without column headers.
+    """
     words = '<span class="redlock-word">{} </span>{}<span class="redlock-word"> {}</span>'
     return format_html(words, before, value, after)
 
@@ -130,9 +133,10 @@ class Columns:
 
     @admin.display(description=gettext_lazy("lease left"), ordering="ttl")
     def left(self, row: HeldLock) -> SafeString:
-        """Return the bar of the rest of the lease. The full bar is the lease's ttl.
+        """Return a progress bar of the seconds left of the lease. The full bar is the lease's ttl.
 
-        If that is unknown, the full bar is the store's ttl, or the rest plus the time since ``acquire()`` if shorter.
+        If the ttl is unknown, the full bar is the store's default ttl, or the seconds left plus the time since
+        ``acquire()`` if that is shorter. For work with ``every=`` that is done, return the time until it may start.
         """
         if state_of(row.held.owner) == "done" and row.held.remaining is not None:
             return format_html(gettext("again in {}"), duration(row.held.remaining))
@@ -141,7 +145,7 @@ class Columns:
 
     @admin.display(description=gettext_lazy("record kept for"), ordering="ttl")
     def kept_for(self, row: HeldLock) -> SafeString | str:
-        """Return the rest of the lease for a running task, the time until the record expires for a queued task."""
+        """Return the bar of the lease for a running task, the time until the record expires for a queued task."""
         if state_of(row.held.owner) == "running" or row.held.remaining is None:
             return self.left(row)
         return duration(row.held.remaining)
@@ -158,9 +162,9 @@ class Columns:
 
     @admin.display(description=gettext_lazy("nodes"), ordering="nodes", empty_value="")
     def nodes(self, row: HeldLock) -> SafeString | str:
-        """Return the number of nodes that have granted the lock and of all nodes, such as ``2/3``.
+        """Return the number of nodes that have granted the lock and the number of all nodes, such as ``2/3``.
 
-        The text is marked if some nodes have not granted the lock, and ``""`` for a store with a single node.
+        The text is highlighted if some nodes have not granted the lock. Returns ``""`` for a store with a single node.
         """
         held, total = len(row.held.nodes) or 1, nodes_of(row.alias)
         if total == 1:
@@ -174,7 +178,7 @@ class Columns:
         return moment(since) if since else _unknown()
 
     def facts(self, row: HeldLock) -> Iterator[tuple[str, Any]]:
-        """Yield label and value of each line about the holder on the detail page."""
+        """Return the label and the value of each line about the holder on the detail page. Empty values are omitted."""
         held, owner = row.held, row.held.owner
         queued = state_of(owner) == "queued"
         known = [

@@ -1,4 +1,4 @@
-"""The filters in the sidebar of the list. They offer the values of the listed locks, with counts."""
+"""The filters in the sidebar of the admin's list. They offer the values that the listed locks have, with counts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..backend_registry import locks
 from ..formatting import owners, state_of, task_of
 from ..models import HeldLock
 
-SCAN = {"10": 10, "100": 100}  # factors by which links raise max_keys and max_locks
+SCAN = {"10": 10, "100": 100}  # values of the parameter "scan": factors for max_keys and max_locks
 
 
 class AliasFilter(SimpleListFilter):
-    """Filter by store. `HeldLockAdmin.get_queryset` reads the parameter and asks the chosen store only."""
+    """A filter by store. `HeldLockAdmin.get_queryset` reads the parameter and asks the chosen store only."""
 
     title = gettext_lazy("store")
     parameter_name = "alias"
@@ -32,7 +32,7 @@ class AliasFilter(SimpleListFilter):
 
 
 class _LinkedFilter(SimpleListFilter):
-    """A parameter that is set by links on the page, not by the sidebar. `HeldLockAdmin.get_queryset` reads it."""
+    """A URL parameter that links on the page set, not the sidebar. `HeldLockAdmin.get_queryset` reads it."""
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return []
@@ -52,7 +52,7 @@ class TabFilter(_LinkedFilter):
 
 
 class ValueFilter(SimpleListFilter):
-    """Filter by a value of the rows. A lock with several holders matches if any holder has the value."""
+    """A filter by a value of the rows. ``values_of``: returns all values of a row, one for each holder of the lock."""
 
     values_of: Callable[[HeldLock], set[str]]
 

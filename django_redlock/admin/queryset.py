@@ -30,7 +30,7 @@ _SORT: dict[str, Callable[[HeldLock], Any]] = {
 
 
 class LockRows:
-    """Rows with the part of a queryset's interface that the admin uses. ``seen``: the answer of each store."""
+    """Rows of locks, with the part of a queryset's interface that the admin uses. ``seen``: what each store listed."""
 
     model = HeldLock
     ordered = True
@@ -45,7 +45,7 @@ class LockRows:
     def read(cls, aliases: Iterable[str], search: str, limit: int, max_keys: int) -> LockRows:
         """Read the live locks that match ``search`` from the stores.
 
-        ``limit`` and ``max_keys``: as in `list_locks`. A lock whose full name is ``search`` is found beyond the limits.
+        ``limit`` and ``max_keys``: as in `list_locks`. A lock whose full name is ``search`` is found in spite of them.
         """
         pattern = pattern_for(search, special="*?")  # without "[", as the help text of the search says
         seen = [_with(search, list_locks(alias, pattern, limit, max_keys)) for alias in aliases]
@@ -92,7 +92,7 @@ class LockRows:
 
 
 def _with(name: str, seen: Listed) -> Listed:
-    """Return ``seen`` with the lock ``name`` added, if the scan ended before it found that lock."""
+    """Return ``seen``, the locks that one store has listed, with the lock ``name`` added if the scan has missed it."""
     if not name or seen.complete or seen.error or any(held.name == name for held in seen.locks):
         return seen
     try:

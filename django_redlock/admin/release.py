@@ -1,7 +1,8 @@
 """Force release: shows the holders, asks for confirmation, releases the locks and logs each release.
 
 The form contains the digest of each holder that was shown. A lock whose digest has changed since is not released,
-because it has a new holder. Of a semaphore or a read-write lock with several holders, the operator chooses some.
+because it has a new holder. For a semaphore or a read-write lock with several holders, the operator chooses which
+holders lose the lock.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ from ..models import HeldLock, parse_pk
 
 @admin.action(permissions=["delete"], description=gettext_lazy("Release by force …"))
 def force_release(model_admin: Any, request: HttpRequest, queryset: Any) -> HttpResponse:  # noqa: ARG001
-    """The action of the list: ask for confirmation to release the selected locks."""
+    """Ask for confirmation to release the selected locks by force. An action of the admin's list."""
     return ask(model_admin, request, request.POST.getlist("_selected_action"))
 
 
 def ask(model_admin: Any, request: HttpRequest, pks: Iterable[str]) -> HttpResponse:
-    """Return the page that shows the holders and asks for confirmation; a redirect to the list if no lock is held."""
+    """Return the page that shows the holders and asks for confirmation; a redirect to the list if no lock is held.
+
+    ``pks``: primary keys of the locks.
+    """
     rows = []
     for pk in pks:
         name = parse_pk(pk)[1]
@@ -59,7 +63,10 @@ def ask(model_admin: Any, request: HttpRequest, pks: Iterable[str]) -> HttpRespo
 
 
 def choices(row: HeldLock) -> list[tuple[str, Owner, float | None]]:
-    """Return digest, owner and holding time of each holder among whom the operator chooses; ``[]`` without a choice."""
+    """Return digest, owner and holding time in seconds of each holder that the operator can choose.
+
+    Returns ``[]`` except for a semaphore or a read-write lock with several holders.
+    """
     held = row.held
     if held.kind not in ("semaphore", "rwlock") or len(held.digests) < 2:
         return []
@@ -81,7 +88,7 @@ def meaning(row: HeldLock) -> str:
 
 
 class Outcome(NamedTuple):
-    """The message about the release of one lock. ``level``: of ``django.contrib.messages``."""
+    """The message about the release of one lock. ``level``: its level in ``django.contrib.messages``."""
 
     level: int
     text: str
@@ -121,7 +128,7 @@ def _release(request: HttpRequest, pk: str, digest: str) -> Outcome:
 def _released(row: HeldLock, digest: str) -> HeldLock | None:
     """Return ``row`` with only the holders that have ``digest``; ``None`` if there are none.
 
-    The digest of the whole row stands for all holders.
+    For the digest of the whole row, all holders stay.
     """
     held = row.held
     if digest == held.digest:
@@ -131,7 +138,10 @@ def _released(row: HeldLock, digest: str) -> HeldLock | None:
 
 
 def _second_look(pk: str) -> str:
-    """Return a sentence about the present holder, which the operator may not expect; ``""`` if the lock is free."""
+    """Return a sentence with the holders that the lock has after its release.
+
+    Returns ``""`` if the lock is free or the store is unavailable.
+    """
     try:
         now = find_lock(pk)
     except (LockError, ImproperlyConfigured):

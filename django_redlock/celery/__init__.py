@@ -1,4 +1,4 @@
-"""``@single_instance_task`` allows at most one call of a task at a time. Its place is below ``@shared_task``."""
+"""``@single_instance_task`` allows at most one call of a Celery task at a time. It stands below ``@shared_task``."""
 
 from __future__ import annotations
 
@@ -74,23 +74,25 @@ def single_instance_task(
     conflict_retries: int | None = None,
     **unknown: Any,
 ) -> Any:
-    """Allow at most one call of a task at a time. Stands below ``@shared_task`` or ``@app.task``. Times are seconds.
+    """Allow at most one call of a Celery task at a time. Its place is below ``@shared_task`` or ``@app.task``.
 
     ``mode``: the period in which a call holds the lock: "until_executed" (submit to end of the body), "until_executing"
     (submit to start), "while_executing" (start to end), "until_and_while_executing" (one call runs and one waits),
-    "until_expired" (once in ``ttl``). The names are those of sidekiq-unique-jobs.
+    "until_expired" (once in ``ttl``). The names are those of sidekiq-unique-jobs. All times below are in seconds.
 
     ``key``: the lock's name, either a text with argument names in braces or a callable that gets the arguments.
     ``None``: the task's name with all arguments, or with the arguments in ``unique_on``. ``limit``: the number of calls
     allowed at a time.
 
-    ``on_conflict``: the action for a duplicate: "skip", "log", "raise", "wait" (up to ``conflict_timeout``), "retry"
-    (in a worker: send again, up to ``conflict_retries`` times), "replace" (the queued call), or a callable that gets a
-    `Conflict` and returns one of these actions. A pair gives one action for submit and one for start.
+    ``on_conflict``: the action for a duplicate, which is a call refused because of another call: "skip", "log",
+    "raise", "wait" (up to ``conflict_timeout``), "retry" (in a worker: send again, for up to ``conflict_retries``
+    pauses), "replace" (the queued call), or a callable that gets a `Conflict` and returns one of these actions. A pair
+    gives one action for submit and one for start.
 
-    ``ttl``: the lease of a running body, which is renewed while the body runs. ``None``: 30 seconds, or the backend's
-    ``max_ttl`` if that is less. ``queue_ttl``: seconds for which a queued call counts, from its ETA and again from each
-    retry. ``on_store_error="run"``: run without a lock when the store is down. ``using``: alias of the lock backend.
+    ``ttl``: the lease of a running body, which is renewed while the body runs; with "until_expired" the period.
+    ``None``: 30 seconds, for a lease up to the backend's ``max_ttl``. ``queue_ttl``: time for which a call counts as
+    queued, from its ETA and again from each retry. ``on_store_error="run"``: run without a lock when the store is down.
+    ``using``: alias of the lock backend.
 
     Raises ``TypeError`` and ``ValueError`` for invalid arguments.
     """

@@ -1,4 +1,4 @@
-"""Refuses to start a worker whose tasks a backend can't protect."""
+"""Keeps a Celery worker from starting if a lock backend can't protect one of its tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from ..single_instance.support import refusals
 
 
 class CheckTasks(Step):
-    """A step in the start of a worker. Raises ``LockNotSupported`` if a backend can't protect one of the tasks."""
+    """A step in the start of a Celery worker.
+
+    Raises ``LockNotSupported``, which ends the start, if a lock backend can't protect one of the worker's tasks.
+    """
 
     def create(self, parent: Any) -> None:
         app: Celery = parent.app

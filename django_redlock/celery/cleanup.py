@@ -23,7 +23,10 @@ from .put_off import send
 
 
 class LockReleasingRequest:
-    """A request that releases the task's lock when the process of the body died or the message was discarded."""
+    """Mixin for Celery's ``Request``, a received message in the worker's main process.
+
+    It releases the task's lock when the process of the body has died or the message was discarded.
+    """
 
     if TYPE_CHECKING:
         id: str
@@ -36,20 +39,25 @@ class LockReleasingRequest:
     _requeued = False
 
     def reject(self, requeue: bool = False) -> None:
-        """Celery's hook for a rejected message. Stores whether the broker will deliver the message again."""
+        """Reject the message, and remember whether the broker will deliver it again (``requeue``). Called by Celery."""
         self._requeued = requeue
         super().reject(requeue=requeue)  # type: ignore[misc]
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
-        """Celery's hook for a time limit. Celery kills the process after this hook if the limit is a hard one."""
+        """Handle an exceeded time limit. Called by Celery.
+
+        After a hard limit, Celery kills the process when this method has returned. A background thread waits for that
+        and releases the lock. ``timeout``: the limit in seconds.
+        """
         super().on_timeout(soft, timeout)  # type: ignore[misc]
         if not soft:
             self._process_dies()
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
-        """Celery's hook for a failure.
+        """Handle a failed task. Called by Celery.
 
-        ``return_ok``: the body has raised an error. Otherwise its process is dead or about to be killed.
+        ``return_ok``: the body has raised an error. Otherwise its process is dead or about to be killed, and a
+        background thread releases the lock.
         """
         try:
             return super().on_failure(exc_info, send_failed_event, return_ok)  # type: ignore[misc]
@@ -65,7 +73,7 @@ class LockReleasingRequest:
             self.cancel_record()
 
     def cancel_record(self) -> None:
-        """Cancel the queued record, whichever delivery it belongs to."""
+        """Remove the record of the queued task from the lock store, whatever its delivery id. Errors are logged."""
         with self._logged():
             self.task.redlock.cancel(self._received_call(), same_delivery=False)
 
@@ -83,9 +91,9 @@ class LockReleasingRequest:
             threading.Thread(target=self._requeue_dead, args=(call,), name="redlock-requeue", daemon=True).start()
 
     def _requeue_dead(self, call: TaskCall) -> None:
-        """Wait for the process to exit, then queue the record again if the message will be redelivered, else remove it.
+        """Wait for the body's process to exit. Then queue the call again if its message will be redelivered.
 
-        A process that survives its signal releases its lock itself.
+        Otherwise the record is removed. A process that survives its signal releases its lock itself.
         """
         task_lock = self.task.redlock
         with self._logged():
@@ -100,9 +108,9 @@ class LockReleasingRequest:
 
     @contextmanager
     def _logged(self) -> Iterator[None]:
-        """Log errors, for example when the arguments of a message don't fit the task.
+        """Context manager that logs errors and does not raise them. After an error, the lock stays held for its ttl.
 
-        The lease then ends by its ttl.
+        An error occurs, for example, when the arguments of a message don't fit the task.
         """
         try:
             yield
@@ -115,13 +123,19 @@ class LockReleasingRequest:
 
 @cache
 def request_class(base: Any) -> type:
-    """Return a subclass of ``base`` (a class or its dotted path) with `LockReleasingRequest` in front of it."""
+    """Return a subclass of ``base`` (a class or its dotted path) whose first base class is `LockReleasingRequest`.
+
+    Also makes the worker's revoke commands remove the records of revoked calls.
+    """
     revoke.install(LockReleasingRequest)
     return type("Request", (LockReleasingRequest, symbol_by_name(base)), {})
 
 
 def _wait_for_exit(pid: int, timeout: float = 10.0) -> bool:
-    """Return whether the process has exited, after waiting ``timeout`` seconds at most. A zombie has exited."""
+    """Wait up to ``timeout`` seconds for the process ``pid`` to exit. Returns whether it has exited.
+
+    On Linux, a zombie counts as exited. Returns ``False`` for a greenlet, whose ``pid`` is an address.
+    """
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -137,7 +151,10 @@ def _wait_for_exit(pid: int, timeout: float = 10.0) -> bool:
 
 
 def _gone(pid: int, timeout: float) -> bool:
-    """Poll until the process has exited; return whether it has. A zombie counts as running until it is collected."""
+    """Poll for up to ``timeout`` seconds until the process ``pid`` has exited. Returns whether it has exited.
+
+    A zombie counts as running until its parent has collected it.
+    """
     for _ in range(int(timeout * 10)):
         try:
             os.kill(pid, 0)

@@ -1,4 +1,4 @@
-"""``apply()`` and eager mode: acquire the lock, run the task and release the lock in one call."""
+"""Runs a task in the calling process, by ``apply()`` or in Celery's eager mode, with its lock held."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _replaced: ContextVar[tuple[str, ...]] = ContextVar("redlock_replaced", default=
 
 
 def is_always_eager(conf: Any) -> bool:
-    """Return whether ``task_always_eager`` is set.
+    """Return whether Celery's setting ``task_always_eager`` is on.
 
-    The setting is read only if one of its spellings is present. Celery searches every spelling in every source, with an
-    exception for each miss, which costs as much as the rest of a submit.
+    The setting is read only if one of its spellings is present. To read an absent setting, Celery searches every
+    spelling in every source, with an exception for each miss. That costs as much as the rest of a submit.
     """
     *places, _defaults = conf.maps
     unset = places and not any(name in place for place in places for name in _spellings(conf.prefix))
@@ -48,9 +48,11 @@ def _spellings(prefix: str | None) -> set[str]:
 
 
 def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, *rest: Any, **options: Any) -> Any:
-    """Run the task with its lock held.
+    """Run the task in this process with its lock held. Returns the ``EagerResult``, with an attribute ``duplicate``.
 
-    The result of a duplicate has ``duplicate`` set and `duplicate_result` as its value.
+    ``run``: Celery's own ``apply``. The result of a duplicate has ``duplicate=True`` and `duplicate_result` as its
+    value. Raises ``LockNotAcquired`` for a duplicate with ``on_conflict="raise"`` or ``"wait"``, ``LockUnavailable``
+    when the store is unavailable.
     """
     task_id = options["task_id"] = options.get("task_id") or uuid()
     declared = task.redlock.options
@@ -87,9 +89,9 @@ def apply(task: ProtectedTask, run: Callable[..., Any], args: Any, kwargs: Any, 
 
 
 def replacing(task_id: str | None) -> AbstractContextManager[None]:
-    """Context manager around ``replace()`` in an eager body.
+    """Return a context manager for Celery's ``replace()`` in the eager body of the task ``task_id``.
 
-    The replacing task may share the body's lock of the same name.
+    Within it, a replacing task that needs the same lock shares the lock of the body.
     """
     return _value(_replaced, tuple(name for name, running in _running.get() if running == task_id))
 

@@ -1,4 +1,4 @@
-"""Runs the body in a worker: acquires the lock, calls the body, releases the lock. Handles refused calls."""
+"""Runs a task's body in a worker: acquires the lock, calls the body, releases the lock. Handles refused calls."""
 
 from __future__ import annotations
 
@@ -26,13 +26,18 @@ from .put_off import MAX_RESEND_SECONDS, end_delivery, put_off, send
 from .task_lock import ProtectedTask
 
 ENTERED = "redlock_entered"  # attribute of a request whose body has begun: direct calls from the body acquire no lock
-RETRY_OVERLAP_SECONDS = 0.5  # how long a retry or redelivery waits for the end of the previous run
+RETRY_OVERLAP_SECONDS = 0.5  # longest wait of a retry or redelivery for the end of the previous run
 # Delivery id of the last body that this thread or greenlet was about to run.
 _last_delivery_id: ContextVar[str] = ContextVar("redlock_last_delivery", default="")
 
 
 def run(task: ProtectedTask, request: Any, body: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Run the body with the lock held. A refused call gets the action of ``on_conflict``."""
+    """Run ``body`` with the lock held and return its value. A refused call gets the action of ``on_conflict``.
+
+    A duplicate that is skipped returns `duplicate_result`. Raises Celery's ``Ignore`` for a call that is sent again or
+    has run before, ``LockNotAcquired`` for a duplicate that must fail, ``LockUnavailable`` when the store is
+    unavailable. With ``on_store_error="run"``, the body runs without a lock instead.
+    """
     vars(request)[ENTERED] = True
     options = task.redlock.options
     message = task.redlock.message(task, request)
@@ -58,7 +63,8 @@ def run(task: ProtectedTask, request: Any, body: Callable[..., Any], args: Any, 
     if isinstance(outcome, Refusal):
         return _refused(task, request, call, message, outcome)
     if message.tries and not task.acks_late:
-        # If the process dies, this copy is not delivered again. The other copy must not run then, either.
+        # Without acks_late, the broker doesn't deliver this copy again if the process dies. The other copy of the
+        # message must not run then, either.
         end_delivery(task, call)
     return _run_protected(task, lock, body, args, kwargs)
 
@@ -75,8 +81,9 @@ def _acquire(task: ProtectedTask, request: Any, lock: Lock, call: TaskCall, wait
 
 
 def _is_ending(conflict: Conflict, request: Any) -> bool:
-    """Return whether the body that holds the lock is about to end: an earlier run of this task, or a task that called
-    ``replace()``.
+    """Return whether the body that holds the lock is expected to end at once.
+
+    True for an earlier run with the same task id, and for a task that has called ``replace()`` with this one.
     """
     replaced = request.parent_id if request.get("replaced_task_nesting") else None
     return conflict.state == "running" and conflict.holder in (request.id, replaced)
@@ -95,12 +102,15 @@ def _run_protected(task: ProtectedTask, lock: Lock, body: Callable[..., Any], ar
             ending = "ended"
         raise
     finally:
-        # Not in after_return: before that, Celery sends the next step of a chain, which may need the same lock.
+        # Not in after_return, because Celery sends the next step of a chain before, and that step may need this lock.
         send(task.app, drive(end_flow(lock, ending), lock.store.perform))
 
 
 def cancel_unstarted(task: ProtectedTask, error: BaseException) -> None:
-    """Cancel a call whose ``before_start`` failed, unless the broker will deliver the message again."""
+    """Cancel the queued call of ``task``, whose ``before_start`` has raised ``error``.
+
+    The call stays queued if the broker will deliver the message again.
+    """
     request: Any = task.request
     if not (request.is_eager or request.called_directly or _will_be_redelivered(task, error)):
         message = task.redlock.message(task, request)
@@ -112,7 +122,10 @@ def cancel_unstarted(task: ProtectedTask, error: BaseException) -> None:
 
 @task_internal_error.connect
 def _cancel_failed_outside(sender: Any, request: Any, **_: Any) -> None:
-    """Cancel a call if Celery failed before the body, for example while storing the state STARTED."""
+    """Cancel the queued call if Celery itself failed before the body, for example while storing the state STARTED.
+
+    A receiver of Celery's signal ``task_internal_error``.
+    """
     context: Any = Context(request)
     if hasattr(sender, "redlock") and not context.is_eager:
         message = sender.redlock.message(sender, context)
@@ -123,8 +136,8 @@ def _cancel_failed_outside(sender: Any, request: Any, **_: Any) -> None:
 def _will_be_redelivered(task: ProtectedTask, error: BaseException) -> bool:
     """Return whether the broker will deliver the message again after ``error``.
 
-    It will if the task has ``acks_late`` and the error ends the process or asks for a requeue. If Celery acknowledges
-    the message nevertheless, the worker's main process removes the record.
+    It will if the task has ``acks_late`` and the error ends the process or asks for a requeue, as Celery's ``Reject``
+    can. If Celery acknowledges the message nevertheless, the worker's main process removes the record.
     """
     options: Any = task
     requeued = isinstance(error, SystemExit | KeyboardInterrupt) or getattr(error, "requeue", False)
@@ -163,9 +176,10 @@ def _refused(task: ProtectedTask, request: Any, call: TaskCall, message: Message
 
 
 def _fail(task: ProtectedTask, call: TaskCall, error: Exception) -> NoReturn:
-    """Raise ``error``, or retry if ``autoretry_for`` names its class. Cancels the call unless it is retried.
+    """Raise ``error``, or Celery's ``Retry`` if ``autoretry_for`` names its class.
 
-    Celery retries only errors that the body raises, so a copy of the task gets a body that raises ``error``.
+    Unless the call is retried, it is cancelled, which removes its queued record. Celery retries only errors that the
+    body raises, so a copy of the task gets a body that raises ``error``.
     """
     attempt = object.__new__(type(task))
     vars(attempt).update(vars(task))
@@ -190,7 +204,10 @@ def _raising(error: Exception) -> Callable[..., NoReturn]:
 
 
 def _ignored(task: ProtectedTask, call: TaskCall, resend: Callable[[], Any]) -> NoReturn:
-    """Call ``resend``, then end this run of the task without a result."""
+    """Call ``resend``, which sends the call again, and end this run of the task without a result.
+
+    Raises Celery's ``Ignore``. If ``resend`` raises, the queued call is cancelled.
+    """
     try:
         resend()
     except Exception:

@@ -1,4 +1,4 @@
-"""The header of a task's message, and the times in its options."""
+"""The header of a protected task's message, and the delay and the expiry in the options of a call."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ HEADER = "redlock"  # name of the message header, which holds the fields of `Mes
 
 
 class Message(NamedTuple):
-    """The header of a protected task's message. ``tries``: number of times the message was sent again after a conflict.
+    """The header of a protected task's message.
 
-    ``task_id`` shows that the header belongs to this message, because middleware copies headers to other messages.
-    ``until``: time (seconds since the epoch) at which the current try has failed. ``prompt``: a copy without an ETA,
-    sent when a body has ended. ``serializer``: the one that the call named, which Celery does not tell a worker.
+    ``name``: the lock's name. ``task_id``: shows that the header belongs to this message, because middleware copies
+    headers to other messages. ``tries``: number of pauses that the call has begun after conflicts; in one pause it may
+    be sent again several times. ``until``: end of the present pause, in seconds since the epoch. ``prompt``: the
+    message is a copy without an ETA, sent when a body has ended. ``serializer``: the serializer named in
+    ``apply_async``, which Celery does not tell a worker; ``""``: none was named.
     """
 
     name: str
@@ -32,9 +34,9 @@ class Message(NamedTuple):
 
     @classmethod
     def read(cls, header: Any, task_id: str) -> Message | None:
-        """Return the `Message` in a header.
+        """Return the `Message` in the value ``header`` of a message of ``task_id``.
 
-        ``None``: the header is missing, malformed, or belongs to another task id.
+        Returns ``None`` if the header is missing, malformed, or belongs to another task id.
         """
         match header:
             case [str(), str(), str(own), int(), int() | float(), bool(), str()] if own == task_id:
@@ -48,7 +50,10 @@ def delay_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:
 
 
 def expiry_of(task: Task[Any, Any], options: Mapping[str, Any]) -> float:
-    """Return the seconds until a call expires and is discarded. ``options``: the options of ``apply_async``."""
+    """Return the seconds until a call expires and is discarded; ``inf`` for a call without an expiry.
+
+    ``options``: the options of ``apply_async``.
+    """
     expires = options.get("expires")
     return _until(task, task.expires if expires is None else expires, inf)
 

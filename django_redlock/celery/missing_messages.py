@@ -1,4 +1,7 @@
-"""Finds queued records without a message in the broker, for example after a purge or a loss of the broker's data."""
+"""Finds lost calls, which the lock store lists as queued although the broker has no message for them.
+
+A message is lost, for example, when a queue is purged or the broker loses its data.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,17 @@ from ..core.owner import Owner
 from ..errors import LockError
 from ..single_instance.body import cancel_request
 
-MIN_AGE_SECONDS = 60.0  # the record is written before the message is sent
-SECOND_LOOK_SECONDS = 2.0  # a message on its way between queue and worker may be missed once
+MIN_AGE_SECONDS = 60.0  # younger records are ignored, because a record is written before its message is sent
+SECOND_LOOK_SECONDS = 2.0  # pause between two looks; one look may miss a message on its way from queue to worker
 INSPECT_SECONDS = 1.0  # timeout for the replies of workers
 _PAGE = 1000
 
 
 class LostCall(NamedTuple):
-    """A queued call without a message. ``name``: the lock's name. ``age``: seconds since the call was queued."""
+    """A queued call without a message in the broker.
+
+    ``name``: the lock's name. ``task``: the task's name. ``age``: seconds since the call was queued.
+    """
 
     name: str
     task: str
@@ -36,9 +42,9 @@ class BrokerUnreadable(Exception):
 
 
 def lost_calls(alias: str, app: Celery = current_app) -> list[LostCall]:
-    """Return the queued calls of one store whose message was missing from the broker twice, two seconds apart.
+    """Return the queued calls of the store ``alias`` whose message was missing from the broker twice, 2 seconds apart.
 
-    Omits calls that were queued within the last minute, calls of ``until_expired`` (their records outlive their
+    Omits calls that were queued within the last minute, calls in mode ``until_expired`` (their records outlive their
     messages), and tasks that ``app`` does not know. Raises `BrokerUnreadable`, and ``LockError`` when the store fails.
     """
     if not (first := _calls_without_message(alias, app)):
@@ -49,14 +55,21 @@ def lost_calls(alias: str, app: Celery = current_app) -> list[LostCall]:
 
 
 def cancel_lost(alias: str, lost: Iterable[LostCall]) -> int:
-    """Remove the records of lost calls. Returns how many calls were still queued. Raises ``LockError``."""
+    """Remove the records of the calls ``lost`` from the store ``alias``. Returns the number of removed records.
+
+    A call that is no longer queued has no record to remove. Raises ``LockError``.
+    """
     backend: Any = locks[alias]
     requests = (cancel_request(keys_for(backend.encoded_prefix, each.name.encode()), each.task_id) for each in lost)
     return sum(backend.perform(request) == 1 for request in requests)
 
 
 def check_tasks(alias: str, fix: bool) -> dict[str, Any]:
-    """Return the row of ``redlock_check --tasks`` for one store. ``fix``: remove the records of lost calls."""
+    """Look for lost calls in one store, and return the row that ``redlock_check --tasks`` prints for it.
+
+    The row is a dict. ``lost`` in it lists the lost calls, and ``fixed`` is the number of records that were removed. If
+    the broker or the store can't be read, a warning takes their place. ``fix``: remove the records of lost calls.
+    """
     current_app.loader.import_default_modules()
     row: dict[str, Any] = {"node": "tasks", "ok": True, "problems": [], "warnings": []}
     try:
@@ -98,7 +111,8 @@ def _keeps_message(app: Celery, owner: Owner) -> bool:
 def message_ids(app: Celery) -> set[str]:
     """Return the ids of the tasks whose messages are in a queue or with a worker.
 
-    Raises `BrokerUnreadable`, also for a RabbitMQ queue that is not empty, because its messages can't be read.
+    Raises `BrokerUnreadable` if the broker is unavailable or is neither Redis nor RabbitMQ, and if a RabbitMQ queue is
+    not empty, because its messages can't be read.
     """
     with app.connection_for_read() as connection:
         kind = connection.transport.driver_type
@@ -115,7 +129,10 @@ def message_ids(app: Celery) -> set[str]:
 
 
 def _ids_in_redis(channel: Any, app: Celery) -> Iterator[str]:
-    """Yields the ids in all queues that are bound on this Redis, and the ids of messages not yet acknowledged."""
+    """Yield the task ids of the messages in all queues on this Redis, and of messages not yet acknowledged.
+
+    The queues are those that ``app`` declares, and all others that are bound to an exchange.
+    """
     from redis import Redis  # not installed with every broker
 
     redis: Any = Redis(connection_pool=channel.client.connection_pool)  # kombu's client prefixes only some keys
@@ -143,7 +160,7 @@ def _task_id(message: dict[str, Any]) -> str:
 
 
 def _ids_of_workers(app: Celery) -> Iterator[str]:
-    """Yields the ids of the tasks that workers have received. Workers that don't reply in time are omitted."""
+    """Yield the ids of the tasks that workers have received. Workers that don't reply in time are omitted."""
     inspect = app.control.inspect(timeout=INSPECT_SECONDS)
     answers: tuple[Any, ...] = (inspect.reserved(), inspect.scheduled(), inspect.active())
     for replies in answers:
@@ -152,9 +169,10 @@ def _ids_of_workers(app: Celery) -> Iterator[str]:
 
 
 def _check_rabbitmq_is_empty(connection: Any, app: Celery) -> None:
-    """Raise `BrokerUnreadable` unless every queue is empty and all its consumers are workers that reply.
+    """Raise `BrokerUnreadable` unless every queue is empty and all its consumers are workers that reply in time.
 
-    Reading a message in RabbitMQ takes it from the queue. Checks the queues of the settings and of the workers.
+    Checks the queues that ``app`` declares and those of the workers. No message is read, because RabbitMQ takes a
+    message from the queue when it is read.
     """
     workers = app.control.inspect(timeout=INSPECT_SECONDS).active_queues() or {}
     consumed = [queue["name"] for queues in workers.values() for queue in queues]

@@ -24,10 +24,11 @@ OPTIONS_ATTRIBUTE = "__redlock__"  # attribute of a decorated function that hold
 
 
 def patch(task: type[Any]) -> None:
-    """Add the mixins to the bases of a task class whose ``run`` is decorated: `SingleInstanceMixin` first,
-    `SubmitMixin` last.
+    """Add the mixins to a task class whose ``run`` is decorated, and set its attribute ``redlock``.
 
-    Parent classes are patched first, because tasks may inherit from each other. A patched class is not patched again.
+    `SingleInstanceMixin` becomes the first base class. `SubmitMixin` follows the task's own subclasses of Celery's
+    ``Task``. Parent classes are patched first, because tasks may inherit from each other. A class without a decorated
+    ``run`` and a class that is patched already stay as they are.
     """
     for base in task.__bases__:
         if issubclass(base, Task):
@@ -55,9 +56,9 @@ def patch(task: type[Any]) -> None:
 
 
 def _locked_call(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a ``__call__`` that the task's class defines.
+    """Return the ``__call__`` of a task's class, wrapped so that it runs with the lock held.
 
-    It precedes the mixin's ``__call__`` and may call ``run`` itself.
+    A ``__call__`` that the class itself defines hides the mixin's ``__call__``, and may call ``run``.
     """
 
     @wraps(call)
@@ -68,7 +69,10 @@ def _locked_call(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _cancelling_before_start(before_start: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the task's ``before_start``. If it raises, the body is never called, and the record must be removed."""
+    """Return the task's ``before_start``, wrapped so that an error cancels the queued call.
+
+    After an error of ``before_start``, Celery never calls the body, so nothing else would remove the record.
+    """
 
     @wraps(before_start)
     def cancelling(self: SingleInstanceMixin, *args: Any, **kwargs: Any) -> Any:
@@ -91,7 +95,10 @@ _bind = Task.bind.__func__  # type: ignore[attr-defined]
 
 
 def bind(cls: type[Any], app: Any) -> Any:
-    """Patch the task class, then call Celery's ``Task.bind``."""
+    """Add the mixins to the task class ``cls``, then call Celery's ``Task.bind``.
+
+    A worker of ``app`` checks at its start whether the backends can protect these tasks (`CheckTasks`).
+    """
     patch(cls)
     if hasattr(cls, "redlock"):
         app.steps["worker"].add(CheckTasks)

@@ -1,8 +1,8 @@
-"""Calls that a worker refused at their start and put off: sent again with an ETA, and at once when a body ends.
+"""Puts off calls that a worker refuses at their start: sends them again with an ETA, or at once when a body ends.
 
-The store keeps the message of such a call beside the record. The script that ends a body returns the message, and the
-process that ended the body sends it: the prompt copy. The copy with the ETA is the backstop. Both copies have one
-delivery id, so the store refuses the copy that comes second.
+The store keeps the message of a call that was put off beside the task's records. The script that ends a body returns
+the message, and the process that ended the body sends it. This prompt copy makes the call start early. The copy with
+the ETA is the fallback. Both copies have the same delivery id, so the store refuses the copy that comes second.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..single_instance.transitions import keep_message, remember_ended
 from .messages import Message
 from .task_lock import ProtectedTask
 
-MAX_RESEND_SECONDS = 60.0
+MAX_RESEND_SECONDS = 60.0  # longest pause between two tries of a call
 MAX_MESSAGE_BYTES = 16384  # a larger message is not kept, so its call starts at its ETA
 _LEASE_MARGIN = 0.01  # seconds after the end of a lease at which a call is tried again
 # Arguments of kombu's ``Producer.publish`` that are not part of the message.
@@ -31,10 +31,11 @@ _NOT_KEPT = {"serializer", "retry", "retry_policy", "declare", "timeout", "confi
 
 
 def put_off(task: ProtectedTask, call: TaskCall, message: Message, conflict: Conflict) -> None:
-    """Send the running message again with an ETA, and keep a copy that is sent when a body ends.
+    """Send the message of the running task again with an ETA, and store a copy that is sent when a body ends.
 
-    The pause between tries grows. The ETA is at most just after the end of the lease that is in the way, so one pause
-    may contain several tries. A prompt copy gets no further ETA: the copy with the ETA is already on its way.
+    The ETA is the end of a pause, and the pauses of a call grow up to a minute. If the lease in the way (``conflict``)
+    ends earlier, the ETA is just after its end, so one pause may contain several tries. If the running message is a
+    prompt copy, no copy with an ETA is sent, because one is on its way already.
     """
     if not message.prompt:
         now = time.time()
@@ -53,7 +54,10 @@ def put_off(task: ProtectedTask, call: TaskCall, message: Message, conflict: Con
 
 
 def end_delivery(task: ProtectedTask, call: TaskCall) -> None:
-    """Remember the delivery of a call that was put off as ended, so that its other copy is not run."""
+    """Record in the store that the delivery of ``call`` has ended, so that the other copy of its message is not run.
+
+    Errors of the store are logged and not raised.
+    """
     if not task.redlock.keeps_records:
         return  # there is no other copy
     try:
@@ -63,7 +67,10 @@ def end_delivery(task: ProtectedTask, call: TaskCall) -> None:
 
 
 def send(app: Celery, copy: bytes | None) -> None:
-    """Send a kept message. Errors are logged and not raised, because the copy with the ETA has been sent before."""
+    """Send the message ``copy`` that `put_off` has stored. Does nothing for ``None``.
+
+    Errors are logged and not raised, because the copy with the ETA has been sent before.
+    """
     if copy is None:
         return
     try:
@@ -78,7 +85,10 @@ def send(app: Celery, copy: bytes | None) -> None:
 
 
 def _prompt_copy(task: ProtectedTask, message: Message) -> bytes | None:
-    """Return the message without an ETA, as JSON with the arguments of ``Producer.publish``. ``None``: too large."""
+    """Return a copy of the running task's message without an ETA, as JSON with the arguments of ``Producer.publish``.
+
+    Returns ``None`` for a copy of more than `MAX_MESSAGE_BYTES` bytes.
+    """
     with task.app.producer_pool.acquire(block=True) as producer:
         recorder = _Recorder(producer)
         task.resend(0, message._replace(prompt=True), producer=recorder)
@@ -98,7 +108,7 @@ def _prompt_copy(task: ProtectedTask, message: Message) -> bytes | None:
 
 
 class _Recorder:
-    """A producer that sends nothing and records the first message, which Celery may follow with an event."""
+    """A kombu producer that sends nothing. It records the first message, and drops the event that Celery may add."""
 
     def __init__(self, producer: Any) -> None:
         self._producer = producer

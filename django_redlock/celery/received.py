@@ -1,4 +1,4 @@
-"""The text of an argument as a worker receives it, for the name of the lock."""
+"""Makes texts of task arguments for lock names. A text shows the value that a worker gets after serialization."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from ..single_instance.call_names import SCALARS, TextOf, canonical, mapping_tex
 
 @cache
 def text_for(serializer: str) -> TextOf:
-    """Return the function that makes the text of a value after a round trip through ``serializer``."""
+    """Return a function that returns the text of a value after a round trip through the kombu serializer."""
     return partial(_received_text, serializer)
 
 
 def _received_text(serializer: str, value: Any) -> str:
-    """Return the text of a value that is not a JSON type. Raises kombu's ``EncodeError``."""
+    """Serialize and load ``value``, which is not of a JSON type, and return the text of the loaded value.
+
+    Raises kombu's ``EncodeError`` for a value that can't be serialized.
+    """
     text_of = text_for(serializer)
     content_type, encoding, data = dumps([value], serializer)
     received = loads(data, content_type, encoding, accept=[content_type])[0]

@@ -1,4 +1,4 @@
-"""Deletes the records of revoked calls, in the worker's main process, as soon as the revoke command arrives."""
+"""Removes the records of revoked calls from the lock store as soon as a worker gets the revoke command."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from kombu.utils.functional import maybe_list
 
 @cache
 def install(kind: type) -> None:
-    """Make the worker's revoke commands cancel the records of requests of class ``kind``.
+    """Make the worker's revoke commands remove the records of revoked calls from the lock store.
 
-    Celery's signal ``task_revoked`` comes too late: Celery sends it when the message is discarded.
+    ``kind``: the class of the received messages (Celery's ``Request``) of protected tasks. Celery's signal
+    ``task_revoked`` would come too late, because Celery sends it when the message is discarded.
     """
     for command in ("revoke", "terminate", "revoke_by_stamped_headers"):
         Panel.data[command] = _cancelling(Panel.data[command], kind)
@@ -35,7 +36,7 @@ def _cancelling(revoke: Callable[..., Any], kind: Any) -> Callable[..., Any]:
 
 
 def _stamped(request: Any) -> bool:
-    """Return whether the request has a revoked stamp."""
+    """Return whether the request has a stamp that was revoked with ``revoke_by_stamped_headers``."""
     stamps = request.stamps or {}
     return any(
         set(maybe_list(stamps.get(name)) or ()) & set(maybe_list(values) or ())
@@ -44,10 +45,11 @@ def _stamped(request: Any) -> bool:
 
 
 def _received_requests(state: Any) -> Iterator[Any]:
-    """Yields all requests of the worker: running, about to run, and waiting for their ETA or rate limit.
+    """Yield all requests (received messages) of the worker that run, are about to run, or wait for ETA or rate limit.
 
-    The worker's own table has one request per id and drops the id when that request ends. It lacks a retry that was
-    received before the end of the run that sent it.
+    The worker's table ``requests`` is not enough. It has one request per task id and drops the id when that request
+    ends, so it lacks a retry that was received before the end of the run that sent it. ``state``: the worker's state,
+    the first argument of a revoke command.
     """
     requests = list(worker.requests.values())
     yield from requests
@@ -62,7 +64,7 @@ def _received_requests(state: Any) -> Iterator[Any]:
 
 
 def _copied(requests: Iterable[Any]) -> list[Any]:
-    """Return a list of requests that a timer thread may change during the copy."""
+    """Return a copy of ``requests`` as a list. Copies again if a timer thread has changed ``requests`` meanwhile."""
     while True:
         with suppress(RuntimeError):
             return list(requests)

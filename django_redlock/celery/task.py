@@ -1,4 +1,8 @@
-"""The mixins for a task: `SubmitMixin` writes the queued record, `SingleInstanceMixin` acquires the body's lock."""
+"""The mixins of a protected Celery task.
+
+`SubmitMixin` writes the record of a queued call to the lock store when the call is sent. `SingleInstanceMixin` holds
+the lock while the body of the task runs.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,10 @@ else:
 
 
 class SubmitMixin(_Task):
-    """Writes the queued record in ``apply_async``. Follows the task's own bases, because they may change the call."""
+    """Mixin whose ``apply_async`` writes the record of a queued call before it sends the message.
+
+    It follows the task's own base classes, because their ``apply_async`` may change the arguments of the call.
+    """
 
     redlock: CeleryTaskLock
 
@@ -81,7 +88,8 @@ class SubmitMixin(_Task):
         try:
             outcome = self._submit(call, own, own or canvas)
         except LockUnavailable as error:
-            # A retry or the next step of a canvas would be lost with the task that sends it, so the worker decides.
+            # An error would end the task that sends a retry or the next step of a canvas, and the call would be lost.
+            # The call is sent without a record, and the worker decides when it starts the body.
             if not (task_lock.options.run_unprotected or own or (canvas and self.app.current_worker_task is not None)):
                 raise
             logger.warning("task %s[%s] is sent without a record: %s", self.name, task_id, error)
@@ -98,7 +106,11 @@ class SubmitMixin(_Task):
             raise
 
     def lock_name(self, args: Any, kwargs: Any, serializer: str | None) -> str:
-        """Return the lock's name for a call. Raises Celery's ``TypeError`` for arguments that don't fit the task."""
+        """Return the lock's name for a call with these arguments.
+
+        ``serializer``: the kombu serializer of the message; ``None``: the task's own. Raises Celery's ``TypeError``
+        for arguments that don't fit the task.
+        """
         if (dump := getattr(self, "_dump_pydantic_arguments", None)) is not None:
             args, kwargs = dump(args, kwargs)
         try:
@@ -109,9 +121,11 @@ class SubmitMixin(_Task):
             raise
 
     def _submit(self, call: TaskCall, own: bool, must_send: bool) -> Lease | Conflict | None:
-        """Write the queued record. Returns the `Lease` of the record, or a `Conflict` when the call must not be sent.
+        """Write the record of the queued call. Returns its `Lease`, or a `Conflict` when the call must not be sent.
 
-        ``None``: send the call without a record, and the worker decides at the start.
+        Returns ``None`` for a refused call that must be sent: a worker then decides when it starts the body. ``own``:
+        the call is a retry by the task that owns the record. ``must_send``: the call is sent even if it is refused.
+        Raises ``LockNotAcquired`` as `apply_async` does, and ``LockUnavailable``.
         """
         task_lock = self.redlock
         algorithm, on_conflict = cast("SingleNode | Replicated", task_lock.store.algorithm), task_lock.options.at_submit
@@ -140,9 +154,10 @@ class SubmitMixin(_Task):
         return conflict_of(self.name, call.task_id, call.name, "submit", refusal)
 
     def resend(self, seconds: float, message: Message, **options: Any) -> AsyncResult[Any]:
-        """Send the running message again, to start in ``seconds``. The new message keeps the delivery id.
+        """Send the message of the running task again, to start in ``seconds`` seconds. Returns the ``AsyncResult``.
 
-        ``options``: further options of ``apply_async``.
+        ``message``: the header of the new message, which keeps the delivery id. ``options``: further options of
+        ``apply_async``.
         """
         request = self.request
         signature = self.signature_from_request(request, countdown=seconds, retries=request.retries)
@@ -159,11 +174,11 @@ else:
 
 
 class SingleInstanceMixin(_Submitting):
-    """Acquires the lock around the body. Precedes the task's own bases."""
+    """Mixin that holds the lock while the body of the task runs. It precedes the task's own base classes."""
 
     @property
     def Request(self) -> Any:  # type: ignore[override]  # noqa: N802  (Celery's name)
-        """The class of requests in a worker's main process. It releases the locks of dead child processes."""
+        """The class of received messages in a worker's main process. Its objects release locks of dead processes."""
         return request_class(super().Request)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -171,9 +186,9 @@ class SingleInstanceMixin(_Submitting):
         return self.run_body(super().__call__ if self.redlock.has_call else self.run, args, kwargs)
 
     def run_body(self, body: Any, args: Any, kwargs: Any) -> Any:
-        """Run the body, in a worker with the lock held.
+        """Run the callable ``body`` and return its value. In a worker, the lock is held meanwhile.
 
-        A call made directly, eagerly or by the body itself acquires no lock here.
+        No lock is acquired here for a direct call, an eager call, or a call that the body makes itself.
         """
         request = self.request
         if request.called_directly or request.is_eager or execution.ENTERED in vars(request):
@@ -181,9 +196,9 @@ class SingleInstanceMixin(_Submitting):
         return execution.run(self, request, body, args, kwargs)
 
     def on_replace(self, sig: Any) -> Any:
-        """Celery's hook for ``replace()``.
+        """Let the replacing task of ``replace()`` share the lock of this body in eager mode. Called by Celery.
 
-        In eager mode the replacing task runs here, while the body holds its lock.
+        In eager mode, the replacing task runs before this method returns, while the body still holds its lock.
         """
         with eager.replacing(self.request.id):
             return super().on_replace(sig)

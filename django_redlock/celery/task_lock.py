@@ -1,4 +1,4 @@
-"""The lock of one Celery task: the names of its calls, and the calls of its messages."""
+"""The lock of one Celery task. It names the lock of each call, and makes a `TaskCall` from each message."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from ..single_instance.task_lock import TaskLock
 from .messages import HEADER, Message
 from .received import text_for
 
-# Default visibility timeout of kombu's Redis transport. A copy of a message may wait this long for its ETA even if a
-# shorter timeout is set.
+# Default visibility timeout of kombu's Redis transport, in seconds. A copy of a message may wait this long for its ETA
+# even if a shorter timeout is set.
 VISIBILITY_SECONDS = 3600
 
 
 class CeleryTaskLock(TaskLock):
-    """The lock of one Celery task. ``has_call``: a base class of the task defines ``__call__``."""
+    """The lock of one Celery task.
+
+    ``bound``: the task's function takes ``self`` as its first argument. ``has_call``: a base class of the task defines
+    ``__call__``.
+    """
 
     def __init__(self, options: TaskOptions, function: Callable[..., Any], bound: bool, has_call: bool) -> None:
         super().__init__(options, function)
@@ -32,14 +36,17 @@ class CeleryTaskLock(TaskLock):
         self._done_ttl: float | None = None
 
     def name(self, task: Task[Any, Any], args: Any, kwargs: Any, serializer: str | None = None) -> str:
-        """Return the lock's name for these arguments. Raises ``TypeError`` when the arguments don't fit the task."""
+        """Return the lock's name for a call of ``task`` with these arguments.
+
+        ``serializer``: ``None`` means the task's own. Raises ``TypeError`` when the arguments don't fit the task.
+        """
         serializer = serializer or task.serializer or task.app.conf.task_serializer
         return self.namer.name(task.name, tuple(args or ()), kwargs or {}, text_for(serializer), self._this)
 
     def message(self, task: Task[Any, Any], request: Any) -> Message:
-        """Return the header of a received message.
+        """Return the `Message`, the package's header, of a message that a worker has received as ``request``.
 
-        If the sender added none (``send_task`` by name), the header is built here.
+        If the message has no header, for example after ``send_task`` with the task's name, a new one is returned.
         """
         if message := Message.read(request.get(HEADER), request.id):
             return message
@@ -50,7 +57,10 @@ class CeleryTaskLock(TaskLock):
     def new_call(
         self, task: Task[Any, Any], task_id: str, message: Message, delay: float = 0.0, expires: float = inf
     ) -> TaskCall:
-        """Return a call that may start in ``delay`` seconds and expires in ``expires`` seconds."""
+        """Return the `TaskCall` of ``message``. It may start in ``delay`` seconds and expires in ``expires`` seconds.
+
+        The times set how long the record of the queued call is kept.
+        """
         options, backend = self.options, self.backend
         if self._done_ttl is None:  # reading a setting costs as much as the rest of this method
             transport = task.app.conf.broker_transport_options or {}
@@ -69,7 +79,7 @@ class CeleryTaskLock(TaskLock):
         )
 
     def received_call(self, task: Task[Any, Any], request: Any) -> TaskCall:
-        """Return the call of a received message."""
+        """Return the `TaskCall` of a message that a worker has received as ``request``."""
         return self.new_call(task, request.id, self.message(task, request))
 
 
@@ -81,10 +91,10 @@ if TYPE_CHECKING:
         redlock: CeleryTaskLock
 
         def lock_name(self, args: Any, kwargs: Any, serializer: str | None) -> str:
-            """Return the lock's name for a call."""
+            """Return the lock's name for a call with these arguments."""
 
         def resend(self, seconds: float, message: Message, **options: Any) -> Any:
-            """Send the running message again, to start in ``seconds``."""
+            """Send the message of the running task again, to start in ``seconds`` seconds."""
 
 else:
     ProtectedTask = Task

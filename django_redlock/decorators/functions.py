@@ -70,7 +70,10 @@ def locked(
 
 
 def _check_decorated(function: Any) -> None:
-    """Raise ``TypeError`` if the body of ``function`` runs after the call has returned, as in a generator function."""
+    """Raise ``TypeError`` if `locked` can't protect ``function``.
+
+    It can't protect a class, nor a function whose body runs after the call has returned, such as a generator function.
+    """
     if isinstance(function, type):
         raise TypeError(f"locked() decorates functions and methods, not a class ({function.__qualname__})")
     if isinstance(function, classmethod | staticmethod) or not callable(function):

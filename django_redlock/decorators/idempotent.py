@@ -44,9 +44,9 @@ MAX_ANSWER = 1 << 20  # bytes
 
 
 class IdempotentRequest(HttpRequest):
-    """Annotates the request of an idempotent view. Never instantiated.
+    """Type annotation for the request of a view with `idempotent`. Never instantiated.
 
-    ``request.idempotency_key`` is the client's key; the view has no such attribute for a request without one.
+    ``request.idempotency_key`` is the client's key. A request without a key lacks the attribute.
     """
 
     idempotency_key: str
@@ -76,13 +76,14 @@ def idempotent(
     database that the view writes to, the answer is written in the same transaction as the work of the view; a lock of
     the backend ``using`` refuses repeats meanwhile. Async views can't have a ``database``.
 
-    ``required``: whether a request needs a key. ``scope``: a function that returns for a request to whom its key
-    belongs, by default the user or else the session. ``keep``: seconds for which an answer is kept. ``ttl``: seconds of
-    the running request's lease, which is renewed. ``in_doubt``: in Redis, what happens to the repeat of a request whose
-    process has died: ``"refuse"`` (the default) answers 409, ``"run"`` runs it again. ``headers``: the response
-    headers to store. ``max_answer``: the largest body to store, in bytes. ``methods``: the HTTP methods to protect.
+    ``required``: whether a request needs a key. ``scope``: a function of the request that returns a text for the client
+    to whom the key belongs, by default for the user or else the session. ``keep``: seconds for which an answer is kept.
+    ``ttl``: seconds of the running request's lease, which is renewed. ``in_doubt``: in Redis, what happens to a repeat
+    of a request whose process has died: ``"refuse"`` (the default) answers 409, ``"run"`` runs the view again.
+    ``headers``: the response headers to store. ``max_answer``: the largest body to store, in bytes. ``methods``: the
+    HTTP methods to protect.
 
-    Not stored are exceptions, statuses of 500 and above, 408, 425 and 429, and errors with ``Retry-After``: a repeat
+    Exceptions, statuses of 500 and above, 408, 425 and 429, and errors with ``Retry-After`` are not stored, so a repeat
     runs the view again. A streaming or too large response raises ``AnswerNotStorable``.
 
     The decorator raises ``TypeError`` and ``ValueError`` for bad options and for an object that is not a view.
@@ -135,9 +136,10 @@ class _Terms(NamedTuple):
     methods: frozenset[str]
 
     def entry_of(self, request: Any, view: Any, opted_out: set[str]) -> Entry | HttpResponse | None:
-        """Return what identifies ``request``, or the response that refuses it; ``None`` if it needs no protection.
+        """Return the `Entry` that identifies ``request``, or the response that refuses it.
 
-        Raises ``TypeError`` if the decorator is in the wrong place.
+        Returns ``None`` if the request needs no protection. ``opted_out``: the database aliases that the view excludes
+        from ``ATOMIC_REQUESTS``. Raises ``TypeError`` if the decorator is in the wrong place.
         """
         if not isinstance(request, HttpRequest):
             kind = type(request).__name__
@@ -166,31 +168,36 @@ class _Terms(NamedTuple):
         return Entry(record_name(scope, key), mark, label, self.keep, self.in_doubt)
 
     def answer_of(self, response: Any) -> Answer | None:
-        """Return the answer to store, ``None`` if it is not stored. Renders ``response`` if needed."""
+        """Return the answer to store; ``None`` if ``response`` is not to be stored. Renders ``response`` if needed."""
         return Answer.of(response, self.headers, self.max_answer)
 
 
 class _Query(NamedTuple):
-    """Call a function that may use the database. asyncio calls it in a thread."""
+    """A request of `_flow` to call a function that may use the database. Under asyncio, a thread calls it."""
 
     call: Callable[[], Any]
 
 
 class _RunView(NamedTuple):
-    """Run the view. The reply is ``(response, answer)``, or `_Raised`."""
+    """A request of `_flow` to run the view. The reply is the view's response and the answer to store, or `_Raised`."""
 
 
 class _Raised(NamedTuple):
-    """An exception of the view, or after the view. ``in_doubt``: the work may have taken effect all the same."""
+    """An exception that the view has raised, or that was raised after the view, for example by the commit.
+
+    ``in_doubt``: the work of the view may have taken effect nevertheless.
+    """
 
     error: BaseException
     in_doubt: bool
 
 
 def _flow(terms: _Terms, entry_of: Callable[[], Any], work: Callable[[], Any], began: list[Entry]) -> Flow[Any]:
-    """Return the view's response, the stored response of an earlier request, or an error response.
+    """Handle one request. Returns the view's response, the stored response of an earlier request, or an error response.
 
-    The entry is appended to ``began`` before the view runs.
+    ``entry_of``: returns the result of `_Terms.entry_of`. ``work``: runs the view in its transactions, and returns
+    response and answer; used with ``database`` only. ``began``: a list that gets the entry just before the view runs;
+    not used with ``database``. Raises the exception of the view.
     """
     entry = yield _Query(entry_of)
     if isinstance(entry, HttpResponse):
@@ -281,7 +288,8 @@ def _wrap(view: Callable[..., Any], terms: _Terms) -> Callable[..., Any]:
                 return _Raised(error, _leaves_doubt(error))
 
         flow = _flow(terms, partial(terms.entry_of, request, view, set(opted_out)), work, began)
-        # A client that disconnects cancels this coroutine. Its request has begun, and its repeat needs an answer.
+        # A client that disconnects cancels this coroutine. A request that has begun goes on, so that the client's
+        # repeat gets its answer.
         return await run_to_end(adrive(flow, perform), cancellable=lambda: not began)
 
     wrapper: Any = acall if is_async(view) else call
@@ -297,7 +305,7 @@ def _leaves_doubt(error: BaseException) -> bool:
 
 
 def _check_order(view: Any, terms: _Terms) -> None:
-    """Raise ``TypeError`` if ``view`` already has a decorator that must not be inside this one."""
+    """Raise ``TypeError`` if ``view`` already has a decorator that must not be inside `idempotent`."""
     name = getattr(view, "__qualname__", view)
     if getattr(view, IDEMPOTENT, False):
         raise TypeError(f"{name} has two idempotent() decorators")
@@ -315,7 +323,7 @@ def _check_order(view: Any, terms: _Terms) -> None:
 
 
 def _is_locked(view: Any) -> bool:
-    """Return whether ``view`` has a `locked_view`: it begins the transaction of ``ATOMIC_REQUESTS`` inside its lock."""
+    """Return whether ``view`` has a `locked_view`, which begins the transactions of ``ATOMIC_REQUESTS`` in its lock."""
     return isinstance(getattr(view, "_non_atomic_requests", None), EveryAlias)
 
 

@@ -27,7 +27,11 @@ def right_place(decorator: str) -> str:
 
 
 def check_place(decorator: str, inner: str, opted_out: set[str]) -> None:
-    """Raise ``TypeError`` inside a transaction of ``ATOMIC_REQUESTS``, which would end after ``inner``."""
+    """Raise ``TypeError`` inside a transaction of ``ATOMIC_REQUESTS``, because the transaction would end too late.
+
+    ``decorator``: name of the decorator that is in the wrong place. ``inner``: what must not be inside the transaction,
+    for the error's text. ``opted_out``: the database aliases that the view excludes from ``ATOMIC_REQUESTS``.
+    """
     for alias, settings in connections.settings.items():
         if settings["ATOMIC_REQUESTS"] and alias not in opted_out and in_atomic(connections[alias]):
             place = right_place(decorator)
@@ -45,16 +49,21 @@ class EveryAlias(set[str]):
 
 
 def opted_out_aliases(view: Any) -> EveryAlias:
-    """Return the aliases that ``view`` excludes from ``ATOMIC_REQUESTS``. Decorators above may still add to them."""
+    """Return the database aliases that ``view`` excludes from ``ATOMIC_REQUESTS``.
+
+    Decorators that stand above ours may still add aliases to the returned set.
+    """
     own = getattr(view, "_non_atomic_requests", ())
     return own if isinstance(own, EveryAlias) else EveryAlias(own)
 
 
 def in_transactions(work: Any, opted_out: EveryAlias, inner: bool) -> Any:
-    """Wrap ``work`` in the transactions of ``ATOMIC_REQUESTS``, unless an ``inner`` decorator opens them.
+    """Return ``work``, a function that calls the view, wrapped in the transactions of ``ATOMIC_REQUESTS``.
 
-    An error that is raised after ``work``, by the commit or after it, gets the attribute `AFTER_VIEW`. Raises Django's
-    ``RuntimeError`` if ``work`` is async and a database has ``ATOMIC_REQUESTS``.
+    ``opted_out``: the database aliases without a transaction. ``inner``: a decorator inside this one opens the
+    transactions, so none is opened here. An error that is raised after ``work``, by the commit or after it, gets the
+    attribute `AFTER_VIEW`. Raises Django's ``RuntimeError`` if ``work`` is async and a database has
+    ``ATOMIC_REQUESTS``.
     """
     work._non_atomic_requests = opted_out if inner else set(opted_out)
     if iscoroutinefunction(work):
@@ -106,7 +115,7 @@ def check_view(view: Any, decorator: str = "locked_view") -> None:
 
 
 def poses_as_method(view: Any) -> bool:
-    """Return whether ``view`` takes the request first, and the method in its ``__wrapped__`` takes ``self`` first.
+    """Return whether ``view`` takes the request first, although the method in its ``__wrapped__`` takes ``self`` first.
 
     Examples are the partial that ``method_decorator()`` passes, the function that ``as_view()`` returns when
     ``dispatch`` is decorated, and a view of a ViewSet of Django REST framework.

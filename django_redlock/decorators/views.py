@@ -41,13 +41,19 @@ RETRY_AFTER = 5  # seconds, used when the time until the lock or the store is av
 
 
 class LockedRequest(HttpRequest):
-    """Annotates the request of a locked view: ``request.lock`` is the lock that is held. Never instantiated."""
+    """Type annotation for the request of a view with `locked_view`. Never instantiated.
+
+    ``request.lock`` is the lock that is held.
+    """
 
     lock: Lock
 
 
 class StripedRequest(HttpRequest):
-    """Annotates the request of a view with ``stripes=N``: ``request.lock.stripe`` is the index. Never instantiated."""
+    """Type annotation for the request of a view with ``locked_view(…, stripes=N)``. Never instantiated.
+
+    ``request.lock.stripe`` is the index of the stripe that is held, counted from 0.
+    """
 
     lock: Striped
 
@@ -75,7 +81,7 @@ def locked_view(
     a ``Retry-After`` header in seconds. If the lock's name is invalid, or depends on a value that the request lacks,
     the status is 400.
 
-    ``stripes=N`` acquires any free lock of N. ``request.lock.stripe`` is the index of that lock, and
+    ``stripes=N`` acquires any free lock of N. ``request.lock.stripe`` is the index of that lock, counted from 0, and
     ``request.lock.switch()`` exchanges it for another free lock. If ``switch()`` raises ``LockNotAcquired`` and the
     view does not catch it, the response is the response of a conflict. A backend without stripes raises
     ``LockNotSupported``.
@@ -104,7 +110,10 @@ def locked_view(
 
 
 class ViewLock(NamedTuple):
-    """The options of one `locked_view`: makes the lock for a request, and the response of a request without a lock."""
+    """The options of one `locked_view`. It makes the lock for a request, and the response to a request without lock.
+
+    ``name_of``: makes the lock's name from the arguments of the view.
+    """
 
     name_of: Callable[..., str]
     using: str
@@ -138,14 +147,17 @@ class ViewLock(NamedTuple):
         return backend.striped(name, self.stripes, **cast("CommonOptions", self.options))
 
     def is_missed(self, held: Lock | None, error: LockNotAcquired | LockUnavailable) -> bool:
-        """Return whether ``error`` is about the view's own lock: not acquired (``held`` is ``None``) or no free stripe.
+        """Return whether ``error`` is about the view's own lock, and not about another lock that the view uses.
 
-        Otherwise the error comes from another lock, which the view itself uses.
+        It is if the lock was not acquired (``held`` is ``None``), or if ``switch()`` has found no free stripe.
         """
         return held is None or (isinstance(held, Striped) and held.token is None and error.name == held.name)
 
     def answer(self, request: HttpRequest, error: LockNotAcquired | LockUnavailable) -> Any:
-        """Return the response to a request without lock; an awaitable if ``on_conflict`` is a coroutine function."""
+        """Return the response to a request that has not got its lock because of ``error``.
+
+        The return value is an awaitable if ``on_conflict`` is a coroutine function.
+        """
         if isinstance(error, LockUnavailable):
             logger.error("%s %s: %s", request.method, request.path, error, exc_info=error)
             return _retry_later(503, "The service is not available now.", None)

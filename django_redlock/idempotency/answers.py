@@ -1,4 +1,4 @@
-"""`Answer`: the response to a request as it is stored, and made again for a repeated request."""
+"""`Answer`: a response in the form in which it is stored, and from which the response to a repeat is made."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Answer(NamedTuple):
     def of(cls, response: Any, headers: Collection[str], max_answer: int) -> Self | None:
         """Return the answer in ``response``, which is rendered if needed; ``None`` if it is not to be stored.
 
-        Not stored: statuses of 500 and above, 408, 425, 429, and errors with a ``Retry-After`` header. ``headers``: the
-        names to keep; ``Set-Cookie`` stands for all cookies. Raises `AnswerNotStorable` for a streaming response, and
-        for a body of more than ``max_answer`` bytes.
+        Statuses of 500 and above, 408, 425, 429, and errors with a ``Retry-After`` header are not stored. ``headers``:
+        the names of the headers to store; ``Set-Cookie`` stands for all cookies. Raises `AnswerNotStorable` for a
+        streaming response, and for a body of more than ``max_answer`` bytes.
         """
         if not isinstance(response, HttpResponse):
             kind = type(response).__name__
@@ -69,7 +69,7 @@ class Answer(NamedTuple):
         return cls(response.status_code, tuple(kept), body)
 
     def response(self) -> HttpResponse:
-        """Return the response to a repeated request. A header says that it is a replay."""
+        """Return the response to a repeated request. Its header ``Idempotent-Replayed`` says that it was stored."""
         response = HttpResponse(self.body, status=self.status)
         del response["Content-Type"]  # unless the first response had one
         for name, value in self.headers:

@@ -6,7 +6,7 @@ from django.apps import AppConfig
 
 
 class IdempotencyConfig(AppConfig):
-    """``django_redlock.idempotency`` in ``INSTALLED_APPS``."""
+    """The app config for ``django_redlock.idempotency`` in ``INSTALLED_APPS``."""
 
     name = "django_redlock.idempotency"
     label = "redlock_idempotency"

@@ -28,14 +28,15 @@ _TRIES = 3
 
 
 class _RowTaken(Exception):
-    """Another request has committed a row of this name."""
+    """Another request has committed a row with the same name."""
 
 
 class DatabaseStore:
-    """Answers in the database ``alias``. A lock of the backend ``using`` refuses a repeat while the first request runs.
+    """A store for answers in the database ``alias``.
 
-    The lock is for the client's sake only: without it, for example while Redis is down, a repeat waits in the database
-    for the row of the first request, and then gets its answer.
+    A lock of the backend ``using`` refuses a repeat while the first request runs, so that the client does not wait.
+    Without the lock, for example while Redis is down, a repeat waits in the database for the row of the first request,
+    and then gets its answer. ``ttl``: seconds of the lock's lease; ``None``: the backend's default.
     """
 
     def __init__(self, alias: str, using: str, ttl: float | None) -> None:
@@ -46,8 +47,10 @@ class DatabaseStore:
     def run(self, entry: Entry, work: Callable[[], tuple[T, Answer | None]]) -> T | Known:
         """Run ``work`` in a transaction, and store its answer in the same transaction.
 
-        Returns the response of ``work``; `Known` if an earlier request has run or still runs. If ``work`` gives no
-        answer to store or raises, the transaction is rolled back, and a repeated request runs ``work`` again.
+        ``work``: runs the view, and returns the response and the answer to store. Returns the response, or `Known` if
+        an earlier request has run or still runs. If ``work`` returns no answer or raises, the transaction is rolled
+        back, and a repeated request runs ``work`` again. Raises ``ImproperlyConfigured`` for a database without
+        autocommit and for a missing table.
         """
         for _ in range(_TRIES):
             if known := self._find(entry):

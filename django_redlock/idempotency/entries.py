@@ -1,4 +1,4 @@
-"""`Entry`: what identifies a request with an idempotency key, and what a store may know of it already."""
+"""`Entry` identifies a request with an idempotency key. `Known` is what a store knows of the request already."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Found = Literal["answer", "mismatch", "in_doubt", "running"]
 class Entry(NamedTuple):
     """One request with an idempotency key.
 
-    ``name``: a hash of the user and the key. ``fingerprint``: a hash of the request, which a repeat has too. ``label``:
+    ``name``: a hash of the user and the key. ``fingerprint``: a hash of the request; a repeat has the same. ``label``:
     method and path, for the list of live locks. ``keep``: seconds for which the answer is kept. ``in_doubt``: what
-    happens to the repeat of a request whose outcome is not known.
+    happens to a repeat if the outcome of the request is not known, "refuse" or "run".
     """
 
     name: str
@@ -24,7 +24,12 @@ class Entry(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Why a request does not run: it has an answer, or it is refused."""
+    """The reason why the view does not run for a request.
+
+    ``found``: "answer", an earlier request has been answered with ``answer`` (from `Answer.encoded`); "mismatch", the
+    key was used for a different request; "running", an earlier request still runs; "in_doubt", an earlier request was
+    interrupted, and its work may have been done.
+    """
 
     found: Found
     answer: bytes = b""

@@ -34,14 +34,14 @@ def read_key(header: str) -> str | None:
 
 
 def user_or_session(request: HttpRequest, view: Any = None) -> str | None:
-    """Return a text for the user or, for anonymous users, the session of ``request``; ``None`` without either,
-    and for a user without a number.
+    """Return a text that identifies the user of ``request`` or, for an anonymous user, the session.
 
-    ``view``: the view, which may authenticate the user itself (Django REST framework); its error is raised.
+    Returns ``None`` without user and session, and for a user without a primary key. ``view``: a view of Django REST
+    framework authenticates the user itself; the error of a failed authentication is raised.
     """
     user = _user(request, view)
     if user is not None and user.is_authenticated:
-        return None if user.pk is None else f"user:{user.pk}"  # all users without a number would be one user
+        return None if user.pk is None else f"user:{user.pk}"  # users without a primary key would share one scope
     session = getattr(request, "session", None)
     if session is None:
         return None
@@ -65,7 +65,7 @@ def _user(request: HttpRequest, view: Any) -> Any:
 
 
 def hashed(parts: Iterable[bytes]) -> str:
-    """Return a SHA-256 of ``parts`` in hex. The length of each part is hashed too, so that parts can't be shifted."""
+    """Return a SHA-256 of ``parts`` in hex. The length of each part is hashed too: (ab, c) and (a, bc) differ."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(b"%d:" % len(part))
@@ -74,15 +74,15 @@ def hashed(parts: Iterable[bytes]) -> str:
 
 
 def record_name(scope: str, key: str) -> str:
-    """Return the name under which a request is stored: a hash of its user and its key."""
+    """Return the name under which a request is stored, a hash of ``scope`` (its user or session) and its key."""
     return f"idempotency:{hashed((scope.encode(), key.encode()))}"
 
 
 def fingerprint(request: HttpRequest, scope: str) -> str:
-    """Return a hash of method, path with query, user and body. A repeat of ``request`` has the same.
+    """Return a hash of the request's method, path with query, ``scope`` (user or session) and body.
 
-    Multipart forms are hashed by field and file, because a client may choose a new boundary for each repeat. Raises
-    Django's ``RequestDataTooBig`` and ``TooManyFieldsSent`` for large requests.
+    A repeat of ``request`` has the same hash. Multipart forms are hashed by field and file, because a client may choose
+    a new boundary for each repeat. Raises Django's ``RequestDataTooBig`` and ``TooManyFieldsSent`` for large requests.
     """
     head = (request.method or "", request.get_full_path(), scope)
     parts = _form(request) if _is_form(request) else iter((request.body,))

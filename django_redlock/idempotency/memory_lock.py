@@ -1,4 +1,4 @@
-"""`MemoryRequestLock`: the same as `RequestLock` with a dict, for ``LocMemBackend`` and ``DummyBackend`` in tests."""
+"""`MemoryRequestLock`: a `RequestLock` with its records in a dict, for ``LocMemBackend`` and ``DummyBackend``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from .entries import Entry, Known
 
 
 class MemoryRecord(NamedTuple):
-    """A request that has begun. ``answer`` is empty until it has ended. ``until``: seconds of the backend's clock."""
+    """The record of a request that has begun. ``answer`` is empty until the request has ended.
+
+    ``until``: time at which the record expires, in seconds of the backend's clock.
+    """
 
     fingerprint: str
     until: float
@@ -26,7 +29,7 @@ _records: WeakKeyDictionary[Backend, dict[str, MemoryRecord]] = WeakKeyDictionar
 
 
 class MemoryRequestLock(Lock):
-    """The handle of one running request. The lock of the same name protects its record."""
+    """The lock handle of one running request in memory. A mutex with the entry's name protects the request's record."""
 
     def __init__(self, backend: Backend, entry: Entry, options: LockOptions) -> None:
         super().__init__(backend, MUTEX, entry.name, backend.keys_of(entry.name), options)
@@ -35,7 +38,7 @@ class MemoryRequestLock(Lock):
         self._records = _records.setdefault(backend, {})
 
     def begin_flow(self) -> Flow[Known | None]:
-        """Begin the request. Returns ``None``, or what is known if it does not run."""
+        """Begin the request. Returns ``None`` if the view must run, else the reason and a stored answer as `Known`."""
         now = self.store.clock()
         if known := self._known(now):
             return known
@@ -64,5 +67,5 @@ class MemoryRequestLock(Lock):
             return Known("mismatch")
         if record.answer:
             return Known("answer", record.answer)
-        # Without the lock, the record may belong to a request that runs.
+        # As long as this handle doesn't hold the lock, the record may belong to a request that runs.
         return Known("in_doubt") if self.current_lease() and self.entry.in_doubt == "refuse" else None

@@ -7,9 +7,9 @@ from django.utils.translation import gettext_lazy
 
 
 class StoredAnswer(models.Model):
-    """One answer, written in the transaction of the view. A row that others can see always has its answer."""
+    """One answer, written in the transaction of the view. Other transactions see the row only with its answer."""
 
-    name = models.CharField(primary_key=True, max_length=100, editable=False)  # of user and key, as a hash
+    name = models.CharField(primary_key=True, max_length=100, editable=False)  # hash of user and key
     fingerprint = models.CharField(max_length=64, editable=False)
     answer = models.BinaryField(default=b"")
     expires_at = models.DateTimeField(db_index=True)

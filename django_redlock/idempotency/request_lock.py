@@ -25,9 +25,10 @@ _KNOWN = [9]  # how a reply begins when the store knows the request already
 
 
 class _Record(NamedTuple):
-    """The payload of a claim. ``answer``: stored when the lease is released; if empty, the request is forgotten.
+    """The payload of the claim of one request.
 
-    ``None``: the release frees the lock only, because the view may be running.
+    ``answer``: the bytes that a release stores. ``b""``: a release removes the record, so that a repeat runs the view
+    again. ``None``: a release frees the lock and keeps the record, because the view may still be running.
     """
 
     entry: Entry
@@ -35,10 +36,14 @@ class _Record(NamedTuple):
 
 
 class RequestPrimitive(Primitive):
-    """A mutex with a record beside it: the scripts ``idempotent_begin`` and ``idempotent_finish``."""
+    """A mutex with a record of the request and its answer (``idempotent_begin.lua`` and ``idempotent_finish.lua``)."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Return the request that begins, or replies with what is known. It never waits."""
+        """Return the script call that begins a request with an idempotency key.
+
+        The script replies with the stored answer of an earlier request, or with the reason why the view must not run.
+        ``wait`` has no effect, because the script never lists a waiter.
+        """
         entry = _record(claim).entry
         args = (
             claim.token,
@@ -51,7 +56,10 @@ class RequestPrimitive(Primitive):
         return EvalScript(_BEGIN, _keys(claim), args, node, partial(self.release_request, claim, node=node))
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Return the request that stores the answer in the claim, or forgets the request, and frees the lock."""
+        """Return the script call that frees the lock and stores the answer in the claim's payload, see `_Record`.
+
+        ``keep`` has no effect.
+        """
         entry, answer = _record(claim)
         if answer is None:
             return EvalScript(_FREE, (claim.keys.lock,), (claim.token, b"0"), node)
@@ -63,7 +71,7 @@ REQUEST = RequestPrimitive("mutex", _BEGIN, _EXTEND, _FINISH)
 
 
 class RequestLock(Lock):
-    """The handle of one running request. ``answer``: what its release stores, see `_Record`."""
+    """The lock handle of one running request. ``answer``: the bytes that its release stores, see `_Record`."""
 
     def __init__(self, store: Store, prefix: bytes, entry: Entry, options: LockOptions) -> None:
         super().__init__(store, REQUEST, entry.name, keys_for(prefix, entry.name.encode()), options)
@@ -72,7 +80,10 @@ class RequestLock(Lock):
         self.known: Known | None = None
 
     def begin_flow(self) -> Flow[Known | None]:
-        """Begin the request. Returns ``None``, or what is known if it does not run. Raises ``LockUnavailable``."""
+        """Begin the request. Returns ``None`` if the view must run, else the reason and a stored answer as `Known`.
+
+        Raises ``LockUnavailable``.
+        """
         self.known = None
         outcome = yield from self.acquire_flow(0.0)
         if isinstance(outcome, Lease):
@@ -83,7 +94,8 @@ class RequestLock(Lock):
         return super().new_claim()._replace(payload=_Record(self.entry))
 
     def on_granted(self, lease: Lease) -> None:
-        claim = lease.claim._replace(payload=_Record(self.entry, None))  # a lease that is lost forgets nothing
+        # The release of a lost lease must not remove the record.
+        claim = lease.claim._replace(payload=_Record(self.entry, None))
         super().on_granted(lease._replace(claim=claim))
 
     def end_lease(self, token: bytes | None = None) -> EndedLease:
@@ -91,7 +103,7 @@ class RequestLock(Lock):
         claim = ended.lease.claim._replace(payload=_Record(self.entry, self.answer))
         lease = ended.lease._replace(claim=claim)
         if ended.extension is not None:
-            ended.extension.lease = lease  # the later one of extension and release releases this lease once more
+            ended.extension.lease = lease  # released once more when the extension in flight has ended
         return ended._replace(lease=lease)
 
     def _request(self, claim: Claim, wait: float, deadline: float) -> Flow[Lease | Refusal]:
@@ -107,7 +119,7 @@ class RequestLock(Lock):
         return read_outcome(claim, reply, start)
 
     def _emit(self, kind: Any, *args: Any, **facts: Any) -> None:
-        if kind != "refused" or self.known is None:  # a repeat of an answered request is not a refused lock
+        if kind != "refused" or self.known is None:  # a known request was not refused by another holder
             super()._emit(kind, *args, **facts)
 
 

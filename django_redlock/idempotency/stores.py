@@ -1,4 +1,4 @@
-"""Which store keeps the records of a lock backend."""
+"""Chooses where the answers to requests with idempotency keys are kept, by the kind of the lock backend."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .request_lock import RequestLock
 
 
 def request_lock(backend: Backend, entry: Entry, ttl: float | None) -> RequestLock | MemoryRequestLock:
-    """Return the handle for one request. ``ttl``: seconds of its lease; ``None`` for the backend's default.
+    """Return the lock handle for one request. ``ttl``: seconds of its lease; ``None`` for the backend's default.
 
-    Raises ``LockNotSupported`` for a backend on several nodes, or one that is not Redis: one script has to see both the
-    lock and the record.
+    Raises ``LockNotSupported`` unless ``backend`` is a ``RedisBackend``, a ``LocMemBackend`` or a ``DummyBackend``,
+    because one script must see both the lock and the record.
     """
     options = LockOptions(backend.ttl if ttl is None else backend.check_ttl(ttl), owner=entry.label, on_lost="warn")
     if type(backend.algorithm) in (SingleNode, Cluster):

@@ -23,12 +23,18 @@ MISUSED, INTERRUPTED = 2, 130  # argparse's exit code; 128 + SIGINT, as a shell 
 
 
 def misused(text: object) -> CommandError:
-    """Return the error for wrong arguments or settings. To be raised before the command has done anything."""
+    """Return the error for wrong arguments or settings, with exit code 2. ``text``: the message.
+
+    The caller must raise it before the command has done anything.
+    """
     return CommandError(str(text), returncode=MISUSED)
 
 
 class LockCommand(BaseCommand):
-    """Base class of the commands. It needs no database and runs no system checks, which may fail for other apps."""
+    """Base class of the package's commands.
+
+    A command needs no database. It runs no system checks, because the checks of other apps may fail.
+    """
 
     requires_system_checks = []
     epilog: ClassVar[str] = ""
@@ -52,7 +58,7 @@ class LockCommand(BaseCommand):
 
 
 class StoreCommand(LockCommand):
-    """Base class of the commands that ask lock stores, with the options ``--using`` and ``--format``."""
+    """Base class of the package's commands that ask lock stores, with the options ``--using`` and ``--format``."""
 
     formats: ClassVar[Sequence[str]] = ("table", "json")
     default_stores: ClassVar[str] = "all"
@@ -70,9 +76,10 @@ class StoreCommand(LockCommand):
         parser.add_argument("--format", choices=self.formats, default=self.formats[0])
 
     def aliases(self, using: Sequence[str] | None) -> list[str]:
-        """Return the aliases of the chosen stores; ``None`` or an empty list means the default of the command.
+        """Return the aliases of the chosen stores.
 
-        Raises ``CommandError`` for an alias that is not configured, and when no store is configured.
+        ``using``: the values of ``--using``; ``None`` or an empty list means the default of the command. Raises
+        ``CommandError`` for an alias that is not configured, and when no store is configured.
         """
         if not len(locks):
             raise misused(f"no store is configured. {WHAT_TO_WRITE}")
@@ -94,18 +101,24 @@ class StoreCommand(LockCommand):
         self.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
     def print_csv(self, head: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write CSV to stdout, with a header even without rows. Lists and dicts are written as JSON."""
+        """Write CSV to stdout, with the columns ``head`` in the first line even if there are no rows.
+
+        Lists and dicts in the rows are written as JSON.
+        """
         writer = csv.writer(self.stdout)
         writer.writerow(head)
         writer.writerows([_cell(row[name]) for name in head] for row in rows)
 
     def print_table(self, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Write a table to stdout. Each column is as wide as its longest cell."""
+        """Write a table with the headings ``head`` to stdout. Each column is as wide as its longest cell."""
         lines = [[Cell(printable(cell)) for cell in row] for row in rows]
         self.print_lines([Cell(each) for each in head], lines)
 
     def print_locks(self, found: Sequence[tuple[str, LockInfo]], *, wide: bool = False) -> None:
-        """Write a table with a line for each lock. Unless ``wide``, cells are shortened to the terminal's width."""
+        """Write a table to stdout with a line for each lock. ``found``: pairs of store alias and lock.
+
+        Unless ``wide``, names and holders are shortened so that the lines fit the terminal.
+        """
         width = None if wide or not self.stdout.isatty() else shutil.get_terminal_size().columns
         self.print_lines(*lock_table(found, width))
 
@@ -122,7 +135,10 @@ class StoreCommand(LockCommand):
 
 
 def at_least(least: float, kind: type[int | float] = float) -> Callable[[str], int | float]:
-    """Return a parser for argparse's ``type``. It accepts numbers from ``least`` to ``threading.TIMEOUT_MAX``."""
+    """Return a parser for argparse's ``type``. It accepts numbers from ``least`` to ``threading.TIMEOUT_MAX``.
+
+    ``kind``: the type of the numbers.
+    """
 
     def number(text: str) -> int | float:
         value = kind(text)

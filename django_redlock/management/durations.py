@@ -12,7 +12,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 def duration_seconds(text: str) -> float:
     """Return the seconds in ``text``: a number of seconds, or a number with the unit s, m, h or d.
 
-    For argparse's ``type``. Raises ``ArgumentTypeError``.
+    A parser for argparse's ``type``. Raises ``ArgumentTypeError`` for any other text.
     """
     found = _DURATION.fullmatch(text.strip())
     if found is None:

@@ -13,7 +13,7 @@ UNREAD = 141  # 128 + SIGPIPE: the exit code that a shell reports for a program 
 
 @contextmanager
 def unread() -> Iterator[None]:
-    """Exit with code `UNREAD`, without a traceback, when the reader of stdout has closed the pipe."""
+    """Context manager that exits with code `UNREAD`, without a traceback, when the reader of stdout closes the pipe."""
     try:
         try:
             yield

@@ -22,9 +22,9 @@ REAP_SECONDS = 1.0  # longest wait for the end of a command after SIGKILL
 
 
 class ProcessGroup:
-    """A command and the processes that it starts. Processes that leave the group, such as daemons, are not included.
+    """A command in a process group of its own, with the processes that it starts.
 
-    ``grace``: seconds from SIGTERM to SIGKILL.
+    Processes that leave the group, such as daemons, are not included. ``grace``: seconds from SIGTERM to SIGKILL.
     """
 
     def __init__(self, command: Sequence[str], grace: float) -> None:
@@ -45,10 +45,11 @@ class ProcessGroup:
         return self._lost.is_set() and not self._asked_to_end
 
     def run(self, environment: Mapping[str, str]) -> int:
-        """Run the command to its end with ``environment`` added to the variables, and forward signals to its group.
+        """Run the command to its end, and forward the signals of this process to its group.
 
-        Returns the exit code as a shell reports it: 128 + n after signal n. Raises ``OSError`` when the command can't
-        be started. A command whose lock is lost already is not started.
+        ``environment``: variables added to those of this process. Returns the exit code as a shell reports it, 128 + n
+        after signal n. Raises ``OSError`` when the command can't be started. After `stop`, the command is not started,
+        and the exit code is that of SIGTERM (143).
         """
         self._begun = True
         if self._lost.is_set():
@@ -57,7 +58,7 @@ class ProcessGroup:
         signals = [getattr(signal, each) for each in FORWARDED]
         taken = [each for each in signals if signal.getsignal(each) is not signal.SIG_IGN]  # ignored under nohup
         before = {each: signal.signal(each, self._forward) for each in taken}
-        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)  # wakes the wait, too
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)  # the command's end ends the wait
         wake_up = WakeUpPipe()
         try:
             process = subprocess.Popen(
@@ -82,11 +83,11 @@ class ProcessGroup:
         return code if code >= 0 else 128 - code
 
     def stop(self, held: Any = None, within: float | None = None) -> None:
-        """Stop the command after the loss of the lock: send SIGTERM and, after ``grace`` seconds, SIGKILL.
+        """Stop the command after the loss of the lock. Send SIGTERM and, after ``grace`` seconds, SIGKILL.
 
-        ``within``: seconds after which SIGKILL is sent at the latest, whatever ``grace`` is.
-        Blocks until the command has ended or was killed, so the caller needs a separate thread. ``held`` is the lock,
-        which ``on_lost`` passes; it is not used.
+        Blocks until the command has ended or was killed, so it must run in another thread than `run`. ``held``: the
+        lock, which ``on_lost`` passes; it is not used. ``within``: seconds after which SIGKILL is sent at the latest,
+        whatever ``grace`` is.
         """
         self._lost.set()
         if not self._begun:
@@ -108,7 +109,7 @@ class ProcessGroup:
             self._early.append(number)
 
     def _send(self, number: int) -> bool:
-        """Send a signal to the whole group. Returns whether the group still has a process."""
+        """Send the signal ``number`` to the whole group; 0 sends none. Returns whether the group has a process."""
         self._terminated = self._terminated or number == signal.SIGTERM
         with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: zombies on macOS
             os.killpg(self._group, number)
@@ -131,11 +132,12 @@ class ProcessGroup:
                 self._stopped(os.WSTOPSIG(status))
 
     def _stopped(self, number: int) -> None:
-        """React to a stop of the command by signal ``number``.
+        """React when the signal ``number`` has stopped the command.
 
-        After SIGTTIN or SIGTTOU, the command gets the terminal if the group of this process has it. Until then the
-        terminal stays with this group, so that other commands of a pipeline can use it. If another group has it, and
-        after SIGTSTP (Ctrl-Z), this process stops too, until the shell continues it.
+        SIGTTIN and SIGTTOU stop a command that uses the terminal while another process group has it. If the group of
+        this process has the terminal, the command's group gets it, and the command is continued. Until then the
+        terminal stays with the group of this process, so that other commands of a pipeline can use it. If a third group
+        has the terminal, or after SIGTSTP (Ctrl-Z), this process stops too, and both go on when the shell continues it.
         """
         if not self._terminal or number not in {signal.SIGTSTP, *ASKS_FOR_TERMINAL}:
             return  # paused on purpose, for example by SIGSTOP: the command stays stopped and the lock is renewed
@@ -149,7 +151,10 @@ class ProcessGroup:
         self._send(signal.SIGCONT)
 
     def _end_rest(self) -> None:
-        """End the processes that the command has left running, because they would go on without the lock."""
+        """End the processes that the command has left running, because they would go on without the lock.
+
+        Sends SIGTERM and, after ``grace`` seconds, SIGKILL.
+        """
         if self._terminal.group == self._group:
             self._terminal.group = os.getpgrp()
         if not self._terminated:
@@ -163,10 +168,10 @@ class ProcessGroup:
 
 
 class WakeUpPipe:
-    """Wakes the main thread at each signal that it handles, also at one that arrives just before it waits.
+    """A pipe that wakes the main thread at each signal that Python handles (the self-pipe trick).
 
-    Python runs a handler only after the system call that the signal interrupts, so a signal that arrives just before
-    a blocking ``waitpid()`` would be handled when the command ends (the self-pipe trick, `signal.set_wakeup_fd`).
+    A signal that arrives just before the thread waits wakes it, too. With a blocking ``waitpid()``, the handler of this
+    signal would run only when the command ends.
     """
 
     def __init__(self) -> None:
@@ -175,7 +180,7 @@ class WakeUpPipe:
         self._before = signal.set_wakeup_fd(self._writable, warn_on_full_buffer=False)
 
     def wait(self) -> None:
-        """Wait for a signal since the last `wait`."""
+        """Block until a signal arrives. Returns at once if a signal has arrived since the last `wait`."""
         os.read(self._readable, 4096)
 
     def close(self) -> None:
@@ -185,9 +190,9 @@ class WakeUpPipe:
 
 
 class Terminal:
-    """The controlling terminal. False if the process has no terminal.
+    """The controlling terminal of this process. Its truth value is false if the process has no terminal.
 
-    The keyboard belongs to one process group at a time, the foreground group.
+    One process group at a time, the foreground group, can read from the terminal.
     """
 
     def __init__(self) -> None:
@@ -201,7 +206,7 @@ class Terminal:
 
     @property
     def group(self) -> int:
-        """The process group in the foreground; 0 without a terminal. Setting it gives the keyboard to another group."""
+        """The id of the foreground process group; 0 without a terminal. Setting it gives the terminal to that group."""
         try:
             return os.tcgetpgrp(self._file)
         except OSError:
@@ -223,7 +228,10 @@ class Terminal:
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """Return a ``preexec_fn`` after which the child gets SIGKILL when this process ends. ``None`` except on Linux."""
+    """Return a ``preexec_fn`` for ``Popen`` that makes the kernel kill the child process when this process ends.
+
+    Returns ``None`` except on Linux.
+    """
     if sys.platform != "linux":
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()

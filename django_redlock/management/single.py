@@ -79,9 +79,9 @@ class SingleInstanceCommand(BaseCommand):
 
 @contextlib.contextmanager
 def ended_in_order() -> Iterator[None]:
-    """Within the block, the first SIGTERM or SIGHUP raises ``SystemExit`` with code 128 + n.
+    """Context manager in which the first SIGTERM or SIGHUP raises ``SystemExit`` with code 128 + the signal's number.
 
-    Signals that already have a handler keep it. In a thread other than the main thread, the block changes nothing.
+    A signal that already has a handler keeps its handler. In a thread other than the main thread, no handler is set.
     """
     ending: list[int] = []
 
@@ -105,7 +105,8 @@ def ended_in_order() -> Iterator[None]:
 def already_running(owner: Owner, remaining: float | None = None) -> str:
     """Return text such as ``already running on host X, pid Y, for 3 min``, without the parts that are unknown.
 
-    For work that is done once in a period: ``done on host X, pid Y, again in 4 h``. ``remaining``: seconds.
+    For work that may start once in a period and is done, the text is ``done on host X, pid Y, again in 4 h``.
+    ``remaining``: seconds until the lock ends or the work may start again.
     """
     where = f" on host {owner.host}, pid {owner.pid}" if owner.host else ""
     if state_of(owner) == "done" and remaining is not None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..core.lock_info import LockInfo
 from ..formatting import age, duration, ends_soon, longest_wait, others, owners, shortened, state_of
 
-LEAST_WIDTH = 16  # characters that a shortened name or holder has at least
+LEAST_WIDTH = 16  # characters, the least width to which a column of names or holders is shortened
 
 
 class Cell(NamedTuple):
@@ -21,8 +21,8 @@ class Cell(NamedTuple):
 class TableColumn(NamedTuple):
     """A column of a table of locks.
 
-    ``optional``: the column is left out when it has the same value in every row. ``flexible``: its cells can be
-    shortened.
+    ``cell``: makes the cell of a row from the store's alias and the lock. ``optional``: the column is left out when it
+    has the same value in every row. ``flexible``: its cells can be shortened.
     """
 
     head: str
@@ -69,10 +69,11 @@ COLUMNS = (
 
 
 def lock_table(found: Sequence[tuple[str, LockInfo]], width: int | None = None) -> tuple[list[Cell], list[list[Cell]]]:
-    """Return head and rows of a table. Flexible columns are shortened until the table is ``width`` characters wide.
+    """Return the head and the rows of a table of locks. ``found``: pairs of store alias and lock.
 
-    ``width``: ``None`` means no limit. No column becomes narrower than `LEAST_WIDTH`, so the table may stay wider.
-    Optional columns with the same value in every row are left out; for a single row, optional columns without a value.
+    Flexible columns are shortened until the table is ``width`` characters wide; ``None`` means no limit. No column is
+    shortened to less than `LEAST_WIDTH`, so the table may stay wider. Optional columns with the same value in every row
+    are left out. In a table of a single row, only optional columns without a value are left out.
     """
     filled = [(column, [column.cell(alias, held) for alias, held in found]) for column in COLUMNS]
     shown = [(column, cells) for column, cells in filled if not (column.optional and _says_nothing(cells))]

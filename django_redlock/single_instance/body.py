@@ -1,4 +1,7 @@
-"""The lease of a running body and the queued record as primitives, so that the core can renew and release them."""
+"""The lease of a running body and the record of a queued call as primitives, that is, as kinds of locks.
+
+The core can therefore renew and release a body's lease as any other, and retry the removal of a queued record.
+"""
 
 from __future__ import annotations
 
@@ -22,24 +25,25 @@ _DONE = script("task_done")
 
 
 def call_of(claim: Claim) -> TaskCall:
-    """Return the call in the payload of a claim for `BODY` or `QUEUED`."""
+    """Return the `TaskCall` that a claim for `BODY` or `QUEUED` has as its payload."""
     return cast("TaskCall", claim.payload)
 
 
 def cancel_request(keys: Keys, task_id: str, delivery_id: str = "") -> EvalScript:
-    """Return the request that removes a queued record.
+    """Return the request that removes the record of the queued task ``task_id``.
 
-    ``delivery_id``: only if the record belongs to this delivery.
+    ``delivery_id``: remove the record only if it has this delivery id; ``""``: any.
     """
     return EvalScript(_CANCEL, (keys.lock,), (task_id.encode(), delivery_id.encode()))
 
 
 def by_key(request: EvalScript, done_ttl: bytes | None) -> list[EvalScript]:
-    """Split ``request`` into one request per key: first the set of ended deliveries, then the record.
+    """Split ``request`` into two requests with one key each, because a Cluster that moves a slot refuses two keys.
 
-    A Cluster refuses a request with two keys while it moves their slot, see ``core/lua/task_done.lua``. ``done_ttl``:
-    ms for which the delivery is remembered as ended. ``0`` forgets it, ``None`` leaves the set unchanged. The last
-    argument of ``request`` is the delivery's number in the set.
+    The first request changes the set of ended deliveries, the second the record. ``request``: has the keys of record
+    and set, and as its last argument the delivery's number in the set. ``done_ttl``: milliseconds, as text, for which
+    the set lists the delivery as ended. ``b"0"`` removes the delivery from the set. For ``None``, the set stays
+    unchanged, and only the second request is returned.
     """
     lock, ended = request.keys
     alone = request._replace(script=request.script._replace(keys=1), keys=(lock,))
@@ -47,12 +51,14 @@ def by_key(request: EvalScript, done_ttl: bytes | None) -> list[EvalScript]:
 
 
 class BodyPrimitive(Primitive):
-    """The primitive for the lease of a running body. The claim's payload is the `TaskCall`."""
+    """The kind of lock that a running body holds. The payload of its claims is the `TaskCall`."""
 
     def acquire_request(self, claim: Claim, wait: int = 0, node: int = 0) -> EvalScript:
-        """Start the body.
+        """Return the request that starts the body. Its script writes the lease to the record, or refuses the call.
 
-        With ``queue_order`` 0 no other call can refuse it: the lease is restored after a loss of data.
+        ``wait``: milliseconds for which a refused call is listed as a waiter, see ``core/lua/task_start.lua``. With
+        ``queue_order`` 0, the request restores the lease of a running body after a loss of data, and no other call can
+        refuse it.
         """
         call, keys = call_of(claim), claim.keys
         ended = call.ended
@@ -72,11 +78,14 @@ class BodyPrimitive(Primitive):
         return EvalScript(_START, (keys.lock, keys.waiters, ended.key), args, node, undo)
 
     def extend_request(self, claim: Claim, ttl: float, node: int = 0) -> EvalScript:
-        """Set the lease to ``ttl`` seconds from now."""
+        """Return the request that lets the lease end ``ttl`` seconds from now."""
         return EvalScript(_EXTEND, (claim.keys.lock,), (claim.token, millis(ttl)), node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """End the body. The ``ending`` of the call decides the fate of the record."""
+        """Return the request that ends the body and releases its lease.
+
+        The call's ``ending`` says whether the record is removed or queued again, see `Ending`. ``keep`` has no effect.
+        """
         call = call_of(claim)
         ended = call.ended
         args = (
@@ -89,19 +98,22 @@ class BodyPrimitive(Primitive):
         return EvalScript(_END, (claim.keys.lock, ended.key), args, node)
 
     def release_by_key(self, claim: Claim, keep: float = 0.0) -> Sequence[EvalScript]:
-        """Return `release_request` split into one request per key.
+        """Return `release_request` split into requests with one key each, in the order in which to send them.
 
-        The first remembers the delivery as ended, the last releases the lease.
+        If the delivery has ended, the first request lists it as ended. The last request releases the lease.
         """
         call = call_of(claim)
         return by_key(self.release_request(claim, keep), millis(call.done_ttl) if call.ending == "ended" else None)
 
 
 class QueuedPrimitive(Primitive):
-    """The primitive for the record of a queued call. A release cancels the call."""
+    """The record of a queued call as a kind of lock. A release removes the record, which cancels the call."""
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Remove the queued record of this delivery."""
+        """Return the request that removes the record of the queued call, if it has the call's delivery id.
+
+        ``keep`` and ``node`` have no effect.
+        """
         call = call_of(claim)
         return cancel_request(call.keys, call.task_id, call.delivery_id)
 
@@ -111,7 +123,7 @@ QUEUED = QueuedPrimitive("task", _START, _EXTEND, _CANCEL)
 
 
 class BodyLock(Lock):
-    """The handle of a running body. ``ending``: the effect of `release_flow` on the record."""
+    """The lock handle of a running body. ``ending``: the effect of `release_flow` on the record, see `Ending`."""
 
     def __init__(self, store: Store, call: TaskCall, options: LockOptions) -> None:
         super().__init__(store, BODY, call.name, call.keys, options)

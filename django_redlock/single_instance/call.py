@@ -16,10 +16,10 @@ Ending = Literal["ended", "requeued", "removed"]
 class TaskCall(NamedTuple):
     """One call of a task, with its lock. Times are seconds.
 
-    ``delivery_id``: the identity of the message. A redelivered message keeps it, a retry gets a new one.
-    ``queued_ttl``: time to live of a queued record from now. ``done_ttl``: time for which an ended delivery is
-    remembered. ``ending``: the effect of releasing the body's lease on the record. ``cluster``: the records are in a
-    Redis Cluster.
+    ``name`` and ``keys``: the name and the Redis keys of the lock. ``delivery_id``: the identity of the message. A
+    redelivered message keeps it, a retry gets a new one. ``queued_ttl``: time to live of a queued record from now.
+    ``done_ttl``: time for which the store remembers that this delivery has ended. ``ending``: the effect on the record
+    when the body's lease is released. ``cluster``: the records are in a Redis Cluster.
     """
 
     name: str
@@ -36,15 +36,18 @@ class TaskCall(NamedTuple):
 
     @property
     def owner(self) -> dict[str, str]:
-        """The fields that a call adds to the owner in its record."""
+        """The fields that the call adds to the owner (host, process, thread) in its record."""
         return {"label": self.task, "task_id": self.task_id}
 
     @property
     def requeue_ttl(self) -> float:
-        """The time to live of the record when the message is delivered again. 0 in modes without queued records."""
+        """Seconds for which a call that is queued again keeps its record, until its message is delivered again.
+
+        0 in modes without queued records.
+        """
         return self.queued_ttl if self.mode.at_submit else 0.0
 
     @property
     def ended(self) -> EndedMark:
-        """The set that lists the ended deliveries of these minutes, and this delivery's number in the set."""
+        """The key of the set that lists this delivery once it has ended, and the delivery's number in the set."""
         return ended_mark(self.keys.lock, self.delivery_id, self.cluster)

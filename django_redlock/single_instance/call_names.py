@@ -1,4 +1,4 @@
-"""Derives the lock's name from a call. Equal calls get the same name however the arguments are passed."""
+"""Derives the lock's name from a call of a task. Equal calls get the same name however the arguments are passed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ class CallNamer:
             raise ValueError(f"{where}: there is no argument {unknown[0]!r} (arguments: {known})")
 
     def _bound(self, this: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments by name, with defaults applied and without ``self``."""
+        """Return the arguments of a call by name, with defaults applied.
+
+        ``this``: a placeholder for the first argument, such as ``self``, if it is not sent. It is not returned.
+        """
         names = self._positional
         if names is not None and not kwargs and len(args) + len(this) == len(names):
             return dict(zip(names[len(this) :], args, strict=True))  # the common case, many times faster than bind()
@@ -52,9 +55,10 @@ class CallNamer:
     def name(
         self, task: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], text_of: TextOf, this: tuple[Any, ...] = ()
     ) -> str:
-        """Return the lock's name for a call of ``task``. ``this``: a placeholder for an argument that is not sent.
+        """Return the lock's name for a call of the task named ``task``.
 
-        ``text_of`` returns the text of a value that is not a JSON type, and raises for one that can't be sent.
+        ``text_of``: returns the text of a value that is not of a JSON type, and raises for a value that can't be sent.
+        ``this``: ``(None,)`` if the function has a first argument, such as ``self``, that is not sent, else ``()``.
         Raises ``TypeError`` when the arguments don't fit the task, ``ValueError`` for a name that no lock can have.
         """
         if callable(self._key):
@@ -80,7 +84,10 @@ class CallNamer:
 
 
 def _arguments_in(key: str, where: str) -> tuple[str, ...]:
-    """Return the argument names in ``key``. Raises ``ValueError`` for a brace that is not closed."""
+    """Return the names of the arguments that stand in braces in ``key``.
+
+    ``where``: the beginning of the error's text. Raises ``ValueError`` for a brace that is not closed.
+    """
     try:
         fields = [field for _, field, _, _ in Formatter().parse(key) if field is not None]
     except ValueError as error:
@@ -91,7 +98,7 @@ def _arguments_in(key: str, where: str) -> tuple[str, ...]:
 def canonical(value: Any, text_of: TextOf) -> str:
     """Return ``value`` as a text that is the same in the sender and in the worker.
 
-    Values of different types have different texts. ``text_of`` returns the text of a value that is not a JSON type.
+    Values of different types have different texts. ``text_of``: returns the text of a value that is not of a JSON type.
     """
     kind = type(value)
     if kind in SCALARS:
@@ -104,7 +111,7 @@ def canonical(value: Any, text_of: TextOf) -> str:
 
 
 def mapping_text(value: dict[Any, Any], text_of: TextOf) -> str:
-    """Return a dict as a text in which the order of the keys doesn't matter."""
+    """Return a dict as a text that does not depend on the order of the keys. ``text_of``: as for `canonical`."""
     pairs = sorted(f"{canonical(key, text_of)}:{canonical(each, text_of)}" for key, each in value.items())
     return f"{{{','.join(pairs)}}}"
 

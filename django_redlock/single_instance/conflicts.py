@@ -18,11 +18,12 @@ AT_START = ("skip", "log", "raise", "wait", "retry")
 
 
 class Conflict(NamedTuple):
-    """A refused call and the call in the way.
+    """A refused call of a task, and the call in its way.
 
     ``task``, ``task_id`` and ``key`` (the lock's name) belong to the refused call. ``holder``: id of the task in the
-    way. ``state``: its state, "queued" or "running". ``remaining``: seconds until its record ends unless it is renewed.
-    ``where``: "submit" if the sender was refused, "start" if a worker was.
+    way, ``""`` if unknown. ``state``: its state, "queued" or "running"; "held" if the store keeps no records of tasks;
+    "replaced" if a later call has replaced the refused one. ``remaining``: seconds until the record in the way ends
+    unless it is renewed. ``where``: "submit" if the sender was refused, "start" if a worker was.
     """
 
     task: str
@@ -34,7 +35,7 @@ class Conflict(NamedTuple):
     remaining: float
 
     def error(self) -> LockNotAcquired:
-        """Return the error for ``on_conflict="raise"``."""
+        """Return the error that ``on_conflict="raise"`` raises."""
         reason = f"task {self.task}[{self.task_id}] is a duplicate of {self.holder or 'another'}, which is {self.state}"
         return LockNotAcquired(self.key, reason, self.remaining, self.holder)
 
@@ -43,7 +44,10 @@ OnConflict = Literal["skip", "log", "raise", "wait", "retry", "replace"] | Calla
 
 
 def conflict_of(task: str, task_id: str, key: str, where: Where, refusal: Refusal) -> Conflict:
-    """Return what users are told about ``refusal``: which call was refused, and which call is in the way."""
+    """Return the `Conflict` for ``refusal``, the store's answer to a refused call.
+
+    ``task``, ``task_id`` and ``key`` (the lock's name) belong to the refused call.
+    """
     holder = Owner.parse(refusal.holder).extra
     return Conflict(
         task, task_id, key, where, str(holder.get("task_id", "")), str(holder.get("state", "held")), refusal.remaining
@@ -51,9 +55,9 @@ def conflict_of(task: str, task_id: str, key: str, where: Where, refusal: Refusa
 
 
 def decide(on_conflict: OnConflict, conflict: Conflict, known: tuple[str, ...]) -> str:
-    """Return the action for a conflict: ``on_conflict``, or the return value of a callable (``None``: "skip").
+    """Return the action for a conflict: ``on_conflict`` itself, or its return value if it is a callable.
 
-    Raises ``ValueError`` for an action that is not ``known``.
+    ``None`` means "skip". Raises ``ValueError`` for an action that is not in ``known``.
     """
     action = (on_conflict(conflict) if callable(on_conflict) else on_conflict) or "skip"
     if action not in known:
@@ -77,7 +81,10 @@ def notify_duplicate(conflict: Conflict, warn: bool = False) -> None:
 
 
 def duplicate_result(conflict: Conflict) -> dict[str, str]:
-    """Return the value of a call that a worker skipped. It is plain data, so that every serializer can carry it."""
+    """Return the value that a skipped call has as its result in a worker.
+
+    It is a dict of texts, so that every serializer can carry it.
+    """
     return {"redlock": "duplicate", "key": conflict.key, "holder": conflict.holder}
 
 
@@ -90,7 +97,7 @@ def flag_result(result: Any, duplicate: bool) -> Any:
 def is_duplicate(result: Any) -> bool:
     """Return whether the call was a duplicate.
 
-    ``result``: the result of ``apply_async``, or the return value of its ``get()``.
+    ``result``: the result of ``apply_async()`` or ``enqueue()``, or the task's return value.
     """
     if isinstance(result, dict):
         return result.get("redlock") == "duplicate"

@@ -1,7 +1,8 @@
-"""Where the store remembers that a delivery has ended: a set of 64-bit numbers for the deliveries of some minutes.
+"""Names the Redis sets that list ended deliveries of tasks, so that no task runs again when its message comes again.
 
-Redis keeps a set of up to 512 such numbers as an array of 8 bytes each (``set-max-intset-entries``), and the set lapses
-as a whole. A new delivery is taken for one that has ended with a probability of the size of its set in 2**64.
+A set lists deliveries of some minutes, each as a 64-bit number, and expires as a whole. Redis keeps a set of up to 512
+numbers as an array of 8 bytes each (``set-max-intset-entries``). The probability that a new delivery is mistaken for an
+ended one is the size of its set divided by 2**64.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from functools import cache
 from hashlib import sha1
 from typing import NamedTuple
 
-# The deliveries of 128 seconds are in 512 sets. Up to 2,048 deliveries a second, a set stays an array. From 25 a second
-# on, a delivery's part of the name and the head of its set, together with its number, is less than 40 bytes. On a
-# Cluster, the set must be in the slot of the lock, and the deliveries of an hour share it.
+# The deliveries of 128 seconds are spread over 512 sets. Up to 2,048 deliveries a second, a set stays an array. From 25
+# a second on, a delivery needs less than 40 bytes: its number, and its share of the key and of the head of its set. On
+# a Cluster, the set must be in the slot of the lock, and it lists the deliveries of an hour.
 _SECONDS, _SETS = 128, 512
 _CLUSTER_SECONDS, _SLOTS = 3600, 16384
-_DIGITS = 24  # of the ids that `new_delivery_id` makes
+_DIGITS = 24  # length of an id that `new_delivery_id` makes
 _SIGN = 1 << 63
 
 
@@ -35,9 +36,10 @@ def new_delivery_id() -> str:
 
 
 def ended_mark(lock_key: bytes, delivery_id: str, cluster: bool) -> EndedMark:
-    """Return the place of a delivery. ``cluster``: the set must be in the slot of ``lock_key``.
+    """Return the set that lists the delivery ``delivery_id`` once it has ended, and its number in the set.
 
-    An id that `new_delivery_id` did not make contains no time, so it has a set of its own.
+    ``cluster``: the store is a Redis Cluster, so the set must be in the slot of ``lock_key``. An id that
+    `new_delivery_id` did not make contains no time, so it has a set of its own.
     """
     try:
         sent, number = divmod(int(delivery_id, 16), 1 << 64)
@@ -57,7 +59,7 @@ def ended_mark(lock_key: bytes, delivery_id: str, cluster: bool) -> EndedMark:
 
 @cache
 def _tag_of_slot(slot: int) -> bytes:
-    """Return a hash tag of four letters and digits in this slot of a Cluster.
+    """Return a hash tag of four letters and digits for keys in the slot ``slot`` of a Redis Cluster.
 
     The slot is the CRC16 of the tag (Redis Cluster specification, "Key distribution model"). For any first two
     characters, running the CRC backwards from the slot gives the last two.

@@ -1,4 +1,7 @@
-"""The end of a body: its lease is released, and the message of a call that was put off is handed to the caller."""
+"""Ends a task's body: releases its lease, and returns the message of a call that waits for the end of the body.
+
+A worker puts a call off when the store refuses the call at its start. The store keeps the message until a body ends.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ from .call import Ending
 
 
 def end_flow(lock: Lock, ending: Ending) -> Flow[bytes | None]:
-    """Release the lock of a body. Returns the message of a call that was put off and is to be sent now.
+    """Release the lock of a task's body. Returns the message of another call that waited for the end of the body.
 
-    Errors are logged and not raised, because they must not change the outcome of the task.
+    The caller must send this message now. Returns ``None`` if no call waited. ``ending``: the effect on the record of
+    the task. Errors are logged and not raised, because they must not change the outcome of the task.
     """
     if isinstance(lock, BodyLock):
         lock.ending = ending
@@ -27,9 +31,11 @@ def end_flow(lock: Lock, ending: Ending) -> Flow[bytes | None]:
 
 
 def message_flow(flow: Flow[Any]) -> Flow[bytes | None]:
-    """Run ``flow``, which ends a body. Returns the message of a call that was put off and is to be sent now.
+    """Run ``flow``, which ends a task's body. Returns the message of another call that waited for the end of the body.
 
-    Scripts that end a body reply ``[1, message]`` in place of 1. An error after such a reply is logged and not raised.
+    The caller must send this message now. Returns ``None`` if no call waited. A script that ends a body may reply
+    ``[1, message]`` in place of 1; ``flow`` receives 1. After a reply with a message, a ``LockError`` is logged and not
+    raised.
     """
     message: bytes | None = None
     try:

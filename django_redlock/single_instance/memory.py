@@ -1,4 +1,4 @@
-"""Keeps records in the memory of one process. A port of ``core/lua/task_*.lua`` to a dict."""
+"""Keeps the records of tasks in the memory of one process. A port of ``core/lua/task_*.lua`` to a dict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ Words = Sequence[bytes]
 
 
 class TaskRecord(NamedTuple):
-    """The entry of one task in a record, with the fields of ``task_record.lua``. Times are ms of the store's clock."""
+    """The record of one queued or running task, with the fields of ``task_record.lua``.
+
+    ``due``: the time at which the present state ends. ``next_delivery_id`` and ``next_due``: the delivery with which a
+    running task is queued after its body, and the time at which that ends. Times are milliseconds of the store's clock.
+    """
 
     state: bytes
     token: bytes
@@ -25,46 +29,53 @@ class TaskRecord(NamedTuple):
 
     @property
     def encoded(self) -> bytes:
-        """The entry as the value of its hash field."""
+        """The record as the value of its field in a Redis hash."""
         return b" ".join(b"%d" % part if isinstance(part, int) else part for part in self)
 
     def counts(self, states: bytes, now: int) -> bool:
-        """Return whether the entry has one of ``states``. A running task with a next delivery also counts as queued."""
+        """Return whether the record has one of ``states`` at the time ``now``.
+
+        A running task with a next delivery also counts as queued.
+        """
         return self.state in states or (self.next_due > now and b"queued" in states)
 
     def at(self, now: int) -> TaskRecord | None:
-        """Return the entry at time ``now``. ``None``: the entry has expired."""
+        """Return the record as it is at the time ``now``; ``None`` if it has expired.
+
+        When the lease of a running task has ended, the task is queued with its next delivery, if it has one.
+        """
         if self.due > now:
             return self
         return queued(self.next_delivery_id, self.next_due, self.owner) if self.next_due > now else None
 
     def stopped(self, now: int, keep: int) -> TaskRecord | None:
-        """Return the entry after the end of the body: queued for the next delivery, or queued for ``keep`` ms.
+        """Return the record after the end of the body; ``None`` if the record is removed.
 
-        ``None``: there is no next delivery and ``keep`` is 0, so the entry is removed.
+        The task is queued with its next delivery. Without a next delivery, it is queued for ``keep`` milliseconds, or
+        its record is removed if ``keep`` is 0.
         """
         if self.next_due > now:
             return queued(self.next_delivery_id, self.next_due, self.owner)
         return queued(self.delivery_id, now + keep, self.owner) if keep else None
 
     def refusal(self, now: int) -> list[Any]:
-        """Return the reply to a call that this entry refuses."""
+        """Return the reply of a script to a call that this record refuses at the time ``now``."""
         return [0, self.due - now, now * 1000, b'{"state":"%b",%b' % (self.state, self.owner[1:])]
 
 
 def queued(delivery_id: bytes, due: int, owner: bytes) -> TaskRecord:
-    """Return the entry of a queued task."""
+    """Return the record of a task that is queued until ``due``, in milliseconds of the store's clock."""
     return TaskRecord(b"queued", b"-", delivery_id, due, b"-", 0, owner)
 
 
 class ExpiringKeys:
-    """Keys, each with its time of expiry. Adding a key removes expired keys from the front."""
+    """A set of keys, each with its time of expiry in milliseconds. `add` also removes old keys that have expired."""
 
     def __init__(self) -> None:
         self._due: dict[bytes, int] = {}
 
     def add(self, key: bytes, due: int, now: int) -> None:
-        """Add ``key`` until ``due``. Times are milliseconds."""
+        """Add ``key``, to expire at ``due``. ``now``: the present time. Both are milliseconds of the store's clock."""
         self.discard(key)
         while self._due and self._due[first := next(iter(self._due))] <= now:
             del self._due[first]
@@ -80,9 +91,9 @@ class ExpiringKeys:
 
 
 class Past(NamedTuple):
-    """The deliveries that have ended and the deliveries that were replaced.
+    """Past deliveries: those that have ended and those that were replaced by a later call.
 
-    ``put_off``: the messages of postponed calls, by lock key and delivery id.
+    ``put_off``: the messages of calls that were put off, by lock key and delivery id.
     """
 
     ended: ExpiringKeys
@@ -91,7 +102,7 @@ class Past(NamedTuple):
 
 
 class TaskTable:
-    """The records of one location by lock key and task id, and the deliveries that have ended or were replaced."""
+    """All records of one ``LocMemBackend`` location by lock key and task id, and the past deliveries."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -99,7 +110,7 @@ class TaskTable:
         self.past = Past(ExpiringKeys(), ExpiringKeys(), {})
 
     def run(self, script: str, now: int, keys: Words, args: Words) -> Any:
-        """Run a script with these keys and arguments. Returns its reply."""
+        """Run the Python port of the Lua script ``script`` at the time ``now`` (milliseconds). Returns its reply."""
         with self.changed:
             entries = self._live(keys[0], now)
             reply = _SCRIPTS[script](entries, self.past, now, keys, args)
@@ -123,7 +134,7 @@ class TaskTable:
             return list(self.locks)
 
     def describe(self, key: bytes, name: str, now: float) -> LockInfo | None:
-        """Return the record in the form of ``describe.lua``. ``None``: there is no record."""
+        """Return the tasks of the lock ``key`` as a `LockInfo`; ``None`` if there is no record. ``now``: seconds."""
         millis = round(now * 1000)
         with self.changed:
             entries = self._live(key, millis)
@@ -134,9 +145,9 @@ class TaskTable:
         return read_lock_info(name, [b"hash", value, left, 0, _digest(entries).encode()])
 
     def force_release(self, key: bytes, now: float, digest: str) -> bool:
-        """Remove a record. Returns whether a record was removed.
+        """Remove all records of the lock ``key``. Returns whether there were any. ``now``: seconds.
 
-        ``digest``: only if the record still has the tasks of this digest. An empty digest matches every record.
+        ``digest``: remove them only if they are still the records with this digest; ``""``: any.
         """
         with self.changed:
             entries = self._live(key, round(now * 1000))
@@ -202,7 +213,7 @@ def _start(entries: Entries, past: Past, now: int, keys: Words, args: Words) -> 
 
 
 def _blocker(entries: Entries, now: int, task: bytes, token: bytes, states: bytes, limit: bytes) -> TaskRecord | None:
-    """Return the entry that refuses the start of a task; ``None`` if it may start."""
+    """Return the record that refuses the start of the task ``task``; ``None`` if the task may start."""
     mine = entries.get(task)
     if mine and mine.state == b"running":
         return mine if mine.token != token else None
@@ -286,7 +297,7 @@ def _rename(entries: Entries, _past: Past, _now: int, _keys: Words, args: Words)
 
 
 def _dequeue(_entries: Entries, _past: Past, _now: int, _keys: Words, _args: Words) -> int:
-    """Do nothing, because no waiters are listed in memory."""
+    """Do nothing and return 0, because waiters are not listed in memory."""
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Stores for the records of tasks: in memory for ``LocMemBackend``, without any records for ``DummyBackend``."""
+"""Stores for the records of tasks: in memory for ``LocMemBackend``; for ``DummyBackend``, a store that keeps none."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .memory import TaskTable
 
 
 class MemoryStore:
-    """Runs the scripts of the records on a `TaskTable`.
+    """A store that keeps the records of tasks in the memory of one process, in a `TaskTable`.
 
-    The table is the backend's side table, so the backend lists and releases the records with its locks.
+    The backend owns the table, so it lists and releases the records together with its locks.
     """
 
     adopting: Primitive | None = None
@@ -36,10 +36,10 @@ class MemoryStore:
         self._backend: Any = backend
 
     def local_queue_for(self, primitive: Primitive) -> None:
-        """Return ``None``: there is no local queue, because every change of a record wakes all waiters."""
+        """Return ``None``, because waiters need no local queue. Every change of a record wakes all of them."""
 
     def server_of(self, keys: Keys) -> str:
-        """Return an empty text: all records are on one server."""
+        """Return ``""``, because the records are on no server."""
         return ""
 
     def check_ttl(self, ttl: Seconds) -> float:
@@ -47,7 +47,7 @@ class MemoryStore:
         return float(self._backend.check_ttl(ttl))
 
     def perform(self, request: Any) -> Any:
-        """Perform ``request`` in the calling thread, which blocks."""
+        """Perform one request of a flow in the calling thread, blocking. Returns the reply."""
         match request:
             case EvalScript():
                 return self._backend.perform(CallFunction(self._run, (request,)))
@@ -64,7 +64,7 @@ class MemoryStore:
                 return time.sleep(request.seconds)
 
     async def aperform(self, request: Any) -> Any:
-        """Perform ``request`` without blocking the event loop."""
+        """Perform one request of a flow without blocking the event loop. Returns the reply."""
         if isinstance(request, AwaitTurn):
             return await request.event.wait_async(request.seconds)
         return await asyncio.to_thread(self.perform, request)
@@ -80,7 +80,7 @@ class MemoryStore:
 
 
 class DummyStore(MemoryStore):
-    """Keeps no records. Every call can be queued, started and ended."""
+    """A store that keeps no records, for ``DummyBackend``. Every call can be queued, started and ended."""
 
     def _run(self, request: EvalScript) -> Any:
         granted = request.script.name in ("task_submit", "task_start")

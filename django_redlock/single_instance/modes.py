@@ -12,10 +12,12 @@ ModeName = Literal["until_executed", "until_executing", "while_executing", "unti
 
 
 class Mode(NamedTuple):
-    """A mode, given by the states of another call that refuse a call at submit and at start.
+    """A mode of ``single_instance_task``: the states in which one call refuses another.
 
-    A running body has a lease in every mode, so that a redelivered message does not run at the same time.
-    ``until_expiry``: the call counts as queued until its ttl has passed, even after its body has ended.
+    ``at_submit`` and ``at_start``: the states of another call, "queued" or "running" or both, that refuse a call when
+    it is submitted and when its body starts; empty: none. ``until_expiry``: the call counts as queued until its ttl has
+    passed, even after its body has ended. A running body has a lease in every mode, so that a redelivered message does
+    not run at the same time.
     """
 
     at_submit: str
@@ -36,9 +38,9 @@ DEFAULT_BODY_TTL = 30.0  # seconds
 class TaskOptions(NamedTuple):
     """The checked arguments of ``single_instance_task``. Times are seconds.
 
-    ``ttl``: the lease of the body, or the period of ``until_expired``. ``has_lease``: the user gave ``ttl`` as a lease.
-    ``wait`` and ``retries``: the arguments ``conflict_timeout`` and ``conflict_retries``. ``retries`` ``None``: no
-    limit.
+    ``name``: the name of the mode. ``ttl``: the lease of the body, or the period of ``until_expired``. ``has_lease``:
+    the user gave a ``ttl``, and it is the lease. ``run_unprotected``: run without a lock when the store is unavailable.
+    ``wait``: the argument ``conflict_timeout``. ``retries``: the argument ``conflict_retries``; ``None``: no limit.
     """
 
     name: str
@@ -80,7 +82,10 @@ def options(
     conflict_timeout: Seconds,
     conflict_retries: int | None,
 ) -> TaskOptions:
-    """Check the arguments of ``single_instance_task``. Raises ``TypeError`` or ``ValueError``."""
+    """Check the arguments of ``single_instance_task``, and return them as `TaskOptions`.
+
+    Raises ``TypeError`` or ``ValueError`` for invalid arguments.
+    """
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(get_args(ModeName))}, not {mode!r}")
     if key is not None and unique_on is not None:
@@ -114,9 +119,10 @@ def options(
 
 
 def _conflict(mode: str, given: Any, limit: int) -> tuple[OnConflict, OnConflict]:
-    """Return the actions at submit and at start.
+    """Return two actions for a duplicate, the first at submit and the second at start. Raises ``ValueError``.
 
-    A pair has both actions. A single action applies at submit, at start, or at both, wherever it is supported.
+    ``given``: the argument ``on_conflict``. A pair has both actions. A single action applies at submit, at start, or at
+    both, wherever it is supported; the other action is the mode's default.
     """
     words = dict.fromkeys((*AT_SUBMIT, *AT_START))
     if isinstance(given, str) and given not in words:

@@ -1,4 +1,4 @@
-"""Which backends keep records, and which tasks a backend supports."""
+"""Finds out which lock backends keep records of queued and running tasks, and which tasks a backend can protect."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from ..core.events import logger
 from .memory_store import DummyStore, MemoryStore
 from .modes import TaskOptions
 
-# The functions below `single_instance_task` in the modules that were imported.
+# The functions with a `single_instance_task` in the modules that were imported, and its options.
 declared: WeakKeyDictionary[Callable[..., Any], TaskOptions] = WeakKeyDictionary()
 
 
 def store_of(backend: Backend) -> Store | None:
-    """Return the store for the records: one Redis, a primary with its replicas, or memory.
+    """Return the store for the records of queued and running calls; ``None`` if ``backend`` can't keep records.
 
-    ``None``: several nodes vote, where no script moves a whole record, or the store is not Redis.
+    One Redis, a Redis Cluster, a primary with its replicas, and memory can. Several nodes that vote can't, because no
+    script changes a whole record there. The store of a `DummyBackend` accepts all calls and keeps nothing.
     """
     if isinstance(backend.algorithm, SingleNode | Replicated):
         return backend
@@ -46,7 +47,10 @@ def unsupported(backend: Backend, options: TaskOptions) -> str:
 
 
 def refused_tasks() -> list[str]:
-    """Return a reason for each task that its backend can't protect. Imports the ``tasks`` of Django's apps."""
+    """Return a reason for each declared task that its backend can't protect.
+
+    Imports the modules ``tasks`` of Django's apps first, so that all their tasks are declared.
+    """
     # Not by Celery's loader: in a worker, that runs Django's checks and would call this function again.
     try:
         autodiscover_modules("tasks")
@@ -57,7 +61,7 @@ def refused_tasks() -> list[str]:
 
 
 def refusals(tasks: Iterable[tuple[str, TaskOptions]]) -> Iterator[str]:
-    """Return the reason for each of these tasks that its backend can't protect."""
+    """Yield a reason for each task that its backend can't protect. ``tasks``: pairs of a task's name and options."""
     for name, options in tasks:
         reason = ""
         with suppress(Exception):  # other checks report an alias that can't be built

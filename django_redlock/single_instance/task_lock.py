@@ -29,9 +29,9 @@ CANCEL_RETRY_SECONDS = 3600.0  # time for which a cancellation is retried while 
 
 
 class RecordStore(NamedTuple):
-    """A backend and the store for its records. ``store`` ``None``: the backend can't keep records.
+    """The backend of a task's lock, and the store for the records of its queued and running calls.
 
-    ``lease``: the ttl of a running body in seconds.
+    ``store``: ``None`` if the backend can't keep records. ``lease``: seconds of a running body's lease.
     """
 
     backend: Backend
@@ -40,7 +40,10 @@ class RecordStore(NamedTuple):
 
 
 class TaskLock:
-    """The lock of one task. ``namer`` derives the names of its calls."""
+    """The lock of one task. Calls with the same lock name exclude each other.
+
+    ``namer``: makes the lock's name from the arguments of a call.
+    """
 
     def __init__(self, options: TaskOptions, function: Callable[..., Any]) -> None:
         self.options = options
@@ -49,17 +52,20 @@ class TaskLock:
 
     @property
     def backend(self) -> Backend:
-        """The backend of the alias ``using``."""
+        """The lock backend that the task's option ``using`` names."""
         return locks[self.options.using]
 
     @property
     def keeps_records(self) -> bool:
-        """True if the store lists queued and running calls."""
+        """True if the backend can keep records of queued and running calls."""
         return self._record_store().store is not None
 
     @property
     def store(self) -> Store:
-        """The store for the records. Raises ``LockNotSupported`` for a backend that can't keep records."""
+        """The store for the records of queued and running calls.
+
+        Raises ``LockNotSupported`` for a backend that can't keep records.
+        """
         store = self._record_store().store
         if store is None:
             kept = f"store {self.options.using!r}: {type(self.backend).__name__} keeps no records of queued tasks"
@@ -68,13 +74,17 @@ class TaskLock:
 
     @property
     def performer(self) -> Store | Backend:
-        """The performer of the requests of a body's lock: the store for the records, or else the backend."""
+        """The object that performs the requests of a body's lock.
+
+        It is the store for the records, or the backend itself if the backend can't keep records.
+        """
         return self._record_store().store or self.backend
 
     def body_lock(self, call: TaskCall) -> Lock:
-        """Return a handle for the lease of the body. Without records: a mutex, or a permit of a semaphore.
+        """Return the lock handle for the running body of ``call``.
 
-        Raises ``LockNotSupported`` if the mode needs records and the backend can't keep them.
+        If the backend can't keep records, the handle is a mutex, or a semaphore for a ``limit`` above 1. Raises
+        ``LockNotSupported`` if the mode needs records and the backend can't keep them.
         """
         backend, store, lease = self._record_store()
         options = LockOptions(lease, owner=call.owner, on_lost="warn")
@@ -91,10 +101,10 @@ class TaskLock:
         return self._records
 
     def cancel(self, call: TaskCall, same_delivery: bool = True) -> None:
-        """Remove the queued record of a call that will not run.
+        """Remove the queued record of a call that will not run. Errors are logged and not raised.
 
-        While the store is down, this is retried in the background. ``same_delivery``: only if the record belongs to
-        this delivery. Errors are logged and not raised.
+        ``same_delivery``: remove the record only if it has the delivery id of ``call``. While the store is unavailable,
+        the removal is retried in the background.
         """
         try:
             self.drive(cancel(call, same_delivery))
@@ -102,7 +112,10 @@ class TaskLock:
             self.cancel_later(call, error, same_delivery)
 
     def cancel_later(self, call: TaskCall, error: LockError, same_delivery: bool = True) -> None:
-        """Log the error of a cancellation. If the store was down, the cancellation is retried in the background."""
+        """Log the ``error`` of a `cancel`, and retry the `cancel` in the background if the store was unavailable.
+
+        It is retried for up to an hour. ``same_delivery``: as for `cancel`.
+        """
         if not isinstance(error, LockUnavailable):
             logger.warning("task %s[%s]: %s", call.task, call.task_id, error)
             return
@@ -114,5 +127,5 @@ class TaskLock:
         renewal.schedule(claim.token, Orphan(store, QUEUED, claim, until), 0.5)
 
     def drive(self, flow: Flow[Any]) -> Any:
-        """Run a flow on the store for the records. Returns its result."""
+        """Run ``flow``, a generator of requests, on the store for the records. Returns its result."""
         return drive(flow, self.store.perform)

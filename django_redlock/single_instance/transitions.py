@@ -1,6 +1,6 @@
-"""Transitions of a record that need no lease: submit, rename, cancel, and cleanup after a dead process.
+"""Changes to the record of a task without its lease: submit, rename, cancel, and cleanup after a dead process.
 
-Each transition is one atomic script. The delivery id or the run token makes it idempotent.
+Each change is one atomic script. The delivery id or the run token makes it idempotent.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from .call import TaskCall
 
 _SUBMIT, _REQUEUE_DEAD = script("task_submit"), script("task_requeue_dead")
 _PUT_OFF, _DONE, _RENAME = script("task_put_off"), script("task_done"), script("task_rename")
-MESSAGE_SECONDS = 120.0  # a call that is put off keeps its message again before
-MAX_MESSAGES = 1000  # in one lock
+MESSAGE_SECONDS = 120.0  # the store drops a message after this time; each further refusal of the call stores it again
+MAX_MESSAGES = 1000  # most messages that the store keeps for one lock
 
 
 def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode | Replicated) -> Flow[Lease | Refusal]:
-    """Queue the call. ``own``: a retry by the record's owner, always granted. ``replace``: replace a queued call.
+    """Write the record of a queued call. Returns the `Lease` of the record, or a `Refusal` if other calls refuse it.
 
-    Returns a `Lease`, or a `Refusal` if other calls are in the way. Raises ``LockUnavailable``.
+    ``own``: the call is a retry by the record's owner, which is always granted. ``replace``: replace a queued call that
+    is in the way. Raises ``LockUnavailable``.
     """
     owner = describe_owner(call.owner)
     claim = Claim(call.name, call.keys, call.delivery_id.encode(), owner, call.queued_ttl)
@@ -59,24 +60,24 @@ def submit(call: TaskCall, own: bool, replace: bool, algorithm: SingleNode | Rep
 def cancel(call: TaskCall, same_delivery: bool = True) -> Flow[bool]:
     """Remove the record of a call that will not run. Returns whether it was queued. Raises ``LockUnavailable``.
 
-    ``same_delivery``: only if the record belongs to this delivery.
+    ``same_delivery``: remove the record only if it has the delivery id of ``call``.
     """
     return (yield from _run(call, cancel_request(call.keys, call.task_id, call.delivery_id if same_delivery else "")))
 
 
 def rename(call: TaskCall, task_id: str) -> Flow[bool]:
-    """Make the queued record with the id ``task_id`` the record of ``call``. Raises ``LockUnavailable``.
+    """Give the queued record with the task id ``task_id`` the task id and the owner of ``call``.
 
-    Returns whether there was such a record.
+    Returns whether the record was changed. Raises ``LockUnavailable``.
     """
     args = (task_id.encode(), call.task_id.encode(), describe_owner(call.owner))
     return (yield from _run(call, EvalScript(_RENAME, (call.keys.lock,), args)))
 
 
 def keep_message(call: TaskCall, message: bytes) -> Flow[bool]:
-    """Keep the message of a call that was refused at its start, for the script that ends a body.
+    """Store the message of a call that was refused at its start. The script that ends a body returns the message.
 
-    Returns whether the call would still be refused: if not, nothing is kept. Raises ``LockUnavailable``.
+    Returns ``False``, and stores nothing, if the call would no longer be refused. Raises ``LockUnavailable``.
     """
     args = (
         call.task_id.encode(),
@@ -91,16 +92,16 @@ def keep_message(call: TaskCall, message: bytes) -> Flow[bool]:
 
 
 def remember_ended(call: TaskCall) -> Flow[bool]:
-    """Remember the delivery of the call as ended. Raises ``LockUnavailable``."""
+    """Record that the delivery of ``call`` has ended, so that it is not run again. Raises ``LockUnavailable``."""
     ended = call.ended
     return (yield from _run(call, EvalScript(_DONE, (ended.key,), (millis(call.done_ttl), ended.number))))
 
 
 def requeue_dead(call: TaskCall, pid: int, redelivered: bool = True) -> Flow[bool]:
-    """Queue a call again that was running in the dead process ``pid`` of this host.
+    """Queue a call again whose body ran in the dead process ``pid`` of this host. Returns whether it ran there.
 
-    ``redelivered``: the broker will deliver the message again, so the delivery has not ended. Returns whether the call
-    was running there. Raises ``LockUnavailable``.
+    In a mode without queued records, the record is removed instead. ``redelivered``: the broker will deliver the
+    message again, so the delivery must not count as ended. Raises ``LockUnavailable``.
     """
     ended, keep = call.ended, millis(call.requeue_ttl) if call.requeue_ttl else b"0"
     args = (call.task_id.encode(), owner_part(pid), keep, ended.number)

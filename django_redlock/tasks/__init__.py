@@ -61,7 +61,7 @@ def single_instance_task(
     conflict_timeout: Seconds = 10,
     **unknown: Any,
 ) -> Any:
-    """Allow at most one call of a task of ``django.tasks`` at a time. Stands above ``@task``. Times are seconds.
+    """Allow at most one call of a task of ``django.tasks`` at a time. Its place is above ``@task``.
 
     ``mode``: the period in which a call holds the lock: "until_executed" (``enqueue()`` to the end of the body) or
     "while_executing" (start to end of the body).
@@ -70,13 +70,14 @@ def single_instance_task(
     ``None``: the task's path with all arguments, or with the arguments in ``unique_on``. ``limit``: the number of calls
     allowed at a time, with "while_executing".
 
-    ``on_conflict``: the action for a duplicate: "skip", "log", "raise", in a worker also "wait" (up to
-    ``conflict_timeout``), or a callable that gets a `Conflict` and returns "skip", "log" or "raise". A pair gives one
-    action for ``enqueue()`` and one for the start.
+    ``on_conflict``: the action for a duplicate, which is a call refused because of another call: "skip", "log",
+    "raise", in a worker also "wait" (up to ``conflict_timeout``), or a callable that gets a `Conflict` and returns
+    "skip", "log" or "raise". A pair gives one action for ``enqueue()`` and one for the start of the body.
 
     ``ttl``: the lease of a running body, which is renewed while the body runs. ``None``: 30 seconds, or the backend's
-    ``max_ttl`` if that is less. ``queue_ttl``: seconds for which a queued call counts, from ``run_after``.
-    ``on_store_error="run"``: run without a lock when the store is down. ``using``: alias of the lock backend.
+    ``max_ttl`` if that is less. ``queue_ttl``: time for which a call counts as queued, from ``run_after``.
+    ``on_store_error="run"``: run without a lock when the store is down. ``using``: alias of the lock backend. All times
+    are in seconds.
 
     Raises ``TypeError`` and ``ValueError`` for invalid arguments.
     """

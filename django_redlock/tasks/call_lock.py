@@ -1,4 +1,4 @@
-"""The lock of one task: the names of its calls, and the calls that are enqueued and started."""
+"""The lock of one task of ``django.tasks``. It names the lock of each call, and makes a `TaskCall` of each call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from ..single_instance.modes import TaskOptions
 from ..single_instance.task_lock import TaskLock
 from .framework import base_module
 
-# The first character of a record's task id while the backend has not given the call its id. No backend's id begins so.
+# The first character of a provisional task id, which a record has until the task backend has given the call its id. No
+# id of a task backend begins with it.
 UNNAMED = "?"
 
 
@@ -33,22 +34,23 @@ class DjangoTaskLock(TaskLock):
     def name(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Return the lock's name for these arguments of ``enqueue()``.
 
-        Raises ``TypeError`` when they don't fit the task or can't be sent as JSON.
+        Raises ``TypeError`` when the arguments don't fit the task or can't be sent as JSON.
         """
         args, kwargs = self._as_json([args, kwargs])
         return self.namer.name(self.path, tuple(args), kwargs, self._text_of, self._context)
 
     def _as_json(self, value: Any) -> Any:
-        """Return ``value`` as a worker receives it."""
+        """Return ``value`` as a worker receives it, after a round trip through JSON."""
         return json.loads(json.dumps(self._normalize(value)))
 
     def _text_of(self, value: Any) -> str:
         return canonical(self._as_json(value), repr)
 
     def call(self, name: str, task_id: str = "", run_after: Any = None) -> TaskCall:
-        """Return a call of the task, with a new delivery id.
+        """Return a new `TaskCall` of the task, with a new delivery id. ``name``: the lock's name.
 
-        ``task_id``: the id of the call's ``TaskResult``; empty if it is not known. ``run_after``: as in ``Task``.
+        ``task_id``: the id of the call's ``TaskResult``; ``""`` if it is not known, for a provisional id.
+        ``run_after``: the datetime before which the call does not start, as in ``Task``.
         """
         options, backend, delivery_id = self.options, self.backend, new_delivery_id()
         delay = 0.0 if run_after is None else max(0.0, (run_after - timezone.now()).total_seconds())
@@ -62,6 +64,6 @@ class DjangoTaskLock(TaskLock):
             options.limit,
             options.queued_ttl + delay,
             0.0,
-            ending="removed",  # a call that its backend delivers again after its end runs again
+            ending="removed",  # the end is not remembered: a call that the task backend delivers again runs again
             cluster=isinstance(backend.algorithm, Cluster),
         )

@@ -1,4 +1,7 @@
-"""``enqueue()`` and the run of a body as flows, for the blocking and the asynchronous methods of a task."""
+"""Flows for ``enqueue()`` and for the run of a body, shared by a task's blocking and asynchronous methods.
+
+A flow is a generator that yields requests and receives their replies.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ from .options import DECIDED
 
 
 class Step(NamedTuple):
-    """A request to call code of the framework or of the user. The reply is an `StepOutcome`."""
+    """A request of a flow to call code of the framework or of the user. The reply is a `StepOutcome`.
+
+    Blocking code calls ``call``, asyncio awaits ``acall``.
+    """
 
     call: Callable[[], Any]
     acall: Callable[[], Awaitable[Any]]
@@ -47,7 +53,10 @@ class StepOutcome(NamedTuple):
 
 
 def run(flow: Flow[Any], lock: DjangoTaskLock) -> Any:
-    """Run a flow, blocking."""
+    """Run ``flow`` (a generator of requests), blocking, and return its result.
+
+    ``lock``: its store performs all requests except `Step`, which is called here.
+    """
 
     def perform(request: Any) -> Any:
         if not isinstance(request, Step):
@@ -61,7 +70,7 @@ def run(flow: Flow[Any], lock: DjangoTaskLock) -> Any:
 
 
 async def arun(flow: Flow[Any], lock: DjangoTaskLock) -> Any:
-    """Run a flow on the running event loop."""
+    """Run ``flow`` on the running event loop, and return its result. ``lock``: as for `run`."""
 
     async def perform(request: Any) -> Any:
         if not isinstance(request, Step):
@@ -75,7 +84,11 @@ async def arun(flow: Flow[Any], lock: DjangoTaskLock) -> Any:
 
 
 def enqueue_flow(lock: DjangoTaskLock, task: Any, args: Any, kwargs: Any, send: Step) -> Flow[Any]:
-    """Write the queued record and send the call, unless another call holds the lock. Returns the ``TaskResult``."""
+    """Write the record of the queued call and enqueue the call, unless another call holds the lock.
+
+    Returns the ``TaskResult``. ``send``: calls the framework's ``enqueue()``. Raises ``LockNotAcquired`` for a
+    duplicate with ``on_conflict="raise"``, ``LockUnavailable`` when the store is unavailable.
+    """
     call = lock.call(lock.name(args, kwargs), run_after=task.run_after)
     if not call.mode.at_submit:
         return (yield send).unwrap()
@@ -107,7 +120,10 @@ def enqueue_flow(lock: DjangoTaskLock, task: Any, args: Any, kwargs: Any, send: 
 
 
 def _cancel_both(lock: DjangoTaskLock, call: TaskCall, named: TaskCall) -> None:
-    """Cancel a call whose record may have either id: the reply of the script that renames it may have been lost."""
+    """Cancel a call whose record has the task id of ``call``, or that of ``named`` after it was renamed.
+
+    Both ids are tried, because the reply to the renaming may have been lost.
+    """
     lock.cancel(call)
     lock.cancel(named)
 
@@ -120,7 +136,10 @@ def _cancel_flow(lock: DjangoTaskLock, call: TaskCall, same_delivery: bool = Tru
 
 
 def _rename_flow(call: TaskCall, task_id: str) -> Flow[None]:
-    """Give the record of a call its task id, unless a worker that started the call first has done so."""
+    """Give the record with the provisional id ``task_id`` the task id of ``call``. Errors are logged and not raised.
+
+    If a worker has started the call first, the worker has renamed the record already.
+    """
     try:
         yield from rename(call, task_id)
     except LockError as error:
@@ -130,7 +149,9 @@ def _rename_flow(call: TaskCall, task_id: str) -> Flow[None]:
 def body_flow(lock: DjangoTaskLock, name: str, task_id: str, body: Step) -> Flow[Any]:
     """Run the body with its lock held. Returns the value of the body; for a refused call, `duplicate_result`.
 
-    ``task_id``: empty if it is not known.
+    ``name``: the lock's name. ``task_id``: the call's id, ``""`` if unknown. ``body``: calls the framework's
+    ``call()``. Raises ``LockNotAcquired`` for a refused call with ``on_conflict="raise"`` or ``"wait"``,
+    ``LockUnavailable`` when the store is unavailable.
     """
     call = lock.call(name, task_id)
     handle = lock.body_lock(call)
@@ -141,7 +162,7 @@ def body_flow(lock: DjangoTaskLock, name: str, task_id: str, body: Step) -> Flow
         if lock.options.run_unprotected:
             logger.warning("task %s[%s] runs unprotected: %s", call.task, task_id, error)
             unprotected = yield body
-        if call.mode.at_submit:  # the worker has the delivery, but not its id
+        if call.mode.at_submit:  # the worker doesn't know the delivery id of the record
             yield from _cancel_flow(lock, call, same_delivery=False)
         return unprotected.unwrap()
     if isinstance(outcome, Refusal):
@@ -158,9 +179,11 @@ def body_flow(lock: DjangoTaskLock, name: str, task_id: str, body: Step) -> Flow
 
 
 def _start_flow(lock: DjangoTaskLock, call: TaskCall, handle: Lock, known: bool) -> Flow[Lease | Refusal]:
-    """Start the body. If the queued record of this very call is in the way, the call takes it over.
+    """Acquire the lock of the body with ``handle``. Returns the `Lease`, or the `Refusal` by another call.
 
-    A record has no id until ``enqueue()`` returns. A call whose own id is not known takes over any queued record.
+    If the call's own queued record refuses it, the record gets the call's id, and the lock is acquired again. A queued
+    record with a provisional id counts as the call's own, because a record has its final id only after ``enqueue()``.
+    ``known``: the id of the call is known. If it is not known, any queued record counts as the call's own.
     """
     wait = lock.options.wait if lock.options.at_start == "wait" else 0.0
     outcome: Lease | Refusal = yield from handle.acquire_flow(0.0 if call.mode.at_submit else wait)
@@ -175,7 +198,10 @@ def _start_flow(lock: DjangoTaskLock, call: TaskCall, handle: Lock, known: bool)
 
 
 def _conflict(call: TaskCall, where: Any, refusal: Refusal) -> Conflict:
-    """Return what users are told about a refusal. Ids that no backend has given are empty."""
+    """Return the `Conflict` for ``refusal``, the store's answer to ``call``. Provisional ids are replaced with ``""``.
+
+    ``where``: "submit" or "start".
+    """
     conflict = conflict_of(call.task, call.task_id, call.name, where, refusal)
     task_id, holder = ("" if each.startswith(UNNAMED) else each for each in (conflict.task_id, conflict.holder))
     return conflict._replace(task_id=task_id, holder=holder)

@@ -29,7 +29,7 @@ def signals_of(task: Any) -> Any:
 
 
 class Duplicate:
-    """The fields that the result of a duplicate has besides those of ``TaskResult``."""
+    """Mixin for the ``TaskResult`` of a duplicate. It adds the attribute ``duplicate``."""
 
     __slots__ = ()
     duplicate = True
@@ -41,10 +41,10 @@ def _duplicate_class(result: type) -> Any:
 
 
 def duplicate_of(task: Any, args: Any, kwargs: Any, conflict: Conflict) -> Any:
-    """Return the result of a refused ``enqueue()``: a ``TaskResult`` with the id of the call in the way.
+    """Return the result of a refused ``enqueue()``, a ``TaskResult`` with the id of the call in the way.
 
-    ``refresh()`` loads the other fields. The arguments are those of the refused call. The id is empty if the call in
-    the way is being enqueued at this moment.
+    The arguments are those of the refused call. The id is ``""`` if the call in the way is being enqueued at this
+    moment. The result's ``refresh()`` loads the other fields.
     """
     base = base_module(task)
     statuses = base.TaskResultStatus

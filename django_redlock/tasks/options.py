@@ -1,4 +1,4 @@
-"""Checks the arguments of ``single_instance_task`` when the task is declared."""
+"""Checks the arguments of ``single_instance_task`` when a task of ``django.tasks`` is declared."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from ..single_instance.modes import MODES, TaskOptions, options
 TaskMode = Literal["until_executed", "while_executing"]
 Action = Literal["skip", "log", "raise", "wait"] | Callable[[Conflict], Any]
 
-DECIDED = ("skip", "log", "raise")  # the actions that can follow a refusal at once
+DECIDED = ("skip", "log", "raise")  # the actions that don't wait
 
 
 def checked(*, mode: Any, limit: Any, on_conflict: Any, **given: Any) -> TaskOptions:
-    """Return the checked options. Raises ``TypeError`` and ``ValueError``, also for what only Celery tasks support."""
+    """Check the arguments of ``single_instance_task``, and return them as `TaskOptions`.
+
+    ``given``: the further arguments. Raises ``TypeError`` and ``ValueError`` for invalid arguments, and ``ValueError``
+    for values that only Celery tasks support.
+    """
     only_celery = "is for Celery tasks only; with django.tasks"
     if mode in MODES and mode not in ("until_executed", "while_executing"):
         raise ValueError(f"mode={mode!r} {only_celery}, use 'until_executed' or 'while_executing'")

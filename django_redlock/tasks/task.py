@@ -40,26 +40,26 @@ else:
 
 
 class ProtectedDjangoTask(_Task):
-    """The methods of a protected task. They precede those of the framework's ``Task``."""
+    """Mixin for the framework's ``Task`` class. Its methods hold a lock for each call while it is queued or runs."""
 
     __slots__ = ()
 
     @property
     def redlock(self) -> DjangoTaskLock:
-        """The lock. It belongs to the function, so that the copies that ``using()`` makes share it."""
+        """The lock of the task. It is stored on the task's function, so that copies made by ``using()`` share it."""
         lock: DjangoTaskLock = getattr(self.func, _ATTRIBUTE)
         return lock
 
     def enqueue(self, *args: Any, **kwargs: Any) -> Any:
-        """Enqueue the task, unless another call holds its lock. `is_duplicate` tells for the result.
+        """Enqueue the task, unless another call holds its lock. Returns the ``TaskResult``.
 
-        Raises ``LockNotAcquired`` for a duplicate with ``on_conflict="raise"``, ``LockUnavailable`` when the store
-        is unavailable.
+        For the result of a duplicate, `is_duplicate` returns ``True``. Raises ``LockNotAcquired`` for a duplicate with
+        ``on_conflict="raise"``, ``LockUnavailable`` when the store is unavailable.
         """
         return run(self._enqueue_flow(args, kwargs), self.redlock)
 
     async def aenqueue(self, *args: Any, **kwargs: Any) -> Any:
-        """Like `enqueue`."""
+        """Enqueue the task as `enqueue` does, under asyncio."""
         return await arun(self._enqueue_flow(args, kwargs), self.redlock)
 
     def _enqueue_flow(self, args: Any, kwargs: Any) -> Any:
@@ -67,11 +67,11 @@ class ProtectedDjangoTask(_Task):
         return enqueue_flow(self.redlock, self, args, kwargs, send)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the body with its lock held, as a worker does. ``func()`` runs the body without a lock."""
+        """Run the body with its lock held, as a worker does. Returns its value. ``func()`` runs it without a lock."""
         return run(self._body_flow(args, kwargs), self.redlock)
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
-        """Like `call`."""
+        """Run the body as `call` does, under asyncio."""
         return await arun(self._body_flow(args, kwargs), self.redlock)
 
     def _body_flow(self, args: Any, kwargs: Any) -> Any:
@@ -86,7 +86,10 @@ class ProtectedDjangoTask(_Task):
         return body_flow(self.redlock, self.redlock.name(sent, kwargs), task_id, body)
 
     async def _acall(self, acall: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call the body. A body in a thread runs to its end although the caller is cancelled, and keeps its lock."""
+        """Call the body under asyncio and return its value. ``acall``: the framework's ``acall()``.
+
+        If the caller is cancelled, a body that runs in a thread runs to its end and keeps its lock until then.
+        """
         cancellable = iscoroutinefunction(self.func)
         return await run_to_end(acall(*args, **kwargs), cancellable=lambda: cancellable)
 
@@ -99,7 +102,7 @@ class ProtectedDjangoTask(_Task):
 
 
 def _restored(path: str, changes: dict[str, Any]) -> Any:
-    """Return the task at ``path`` with changed fields: a task that was pickled."""
+    """Restore a pickled task: return the task at the dotted path ``path`` with the fields ``changes``."""
     return replace(import_string(path), **changes)
 
 
@@ -121,5 +124,8 @@ def protect(task: Any, options: TaskOptions) -> Any:
 
 
 def _announce(task_result: Any, **_: Any) -> None:
-    """Remember the id of the call that a worker is about to run: ``call()`` gets the arguments only."""
+    """Remember the id of the call that a worker is about to run, because ``call()`` gets the arguments only.
+
+    A receiver of the framework's signal ``task_started``.
+    """
     _announced.set((task_result.task.func, task_result.id))

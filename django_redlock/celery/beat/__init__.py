@@ -1,4 +1,4 @@
-"""``celery beat`` on several machines: a scheduler that ticks only while its process leads."""
+"""A scheduler that runs ``celery beat`` on several machines. Of all processes only one, the leader, sends tasks."""
 
 from .scheduler import LeaderScheduler
 

@@ -1,4 +1,4 @@
-"""Find out whether a message was sent, if the process died before it could record that."""
+"""Finds out whether the message of a scheduled run was sent, if the process died before it recorded the sending."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from ..missing_messages import BrokerUnreadable, message_ids
 
 
 def was_sent(app: Any, task_id: str) -> bool:
-    """Return whether the message of ``task_id`` is in a queue or with a worker, or the result store knows the task.
+    """Return whether the task ``task_id`` has a message in a queue or with a worker, or a state in the result store.
 
-    Returns ``False`` if broker and result store are unavailable. The message is then sent again under the same id.
+    Also returns ``False`` if the broker or the result store can't be read. The caller then sends the message again
+    under the same id.
     """
     try:
         return _has_result(app, task_id) or task_id in message_ids(app) or _has_result(app, task_id)

@@ -1,4 +1,4 @@
-"""Makes any scheduler of ``celery beat`` record each run before its message is sent."""
+"""Extends any scheduler class of ``celery beat`` so that each run is recorded before its message is sent."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ...core.events import logger
 from .in_doubt import was_sent
 from .runs import Run, Runs
 
-RUN_HEADER = "redlock_beat_run"  # the number of the run
+RUN_HEADER = "redlock_beat_run"  # message header with the number of the run
 RESEND_SECONDS = 1.0  # pause before a message is sent again after an error of the broker
 
 
 def recording_scheduler(base: type[Any], runs: Runs, published: dict[str, str]) -> type[Any]:
-    """Return a subclass of the scheduler class ``base`` that takes the last runs from ``runs`` and records them there.
+    """Return a subclass of the scheduler ``base`` that reads each entry's last run from ``runs``, and records runs.
 
-    ``published``: for each entry the task id of the last message that this process has sent, or can't send, in any
-    term.
+    ``published``: a dict that the scheduler updates. For each entry's name it has the task id of the last message that
+    this process has sent, or has found to be impossible to send. It is kept when a term of leadership ends.
     """
 
     class RecordingScheduler(base):  # type: ignore[misc]
-        """Ticks as ``base``. Its methods raise ``LeadEnded`` and ``LockError``; then it must not tick again."""
+        """The scheduler ``base`` with recorded runs. After a ``LeadEnded`` or ``LockError``, it must not tick again."""
 
         _reserved: Any = None
 
@@ -66,7 +66,10 @@ def recording_scheduler(base: type[Any], runs: Runs, published: dict[str, str]) 
             return (OperationalError, *connection.connection_errors, *connection.channel_errors)
 
         def _resend(self, entry: Any, run: Run) -> None:
-            """Send a message that was recorded, unless this process, the broker or the result store has seen it."""
+            """Send the message of a recorded run, or mark the run as sent if its message was sent before.
+
+            The message was sent before if this process has sent it, or if the broker or the result store knows it.
+            """
             if published.get(entry.name) == run.task_id or was_sent(self.app, run.task_id):
                 runs.mark_sent(entry.name)
                 return

@@ -21,17 +21,17 @@ from ...core.flow.replies import fault_error
 from ...core.flow.requests import EvalScript, Fault, Flow
 from ...core.flow.scripts import script
 
-KEPT_MS = 400 * 24 * 3600 * 1000  # for more than a year, since entries may run once a year
+KEPT_MS = 400 * 24 * 3600 * 1000  # 400 days, because an entry may run once a year
 
 _SCRIPT = script("beat_run")
 
 
 class LeadEnded(Exception):
-    """This process no longer leads."""
+    """This process no longer leads, so its scheduler must send no more tasks."""
 
 
 class Run(NamedTuple):
-    """The last run of an entry. ``at`` is its time in ISO format, ``task_id`` the id of its message.
+    """The last run of an entry of the schedule. ``at`` is its time in ISO format, ``task_id`` the id of its message.
 
     ``number`` is 1 for the first run. Number 0 means that the entry has not run yet: ``at`` is then the time from which
     its schedule is computed.
@@ -53,7 +53,11 @@ class Run(NamedTuple):
 
 
 class Runs:
-    """The last runs as the leader of one term knows them. All methods raise ``LeadEnded`` and ``LockError``."""
+    """The last runs of all entries of the schedule, for one term of a leader.
+
+    The constructor and all methods that write to the store raise `LeadEnded` if this process no longer leads, and
+    ``LockError`` if the store fails.
+    """
 
     def __init__(self, backend: RedisBackend, leader: Leader) -> None:
         token = leader.fencing_token
@@ -73,16 +77,20 @@ class Runs:
             raise LeadEnded
 
     def restore(self, entry: Any) -> None:
-        """Set the time of the entry's last run. An entry without a run gets one, from which its schedule counts."""
+        """Set ``entry.last_run_at`` to the time of the entry's recorded run.
+
+        For an entry without a recorded run, record ``entry.last_run_at`` as the time of run number 0.
+        """
         if (run := self._runs.get(entry.name)) is None:
             self._record(entry.name, Run(0, entry.last_run_at.isoformat()))
         else:
             entry.last_run_at = datetime.fromisoformat(run.at)
 
     def begin(self, name: str, at: datetime) -> Run:
-        """Record a run of the entry ``name``, which is not sent yet. Returns the run.
+        """Record a run of the entry ``name`` at the time ``at``, marked as not sent. Returns the run.
 
-        A run before that could not be sent, for example while the broker was down, goes on with the new time.
+        If the entry's previous run is not sent yet, for example because the broker was down, no new run begins. The
+        previous run then gets the new time, and keeps its number and its task id.
         """
         before = self._runs.get(name, Run(0, ""))
         new = Run(before.number + 1, "", str(uuid4()), sent=False) if before.sent else before
@@ -95,14 +103,14 @@ class Runs:
         self._record(name, self._runs[name]._replace(sent=True))
 
     def unsent(self) -> Iterator[tuple[str, Run]]:
-        """The entries whose last run is not marked as sent, and these runs."""
+        """Return the name and the last run of each entry whose last run is not marked as sent."""
         return iter([(name, run) for name, run in self._runs.items() if not run.sent])
 
     def forget_removed(self, schedule: Container[str]) -> None:
-        """Remove the runs of entries that left the schedule long ago.
+        """Remove the runs of entries that are not in ``schedule`` and whose last run was more than 400 days ago.
 
-        Entries that are missing for a shorter time keep their runs, because ``django_celery_beat`` hides entries that
-        run at other hours of the day.
+        Other entries that are missing keep their runs, because ``django_celery_beat`` hides entries that run at other
+        hours of the day.
         """
         oldest = time.time() - KEPT_MS / 1000
         for name, run in list(self._runs.items()):

@@ -19,26 +19,26 @@ from .runs import LeadEnded, Runs
 
 LEAD_NAME = "celery-beat"
 WRAPPED = "celery.beat:PersistentScheduler"
-WAKE_SECONDS = 1.0  # longest pause in which the scheduler does not notice the end or the beginning of a term
+WAKE_SECONDS = 1.0  # longest time until the scheduler notices the beginning or the end of a term
 STORE_PAUSE_SECONDS = 0.5  # pause after an error of the store
 
 
 class BeatTerm(NamedTuple):
-    """The wrapped scheduler of one term, and the last runs."""
+    """The wrapped scheduler and the recorded runs of one term, the time for which this process leads."""
 
     scheduler: Any
     runs: Runs
 
 
 class LeaderScheduler:
-    """Wraps another scheduler of ``celery beat``. Of all processes with this scheduler only the leader sends tasks.
+    """A scheduler for ``celery beat`` on several machines. It wraps another scheduler, and only the leader sends tasks.
 
     The next leader goes on with the last runs of its predecessor. Settings of the Celery app:
     ``redlock_beat_scheduler`` (the wrapped scheduler), ``redlock_beat_using`` (the alias of a ``RedisBackend``),
     ``redlock_beat_name`` (the name of the lead), ``redlock_beat_ttl`` and ``redlock_beat_stop_before`` (seconds, see
     ``Backend.leader``).
 
-    Raises ``ImproperlyConfigured`` for a store of another kind, ``TypeError`` and ``ValueError`` for bad values.
+    Raises ``ImproperlyConfigured`` for a backend of another kind, ``TypeError`` and ``ValueError`` for bad values.
     """
 
     def __init__(self, app: Any, max_interval: float | None = None, lazy: bool = False, **options: Any) -> None:
@@ -77,14 +77,15 @@ class LeaderScheduler:
 
     @property
     def schedule(self) -> Any:
-        """The schedule of the wrapped scheduler; empty while another process leads."""
+        """The schedule of the wrapped scheduler; ``{}`` while another process leads."""
         return self._term.scheduler.schedule if self._term else {}
 
     def tick(self) -> float:
-        """Tick if this process leads, else wait up to a second for that. Returns the seconds to sleep.
+        """Let the wrapped scheduler send the tasks that are due, if this process leads. Returns the seconds to sleep.
 
-        Raises ``SystemExit`` after `close`: the one that ends ``celery beat`` at a signal is lost where the signal
-        interrupts a finalizer, for example ``AsyncResult.__del__``.
+        While another process leads, wait up to a second for the lead. Raises ``SystemExit`` after `close`. The signal
+        handler of ``celery beat`` raises it too, but Python discards it if the signal interrupts a finalizer, for
+        example ``AsyncResult.__del__``.
         """
         if self._closing:
             raise SystemExit
@@ -131,7 +132,7 @@ class LeaderScheduler:
                 logger.exception("beat: the scheduler can't be closed")
 
     def _on_lost(self, leader: Leader) -> None:
-        """Wait until no task is being sent any more, as long as the lease lasts."""
+        """Wait until a tick that sends tasks has ended, or until the lease ends. Called when the lead ends."""
         if self._sending.acquire(timeout=leader.remaining):
             self._sending.release()
 
@@ -144,9 +145,10 @@ class LeaderScheduler:
             self._term.scheduler._do_sync()
 
     def close(self) -> None:
-        """End the lead, so that another process follows at once. Called at the end of ``celery beat``.
+        """Release the lead, so that another process can lead at once.
 
-        Also called by its signal handler, which may interrupt a tick: then the second call, after the tick, ends it.
+        ``celery beat`` calls this method in its signal handler and again at its end. If the signal has interrupted a
+        tick, the first call releases nothing, and the second call, after the tick, releases the lead.
         """
         self._closing = True
         if self._in_tick:

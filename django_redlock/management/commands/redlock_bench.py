@@ -23,7 +23,7 @@ PATIENCE = 10.0  # seconds, the longest wait for a hand-over, which should take 
 
 
 def pairs(backend: Backend, rounds: int) -> Iterator[float]:
-    """Yield the seconds that an acquire and release take without contention."""
+    """Acquire and release a lock ``rounds`` times without contention. Yield the seconds that each pair takes."""
     lock = backend.lock(f"redlock-bench:{secrets.token_hex(8)}", ttl=min(10.0, backend.max_ttl))
     for _ in range(rounds):
         start = time.perf_counter()
@@ -33,7 +33,11 @@ def pairs(backend: Backend, rounds: int) -> Iterator[float]:
 
 
 def hand_overs(backend: Backend, rounds: int) -> Iterator[float]:
-    """Yield the seconds from a release until a waiter of the same process has acquired the lock."""
+    """Release a lock ``rounds`` times while a thread of this process waits for it.
+
+    Yield the seconds from each release until the waiter has acquired the lock. Yield nothing for a store that grants
+    every acquire.
+    """
     name = f"redlock-bench:{secrets.token_hex(8)}"
     mine, other = backend.lock(name), backend.lock(name)
     for _ in range(rounds):

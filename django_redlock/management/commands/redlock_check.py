@@ -73,7 +73,10 @@ class Command(StoreCommand):
             self.stderr.write(f"not armed: {', '.join(new)}")
 
     def _armed(self, aliases: list[str], options: dict[str, Any]) -> bool:
-        """Arm the servers of the stores, after a confirmation. Returns whether the operator has confirmed."""
+        """Take new servers of the stores into service at once, after a confirmation by the operator.
+
+        Returns whether the operator has confirmed, or has given ``--yes``.
+        """
         self.stderr.write(self.style.WARNING(ASSERTION))
         asks = options["format"] == "table"  # a program that reads JSON can't answer a question
         if not options["yes"] and not (asks and self.confirmed(f"Arm {', '.join(aliases)}?")):

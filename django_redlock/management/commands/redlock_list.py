@@ -89,7 +89,10 @@ class Command(StoreCommand):
 
 
 def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
-    """Return whether the lock matches the options. A lock with several holders matches if any holder has the value."""
+    """Return whether the lock matches the command's options ``--kind``, ``--state``, ``--host`` and ``--task``.
+
+    A lock with several holders matches an option if any holder does.
+    """
     values = {
         "kind": {held.kind},
         "state": set(map(state_of, owners(held))),

@@ -25,7 +25,7 @@ GLOB = set("*?[")
 
 
 class Found(NamedTuple):
-    """A lock that matches the command's arguments."""
+    """A live lock that matches the command's arguments, and the alias of its store."""
 
     alias: str
     held: LockInfo
@@ -118,7 +118,7 @@ class Command(StoreCommand):
 
 
 def _named(alias: str, name: str, options: dict[str, Any]) -> Iterator[LockInfo]:
-    """Yield the held locks that a NAME selects: the lock, or its stripes, or all locks that match a glob."""
+    """Yield the held locks of one store that a NAME selects: the lock, or its stripes, or all that match a glob."""
     backend = locks[alias]
     if not options["exact"] and GLOB & set(name):
         yield from backend.held(name)
@@ -130,7 +130,10 @@ def _named(alias: str, name: str, options: dict[str, Any]) -> Iterator[LockInfo]
 
 
 def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
-    """Return whether every holder of the lock matches the options. A force release takes the lock from all holders."""
+    """Return whether the lock matches the command's options ``--older-than``, ``--task``, ``--state`` and ``--kind``.
+
+    Every holder must match ``--older-than`` and ``--state``, because a force release affects all holders.
+    """
     oldest, task, state = options["older_than"], options["task"], options["state"]
     return (
         (oldest is None or all((age(owner) or 0.0) > oldest for owner in owners(held)))

@@ -1,4 +1,7 @@
-"""``manage.py redlock_run NAME -- COMMAND``: run a command under a lock, as flock(1) does, or while it leads."""
+"""``manage.py redlock_run NAME -- COMMAND``: run a command under a lock, as flock(1) does.
+
+With ``--leader``, the command runs while this process is the elected leader.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ settings: it was not run."""
     behind: Sequence[str] = ()  # the arguments after the first `--`
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Split the arguments at the first ``--``. argparse would also drop a second ``--``, an argument of COMMAND."""
+        """Split the arguments at the first ``--``, because argparse would drop a second ``--`` that is for COMMAND."""
         if "--" in argv:
             first = argv.index("--")
             argv, self.behind = argv[:first], argv[first + 1 :]
@@ -125,7 +128,7 @@ settings: it was not run."""
         running: list[ProcessGroup] = []  # the command of this term
 
         def stop(candidate: Leader) -> None:
-            # A lease that has ended already leaves nothing to be kept: the command gets the whole grace.
+            # If the lease has ended already, an early SIGKILL protects nothing. The command gets the whole grace.
             left = candidate.remaining
             for child in running:
                 child.stop(within=max(0.0, left - margin) if left else None)
@@ -170,7 +173,7 @@ settings: it was not run."""
 
 
 def _refusal(error: LockNotAcquired) -> str:
-    """Return the text for a lock that was not acquired: who holds it, or when the work may start again."""
+    """Return the message for a lock that was not acquired. It says who holds it, or when the work may start again."""
     owner = Owner.parse(error.holder)
     done = state_of(owner) == "done"
     return f"lock {error.name!r}: {already_running(owner, error.retry_after)}" if done else str(error)
