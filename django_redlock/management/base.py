@@ -142,8 +142,10 @@ def at_least(least: float, kind: type[int | float] = float) -> Callable[[str], i
 
     def number(text: str) -> int | float:
         value = kind(text)
-        if not least <= value <= threading.TIMEOUT_MAX:
+        if not value >= least:  # also for nan
             raise argparse.ArgumentTypeError(f"{text} is not a number of at least {least:g}")
+        if value > threading.TIMEOUT_MAX:
+            raise argparse.ArgumentTypeError(f"{text} is more than {threading.TIMEOUT_MAX:.0f}")
         return value
 
     number.__name__ = kind.__name__  # for argparse's message "invalid int value"

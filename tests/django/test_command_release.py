@@ -71,6 +71,17 @@ def test_release_by_kind_and_state(stores, held):
     assert held() == ["invoice", "stock:1", "stock:2"]
 
 
+def test_release_by_task(stores, held):
+    """--task leaves out locks that another task holds, too."""
+    backend, by_task = stores["default"], ["redlock_release", "--task", "shop.confirm", "--yes", "--format", "json"]
+    owners = [{"label": f"shop.{each}", "task_id": each} for each in ("confirm", "pay")]
+    holders = [backend.semaphore("gate", limit=2, owner=owner) for owner in owners]
+    with holders[0]:
+        with holders[1]:
+            assert Done(*by_task).json == []
+        assert [row["name"] for row in Done(*by_task, "--dry-run").json] == ["gate"]
+
+
 @pytest.mark.django_db
 def test_release_is_logged(held, caplog, monkeypatch):
     """A release is logged, and recorded in the admin's log if the system user is a Django user."""

@@ -132,12 +132,12 @@ def _named(alias: str, name: str, options: dict[str, Any]) -> Iterator[LockInfo]
 def _wanted(held: LockInfo, options: dict[str, Any]) -> bool:
     """Return whether the lock matches the command's options ``--older-than``, ``--task``, ``--state`` and ``--kind``.
 
-    Every holder must match ``--older-than`` and ``--state``, because a force release affects all holders.
+    Every holder must match ``--older-than``, ``--task`` and ``--state``, because a force release affects all holders.
     """
     oldest, task, state = options["older_than"], options["task"], options["state"]
     return (
         (oldest is None or all((age(owner) or 0.0) > oldest for owner in owners(held)))
-        and task in (None, task_of(held.owner))
+        and all(task in (None, task_of(owner)) for owner in owners(held))
         and all(state in (None, state_of(owner)) for owner in owners(held))
         and options["kind"] in (None, held.kind)
     )
