@@ -73,13 +73,13 @@ def test_release_by_kind_and_state(stores, held):
 
 def test_release_by_task(stores, held):
     """--task leaves out locks that another task holds, too."""
-    backend, by_task = stores["default"], ["redlock_release", "--task", "shop.confirm", "--yes", "--format", "json"]
+    found = ["redlock_release", "--dry-run", "--format", "json", "--task"]
     owners = [{"label": f"shop.{each}", "task_id": each} for each in ("confirm", "pay")]
-    holders = [backend.semaphore("gate", limit=2, owner=owner) for owner in owners]
-    with holders[0]:
-        with holders[1]:
-            assert Done(*by_task).json == []
-        assert [row["name"] for row in Done(*by_task, "--dry-run").json] == ["gate"]
+    confirm, pay = (stores["default"].semaphore("gate", limit=2, owner=owner) for owner in owners)
+    with confirm:
+        with pay:
+            assert [Done(*found, task).json for task in ("shop.confirm", "shop.pay")] == [[], []]
+        assert [row["name"] for row in Done(*found, "shop.confirm").json] == ["gate"]
 
 
 @pytest.mark.django_db
