@@ -106,10 +106,14 @@ class EventQueue:
     def _start(self) -> None:
         if sys.is_finalizing():  # up to Python 3.11, start() would hang
             return
+        thread = threading.Thread(target=self._run, args=(self._running,), name="redlock-pulse", daemon=True)
         try:
-            threading.Thread(target=self._run, args=(self._running,), name="redlock-pulse", daemon=True).start()
-        except RuntimeError:  # the interpreter shuts down; `atexit` flushes
-            self._running.release()
+            thread.start()
+        except BaseException as error:  # also what a signal handler raises
+            if not thread.is_alive():
+                self._running.release()
+            if not isinstance(error, RuntimeError):  # the interpreter shuts down; `atexit` flushes
+                raise
 
     # ── in the background thread ─────────────────────────────────────────────────────────────
 

@@ -14,7 +14,7 @@ from django_redlock.testing.conformance.leases import is_renewed
 from tests.support.service import poll
 
 WAIT = 20
-TTL = 1.5
+TTL = 2
 
 
 def renewing():
@@ -81,6 +81,25 @@ def test_the_thread_ends_when_nothing_is_watched(unique, monkeypatch):
         assert (id(backend), "") not in renewal._threads
 
 
+@pytest.mark.parametrize("started", [False, True], ids=["before", "after"])
+def test_interrupted_start(unique, monkeypatch, started):
+    """If a signal handler raises while the renewal thread starts, the locks of the store are renewed nevertheless."""
+    start = threading.Thread.start
+
+    def interrupted(thread):
+        monkeypatch.undo()
+        if started:
+            start(thread)
+        raise KeyboardInterrupt
+
+    backend = LocMemBackend(unique)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        backend.lock("interrupted", ttl=TTL).acquire()
+    with backend.lock("stock", ttl=TTL) as lock:
+        assert is_renewed(lock)
+
+
 class Failing(LocMemBackend):
     """A store whose renewals raise `error` once."""
 
@@ -97,7 +116,7 @@ class Failing(LocMemBackend):
 def test_whatever_a_renewal_raises_it_is_repeated(unique, caplog, error):
     """After any error in a renewal, all locks that were due with it are renewed again."""
     backend = Failing(unique)
-    with backend.lock("one", ttl=1) as one, backend.lock("other", ttl=1) as other:
+    with backend.lock("one", ttl=TTL) as one, backend.lock("other", ttl=TTL) as other:
         backend.error = error
         for lock in (one, other):
             assert is_renewed(lock)
@@ -132,7 +151,7 @@ def test_an_error_with_one_lock_drops_no_other(unique, caplog):
     """
     clock = Clock()
     backend = LocMemBackend(unique, clock=clock)
-    locks = [backend.lock(f"{number}", ttl=1) for number in range(3)]
+    locks = [backend.lock(f"{number}", ttl=TTL) for number in range(3)]
     for lock in locks:
         assert lock.acquire(blocking=False)
     clock.armed = True

@@ -56,15 +56,19 @@ class RenewalThread:
         """Start the thread unless it runs."""
         if self._thread is not None or sys.is_finalizing():  # up to Python 3.11, start() would hang in `__del__`
             return
-        with self._mutex:
-            if self._thread is not None:
-                return
-            thread = self._thread = threading.Thread(target=self._run, name="redlock-renewal", daemon=True)
+        thread = threading.Thread(target=self._run, name="redlock-renewal", daemon=True)
         try:
+            with self._mutex:
+                if self._thread is not None:
+                    return
+                self._thread = thread
             # Outside the mutex: start() may switch to another greenlet, which could enter the reentrant mutex.
             thread.start()
-        except RuntimeError:  # the interpreter shuts down: the lease ends with its ttl
-            self._thread = None
+        except BaseException as error:  # also what a signal handler raises
+            if self._thread is thread and not thread.is_alive():
+                self._thread = None
+            if not isinstance(error, RuntimeError):  # the interpreter shuts down: the lease ends with its ttl
+                raise
 
     def _run(self) -> None:
         while True:
@@ -80,6 +84,8 @@ class RenewalThread:
     def _wait_for_work(self) -> bool:
         """Wait until an entry is due. Returns ``False`` if the thread has been idle for too long and must end."""
         with self._mutex:
+            if self._thread is not threading.current_thread():  # its start was interrupted: another thread may run
+                return False
             if not self._heap and not self._wait(IDLE_SECONDS) and not self._heap:
                 self._thread = None
                 self._ended()
