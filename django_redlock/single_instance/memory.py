@@ -113,9 +113,11 @@ class TaskTable:
         """Run the Python port of the Lua script ``script`` at the time ``now`` (milliseconds). Returns its reply."""
         with self.changed:
             entries = self._live(keys[0], now)
+            before = dict(entries)
             reply = _SCRIPTS[script](entries, self.past, now, keys, args)
+            if entries != before:  # a refusal wakes no waiters, which would wake each other without end
+                self.changed.notify_all()
             self._keep(keys[0], entries)
-            self.changed.notify_all()
         return reply
 
     def _live(self, key: bytes, now: int) -> dict[bytes, TaskRecord]:

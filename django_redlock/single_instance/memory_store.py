@@ -54,8 +54,7 @@ class MemoryStore:
             case Batch():
                 return [self.perform(each) for each in request.script_calls]
             case BlockThenEval():
-                self._wait(request.seconds)
-                return self.perform(request.script_call)
+                return self._run_when_changed(request)
             case CallFunction():
                 return request.function(*request.args)
             case AwaitTurn():
@@ -73,10 +72,18 @@ class MemoryStore:
         now = round(self.clock() * 1000)
         return self._backend.beside(TaskTable).run(request.script.name, now, request.keys, request.args)
 
-    def _wait(self, seconds: float) -> None:
-        table = self._backend.beside(TaskTable)
-        with table.changed:
-            table.changed.wait(seconds)
+    def _run_when_changed(self, request: BlockThenEval) -> Any:
+        """Run the script. If it is refused, wait for a change of a record, and run it again.
+
+        The first run notices a change since the last attempt.
+        """
+        changed = self._backend.beside(TaskTable).changed
+        with changed:
+            reply = self.perform(request.script_call)
+            if not isinstance(reply, list) or reply[0]:
+                return reply
+            changed.wait(request.seconds)
+        return self.perform(request.script_call)
 
 
 class DummyStore(MemoryStore):
