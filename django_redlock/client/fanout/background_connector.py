@@ -59,16 +59,19 @@ class Connector:
         """Return whether a connection to the node is being opened."""
         return index in self._connecting
 
-    def mark_down(self, index: int, error: Exception) -> None:
-        """Skip the node for `DOWN_SECONDS` because of ``error``, and start to probe the node."""
+    def mark_down(self, index: int, error: Exception, closed: threading.Event | None = None) -> None:
+        """Skip the node for `DOWN_SECONDS` because of ``error``, and start to probe the node.
+
+        ``closed``: the event that ends the probing; ``None``: that of the next `close`.
+        """
         self._failed[index] = time.monotonic() + DOWN_SECONDS, error
-        self._start(self._probe, index, self._probing)
+        self._start(self._probe, index, self._probing, closed)
 
     def connect(self, index: int) -> None:
         """Open a connection to the node in the background. Does nothing if a connection is being opened."""
         if (
             index not in self._connecting
-            and (error := self._start(self._connect_in_background, index, self._connecting)) is not None
+            and (error := self._start(self._connect_in_background, index, self._connecting, None)) is not None
         ):
             self.mark_down(index, error)
 
@@ -80,12 +83,18 @@ class Connector:
         self._closed.set()
         self._closed = threading.Event()
 
-    def _start(self, work: Callable[[int, threading.Event], None], index: int, running: set[int]) -> Exception | None:
+    def _start(
+        self,
+        work: Callable[[int, threading.Event], None],
+        index: int,
+        running: set[int],
+        closed: threading.Event | None,
+    ) -> Exception | None:
         with self._mutex:
             if index in running:
                 return None
             try:
-                work_args = (index, self._closed)
+                work_args = (index, closed or self._closed)
                 threading.Thread(target=work, args=work_args, name="redlock-connect-node", daemon=True).start()
             except RuntimeError as error:  # no more threads may be started, or the interpreter is shutting down
                 return error
@@ -107,11 +116,9 @@ class Connector:
                     return
                 except (RedisError, OSError) as error:
                     fault = fault_of(self._nodes[index], error, connected=first)
-                if closed.is_set():
-                    return
-                if not fault.stale:
+                if closed.is_set() or not fault.stale:
                     break
-            self.mark_down(index, fault.error)
+            self.mark_down(index, fault.error, closed)
         finally:
             with self._mutex:
                 self._connecting.discard(index)

@@ -101,7 +101,8 @@ class NodeConnections:
 
         With ``b""`` for ``acquisition_id`` the connection is kept for no request, until its replies arrive or time out.
         """
-        self._in_flight[acquisition_id or id(connection).to_bytes(8, "big"), node] = connection
+        with self._mutex:  # close() replaces the dict
+            self._in_flight[acquisition_id or id(connection).to_bytes(8, "big"), node] = connection
 
     def take_in_flight(self, acquisition_id: bytes, node: int) -> InFlightConnection | None:
         """Remove and return the connection to the node that was kept for the acquisition; ``None`` if there is none.

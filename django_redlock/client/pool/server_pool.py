@@ -106,6 +106,8 @@ class ServerPool:
         """
         if len(self.idle_connections) < MAX_IDLE and connection.__dict__["redlock_closings"] == self._closings:
             self.idle_connections.append(connection)
+            if connection.__dict__["redlock_closings"] != self._closings:  # closed meanwhile
+                disconnect_all(self.idle_connections)
         else:
             connection.disconnect()
 
