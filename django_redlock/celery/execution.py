@@ -151,7 +151,8 @@ def _refused(task: ProtectedTask, request: Any, call: TaskCall, message: Message
         logger.info("task %s[%s] was delivered again after it had ended: not run again", task.name, request.id)
         raise Ignore(f"{task.name}[{request.id}] has run")
     if _is_ending(conflict, request):
-        pause = min(max(refusal.remaining, 1.0), MAX_RESEND_SECONDS)
+        # Most bodies that are about to end have ended by then. Later tries wait for the end of the lease.
+        pause = min(max(refusal.remaining, 1.0), MAX_RESEND_SECONDS) if message.tries else 1.0
         logger.info("task %s[%s] still runs: tried again in %.0f s", task.name, conflict.holder, pause)
         return _ignored(task, call, partial(task.resend, pause, message))
     if message.prompt:
