@@ -48,12 +48,14 @@ TEMPLATES = [
     }
 ]
 
+# Seconds. Longer than the default, because the demo may overload a small machine.
+NODE_TIMEOUT = float(os.environ.get("TESTPROJECT_NODE_TIMEOUT", "1"))
 # One alias for each backend. Aliases that need their own servers exist only if the environment names the servers.
 REDLOCK: dict[str, dict[str, Any]] = {
     "default": {
         "BACKEND": "django_redlock.backends.redis.RedisBackend",
         "LOCATION": REDIS_URL,
-        "OPTIONS": {"node_timeout": 1},  # longer than the default, because the demo may overload a small machine
+        "OPTIONS": {"node_timeout": NODE_TIMEOUT},
     },
     "cache": {
         "BACKEND": "django_redlock.backends.redis.RedisBackend",
@@ -73,7 +75,7 @@ if nodes := os.environ.get("TESTPROJECT_NODES"):  # URLs of independent servers,
     REDLOCK["redlock"] = quorum
     if os.environ.get("TESTPROJECT_QUORUM"):  # for the shop's locks; records of queued tasks need one Redis
         REDLOCK["tasks"] = {**REDLOCK["default"], "KEY_PREFIX": "tasks"}
-        REDLOCK["default"] = {**quorum, "KEY_PREFIX": "shop", "OPTIONS": {"node_timeout": 1}}
+        REDLOCK["default"] = {**quorum, "KEY_PREFIX": "shop", "OPTIONS": {"node_timeout": NODE_TIMEOUT}}
 if primary := os.environ.get("TESTPROJECT_PRIMARY"):  # URL of a server with replicas
     REDLOCK["replica"] = {"BACKEND": "django_redlock.backends.replica.ReplicaBackend", "LOCATION": primary}
 if hosts := os.environ.get("TESTPROJECT_ZOOKEEPER"):  # host:port,host:port

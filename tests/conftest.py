@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from django_redlock.core.event_queue import event_queue
 from testproject.redis_server import RedisServer
 from tests import schedule, tiers
 from tests.support.cluster import Cluster
@@ -32,6 +33,7 @@ from tests.support.tls import TlsRedis
 from tests.support.zookeeper import SHARED, Ensemble, ZooKeeper
 
 T = TypeVar("T")
+os.environ.setdefault("TESTPROJECT_NODE_TIMEOUT", "5")  # of processes that tests start: the machine may be busy
 # What each of `--tier` runs; `test` holds what is quick, and `rest` is what `test` leaves out.
 TIERS = {"quick": range(1), "test": range(2), "rest": range(2, 3), "all": range(3)}
 
@@ -107,6 +109,7 @@ def own_redis(start) -> Callable[..., RedisServer]:
 
 def _emptied(server: RedisServer) -> Any:
     revive(server)
+    event_queue.flush()  # otherwise the events of earlier tests are written later
     with server.client() as client:
         client.flushall()
     return server

@@ -52,10 +52,12 @@ class FileBackend(StorageBackend):
             fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
             file.seek(0)
             now = time.time()
-            entries = {key: entry for key, entry in json.loads(file.read() or "{}").items() if entry[1] > now}
+            before = {key: entry for key, entry in json.loads(file.read() or "{}").items() if entry[1] > now}
+            entries = dict(before)
             yield entries
-            file.truncate(0)
-            file.write(json.dumps(entries))
+            if entries != before:
+                file.truncate(0)
+                file.write(json.dumps(entries))
 
     def _is_held(self, entries: Entries, claim: Claim) -> bool:
         return entries.get(claim.keys.lock.decode(), ("",))[0] == claim.token.decode()

@@ -40,8 +40,8 @@ def commands(admin):
 def test_a_user_who_may_not_block(server, admin, unique, face, kind):
     """A waiter without the right to block gets an error at once."""
     admin.acl_setuser("waiter", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-blpop"])
-    holder = RedisBackend(server.url)
-    client = face(RedisBackend(server.url.replace("redis://", "redis://waiter:x@")))
+    holder = RedisBackend(server.url, node_timeout=5)
+    client = face(RedisBackend(server.url.replace("redis://", "redis://waiter:x@"), node_timeout=5))
     with contextlib.closing(holder), holder.lock(unique):
         before = commands(admin)
         with pytest.raises(LockUnavailable, match="no permissions"):
@@ -53,8 +53,8 @@ def test_a_user_who_may_not_block(server, admin, unique, face, kind):
 @pytest.mark.parametrize("face", [SyncClient, AsyncClient], ids=["sync", "async"])
 def test_a_wake_up_list_of_another_type(server, admin, unique, face):
     """A wake-up list of another type makes acquire() raise LockError."""
-    client = face(RedisBackend(server.url))
-    with contextlib.closing(RedisBackend(server.url)) as holder, holder.lock(unique):
+    client = face(RedisBackend(server.url, node_timeout=5))
+    with contextlib.closing(RedisBackend(server.url, node_timeout=5)) as holder, holder.lock(unique):
         admin.set(f"redlock:{{{unique}}}:wake", "x")
         with pytest.raises(LockError, match="no lock of this kind"):
             client.lock(unique).acquire(timeout=TEST_TIMEOUT)
@@ -64,7 +64,7 @@ def test_a_wake_up_list_of_another_type(server, admin, unique, face):
 @pytest.mark.parametrize("face", [SyncClient, AsyncClient], ids=["sync", "async"])
 def test_unblocked_by_an_operator(server, admin, unique, face):
     """A waiter survives ``CLIENT UNBLOCK … ERROR`` and does not retry in a busy loop."""
-    client, holder = face(RedisBackend(server.url)), RedisBackend(server.url)
+    client, holder = face(RedisBackend(server.url, node_timeout=5)), RedisBackend(server.url, node_timeout=5)
     granted = []
     with contextlib.closing(holder):
         lock = holder.lock(unique)

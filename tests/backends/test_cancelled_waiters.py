@@ -102,7 +102,7 @@ async def test_leaves_at_once(running, unique, monkeypatch, kind):
     """A cancelled waiter in a queue is removed at once, even if its last request may still be under way."""
     monkeypatch.setattr(registry, "CANCEL_DELAY", 60)
     server = running(RedisServer)
-    await cancelled(RedisBackend(server.url), [server], unique, kind)
+    await cancelled(RedisBackend(server.url, node_timeout=5), [server], unique, kind)
 
 
 @pytest.mark.parametrize("kind", ["lock", "semaphore", "striped", "multilock"])

@@ -19,8 +19,8 @@ from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.cluster import Cluster, ask
 from tests.support.service import poll
 
-NODE_TIMEOUT = 0.4
-TTL = 4
+NODE_TIMEOUT = 1
+TTL = 8
 
 
 @pytest.fixture
@@ -282,7 +282,7 @@ KINDS = {
 @pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
 def test_held_while_its_slot_moves(cluster, start, unique, make, moved):
     """A lock is renewed and released while its slot migrates, whether its key has moved or not."""
-    backend = start(contextlib.closing(RedisBackend(cluster.url, key_prefix="faults")))
+    backend = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=5, key_prefix="faults")))
     lock = make(backend, unique)
     lock.acquire()
     lock.extend()
@@ -303,7 +303,7 @@ def test_held_while_its_slot_moves(cluster, start, unique, make, moved):
 @pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
 def test_seen_and_handed_over_while_its_slot_moves(cluster, start, unique, moved):
     """While a slot migrates its locks are listed, described and handed over within a process."""
-    backend = start(contextlib.closing(RedisBackend(cluster.url, key_prefix="faults")))
+    backend = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=5, key_prefix="faults")))
     lock, following = backend.lock(unique, auto_renew=False), backend.lock(unique).new_claim()
     lock.acquire()
     lock.extend()  # what is shown of renewals stands beside the lock
@@ -324,7 +324,7 @@ def test_seen_and_handed_over_while_its_slot_moves(cluster, start, unique, moved
 @pytest.mark.parametrize("kind", ["lock", "rlock", "rwlock"])
 def test_kept_while_its_slot_moves(cluster, start, unique, kind):
     """While a slot migrates `min_hold` keeps a released lock."""
-    backend = start(contextlib.closing(RedisBackend(cluster.url, key_prefix="faults")))
+    backend = start(contextlib.closing(RedisBackend(cluster.url, node_timeout=5, key_prefix="faults")))
     lock = getattr(backend, kind)(unique, min_hold=20)
     lock = lock.write if kind == "rwlock" else lock
     lock.acquire()

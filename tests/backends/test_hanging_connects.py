@@ -76,7 +76,7 @@ def test_a_stopped_server_behind_a_bounded_pool(bounded):
 def test_a_stopped_server_costs_no_other_store_its_locks(bounded, redis_url, unique):
     """While one server hangs, locks of other stores are renewed."""
     backend, server = bounded
-    with closing(RedisBackend(redis_url)) as other, other.lock(unique, ttl=1) as healthy:
+    with closing(RedisBackend(redis_url, node_timeout=2)) as other, other.lock(unique, ttl=6) as healthy:
         stuck = backend.lock("stock", ttl=1.5)
         assert stuck.acquire()
         server.pause()

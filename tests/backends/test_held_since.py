@@ -42,12 +42,12 @@ def backend(request, unique):
         yield LocMemBackend(unique)
         return
     if request.param == "redis":
-        made = RedisBackend(request.getfixturevalue("redis_url"))
+        made = RedisBackend(request.getfixturevalue("redis_url"), node_timeout=5)
     elif request.param == "cluster":
-        made = RedisBackend(request.getfixturevalue("cluster").url)
+        made = RedisBackend(request.getfixturevalue("cluster").url, node_timeout=5)
     else:
         servers = request.getfixturevalue("start")(Group(RedisServer() for _ in range(3))).servers
-        made = RedlockBackend([server.url for server in servers], quarantine=False)
+        made = RedlockBackend([server.url for server in servers], node_timeout=5, quarantine=False)
     yield made
     made.close()
 
@@ -55,6 +55,7 @@ def backend(request, unique):
 def test_waiting_is_not_holding(backend, unique, monkeypatch):
     """A lock is held since its grant, not since the call of acquire()."""
     monkeypatch.setattr(base, "MAX_BLOCK", BLOCK)
+    monkeypatch.setattr(base, "MAX_BLOCK_IN_QUEUE", BLOCK)
     first = {kind: make(backend, f"{unique}:{kind}", ttl=20) for kind, make in KINDS.items()}
     assert all(lock.acquire(timeout=20) for lock in first.values())
     go_on = threading.Event()
@@ -88,7 +89,8 @@ def test_waiting_is_not_holding(backend, unique, monkeypatch):
 def test_handed_over_in_the_process(redis_url, unique, monkeypatch):
     """A lock that was handed over within a process is held since the hand-over."""
     monkeypatch.setattr(base, "MAX_BLOCK", BLOCK)
-    backend, granted = RedisBackend(redis_url), []
+    monkeypatch.setattr(base, "MAX_BLOCK_IN_QUEUE", BLOCK)
+    backend, granted = RedisBackend(redis_url, node_timeout=5), []
     release = [threading.Event() for _ in range(3)]
 
     def hold():
@@ -101,7 +103,11 @@ def test_handed_over_in_the_process(redis_url, unique, monkeypatch):
         for thread in threads:
             thread.start()
         queue = backend.local_queue_for(base.MUTEX)
-        poll(lambda: len(queue._queues[unique].waiters) == 2, timeout=20, what="two to queue behind the third")
+        poll(
+            lambda: (lane := queue._queues.get(unique)) and len(lane.waiters) == 2,
+            timeout=20,
+            what="two to queue behind the third",
+        )
         time.sleep(WAIT)
     for number, each in enumerate(release, 1):
         poll(lambda number=number: len(granted) == number, timeout=20, what="the next holder")
@@ -131,7 +137,7 @@ def store(request, unique):
         memory = LocMemBackend(unique)
         yield MemoryStore(memory), memory
         return
-    backend = RedisBackend(request.getfixturevalue("redis_url"))
+    backend = RedisBackend(request.getfixturevalue("redis_url"), node_timeout=5)
     yield backend, backend
     backend.close()
 

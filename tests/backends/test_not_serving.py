@@ -59,7 +59,7 @@ def test_loading(own_redis, client_of, unique):
         admin.eval("for i = 1, 10000 do redis.call('SET', 'k' .. i, string.rep('x', 100)) end", 0)
         admin.save()
         server.kill()
-        server.extra_args = (*server.extra_args, "--key-load-delay", "60")
+        server.extra_args = (*server.extra_args, "--key-load-delay", "300")
         starting = threading.Thread(target=server.start)
         starting.start()
         client = client_of(RedisBackend(server.url, node_timeout=2))

@@ -80,7 +80,7 @@ def test_without_quarantine_there_are_two(own_redis, client_of, saved):
     if saved:
         with server.client() as direct:
             direct.save()  # before the lock is taken
-    holder, other = client_of(RedisBackend(server.url, ttl=20)), client_of(RedisBackend(server.url, ttl=20))
+    holder, other = (client_of(RedisBackend(server.url, ttl=20, node_timeout=5)) for _ in range(2))
     lock = holder.lock("stock", auto_renew=False)
     assert lock.acquire()
     restart(server)
@@ -324,6 +324,6 @@ def test_health_shows_another_max_ttl(armed, client_of):
 
 def test_health_where_there_is_none(redis_server):
     """health() has no quarantine fields if the quarantine is off."""
-    (row,) = RedisBackend(redis_server.url).health()
+    (row,) = RedisBackend(redis_server.url, node_timeout=5).health()
     assert "quarantine" not in row
     assert "armed" not in row

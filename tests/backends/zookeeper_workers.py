@@ -25,7 +25,7 @@ def hold(channel: Any, hosts: str, name: str, session_timeout: float) -> None:
 
 def wait(channel: Any, hosts: str, name: str) -> None:
     """Wait for the lock without a timeout."""
-    lock = ZooKeeperBackend(hosts, session_timeout=1).lock(name)
+    lock = ZooKeeperBackend(hosts, session_timeout=4).lock(name)
     channel.say("waiting")
     lock.acquire()
     channel.say("held")

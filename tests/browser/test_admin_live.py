@@ -21,8 +21,10 @@ def test_follows_what_happens(page, stores):
     assert page.names() == []
     with stores["default"].lock("b"):
         page.until(lambda: page.names() == ["b"])
-        with stores["memory"].lock("a"), stores["default"].lock("c"):
-            page.until(lambda: page.names() == ["b", "a", "c"])
+        with stores["memory"].lock("a"):
+            page.until(lambda: page.names() == ["b", "a"])
+            with stores["default"].lock("c"):
+                page.until(lambda: page.names() == ["b", "a", "c"])
         page.until(lambda: page.names() == ["b"])
     page.until(lambda: page.names() == [])
     assert page.script("return window.mine")

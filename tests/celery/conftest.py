@@ -131,6 +131,13 @@ def tasks(records):
         del patch
 
 
+@pytest.fixture(autouse=True, scope="module")
+def collected():
+    """Collect here what Celery leaves to the garbage collector: elsewhere, warnings about it are errors."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture(autouse=True)
 def locks_of_the_broker(broker, records, settings):
     """This process uses the same lock store as the workers."""

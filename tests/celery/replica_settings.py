@@ -3,4 +3,4 @@
 from testproject.settings import *  # noqa: F403
 from testproject.settings import REDLOCK
 
-REDLOCK["default"] = REDLOCK["replica"]
+REDLOCK["default"] = {**REDLOCK["replica"], "OPTIONS": {"node_timeout": 5}}

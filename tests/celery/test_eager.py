@@ -33,7 +33,12 @@ def eager(tasks):
 @pytest.mark.parametrize("options", [{}, {"mode": "until_expired", "ttl": 3600}, {"mode": "while_executing"}])
 def test_short_leases_only(store, settings, tasks, unique, options):
     """With a short max_ttl of the backend, a body without its own ttl gets a lease of max_ttl."""
-    settings.REDLOCK = {"default": {**settings.REDLOCK["default"], "OPTIONS": {"max_ttl": 5}}}
+    settings.REDLOCK = {
+        "default": {
+            **settings.REDLOCK["default"],
+            "OPTIONS": {**settings.REDLOCK["default"].get("OPTIONS", {}), "max_ttl": 5},
+        }
+    }
 
     @tasks.app.task(name=unique)
     @single_instance_task(key=unique, **options)

@@ -68,8 +68,9 @@ def deliver_again(app):
     """Make kombu requeue messages that were not acknowledged in time, as every worker does from time to time."""
     with app.connection_for_write() as connection:
         qos = connection.channel().qos
-        qos.visibility_timeout = 0
-        qos.restore_visible(interval=1)
+        with qos.channel.conn_or_acquire() as client:  # not restore_visible(): it gives up if another process is at it
+            for tag in client.zrange(qos.unacked_index_key, 0, -1):
+                qos.restore_by_tag(tag, client)
 
 
 @pytest.mark.parametrize("kind", ["late", "late_running", "late_executing", "late_expired"])

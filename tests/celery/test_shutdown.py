@@ -9,6 +9,18 @@ import signal
 import celery
 import pytest
 
+from tests.support.service import poll
+
+
+def known_as_active(app, result):
+    """Wait until the worker's main process knows that the body runs. A cold shutdown before that does not end it."""
+
+    def active():
+        replies = (app.control.inspect(timeout=1).active() or {}).values()
+        return any(each["id"] == result.id for calls in replies for each in calls)
+
+    poll(active, timeout=30, what="an active call")
+
 
 def test_warm_shutdown(tasks, start_worker, seen, free):
     """On SIGTERM the running body ends and frees its lock, and prefetched tasks run in the next worker."""
@@ -31,7 +43,7 @@ def test_cold_shutdown(tasks, start_worker, seen, free, grace):
     """On SIGQUIT a body that is cut off frees its lock, with and without a soft shutdown."""
     queue, conf = f"q-{seen.name}", json.dumps({"worker_soft_shutdown_timeout": grace})
     with start_worker("prefork", queue, CELERY_CONF=conf) as worker:
-        tasks.long.apply_async((seen.name, 30), queue=queue)
+        known_as_active(tasks.app, tasks.long.apply_async((seen.name, 30), queue=queue))
         seen.wait("start")
         worker.signal(signal.SIGQUIT)
         worker.process.wait(60)
@@ -46,6 +58,7 @@ def test_cold_shutdown_of_what_comes_back(tasks, start_worker, seen, free, grace
     with start_worker("prefork", queue, CELERY_CONF=conf, CELERY_VISIBILITY="1") as worker:
         result = tasks.long_late.apply_async((seen.name, 3), queue=queue)
         seen.wait("start")
+        known_as_active(tasks.app, result)
         worker.signal(signal.SIGQUIT)
         worker.process.wait(60)
     with start_worker("prefork", queue, CELERY_VISIBILITY="1"):

@@ -69,14 +69,14 @@ def test_autoretry_until_the_store_is_back(tasks, seen, store, worker, free, kin
 
 def test_retry_while_the_store_is_down(tasks, seen, store, worker, go):
     """A retry is sent while the store is down, and the worker acquires the lock later."""
-    call = {"failures": 1, "countdown": 4, "seconds": tasks.UNTIL_GO}
+    call = {"failures": 1, "countdown": 10, "seconds": tasks.UNTIL_GO}
     result = tasks.retries.apply_async((seen.name,), call, queue=worker)
     seen.wait("start")
     store.kill()
     go()
     seen.wait("end")
     store.start()
-    assert result.get(timeout=20) == seen.name
+    assert result.get(timeout=40) == seen.name
     assert seen.count("start") == 2
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from django.core import checks
 
@@ -55,7 +57,8 @@ def test_a_submit_counts_when_the_replicas_have_it(tasks, primary, seen, setting
     first = tasks.executed.apply_async((seen.name,), queue="nobody")
     for replica in primary.replicas:
         with replica.client() as client:
-            assert client.hkeys(f"redlock:{{executed:{seen.name}}}") == [first.id.encode()]
+            read = partial(client.hkeys, f"redlock:{{executed:{seen.name}}}")
+            poll(lambda: read() == [first.id.encode()], timeout=20, what="the record on each replica")  # noqa: B023
     chosen, other = primary.replicas
     primary.promote(chosen)
     primary.follow(other)
@@ -99,7 +102,7 @@ def test_a_body_on_a_primary_with_replicas(tasks, primary, seen, held):
 def test_a_worker_with_a_primary_and_replicas(tasks, primary, start_worker, seen, settings, go):
     """On a primary with replicas a real worker handles submit, duplicate, body and postponed call."""
     url = primary.primary.url
-    use(settings, "replica.ReplicaBackend", url)
+    use(settings, "replica.ReplicaBackend", url, node_timeout=5)
     with primary.primary.client() as client:
         client.delete("redlock:marker")
     locks["default"].arm()

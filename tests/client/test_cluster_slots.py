@@ -64,11 +64,13 @@ def test_all_nodes_hang(cluster, start, unique):
 def test_a_node_that_belongs_to_none(cluster, start, unique, args):
     """A node outside the cluster is skipped, and named in the error if there is no other."""
     stranger = start(RedisServer(*args))
-    outside = start(contextlib.closing(RedisBackend(f"redis+cluster://127.0.0.1:{stranger.port}")))
+    outside = start(contextlib.closing(RedisBackend(f"redis+cluster://127.0.0.1:{stranger.port}", node_timeout=5)))
     with pytest.raises(LockUnavailable, match=r"cluster support disabled|belongs to no cluster"):
         outside.lock(unique).acquire(False)
     hosts = cluster.url.removeprefix("redis+cluster://")
-    both = start(contextlib.closing(RedisBackend(f"redis+cluster://127.0.0.1:{stranger.port},{hosts}", ttl=30)))
+    both = start(
+        contextlib.closing(RedisBackend(f"redis+cluster://127.0.0.1:{stranger.port},{hosts}", ttl=30, node_timeout=5))
+    )
     assert both.lock(unique).acquire(False)
 
 

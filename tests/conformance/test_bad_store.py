@@ -31,6 +31,8 @@ def unavailable(match=None):
 class TestDown(OwnRedis):
     """The server is down."""
 
+    node_timeout = 2
+
     def test_from_the_beginning(self, server, client, name):
         """With the server down every operation raises LockUnavailable, even with an unlimited timeout."""
         server.stop()
@@ -142,8 +144,8 @@ class TestCutOff(OwnRedis):
 
     def test_far_away(self, proxy, new_client, name):
         """Each reply on a new connection has its own node timeout."""
-        client = new_client(node_timeout=1)
-        proxy.delay(0.3)
+        client = new_client(node_timeout=3.5)
+        proxy.delay(1)
         with client.lock(name, ttl=20) as lock:
             assert lock.remaining > 10
 
@@ -217,6 +219,8 @@ class TestHung(OwnRedis):
 class TestUnwilling(OwnRedis):
     """The server replies, and grants no locks."""
 
+    node_timeout = 2
+
     def test_read_only(self, server, client, name):
         """A read-only replica raises LockUnavailable, and grants after its promotion."""
         with server.client() as admin:
@@ -283,6 +287,7 @@ def answers(admin):
 class WithPassword(OwnRedis):
     """A server that requires a password."""
 
+    node_timeout = 2
     login = ""
 
     @pytest.fixture

@@ -19,7 +19,9 @@ class TestZooKeeper(BackendConformance):
     lacks = ("rlock", "rwlock", "semaphore", "striped", "multilock", "hand_off", "every")
 
     @pytest.fixture
-    def new_backend(self, hosts):
+    def new_backend(self, hosts, monkeypatch):
+        # A wait of a moment may have to open the session first, which takes long on a busy machine.
+        monkeypatch.setattr("django_redlock.backends.zookeeper.backend.FINAL_REQUEST_SECONDS", 10)
         made = []
 
         def new(**options):

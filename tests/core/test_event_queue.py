@@ -9,6 +9,7 @@ import time
 import pytest
 
 from django_redlock.core import event_queue as module
+from django_redlock.core import fork
 from django_redlock.core.event_queue import MAX_RECORDS, EventQueue, EventRecord
 from tests.support.service import poll
 
@@ -44,7 +45,7 @@ def test_one_thread_for_all(pulse, seen, monkeypatch):
     event.
     """
     monkeypatch.setattr(module, "INTERVAL", 0.01)
-    monkeypatch.setattr(module, "IDLE_ROUNDS", 10)
+    monkeypatch.setattr(module, "IDLE_ROUNDS", 100)
     started = []
     run = pulse._run
     monkeypatch.setattr(pulse, "_run", lambda running: (started.append(1), run(running)))
@@ -166,8 +167,9 @@ def test_fork():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_fork_waits_for_watchers():
+def test_fork_waits_for_watchers(monkeypatch):
     """A fork waits for a listener that is at work, because the child would inherit its locked mutexes."""
+    monkeypatch.setattr(fork, "FORK_TIMEOUT", 20)
     pulse, inside, go_on, mine = module.event_queue, threading.Event(), threading.Event(), threading.Lock()
 
     def see(_moments):

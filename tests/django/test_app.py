@@ -66,6 +66,7 @@ from django_redlock import apps
 from testproject import settings
 apps.prepare = functools.partial(apps.prepare, patience=20)  # the machine may be busy
 settings.REDLOCK["default"]["OPTIONS"]["node_timeout"] = 10
+settings.REDLOCK["timestamp"]["OPTIONS"] = {"node_timeout": 10}
 del settings.REDLOCK["cache"]  # it uses the cache's own connections, which redis-py keeps apart after a fork
 django.setup()
 import redis

@@ -207,7 +207,7 @@ def test_rollback(database):
 def test_lost_lock_rolls_back(database, on_lost):
     """A view that loses its lock raises LockLost and is rolled back, unless on_lost says otherwise."""
 
-    @locked_view("stock", ttl=0.2, auto_renew=False, on_lost=on_lost)
+    @locked_view("stock", ttl=1, auto_renew=False, on_lost=on_lost)
     def view(request):
         connections["write"].cursor().execute("INSERT INTO sold DEFAULT VALUES")
         poll(lambda: request.lock.lost, timeout=20, what="the end of the lease")

@@ -45,6 +45,7 @@ def ids(messages):
     return [message.id for message in messages]
 
 
+PATIENT = {"node_timeout": 5}  # the machine may be busy
 numbers = itertools.count(1)
 
 
@@ -138,7 +139,7 @@ def test_some_limits_of_a_cache(found):
 def test_deployment(found, own_redis):
     """Only `check --deploy` mentions backends for tests."""
     redlock = {
-        "default": {"BACKEND": REDIS, "LOCATION": own_redis("--appendonly", "yes").url},
+        "default": {"BACKEND": REDIS, "LOCATION": own_redis("--appendonly", "yes").url, "OPTIONS": PATIENT},
         "memory": {"BACKEND": LOCMEM},
         "dummy": {"BACKEND": DUMMY},
     }
@@ -149,7 +150,7 @@ def test_deployment(found, own_redis):
 def test_server_that_evicts(found, own_redis):
     """`check --deploy` reports a server that may evict a held lock."""
     server = own_redis("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "yes")
-    redlock = {"default": {"BACKEND": REDIS, "LOCATION": server.url}}
+    redlock = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": PATIENT}}
     assert found(redlock) == []
     [complaint] = found(redlock, deploy=True)
     assert complaint.id == "redlock.W006"
@@ -194,23 +195,23 @@ def test_short_ttl(found, own_redis):
     """A ttl with renewals every second is reported."""
     server = own_redis("--appendonly", "yes")
     for ttl, expected in ((2.9, ["redlock.W008"]), (3, [])):
-        redlock = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": {"ttl": ttl}}}
+        redlock = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": {"ttl": ttl, "node_timeout": 0.9}}}
         assert ids(found(redlock, deploy=True)) == expected
 
 
 def test_forgetful_server(found, own_redis):
     """A server without persistence is reported, unless a quarantine is on."""
     server = own_redis()
-    redlock = {"default": {"BACKEND": REDIS, "LOCATION": server.url}}
+    redlock = {"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": PATIENT}}
     [complaint] = found(redlock, deploy=True)
     assert complaint.id == "redlock.W009"
     assert str(server.port) in complaint.msg
-    redlock["default"]["OPTIONS"] = {"quarantine": True}
+    redlock["default"]["OPTIONS"] = {"quarantine": True, **PATIENT}
     build("default", redlock["default"]).arm()
     assert found(redlock, deploy=True) == []
     with server.client() as client:
         client.config_set("save", "60 1")
-    assert found({"default": {"BACKEND": REDIS, "LOCATION": server.url}}, deploy=True) == []
+    assert found({"default": {"BACKEND": REDIS, "LOCATION": server.url, "OPTIONS": PATIENT}}, deploy=True) == []
 
 
 @pytest.mark.filterwarnings("ignore:RedlockBackend")

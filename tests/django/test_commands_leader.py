@@ -98,7 +98,7 @@ def test_killed(launch, backend):
 
 def test_lost(launch, backend):
     """After a forced release the command is stopped, and started again when this process leads again."""
-    process = launch("--ttl", "1.5", "job", "--", *work())
+    process = launch("--ttl", "6", "job", "--", *work())
     token, _ = begins(process)
     backend.force_release("job")
     assert process.stdout.readline() == "got SIGTERM\n"
@@ -107,7 +107,7 @@ def test_lost(launch, backend):
 
 def test_stubborn_command(launch, redis_server):
     """If the store hangs, a command that ignores SIGTERM is killed, and it runs again when the store is back."""
-    process = launch("--ttl", "3", "--grace", "0.2", "job", "--", *work(stubborn=True))
+    process = launch("--ttl", "3", "--grace", "1", "job", "--", *work(stubborn=True))
     token, _ = begins(process)
     redis_server.pause()
     assert process.stdout.readline() == "got SIGTERM\n"

@@ -194,7 +194,7 @@ def test_kills_when_lost(start, backend):
 
 def test_kills_the_stubborn(start, backend):
     """A command that ignores SIGTERM is killed after the grace."""
-    process = start("--ttl", "3", "--grace", "0.2", "job", "--", sys.executable, "-c", STUBBORN)
+    process = start("--ttl", "3", "--grace", "1", "job", "--", sys.executable, "-c", STUBBORN)
     assert process.stdout.readline() == "ready\n"
     backend.force_release("job")
     assert process.stdout.readline() == "got SIGTERM\n"
@@ -225,7 +225,7 @@ FAMILY = ["sh", "-c", '"$0" -c "$1" & wait', sys.executable]  # a command, and a
 
 def test_kills_what_the_command_has_started(start, backend):
     """When the lock is lost, processes that the command has started are ended, too."""
-    process = start("--ttl", "3", "--grace", "0.2", "job", "--", *FAMILY, STUBBORN)
+    process = start("--ttl", "3", "--grace", "1", "job", "--", *FAMILY, STUBBORN)
     assert process.stdout.readline() == "ready\n"
     backend.force_release("job")
     assert process.stdout.read() == "got SIGTERM\n"  # up to the end of file: no process is left that could write

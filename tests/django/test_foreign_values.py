@@ -127,7 +127,7 @@ def test_refused(stores, bad):
 def test_timestamp(stores, settings, redis_url, redis_server, client, operator, companion):
     """Foreign values beside the locks of a TimestampBackend are listed, too."""
     backend = "django_redlock.backends.timestamp.TimestampBackend"
-    settings.REDLOCK = {"old": {"BACKEND": backend, "LOCATION": redis_url}}
+    settings.REDLOCK = {"old": {"BACKEND": backend, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}}}
     locks = [stores["old"].lock(f"name-{number}") for number in range(len(OWNERS))]
     with redis_server.client() as redis:
         for lock, owner in zip(locks, OWNERS.values(), strict=True):

@@ -206,7 +206,7 @@ def test_a_cache_on_redis_is_the_default(settings, redis_url, backend):
     settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": redis_url}}
     with lock("x"):
         assert lock("x").locked()
-        assert [each.name for each in RedisBackend(redis_url).held()] == ["x"]
+        assert [each.name for each in RedisBackend(redis_url, node_timeout=5).held()] == ["x"]
     assert list(locks) == ["default"]
     assert locks["default"].location == "cache:default"
 

@@ -35,7 +35,7 @@ class TestRealTransactions:
     def test_lost_and_on_lost_warn(self, kept):
         """With on_lost="warn" the transaction is committed."""
         with transaction.atomic():
-            with kept(ttl=0.3, auto_renew=False, on_lost="warn"):
+            with kept(ttl=1, auto_renew=False, on_lost="warn"):
                 Group.objects.create(name="written")
             wait_for_loss()
         assert Group.objects.exists()

@@ -28,6 +28,12 @@ REPLICATED = "redis://127.0.0.1:6390/0"  # with one replica
 FLAGS = doctest.ELLIPSIS
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Give the stores of the pages more time for a reply than their default: the machine may be busy."""
+    monkeypatch.setattr("django_redlock.backends.redis_base.default_node_timeout", lambda _ttl: 5)
+
+
 def run(page: Path, places: Mapping[str, str], globs: dict[str, Any]) -> None:
     """Run the examples of `page` one after another in `globs`. Settings in the page apply from their place on.
 

@@ -46,7 +46,7 @@ def test_end_while_standing(candidate, backend, unique):
 
 def test_released_by_force(candidate, backend, unique):
     """A leader whose lock was released by force calls ``on_lost`` at its next renewal, and stands again."""
-    one = candidate(backend, unique, ttl=1.5)
+    one = candidate(backend, unique, ttl=6)
     one.expect("elected")
     backend.force_release(unique)
     one.expect("lost")
@@ -188,6 +188,7 @@ def test_wait_ends_with_the_block(backend, unique):
         with candidate:
             waiting = threading.Thread(target=lambda: results.append(candidate.wait()))
             waiting.start()
+            poll(lambda: candidate._events, timeout=30, what="the waiting thread")
         waiting.join(30)
     assert results == [False]
 

@@ -14,8 +14,8 @@ from tests.support.service import poll
 
 TTL, LONGER = 3, 40
 BACKENDS = {
-    "redis": lambda url: RedisBackend(url, ttl=TTL, max_ttl=60),
-    "quorum": lambda url: RedlockBackend([url], ttl=TTL, max_ttl=60, quarantine=False),
+    "redis": lambda url: RedisBackend(url, ttl=TTL, max_ttl=60, node_timeout=0.9),
+    "quorum": lambda url: RedlockBackend([url], ttl=TTL, max_ttl=60, node_timeout=0.9, quarantine=False),
 }
 
 
@@ -93,7 +93,7 @@ def test_extension_that_is_never_answered(backend, unique):
     """extend() waits for a renewal no longer than the lease lasts."""
     send = threading.Event()
     backend.answered = lambda _: send.wait(TEST_TIMEOUT) and backend.caught[0]()
-    lock = backend.lock(unique, ttl=1, on_lost="warn")
+    lock = backend.lock(unique, ttl=3, on_lost="warn")
     with lock:
         poll(lambda: backend.caught, timeout=20, what="a renewal")
         with pytest.raises(LockLost):

@@ -210,8 +210,9 @@ class TestTurnstile(Fixtures):
         queueing.release()
         assert eventually(lambda: first.token)
 
-    def test_commands(self, admin, client, name, spawn, queued):
+    def test_commands(self, admin, client, name, spawn, queued, monkeypatch):
         """A hand-over within a process costs Redis less than two commands."""
+        monkeypatch.setattr(wait_queue, "HAND_OVER_SECONDS", 60)
         counter = Counter()
 
         def work():
@@ -305,7 +306,7 @@ class TestTurnstile(Fixtures):
         """When the waiter in Redis gives up, the next local waiter takes its place."""
         holder = client.lock(name)
         holder.acquire()
-        first = spawn(client.lock(name).acquire, True, self.short * 5)
+        first = spawn(client.lock(name).acquire, True, 3)
         assert eventually(lambda: client.backend._local_queue._queues)
         second = spawn(client.lock(name).acquire, True, TEST_TIMEOUT)
         queued(1)
@@ -358,7 +359,7 @@ class TestTurnstile(Fixtures):
         monkeypatch.setattr(local_queue, "LEADER_CHECK_SECONDS", 0.05)
         holder = client.lock(name)
         holder.acquire()
-        first = spawn(client.lock(name).acquire, True, self.short)
+        first = spawn(client.lock(name).acquire, True, 3)
         (lane,) = eventually(lambda: list(client.backend._local_queue._queues.values()))
         second = spawn(client.lock(name).acquire, True, TEST_TIMEOUT)
         queued(1)

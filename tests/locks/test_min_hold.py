@@ -27,7 +27,7 @@ def test_unanswered_release(proxy, redis_server, client_of, unique, option):
 @pytest.mark.parametrize("option", ["min_hold", "every"])
 def test_several_releases_in_the_background(redis_url, client_of, unique, option):
     """Locks that are released in one pipeline in the background are kept, too."""
-    client = client_of(RedisBackend(redis_url, ttl=20))
+    client = client_of(RedisBackend(redis_url, ttl=20, node_timeout=5))
     held = [client.lock(f"{unique}{number}", **{option: 250}) for number in range(2)]
     assert all(lock.acquire() for lock in held)
     tokens = {lock.token.encode() for lock in held}

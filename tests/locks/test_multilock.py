@@ -24,12 +24,12 @@ def test_any_order(request, kind):
             worker.tell("go")
         told = [worker.result(100) for worker in workers]
     assert told == [{"alone": ROUNDS, "not alone": 0}] * PROCESSES
-    assert RedisBackend(url).held("account:*") == []
+    assert RedisBackend(url, node_timeout=5).held("account:*") == []
 
 
 def test_in_one_slot(cluster):
     """Names with the same hash tag are acquired in one request, on a Cluster, too."""
-    backend = RedisBackend(cluster.url)
+    backend = RedisBackend(cluster.url, node_timeout=5)
     lock = backend.multilock(["{cart:7}b", "{cart:7}a"])
     with lock:  # slots and scripts are known
         pass

@@ -112,7 +112,7 @@ class Sentinel(Group):
         master = self.master
         return [server for server in self.servers if server is not master]
 
-    def failover(self, timeout: float = 20) -> RedisServer:
+    def failover(self, timeout: float = 60) -> RedisServer:
         """Order the Sentinels to promote a replica while the master is healthy. Returns the new master."""
         former = self.master
 
@@ -124,8 +124,10 @@ class Sentinel(Group):
         poll(ordered, timeout=timeout, what="a failover that can begin")
         return self.wait_for_new_master(former, timeout)
 
-    def wait_for_new_master(self, former: RedisServer, timeout: float = 20) -> RedisServer:
+    def wait_for_new_master(self, former: RedisServer, timeout: float = 60) -> RedisServer:
         """Wait until all Sentinels that answer name a new master, and the new master has the role.
+
+        A Sentinel that was not scheduled for two seconds does nothing for thirty (its "TILT" mode).
 
         Use it after `former.kill()`.
         """

@@ -181,7 +181,7 @@ class InspectionCases(Fixtures):
     def test_former_holder_learns(self, client: Client, other: Client, name: str) -> None:
         """After a force release, the next renewal marks the former holder's lock as lost, and calls on_lost."""
         told: list[Any] = []
-        lock = client.lock(name, ttl=10 * self.short, on_lost=told.append)
+        lock = client.lock(name, ttl=self.renewable, on_lost=told.append)
         lock.acquire()
         assert other.force_release(name)
         following = other.lock(name)

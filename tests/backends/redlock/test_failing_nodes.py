@@ -15,12 +15,12 @@ from tests.support.proxy import Proxy
 from tests.support.service import poll
 
 KEY = "redlock:{stock}"
-LONG = {"ttl": 30, "max_ttl": 30, "node_timeout": 1}  # seconds: within a lease everything happens that has to
+LONG = {"ttl": 30, "max_ttl": 30, "node_timeout": 2}  # seconds: within a lease everything happens that has to
 BRIEF = {**SHORT, "key_prefix": "brief"}  # leases and quarantines whose end is waited for
 BRIEF_KEY = "brief:{stock}"
 # The quarantine of the node that is back first must still last when the third node is back.
 RESTARTS = {"ttl": 10, "max_ttl": 10, "node_timeout": 3, "key_prefix": "restarts"}
-CROWD = {"ttl": 20, "max_ttl": 20, "node_timeout": 2, "key_prefix": "crowd"}
+CROWD = {"ttl": 20, "max_ttl": 20, "node_timeout": 10, "key_prefix": "crowd"}
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def three(start):
     """Three nodes, each behind a proxy, and a function that lists the locks on all nodes."""
     servers = start(Group(RedisServer() for _ in range(3))).servers
     proxies = [start(Proxy(server.url)) for server in servers]
-    backend = RedlockBackend([server.url for server in servers], max_ttl=60)
+    backend = RedlockBackend([server.url for server in servers], max_ttl=60, node_timeout=5)
     assert set(backend.arm().values()) == {"armed"}
     backend.close()
     clients = [server.client() for server in servers]

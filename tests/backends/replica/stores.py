@@ -4,7 +4,7 @@ from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.errors import LockUnavailable
 from tests.backends.conftest import SHORT
 
-OPTIONS = {**SHORT, "lag": 1, "wait_timeout": 0.2}
+OPTIONS = {**SHORT, "lag": 1, "wait_timeout": 1}
 
 
 def store(group, **options):

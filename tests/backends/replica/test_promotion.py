@@ -42,7 +42,7 @@ def test_a_grant_is_confirmed(two, client_of):
 
 def test_the_time_of_the_confirmation_is_deducted(two, client_of):
     """The lease counts from before the request, so the time that WAIT took is deducted."""
-    client = client_of(store(two, wait_timeout=0.5, min_replicas="all"))
+    client = client_of(store(two, wait_timeout=5, node_timeout=8, min_replicas="all"))
     assert granted(client)
     for replica in two.replicas:
         two.links[replica].delay(0.1)
@@ -66,7 +66,7 @@ def test_how_many_must_confirm(two, rule, lost, serves):
     two.cut_off(*two.replicas[:lost])
     lag_out(two, lost)
     if serves:
-        assert granted(backend)
+        poll(lambda: granted(backend), timeout=10, what="a grant")  # its last reply may be more than a second old
         return
     needed = {"majority": 1, "all": 2}.get(rule, rule)
     with pytest.raises(LockUnavailable, match=rf"{2 - lost} of the {needed} replicas that must confirm keep up"):
@@ -97,7 +97,7 @@ def test_an_unconfirmed_grant_is_given_back(two, client_of):
     assert granted(client)
     two.cut_off(*two.replicas)
     lock = client.lock("stock")
-    with pytest.raises(LockUnavailable, match=r"0 of 1 replicas confirmed within 0\.2 s"):
+    with pytest.raises(LockUnavailable, match=r"0 of 1 replicas confirmed within 1 s"):
         lock.acquire()
     assert not has(two.primary)
     assert lock.remaining == 0
@@ -171,11 +171,11 @@ def test_an_old_primary_that_is_cut_off_grants_nothing(two, client_of):
 
 def test_one_redis_would_grant_there(two, client_of):
     """RedisBackend, for comparison, grants one lock on both the old and the new primary."""
-    old = client_of(RedisBackend(two.primary.url, ttl=5)).lock("stock", auto_renew=False)
+    old = client_of(RedisBackend(two.primary.url, ttl=20, node_timeout=5)).lock("stock", auto_renew=False)
     two.cut_off(*two.replicas)
     assert old.acquire()
     two.promote(two.replicas[0])
-    assert client_of(RedisBackend(two.primary.url, ttl=5)).lock("stock").acquire(blocking=False)
+    assert client_of(RedisBackend(two.primary.url, ttl=20, node_timeout=5)).lock("stock").acquire(blocking=False)
     assert not old.lost
 
 
@@ -271,7 +271,7 @@ def poll_until_it_counts(client):
 def test_a_holder_survives_a_failover(two, start, client_of):
     """A holder that extends within its lease keeps its lock when a replica without the lock is promoted."""
     front = start(Proxy(two.primary.url))
-    client = client_of(ReplicaBackend(front.url, **{**OPTIONS, "ttl": 4, "max_ttl": 4, "key_prefix": "slow"}))
+    client = client_of(ReplicaBackend(front.url, **{**OPTIONS, "ttl": 12, "max_ttl": 12, "key_prefix": "slow"}))
     client.backend.arm()
     lagging, other = two.replicas
     two.cut_off(lagging)

@@ -14,7 +14,7 @@ from tests.support.proxy import Proxy
 from tests.support.replicas import replicate
 from tests.support.service import poll
 
-PATIENT = {**OPTIONS, "ttl": 20, "max_ttl": 20, "node_timeout": 8, "key_prefix": "wire"}
+PATIENT = {**OPTIONS, "wait_timeout": 5, "ttl": 20, "max_ttl": 20, "node_timeout": 8, "key_prefix": "wire"}
 
 
 @pytest.fixture
@@ -83,7 +83,8 @@ def test_a_new_replica(start, client_of):
     """While a new replica confirms nothing, acquire() is refused and leaves nothing behind; later it succeeds."""
     usual = "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "1"
     primary, replica = start(Group(RedisServer(*usual) for _ in range(2))).servers
-    client = client_of(ReplicaBackend(primary.url, **OPTIONS, quarantine=False, min_replicas=1))
+    options = {**OPTIONS, "wait_timeout": 0.2, "node_timeout": 5, "quarantine": False, "min_replicas": 1}
+    client = client_of(ReplicaBackend(primary.url, **options))
     lock, refusals = client.lock("stock", auto_renew=False), []
 
     def confirmed():

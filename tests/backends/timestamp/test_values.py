@@ -40,7 +40,7 @@ def test_it_ends_by_itself_too(backend, redis):
 def test_the_value_outlasts_the_lease(redis_url, redis):
     """A client whose clock is ahead by up to clock_skew still reads an end in the future."""
     for skew in (0, 5):
-        backend = TimestampBackend(redis_url, unit="ms", key_format="{name}", clock_skew=skew)
+        backend = TimestampBackend(redis_url, node_timeout=5, unit="ms", key_format="{name}", clock_skew=skew)
         with backend.lock("stock", ttl=10):
             told = int(redis.get("stock")) - time.time() * 1000
             assert 9_000 + skew * 1000 < told <= 10_001 + skew * 1000
@@ -52,7 +52,7 @@ def test_a_clock_that_is_behind(redis_url, redis, old, skew, granted):
     """A lock of a machine whose clock is behind by up to clock_skew is not taken over."""
     client = old(clock=lambda: time.time() - 20, unit="s")
     assert client.take()
-    backend = TimestampBackend(redis_url, key_format="{name}", clock_skew=skew)
+    backend = TimestampBackend(redis_url, node_timeout=5, key_format="{name}", clock_skew=skew)
     assert backend.lock("stock").acquire(False) is granted
     backend.close()
 
@@ -117,7 +117,7 @@ def test_granted_again(backend):
 )
 def test_key_format(redis_url, redis, key_format, key):
     """The lock's key has the name of the old code, and companion keys have the prefix."""
-    backend = TimestampBackend(redis_url, key_format=key_format, key_prefix="shop")
+    backend = TimestampBackend(redis_url, node_timeout=5, key_format=key_format, key_prefix="shop")
     with backend.lock("stock:1"):
         (companion,) = set(redis.keys()) - {key}
         assert companion.startswith("shop:{")

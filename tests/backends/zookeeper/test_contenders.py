@@ -60,7 +60,8 @@ def test_one_in_the_middle_gives_up(backend, other, unique, pool):
     """When a waiter in the middle gives up, the one behind it is still served in its turn."""
     first, last = backend.lock(unique), other.lock(unique)
     first.acquire()
-    middle = pool.submit(backend.lock(unique).acquire, True, 0.5)
+    assert not last.acquire(blocking=False)  # connects
+    middle = pool.submit(backend.lock(unique).acquire, True, 5)
     until_in_line(backend, unique, 2)
     waiting = pool.submit(last.acquire, True, PATIENCE)
     until_in_line(backend, unique, 3)

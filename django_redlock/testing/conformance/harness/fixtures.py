@@ -42,7 +42,7 @@ class Fixtures:
     """Base class of all cases, with their pytest fixtures. A subclass must define the fixture `new_backend`."""
 
     short = 0.06  # seconds: the shortest waits and leases that end by themselves
-    renewable = 2.0  # seconds: leases that are renewed in time, although the machine is busy
+    renewable = 3.0  # seconds: leases that are renewed in time, although the machine is busy
     one_process = False  # the store's locks exclude only within one process
     lacks: Collection[str] = ()  # "fair" and the unsupported kinds of locks: their cases are not collected
     features: Collection[str] = ()  # a store that lacks all of these features does not collect the cases of this class
@@ -108,12 +108,12 @@ def eventually(condition: Callable[[], Any], timeout: float = TEST_TIMEOUT) -> A
 
 
 def until_someone_waits(client: Client | Backend, name: str, waiters: int = 1) -> None:
-    """Wait up to a second until at least ``waiters`` waiters are listed for the lock ``name``, or the lock is free.
+    """Wait up to ten seconds until at least ``waiters`` waiters are listed for the lock ``name``, or the lock is free.
 
     On a store that doesn't list waiters, waits for 0.05 seconds.
     """
     try:
-        eventually(lambda: (held := client.describe(name)) is None or held.waiters >= waiters, 1)
+        eventually(lambda: (held := client.describe(name)) is None or held.waiters >= waiters, 10)
     except LockNotSupported:
         time.sleep(0.05)
 
