@@ -89,6 +89,7 @@ def held_now(registry):
         generate_latest(registry)
         return registry.get_sample_value("redlock_held", {"backend": backend, "kind": "mutex"}) - left[backend, "mutex"]
 
+    scrape.left = left
     return scrape
 
 
@@ -187,6 +188,7 @@ def test_fork(held_now):
         if (child := os.fork()) == 0:  # pragma: no cover
             told = "failed"
             try:
+                held_now.left.clear()
                 before = held_now()
                 with lock("child"):
                     told = json.dumps([before, held_now()])
