@@ -105,6 +105,27 @@ def test_a_session_ends_and_the_next_does_not_reply(backend, other, unique, monk
     assert other.lock(unique).acquire(timeout=PATIENCE)
 
 
+def test_a_closed_session_ends_after_the_next_has_begun(zookeeper, start, connected, other, unique, pool):
+    """close() may end its session late, and takes no lock of the next session."""
+    proxy = start(Proxy(zookeeper.hosts))
+    backend = connected(proxy.url, session_timeout=60, node_timeout=PATIENCE)
+    with backend.lock(unique):
+        pass
+    closed = backend._session
+    proxy.hold()
+    closing = pool.submit(backend.close)
+    poll(lambda: backend._session is None, timeout=PATIENCE, what="the beginning of close()")
+    backend.hosts = zookeeper.hosts
+    lock = backend.lock(unique)
+    assert lock.acquire(timeout=PATIENCE)
+    proxy.restore()
+    closing.result(PATIENCE)
+    poll(lambda: closed.broken, timeout=PATIENCE, what="the end of the closed session")
+    assert not lock.lost
+    lock.release()
+    assert other.lock(unique).acquire(timeout=PATIENCE)
+
+
 def test_a_holder_that_is_killed(zookeeper, backend, unique, start):
     """After kill -9 of the holder the servers end its session, and a waiter gets the lock."""
     worker = start(Worker(hold, zookeeper.hosts, unique, 1))
