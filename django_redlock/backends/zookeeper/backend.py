@@ -131,10 +131,10 @@ class ZooKeeperBackend(StorageBackend):
         """
         super().close()
         with self._opening:
-            session = self._session
+            session, self._session = self._session, None  # first: a claim that joins now waits for the next session
             if session is None or self._contenders:
+                self._session = session
                 return
-            self._session = None
         session.stop(self.node_timeout)
 
     @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from ...core import fork
@@ -136,9 +137,10 @@ class Contenders:
         return gone
 
     def _wake_thread(self) -> None:
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():  # not alive: its start has failed
             self._thread = threading.Thread(target=self._run, name="redlock-zookeeper", daemon=True)
-            self._thread.start()
+            with suppress(RuntimeError):  # no more threads can be started: the next call tries again
+                self._thread.start()
         else:
             self._changed.notify()
 

@@ -97,7 +97,8 @@ class Recipe:
         """Create the znode of ``claim``, and return its contender.
 
         After a lost reply, finds the znode by its unique prefix, or creates it again. ``until``: the deadline in
-        seconds of the backend's clock.
+        seconds of the backend's clock. Raises `ZooKeeperError` if the contender was removed meanwhile, and has the
+        znode deleted, because another session may have created it since.
         """
         contender = Contender(claim, claim_digest(claim) + "-")
         if not self._contenders.join(contender):
@@ -106,20 +107,21 @@ class Recipe:
         while True:
             start = self._clock()
             try:
-                if asked and self.find(contender, until):
-                    return contender
-                asked, data = True, encode_data(claim, claim.ttl)
-                contender.path, stat = self.ask(
-                    "create", path, data, ephemeral=True, sequence=True, include_data=True, until=until
-                )
-                contender.fencing_token, contender.written = stat.czxid, start
-                if self._contenders.get(claim.token) is not contender:  # released meanwhile, or the session has ended
+                if not (asked and self.find(contender, until)):
+                    asked, data = True, encode_data(claim, claim.ttl)
+                    contender.path, stat = self.ask(
+                        "create", path, data, ephemeral=True, sequence=True, include_data=True, until=until
+                    )
+                    contender.fencing_token, contender.written = stat.czxid, start
+                if self._contenders.get(claim.token) is not contender:
                     self._contenders.discard(contender)
+                    raise ZooKeeperError("the session has ended, or the claim was released meanwhile")
                 return contender
             except NoZnode:
                 self.connect().make_parents(self.path(claim.name), until)
             except Unanswered:
                 if self._clock() >= until:
+                    self._contenders.discard(contender)  # after the end of a session, no caller finds it
                     raise
 
     def find(self, contender: Contender, until: float) -> bool:

@@ -66,9 +66,9 @@ class Session:
     """A session with a ZooKeeper ensemble. All times are seconds of ``clock``.
 
     ``timeout``: the session timeout, replaced by the timeout that the server grants. ``answer_timeout``: the longest
-    wait for one reply. ``ended`` is called when the session ends. A lost connection doesn't end the session, because
-    kazoo reconnects in the background. The session, its threads and its socket end when ``owner`` is garbage-collected;
-    they have no reference to ``owner``.
+    wait for one reply. ``ended`` is called when the session ends, unless `stop` has ended it. A lost connection doesn't
+    end the session, because kazoo reconnects in the background. The session, its threads and its socket end when
+    ``owner`` is garbage-collected; they have no reference to ``owner``.
     """
 
     def __init__(
@@ -90,7 +90,8 @@ class Session:
             hosts, timeout=timeout, connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0)
         )
         self._adjust(client)
-        client.add_listener(lambda state: ended() if state == KazooState.LOST else None)
+        self._listener = lambda state: ended() if state == KazooState.LOST else None
+        client.add_listener(self._listener)
         self._live: threading.Event = client.start_async()
         self._finalizer = _stopped_with(owner, self)
 
@@ -205,6 +206,7 @@ class Session:
         kazoo may block on a server that hangs.
         """
         self._finalizer.detach()
+        self.client.remove_listener(self._listener)  # when kazoo calls it, the backend may have a new session
 
         def stop() -> None:
             with contextlib.suppress(Exception):

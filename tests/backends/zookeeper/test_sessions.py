@@ -7,9 +7,12 @@ import time
 
 import pytest
 
-from django_redlock.errors import LockLost
+from django_redlock.backends.zookeeper.backend import _session_ended
+from django_redlock.backends.zookeeper.session import Session
+from django_redlock.errors import LockLost, LockUnavailable
 from tests.backends.zookeeper_workers import hold
 from tests.support.processes import Worker
+from tests.support.proxy import Proxy
 from tests.support.service import poll
 
 from .tools import PATIENCE, until_in_line
@@ -62,6 +65,65 @@ def test_a_waiter_whose_session_ends(zookeeper, backend, other, unique, pool):
     until_in_line(other, unique, 2)
     first.release()
     assert waiting.result(PATIENCE) is True
+
+
+def test_a_session_ends_while_acquire_waits_for_the_connection(zookeeper, start, connected, other, unique, pool):
+    """acquire() returns no lease whose znode is about to be deleted."""
+    proxy = start(Proxy(zookeeper.hosts))
+    backend = connected(proxy.url, session_timeout=60, connect_timeout=PATIENCE, node_timeout=PATIENCE)
+    with backend.lock(unique):
+        pass
+    client = backend._session.client
+    proxy.refuse()
+    zookeeper.expire(client)
+    poll(lambda: not client.connected, timeout=PATIENCE, what="the end of the connection")
+    waiting = pool.submit(backend.lock(unique).acquire)
+    poll(lambda: backend._contenders, timeout=PATIENCE, what="a contender that waits for the connection")
+    proxy.restore()
+    with pytest.raises(LockUnavailable, match="session has ended"):
+        waiting.result(PATIENCE)
+    assert other.lock(unique).acquire(timeout=PATIENCE)
+
+
+def test_a_session_ends_and_the_next_does_not_reply(backend, other, unique, monkeypatch):
+    """A znode that the next session has created is removed, although nothing has confirmed it."""
+    with backend.lock(unique):
+        pass
+    send = Session.send
+
+    def silent(self, method, *args, **options):
+        if method == "create":
+            _session_ended(backend._contenders)
+            send(self, method, *args, **options).wait(PATIENCE)
+            return self.client.handler.async_result()
+        return send(self, method, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "send", silent)
+        with pytest.raises(LockUnavailable):
+            backend.lock(unique).acquire(timeout=1)
+    assert other.lock(unique).acquire(timeout=PATIENCE)
+
+
+def test_a_closed_session_ends_after_the_next_has_begun(zookeeper, start, connected, other, unique, pool):
+    """close() may end its session late, and takes no lock of the next session."""
+    proxy = start(Proxy(zookeeper.hosts))
+    backend = connected(proxy.url, session_timeout=60, node_timeout=PATIENCE)
+    with backend.lock(unique):
+        pass
+    closed = backend._session
+    proxy.hold()
+    closing = pool.submit(backend.close)
+    poll(lambda: backend._session is None, timeout=PATIENCE, what="the beginning of close()")
+    backend.hosts = zookeeper.hosts
+    lock = backend.lock(unique)
+    assert lock.acquire(timeout=PATIENCE)
+    proxy.restore()
+    closing.result(PATIENCE)
+    poll(lambda: closed.broken, timeout=PATIENCE, what="the end of the closed session")
+    assert not lock.lost
+    lock.release()
+    assert other.lock(unique).acquire(timeout=PATIENCE)
 
 
 def test_a_holder_that_is_killed(zookeeper, backend, unique, start):
