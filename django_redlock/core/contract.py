@@ -62,10 +62,13 @@ class Gate(Protocol):
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """Acquire the lock like `Algorithm.acquire`. Waits behind earlier waiters of this process."""
 
-    def release(self, primitive: Primitive, lease: Lease, keep: float) -> Flow[bool]:
+    def release(
+        self, primitive: Primitive, lease: Lease, keep: float, handed_over: list[Any] | None = None
+    ) -> Flow[bool]:
         """Release the lock like `Algorithm.release`, or hand it over to a waiter of this process.
 
-        ``keep``: seconds for which the lock stays taken. Returns whether the lock was still held.
+        ``keep``: seconds for which the lock stays taken. ``handed_over``: gets an item before the lease is handed over
+        without a request, so that its token stays in the store. Returns whether the lock was still held.
         """
 
 

@@ -17,7 +17,7 @@ from ..core.locks.lease_state import EndedLease
 from ..core.locks.lock import Lock
 from ..core.options import LockOptions
 from ..core.primitives.base import Primitive
-from ..core.values import Claim, millis
+from ..core.values import Claim, Lease, millis
 from .call import Ending, TaskCall
 
 _START, _EXTEND, _END, _CANCEL = map(script, ("task_start", "task_extend", "task_end", "task_cancel"))
@@ -133,7 +133,16 @@ class BodyLock(Lock):
     def new_claim(self) -> Claim:
         return super().new_claim()._replace(payload=self.call)
 
+    def on_granted(self, lease: Lease) -> None:
+        # The release of a lost lease must not queue the call again: nothing would remove that record.
+        super().on_granted(self._with_ending(lease, "removed"))
+
     def end_lease(self, token: bytes | None = None) -> EndedLease:
         ended = super().end_lease(token)
-        claim = ended.lease.claim._replace(payload=self.call._replace(ending=self.ending))
-        return ended._replace(lease=ended.lease._replace(claim=claim))
+        lease = self._with_ending(ended.lease, self.ending)
+        if ended.extension is not None:
+            ended.extension.lease = lease  # released once more when the extension in flight has ended
+        return ended._replace(lease=lease)
+
+    def _with_ending(self, lease: Lease, ending: Ending) -> Lease:
+        return lease._replace(claim=lease.claim._replace(payload=self.call._replace(ending=ending)))

@@ -6,7 +6,9 @@ import threading
 import pytest
 
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.renewal.registry import renewal
 from django_redlock.core.waiting import local_queue
+from django_redlock.core.waiting.waiters import Waiter
 from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
 from tests.support.service import poll
 
@@ -44,6 +46,41 @@ def test_the_next_holder_keeps_its_lease(backend, unique, monkeypatch):
         holder.release()
     finally:
         sys.setprofile(before)
+    assert following.owned()
+    following.release()
+    threads[0].join(TEST_TIMEOUT)
+    assert leader.owned()
+    leader.release()
+
+
+def test_an_interrupted_release_leaves_the_next_holder_its_lock(backend, unique, monkeypatch):
+    """A release that is interrupted after the hand-over releases nothing in the background."""
+    monkeypatch.setattr(local_queue, "FRESH_SECONDS", TEST_TIMEOUT)
+    grant, main = Waiter.grant, threading.current_thread()
+
+    def interrupted(waiter, lease):
+        grant(waiter, lease)
+        if threading.current_thread() is main:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Waiter, "grant", interrupted)
+    holder, *handles = (backend.lock(unique) for _ in range(3))
+    queues, taken = backend._local_queue._queues, threading.Event()
+    holder.acquire()
+    token, threads = holder.token.encode(), []
+    for handle in handles:
+        threads.append(threading.Thread(target=lambda handle=handle: handle.acquire() and taken.set(), daemon=True))
+        threads[-1].start()
+        poll(
+            lambda: sum(1 + len(queue.waiters) for queue in list(queues.values())) == len(threads),
+            timeout=TEST_TIMEOUT,
+            what="a waiter",
+        )
+    with pytest.raises(KeyboardInterrupt):
+        holder.release()
+    assert taken.wait(TEST_TIMEOUT)
+    poll(lambda: token not in renewal.entries, timeout=TEST_TIMEOUT, what="what was left for the background")
+    leader, following = handles
     assert following.owned()
     following.release()
     threads[0].join(TEST_TIMEOUT)

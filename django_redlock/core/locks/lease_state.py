@@ -49,7 +49,7 @@ class LeaseState:
         self.options = options
         self._lease: Lease | None = None
         self._lost = False
-        self._loss_emitted = False
+        self._reported_loss = b""  # the token of the lost lease that was reported last
         self._extension: Extension | None = None  # the extension in flight
         self._blocks = WithBlocks()
         self._loop: asyncio.AbstractEventLoop | None = None  # the loop that calls `on_lost`; None: a background thread
@@ -192,9 +192,10 @@ class LeaseState:
 
     def _emit_lost(self, reason: str, lease: Lease) -> None:
         """Report the loss of a lease to the log, the event hook and ``on_lost``, once for each lease."""
+        token = lease.effective_claim.token
         with state_mutex.mutex:
-            emitted, self._loss_emitted = self._loss_emitted, True
-        if emitted:
+            reported, self._reported_loss = self._reported_loss == token, token
+        if reported:
             return
         logger.warning("lock %r was lost: %s", self.name, reason)
         self._emit("lost", lease.effective_claim.owner, held=self.store.clock() - lease.since, reason=reason)
@@ -205,6 +206,11 @@ class LeaseState:
             self._call_on_lost(callback)
         except Exception:
             logger.exception("on_lost of lock %r failed", self.name)
+
+    def _is_loss_reported(self) -> bool:
+        """Return whether the loss of this handle's lease was reported, or of its last lease if it holds nothing."""
+        lease = self._lease
+        return bool(self._reported_loss) if lease is None else lease.effective_claim.token == self._reported_loss
 
     def _call_on_lost(self, callback: Callable[..., Any]) -> None:
         loop = self._loop

@@ -159,5 +159,5 @@ class Lock(LockFlows):
         raised = isinstance(failure, LockNotHeld) or (lost and self.options.on_lost == "raise")
         if error is None and raised:
             raise failure
-        if not (lost and self._loss_emitted):
+        if not (lost and self._is_loss_reported()):
             logger.warning("%s", failure)

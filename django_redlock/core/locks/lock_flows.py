@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from ...errors import LockError, LockLost, LockNotSupported, LockUnavailable
 from ..flow.replies import refusal_reason
@@ -142,10 +143,12 @@ class LockFlows(RenewedLease):
             if before is not None and self._lease is None and not isinstance(error, LockError):  # interrupted
                 renewal.release_later(store, primitive, before.claim, keep_until=self._kept_until(before))
             raise
+        handed_over: list[Any] = []
         try:
-            released = yield from self._release_request(ended, self.options.min_hold - held)
+            released = yield from self._release_request(ended, self.options.min_hold - held, handed_over)
         except BaseException as error:
-            renewal.release_later(store, primitive, lease.claim, keep_until=self._kept_until(lease))
+            if not handed_over:  # after a local hand-over, the store has this token for the next holder
+                renewal.release_later(store, primitive, lease.claim, keep_until=self._kept_until(lease))
             if not (ended.lost and isinstance(error, LockError)):
                 self._emit("released", owner, held=held, reason="unconfirmed")
                 raise
@@ -159,10 +162,10 @@ class LockFlows(RenewedLease):
             raise LockLost(self.name)
         self._emit("released", owner, held=held)
 
-    def _release_request(self, ended: EndedLease, keep: float) -> Flow[bool]:
+    def _release_request(self, ended: EndedLease, keep: float, handed_over: list[Any]) -> Flow[bool]:
         """Return the flow that releases the lease in the store, or hands it over to a waiter of this process.
 
-        ``keep``: seconds for which the lock stays taken.
+        ``keep``: seconds for which the lock stays taken. ``handed_over``: as for `Gate.release`.
         """
         store, lease = self.store, ended.lease
         local_queue = None if ended.lost else store.local_queue_for(self.primitive)
@@ -170,7 +173,7 @@ class LockFlows(RenewedLease):
             return store.algorithm.release(self.primitive, lease.claim, keep)
         if ended.extension is not None:
             lease = lease.unsure(ended.extension.ttl)
-        return local_queue.release(self.primitive, lease, keep)
+        return local_queue.release(self.primitive, lease, keep, handed_over)
 
     def extend_flow(self, ttl: Seconds | None) -> Flow[float]:
         """Extend the lease to ``ttl`` seconds from now (``None``: the ttl of the lock).

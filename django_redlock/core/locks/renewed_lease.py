@@ -28,7 +28,7 @@ class RenewedLease(LeaseState):
         """Start to hold ``lease``, and schedule its renewal."""
         acquired_by = calling()
         with state_mutex.mutex:
-            self._lease, self._extension, self._lost, self._loss_emitted = lease, None, False, False
+            self._lease, self._extension, self._lost = lease, None, False
             self.acquired_by = acquired_by
         self._schedule_renewal(lease)
 

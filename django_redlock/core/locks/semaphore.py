@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self
@@ -127,11 +128,18 @@ class Permits(_Members):
         if n < 1:
             raise ValueError("n must be one or more")
         failure: LockError | None = None
-        for permit in self._remove_latest(n):
-            try:
-                yield from permit.release_flow()
-            except LockError as error:
-                failure = failure or error
+        flows = iter([permit.release_flow() for permit in self._remove_latest(n)])
+        try:
+            for flow in flows:
+                try:
+                    yield from flow
+                except LockError as error:
+                    failure = failure or error
+        finally:
+            for flow in flows:  # interrupted: a release that is begun and closed goes on in the background
+                with suppress(LockError):
+                    next(flow, None)
+                flow.close()
         if failure is not None:
             raise failure
 

@@ -165,8 +165,12 @@ class LocalQueue:
 
     # ── release ──────────────────────────────────────────────────────────────────────────────
 
-    def release(self, primitive: Primitive, lease: Lease, keep: float) -> Flow[bool]:
+    def release(
+        self, primitive: Primitive, lease: Lease, keep: float, handed_over: list[Waiter] | None = None
+    ) -> Flow[bool]:
         """Hand the lock over to the first local waiter, or release it in the store. Returns whether it was still held.
+
+        ``handed_over``: gets the waiter before a hand-over without a request.
 
         The lock is released in the store if there is no local waiter, after too many hand-overs in a row, if it stays
         taken for ``keep`` seconds, and if the algorithm or the kind of lock has no hand-over.
@@ -175,14 +179,14 @@ class LocalQueue:
         hand_over = getattr(algorithm, "hand_over", None)
         if not self._queues or keep > 0 or hand_over is None or primitive.acquire_script.name not in HAND_OVER_SCRIPTS:
             return algorithm.release(primitive, lease.claim, keep)
-        return self._hand_over(primitive, lease, hand_over)
+        return self._hand_over(primitive, lease, hand_over, [] if handed_over is None else handed_over)
 
-    def _hand_over(self, primitive: Primitive, lease: Lease, hand_over: Any) -> Flow[bool]:
+    def _hand_over(self, primitive: Primitive, lease: Lease, hand_over: Any, handed_over: list[Waiter]) -> Flow[bool]:
         algorithm = self._store.algorithm
-        waiter, granted = self._next_waiter(lease)
+        waiter = self._next_waiter(lease, handed_over)
         if waiter is None:
             return (yield from algorithm.release(primitive, lease.claim))
-        if granted:
+        if handed_over:
             return True
         outcome, unanswered = None, False
         try:
@@ -197,24 +201,26 @@ class LocalQueue:
             return True
         return (yield from algorithm.release(primitive, lease.claim)) or unanswered
 
-    def _next_waiter(self, lease: Lease) -> tuple[Waiter | None, bool]:
-        """Return the waiter that gets the lock next, and whether the lease was handed over without a request.
+    def _next_waiter(self, lease: Lease, handed_over: list[Waiter]) -> Waiter | None:
+        """Return the waiter that gets the lock next. ``handed_over``: gets it before a hand-over without a request.
 
-        Returns ``None`` as the waiter if the lock must be released in the store.
+        Returns ``None`` if the lock must be released in the store.
         """
         now = self._store.clock()
         with self._mutex:
             queue = self._queues.get(_queue_key(lease.claim))
             if queue is None or not queue.waiters or lease.generation != fork.generation:
-                return None, False
+                return None
             if not queue.count_hand_over(now, self._cohort):
-                return None, False
+                return None
             waiter = queue.pop_first()
             if lease.suits(waiter.claim) and _is_fresh(lease, now):
-                waiter.grant(lease.handed_over(waiter.claim, now))
-                return waiter, True
-            waiter.state = WaiterState.RECEIVING
-            return waiter, False
+                following = lease.handed_over(waiter.claim, now)
+                handed_over.append(waiter)
+                waiter.grant(following)
+            else:
+                waiter.state = WaiterState.RECEIVING
+            return waiter
 
     def _deliver(self, primitive: Primitive, waiter: Waiter, outcome: Lease | None) -> None:
         """Give ``waiter`` the outcome of a hand-over request: a lease, or ``None`` if the store has confirmed none.

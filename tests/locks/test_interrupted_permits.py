@@ -1,0 +1,76 @@
+"""release(n) that is interrupted: the permits that it has not reached are released in the background."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+
+KINDS = {
+    "semaphore": lambda backend, name: backend.semaphore(name, limit=3, ttl=60),
+    "striped": lambda backend, name: backend.striped(name, 3, ttl=60),
+}
+
+
+@pytest.fixture(params=KINDS)
+def new_handle(request, redis_url, unique):
+    """`new_handle()`: a handle for the same three permits, on a backend of its own."""
+    with contextlib.ExitStack() as ends:
+
+        def make():
+            backend = ends.enter_context(contextlib.closing(RedisBackend(redis_url, node_timeout=5)))
+            return KINDS[request.param](backend, unique)
+
+        yield make
+
+
+def assert_released(handle, other):
+    """Assert that ``handle`` has one of three permits left, and that ``other`` gets the other two."""
+    assert len(handle.permits) == 1
+    assert all(other.acquire(timeout=TEST_TIMEOUT) for _ in range(2))
+    assert not other.acquire(False)
+    assert handle.owned()
+    handle.release()
+    other.release(2)
+
+
+def test_ctrl_c(new_handle, monkeypatch):
+    """KeyboardInterrupt while the first of two permits is released."""
+    handle, other = new_handle(), new_handle()
+    assert all(handle.acquire(timeout=TEST_TIMEOUT) for _ in range(3))
+
+    def interrupted(_request):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(handle.store, "perform", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        handle.release(2)
+    assert_released(handle, other)
+
+
+def test_cancelled(new_handle, monkeypatch):
+    """A task that is cancelled while the first of two permits is released."""
+    handle, other = new_handle(), new_handle()
+    assert all(handle.acquire(timeout=TEST_TIMEOUT) for _ in range(3))
+
+    async def scenario():
+        releasing = asyncio.Event()
+
+        async def hangs(_request):
+            releasing.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(handle.store, "aperform", hangs)
+        task = asyncio.create_task(handle.arelease(2))
+        await releasing.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    # The task releases permits of the thread, because it has none itself.
+    asyncio.run(scenario())
+    monkeypatch.undo()
+    assert_released(handle, other)

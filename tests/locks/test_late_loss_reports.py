@@ -1,0 +1,69 @@
+"""The thread that reports a loss runs late, when the handle has another lease."""
+
+import threading
+
+import pytest
+
+from django_redlock.backends.redis import RedisBackend
+from django_redlock.errors import LockLost
+from django_redlock.testing.conformance.harness.clients import TEST_TIMEOUT
+
+
+@pytest.fixture
+def backend(redis_url):
+    backend = RedisBackend(redis_url, node_timeout=5)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def report(monkeypatch):
+    """`report()`: start the thread that reports a loss, which does not start before, and wait for its end."""
+    start, held_back = threading.Thread.start, []
+    monkeypatch.setattr(
+        threading.Thread,
+        "start",
+        lambda thread: held_back.append(thread) if thread.name == "redlock-lost" else start(thread),
+    )
+
+    def report():
+        [thread] = held_back
+        held_back.clear()
+        start(thread)
+        thread.join(TEST_TIMEOUT)
+
+    return report
+
+
+def test_each_loss_is_reported_once(backend, unique, report):
+    """on_lost is called once for each lost lease, and not for a lease that is held."""
+    calls = []
+    lock = backend.lock(unique, ttl=60, on_lost=lambda lock: calls.append((lock.token, lock.lost)))
+    assert lock.acquire()
+    lock.mark_lost(lock.current_lease(), "for a test")
+    with pytest.raises(LockLost):
+        lock.release()
+    assert calls == [(None, True)]
+    assert lock.acquire(timeout=TEST_TIMEOUT)
+    report()
+    assert calls == [(None, True)]
+    lock.mark_lost(lock.current_lease(), "for a test")
+    report()
+    assert calls == [(None, True), (lock.token, True)]
+    with pytest.raises(LockLost):
+        lock.release()
+    assert len(calls) == 2
+
+
+def test_a_loss_that_was_not_reported_yet(backend, unique, report):
+    """A lost lease that another has replaced is reported, and the loss of the other is, too."""
+    calls = []
+    lock = backend.lock(unique, ttl=60, on_lost=lambda _: calls.append(1))
+    assert lock.acquire()
+    lock.mark_lost(lock.current_lease(), "for a test")
+    assert lock.acquire(timeout=TEST_TIMEOUT)
+    report()
+    assert len(calls) == 1
+    lock.mark_lost(lock.current_lease(), "for a test")
+    report()
+    assert len(calls) == 2
