@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
-from django.core.cache import BaseCache
+from django.core.cache import BaseCache, caches
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
 from .backend_registry import DEFAULT_ALIAS, locks
@@ -243,7 +243,7 @@ class _Flight:
         return _MISSING
 
 
-_flights: dict[str, _Flight] = {}
+_flights: dict[tuple[Any, str], _Flight] = {}  # by cache and name of the lock
 on_fork(_flights.clear)  # the computing threads exist in the parent only
 
 
@@ -260,15 +260,15 @@ def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) 
             return found.value
         if found.value is not _MISSING:
             return (yield from _compute_once(entry, compute, lock, found.value, deadline))
-        mine = _Flight()
-        flight = _flights.setdefault(lock.name, mine)
+        mine, key = _Flight(), (_cache_id(entry.cache), lock.name)
+        flight = _flights.setdefault(key, mine)
         if flight is mine:
             value = _MISSING
             try:
                 value = yield from _compute_once(entry, compute, lock, _MISSING, deadline)
                 return value
             finally:
-                _flights.pop(lock.name, None)  # if `compute` forked, the flight is missing in the child process
+                _flights.pop(key, None)  # if `compute` forked, the flight is missing in the child process
                 mine.land(value)
         if flight.caller == mine.caller:
             raise LockDeadlock(lock.name)
@@ -278,6 +278,11 @@ def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) 
             return value
         if left <= 0:
             raise LockNotAcquired(lock.name, "another caller still computes the value")
+
+
+def _cache_id(cache: BaseCache) -> Any:
+    """Return the alias of the cache, because each thread has its own object of a cache. Without an alias: its id."""
+    return next((alias for alias in caches if caches[alias] == cache), id(cache))
 
 
 def _compute_once(entry: _Entry, compute: Callable[[], Any], lock: RWLock, old: Any, deadline: float) -> _Flow[Any]:

@@ -74,14 +74,17 @@ class LoopConnections:
                     del self._waiting[key]
 
     async def _listen(self) -> None:
-        while self._waiting:
-            keys = list(self._waiting)
-            reply = await self._blpop(keys, LISTEN_SECONDS)
-            if len(keys) > 1 and isinstance(reply, Fault) and reply.refused:  # find the list that caused the error
-                for key in keys:
-                    await self._wake([key], await self._blpop([key], 0.0))
-            else:
-                await self._wake(keys, reply)
+        try:
+            while self._waiting:
+                keys = list(self._waiting)
+                reply = await self._blpop(keys, LISTEN_SECONDS)
+                if len(keys) > 1 and isinstance(reply, Fault) and reply.refused:  # find the list that caused the error
+                    for key in keys:
+                        await self._wake([key], await self._blpop([key], 0.0))
+                else:
+                    await self._wake(keys, reply)
+        finally:
+            self._listener = None  # a task that has ended would keep its loop alive
 
     async def _blpop(self, keys: Sequence[bytes], seconds: float) -> Any:
         key, *more = keys

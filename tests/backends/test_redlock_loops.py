@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import gc
 import threading
 import time
+import weakref
 
 import pytest
 
 from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.client.fanout.concurrency_limit import MAX_IN_FLIGHT
 from testproject.redis_server import RedisServer
 from tests.support.group import Group
 from tests.support.proxy import Proxy
@@ -122,3 +125,20 @@ def test_a_slow_node(three):
         lock.release()
     with servers[0].client() as client:
         poll(lambda: not client.keys("redlock:{stock:*}"), timeout=20, what="a node on which nothing is left")
+
+
+def test_an_ended_loop(three):
+    """An event loop whose tasks waited for their turn to send a request leaves nothing in memory."""
+    backend, _, _ = three
+
+    async def pair(number):
+        async with backend.lock(f"stock:{number}"):
+            pass
+
+    async def scenario():
+        await asyncio.gather(*map(pair, range(2 * MAX_IN_FLIGHT)))
+        return weakref.ref(asyncio.get_running_loop())
+
+    loop = asyncio.run(scenario())
+    gc.collect()
+    assert loop() is None

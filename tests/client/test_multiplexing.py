@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import gc
+import weakref
 
 import pytest
 
@@ -265,3 +267,22 @@ def test_cluster(running, unique):
             await asyncio.gather(*(handle.arelease() for handle in handles))
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("woken", [True, False], ids=["woken", "cancelled"])
+def test_an_ended_loop(server, unique, woken):
+    """An event loop on which tasks waited for locks leaves nothing in memory."""
+
+    async def scenario():
+        async with all_blocked(backend, unique) as (holders, handles, tasks):
+            for holder in holders if woken else ():
+                await holder.arelease()
+            assert not woken or await asyncio.gather(*tasks) == [True] * len(tasks)
+        for handle in handles if woken else holders:
+            await handle.arelease()
+        return weakref.ref(asyncio.get_running_loop())
+
+    with contextlib.closing(RedisBackend(server.url, node_timeout=5)) as backend:
+        loop = asyncio.run(scenario())
+        gc.collect()
+        assert loop() is None

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from django.core.cache import cache as default_cache
 from django.core.cache import caches
 
 from django_redlock.cache import _perform, aget_or_compute, get_or_compute
@@ -96,6 +97,48 @@ def test_a_crowd_of_tasks_computes_once(cache):
 
     assert set(asyncio.run(crowd())) == {"value"}
     assert len(calls) == 1
+
+
+@pytest.fixture
+def other_cache(cache, settings):
+    """A second cache with the same keys, and a second lock store."""
+    locmem = "django.core.cache.backends.locmem.LocMemCache"
+    settings.CACHES = settings.CACHES | {"other": {"BACKEND": locmem, "LOCATION": "other"}}
+    settings.REDLOCK = settings.REDLOCK | {"other": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend"}}
+    caches["other"].clear()
+    return caches["other"]
+
+
+def test_a_value_of_another_cache(other_cache):
+    """A caller does not get the value that another caller computes for another cache."""
+    with ThreadPoolExecutor(1) as pool:
+        compute, future = held_up(pool, caches["default"])
+        try:
+            other = get_or_compute(other_cache, "key", Compute("other"), 60, using="other", blocking_timeout=0)
+        finally:
+            compute.may_end.set()
+        assert future.result(60) == "new"
+    assert other == other_cache.get("key") == "other"
+
+
+def test_a_cache_in_front_of_another(cache, other_cache):
+    """A computation may call get_or_compute with the same key and another cache."""
+    assert get_or_compute(cache, "key", lambda: get_or_compute(other_cache, "key", Compute(), 60), 60) == "value"
+    assert cache.get("key") == other_cache.get("key") == "value"
+
+
+@pytest.mark.usefixtures("other_cache")
+def test_a_cache_of_another_thread():
+    """Callers with a thread's own object of a cache, or Django's proxy, wait for the same computation."""
+    with ThreadPoolExecutor(1) as pool:
+        compute, future = held_up(pool, pool.submit(lambda: caches["default"]).result(60))
+        try:
+            for cache in (caches["default"], default_cache):
+                with pytest.raises(LockNotAcquired):
+                    get_or_compute(cache, "key", Compute("never"), 60, using="other", blocking_timeout=0)
+        finally:
+            compute.may_end.set()
+        assert future.result(60) == "new"
 
 
 def test_a_failure_is_its_callers_own(cache):

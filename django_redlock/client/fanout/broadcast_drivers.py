@@ -58,7 +58,8 @@ class FanOut:
 
     def __init__(self, nodes: Sequence[Node], timeout: float, greeting: bytes = b"") -> None:
         self.connections = NodeConnections(nodes, timeout, greeting)
-        self._slots: weakref.WeakKeyDictionary[Any, ConcurrencyLimit] = weakref.WeakKeyDictionary()  # by event loop
+        # By event loop, while it has requests. The values refer to the loop, so weak keys would keep it alive.
+        self._slots: weakref.WeakValueDictionary[Any, ConcurrencyLimit] = weakref.WeakValueDictionary()
 
     def perform(self, request: SendToAll) -> list[Any]:
         """Perform ``request``. Blocks until the outcome is certain or the remaining nodes have timed out.

@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 
 from ...core.flow.requests import EvalScript, Fault
 from ...core.fork import on_fork
+from ..deadlines import ReplyIncomplete
 from ..node_protocol import Node
 from .background_connector import Connector
 from .in_flight import InFlightConnection
@@ -100,9 +101,13 @@ class NodeConnections:
         """Keep a connection with outstanding replies for the acquisition's next request to the node.
 
         With ``b""`` for ``acquisition_id`` the connection is kept for no request, until its replies arrive or time out.
+        Closes the connection if another connection was kept for the same request meanwhile.
         """
+        key = acquisition_id or id(connection).to_bytes(8, "big"), node
         with self._mutex:  # close() replaces the dict
-            self._in_flight[acquisition_id or id(connection).to_bytes(8, "big"), node] = connection
+            kept = self._in_flight.setdefault(key, connection)
+        if kept is not connection:
+            connection.discard()
 
     def take_in_flight(self, acquisition_id: bytes, node: int) -> InFlightConnection | None:
         """Remove and return the connection to the node that was kept for the acquisition; ``None`` if there is none.
@@ -141,6 +146,9 @@ class NodeConnections:
                     fault = connection.fail(TimeoutError("no reply in time"))
                     self.mark_failed(key[1], connection.script_calls, fault)
             except (RedisError, OSError) as error:
+                if isinstance(error, ReplyIncomplete) and now - connection.sent_at <= self.timeout:
+                    self.keep_in_flight(*key, connection)  # a later reply is outstanding
+                    continue
                 connection.fail(error)
                 self.missed_releases.add(connection.script_calls, key[1])
 

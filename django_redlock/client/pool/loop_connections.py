@@ -56,7 +56,7 @@ class LoopPool:
         loop = asyncio.get_running_loop()
         if (found := self._by_loop.get(loop)) is None:
             connections = OpenConnections()
-            found = self._by_loop[loop] = _OfLoop(connections, _close_with_loop(connections))
+            found = self._by_loop[loop] = _OfLoop(connections, _close_with_loop(connections, self._by_loop))
             await anext(found.closer)
         return found.connections
 
@@ -93,10 +93,13 @@ def _close_all(connections: list[Any]) -> None:
         connection._close()
 
 
-async def _close_with_loop(connections: OpenConnections) -> AsyncGenerator[None, None]:
+async def _close_with_loop(
+    connections: OpenConnections, by_loop: weakref.WeakKeyDictionary[Any, _OfLoop]
+) -> AsyncGenerator[None, None]:
     # An event loop that ends closes the asynchronous generators that were started on it.
     try:
         yield
     finally:
+        by_loop.pop(asyncio.get_running_loop(), None)  # the value refers to the loop, and would keep it alive
         # TLS exchanges a last message, so the loop must wait for the end of the connections.
         await asyncio.gather(*(connection.disconnect() for connection in connections.take()), return_exceptions=True)

@@ -1,6 +1,7 @@
 """Late votes and late releases: a late vote may count for the lease, so only the release undoes it."""
 
 import asyncio
+import contextlib
 import threading
 import time
 
@@ -135,6 +136,30 @@ def test_a_release_while_another_thread_looks_for_late_answers(three, monkeypatc
     proxies[0].restore()
     poll(lambda: not any(holding()), timeout=20, what="nodes on which nothing is left")
     backend.close()
+
+
+def test_one_of_two_replies_is_late(three):
+    """A connection on which the reply to the acquire has arrived waits for the reply to the release."""
+    servers, proxies, holding = three
+    options = {"ttl": 30, "max_ttl": 30, "node_timeout": 60, "history": False}
+    with contextlib.closing(RedlockBackend([proxy.url for proxy in proxies], **options)) as backend:
+        assert all(row["ok"] for row in backend.health())  # and so connected
+        connections, replied = backend._executor.fan_out.connections, proxies[0].bytes["replies"]
+        proxies[0].hold("replies")
+        lock = backend.lock("stock", auto_renew=False)
+        assert lock.acquire()
+        poll(lambda: proxies[0].bytes["replies"] > replied, timeout=20, what="the reply to the acquire")
+        servers[0].pause()
+        lock.release()
+        ((_, owed),) = connections._in_flight.items()
+        proxies[0].restore()
+        poll(owed.is_readable, timeout=20, what="the first reply")
+        connections.begin_request(time.monotonic())
+        assert list(connections._in_flight.values()) == [owed]
+        servers[0].resume()
+        poll(lambda: connections.begin_request(time.monotonic()) or not connections._in_flight, timeout=20, what="both")
+        assert connections.idle(0).connection is owed.connection
+        assert holding() == [False, False, False]
 
 
 def test_one_lock_within_another(three):
