@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from django.core.cache import BaseCache, caches
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
+from django.core.exceptions import ImproperlyConfigured
 
 from .backend_registry import DEFAULT_ALIAS, locks
 from .core.caller_identity import calling
@@ -282,7 +283,11 @@ def _flow(entry: _Entry, compute: Callable[[], Any], lock: RWLock, wait: float) 
 
 def _cache_id(cache: BaseCache) -> Any:
     """Return the alias of the cache, because each thread has its own object of a cache. Without an alias: its id."""
-    return next((alias for alias in caches if caches[alias] == cache), id(cache))
+    for alias in caches:
+        with suppress(ImproperlyConfigured):  # another cache, which can't be created
+            if caches[alias] == cache:
+                return alias
+    return id(cache)
 
 
 def _compute_once(entry: _Entry, compute: Callable[[], Any], lock: RWLock, old: Any, deadline: float) -> _Flow[Any]:
