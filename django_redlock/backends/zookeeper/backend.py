@@ -135,7 +135,7 @@ class ZooKeeperBackend(StorageBackend):
             if session is None or self._contenders:
                 self._session = session
                 return
-        session.stop(self.node_timeout)
+        session.stop(self.node_timeout, report=False)  # the next session may have begun when this one has ended
 
     @contextlib.contextmanager
     def _asking(self, name: str) -> Iterator[float]:

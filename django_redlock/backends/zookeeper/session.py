@@ -66,9 +66,9 @@ class Session:
     """A session with a ZooKeeper ensemble. All times are seconds of ``clock``.
 
     ``timeout``: the session timeout, replaced by the timeout that the server grants. ``answer_timeout``: the longest
-    wait for one reply. ``ended`` is called when the session ends, unless `stop` has ended it. A lost connection doesn't
-    end the session, because kazoo reconnects in the background. The session, its threads and its socket end when
-    ``owner`` is garbage-collected; they have no reference to ``owner``.
+    wait for one reply. ``ended`` is called when the session ends. A lost connection doesn't end the session, because
+    kazoo reconnects in the background. The session, its threads and its socket end when ``owner`` is garbage-collected;
+    they have no reference to ``owner``.
     """
 
     def __init__(
@@ -200,13 +200,14 @@ class Session:
         except Declined:  # the path exists, or the server is too old for containers
             self.ask("ensure_path", path, until=until)
 
-    def stop(self, timeout: float) -> None:
+    def stop(self, timeout: float, *, report: bool = True) -> None:
         """End the session in a thread, and wait up to ``timeout`` seconds for its end.
 
-        kazoo may block on a server that hangs.
+        kazoo may block on a server that hangs. ``report``: whether ``ended`` is called.
         """
         self._finalizer.detach()
-        self.client.remove_listener(self._listener)  # when kazoo calls it, the backend may have a new session
+        if not report:
+            self.client.remove_listener(self._listener)
 
         def stop() -> None:
             with contextlib.suppress(Exception):
