@@ -233,9 +233,10 @@ _stopper: threading.Thread | None = None
 def _stopped_with(owner: object, session: Session) -> weakref.finalize[..., object]:
     """Have ``session`` ended when ``owner`` has been garbage-collected. Returns the finalizer."""
     global _stopper  # noqa: PLW0603  (one thread for all sessions of the process)
-    if _stopper is None:
+    if _stopper is None or not _stopper.is_alive():  # not alive: its start has failed
         _stopper = threading.Thread(target=_stop_collected, name="redlock-zookeeper-stopper", daemon=True)
-        _stopper.start()
+        with contextlib.suppress(RuntimeError):  # no more threads can be started: the next session tries again
+            _stopper.start()
     finalizer = weakref.finalize(owner, _collected.put, session)
     finalizer.atexit = False
     return finalizer

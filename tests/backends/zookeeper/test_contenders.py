@@ -90,6 +90,7 @@ def test_a_waiter_that_is_killed(zookeeper, backend, unique, start, pool):
 def test_who_gave_up_leaves_no_watch(backend, other, unique):
     """A waiter that gave up leaves no watch."""
     with other.lock(unique):
+        assert not backend.lock(unique).acquire(blocking=False)  # connects
         for _ in range(5):
             assert not backend.lock(unique).acquire(timeout=0.05)
         watches = backend._session.client._data_watchers
