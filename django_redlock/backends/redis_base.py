@@ -140,9 +140,6 @@ class RedisBaseBackend(Backend):
 
     def close(self) -> None:
         self._executor.fan_out.close()
-        for node in self.nodes:
-            for pool in node.open_pools():
-                pool.close()
 
     async def aclose(self) -> None:
         for node in self.nodes:

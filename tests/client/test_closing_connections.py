@@ -11,6 +11,7 @@ import pytest
 
 from django_redlock.backends.redis import RedisBackend
 from django_redlock.backends.redlock import RedlockBackend
+from django_redlock.client.fanout.node_connections import NodeConnections
 from django_redlock.client.pool import socket_of
 from django_redlock.errors import LockUnavailable
 from testproject.redis_server import RedisServer
@@ -52,6 +53,24 @@ def test_replies_are_outstanding(proxies, backend, released):
     with backend.lock("stock"):
         pass
     backend.close()
+    all_closed(proxies)
+
+
+def test_request_is_under_way(proxies, monkeypatch):
+    """A connection that a request leaves with an outstanding reply during close() is closed."""
+    backend = RedlockBackend([each.url for each in proxies], node_timeout=20, quarantine=False, history=False)
+    keep = NodeConnections.keep_in_flight
+
+    def closed_before(connections, *args):
+        backend.close()
+        keep(connections, *args)
+
+    assert all(row["ok"] for row in backend.health())  # and so connected
+    proxies[0].hold("replies")
+    with monkeypatch.context() as patch:
+        patch.setattr(NodeConnections, "keep_in_flight", closed_before)
+        assert backend.lock("stock", auto_renew=False).acquire()
+    proxies[0].restore()
     all_closed(proxies)
 
 

@@ -96,5 +96,5 @@ class FanOut:
         return Broadcast(self.connections, request, poll)
 
     def close(self) -> None:
-        """Close the connections with outstanding replies. The nodes still run the scripts that they have received."""
+        """Close all connections to the nodes. The nodes still run the scripts that they have received."""
         self.connections.close()

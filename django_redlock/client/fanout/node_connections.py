@@ -101,12 +101,13 @@ class NodeConnections:
         """Keep a connection with outstanding replies for the acquisition's next request to the node.
 
         With ``b""`` for ``acquisition_id`` the connection is kept for no request, until its replies arrive or time out.
-        Closes the connection if another connection was kept for the same request meanwhile.
+        Closes the connection after `close`, or if another connection was kept for the same request meanwhile.
         """
         key = acquisition_id or id(connection).to_bytes(8, "big"), node
         with self._mutex:  # close() replaces the dict
-            kept = self._in_flight.setdefault(key, connection)
-        if kept is not connection:
+            closed = connection.pool.closed_since(connection.connection)
+            kept = not closed and self._in_flight.setdefault(key, connection) is connection
+        if not kept:
             connection.discard()
 
     def take_in_flight(self, acquisition_id: bytes, node: int) -> InFlightConnection | None:
@@ -153,9 +154,12 @@ class NodeConnections:
                 self.missed_releases.add(connection.script_calls, key[1])
 
     def close(self) -> None:
-        """Close the connections with outstanding replies, and stop probing nodes that are down."""
-        with self._mutex:
+        """Close all connections to the nodes, and stop probing nodes that are down."""
+        self.connector.close()
+        for node in self._nodes:
+            for pool in node.open_pools():
+                pool.close()
+        with self._mutex:  # after the pools: `keep_in_flight` keeps no connection that was opened before
             in_flight, self._in_flight = self._in_flight, {}
         for connection in in_flight.values():
             connection.discard()
-        self.connector.close()

@@ -193,6 +193,10 @@ class ServerPool:
         self._closings += 1
         self.clear()
 
+    def closed_since(self, connection: Any) -> bool:
+        """Return whether the pool was closed after ``connection`` was opened."""
+        return bool(connection.__dict__["redlock_closings"] != self._closings)
+
     async def aclear(self) -> None:
         """Close the running loop's idle connections, and all connections in use when they are checked in."""
         self._closings += 1
