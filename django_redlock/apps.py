@@ -49,7 +49,10 @@ def watch() -> None:
 
 
 def is_command(argv: Sequence[str]) -> bool:
-    """Return whether ``argv`` runs a management command other than ``runserver``. These commands may not need Redis."""
+    """Return whether ``argv`` runs a management command other than ``runserver``.
+
+    Most of these commands work without Redis.
+    """
     program, command = ([*argv, "", ""])[:2]
     path = PurePath(program)
     is_manager = path.stem in ("manage", "django-admin") or path.parts[-2:] == ("django", "__main__.py")

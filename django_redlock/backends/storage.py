@@ -166,9 +166,9 @@ class StorageBackend(Backend):
         raise NotImplementedError
 
     def release(self, claim: Claim, keep: float = 0.0) -> bool:
-        """Release the lock, but keep it taken for ``keep`` more seconds. Returns whether the claim still held it.
+        """Release the lock. Others can acquire it only ``keep`` seconds later. Returns whether the claim still held it.
 
-        Does not wait for these seconds.
+        Returns at once, without waiting for ``keep``.
         """
         raise NotImplementedError
 

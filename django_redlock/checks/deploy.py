@@ -145,10 +145,10 @@ RULES = (
 
 
 def deployment(alias: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the deployment warnings about the store ``alias`` as a list with one row like those of ``health()``.
+    """Return the deployment warnings about the store ``alias`` in one row of the form that ``health()`` uses.
 
-    Returns ``[]`` if there are no warnings. Warnings in SILENCED_SYSTEM_CHECKS are left out. ``rows``: the result of
-    the store's ``health()``.
+    The result is a list of that row, or ``[]`` if there are no warnings. Warnings in SILENCED_SYSTEM_CHECKS are left
+    out. ``rows``: the result of the store's ``health()``.
     """
     try:
         found = cautions(locks[alias], rows)

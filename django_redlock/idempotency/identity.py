@@ -36,8 +36,8 @@ def read_key(header: str) -> str | None:
 def user_or_session(request: HttpRequest, view: Any = None) -> str | None:
     """Return a text that identifies the user of ``request`` or, for an anonymous user, the session.
 
-    Returns ``None`` without user and session, and for a user without a primary key. ``view``: a view of Django REST
-    framework authenticates the user itself; the error of a failed authentication is raised.
+    Returns ``None`` without user and session, and for a user without a primary key. ``view``: the view for the
+    request. If it is one of Django REST framework, its own authentication finds the user, and may raise its error.
     """
     user = _user(request, view)
     if user is not None and user.is_authenticated:

@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy
 
 
 class StoredAnswer(models.Model):
-    """One answer, written in the transaction of the view. Other transactions see the row only with its answer."""
+    """One answer, written in the transaction of the view. Other transactions never see it without its answer."""
 
     name = models.CharField(primary_key=True, max_length=100, editable=False)  # hash of user and key
     fingerprint = models.CharField(max_length=64, editable=False)

@@ -25,10 +25,10 @@ _KNOWN = [9]  # how a reply begins when the store knows the request already
 
 
 class _Record(NamedTuple):
-    """The payload of the claim of one request.
+    """What the claim for one request carries.
 
-    ``answer``: the bytes that a release stores. ``b""``: a release removes the record, so that a repeat runs the view
-    again. ``None``: a release frees the lock and keeps the record, because the view may still be running.
+    ``answer`` says what a release does. Bytes: it stores them as the answer. ``b""``: it removes the record, so that a
+    repeat runs the view again. ``None``: it frees the lock and keeps the record, because the view may still be running.
     """
 
     entry: Entry
@@ -80,9 +80,9 @@ class RequestLock(Lock):
         self.known: Known | None = None
 
     def begin_flow(self) -> Flow[Known | None]:
-        """Begin the request. Returns ``None`` if the view must run, else the reason and a stored answer as `Known`.
+        """Begin the request. Returns ``None`` if the view must run, else `Known`: the reason, and the answer if stored.
 
-        Raises ``LockUnavailable``.
+        Raises ``LockUnavailable`` if the store is unavailable.
         """
         self.known = None
         outcome = yield from self.acquire_flow(0.0)

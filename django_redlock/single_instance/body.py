@@ -82,9 +82,10 @@ class BodyPrimitive(Primitive):
         return EvalScript(_EXTEND, (claim.keys.lock,), (claim.token, millis(ttl)), node)
 
     def release_request(self, claim: Claim, keep: float = 0.0, node: int = 0) -> EvalScript:
-        """Return the request that ends the body and releases its lease.
+        """Return the request that marks the task's function as ended, and releases its lease.
 
-        The call's ``ending`` says whether the record is removed or queued again, see `Ending`. ``keep`` has no effect.
+        The ``ending`` in the claim's payload says whether the record is removed or queued again, see `Ending`. ``keep``
+        has no effect.
         """
         call = call_of(claim)
         ended = call.ended

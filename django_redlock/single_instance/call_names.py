@@ -57,8 +57,9 @@ class CallNamer:
     ) -> str:
         """Return the lock's name for a call of the task named ``task``.
 
-        ``text_of``: returns the text of a value that is not of a JSON type, and raises for a value that can't be sent.
-        ``this``: ``(None,)`` if the function has a first argument, such as ``self``, that is not sent, else ``()``.
+        ``text_of``: a function for values that are not of a JSON type. It returns the value as text, or raises an error
+        if the value can't be sent. ``this``: placeholder for a first argument that is not sent, such as ``self``:
+        ``(None,)`` if the function has one, else ``()``.
         Raises ``TypeError`` when the arguments don't fit the task, ``ValueError`` for a name that no lock can have.
         """
         if callable(self._key):

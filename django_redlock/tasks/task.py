@@ -86,7 +86,7 @@ class ProtectedDjangoTask(_Task):
         return body_flow(self.redlock, self.redlock.name(sent, kwargs), task_id, body)
 
     async def _acall(self, acall: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call the body under asyncio and return its value. ``acall``: the framework's ``acall()``.
+        """Call the task's function under asyncio and return its value. ``acall``: that of the framework's ``Task``.
 
         If the caller is cancelled, a body that runs in a thread runs to its end and keeps its lock until then.
         """

@@ -57,9 +57,9 @@ class SideTable(Protocol):
         """
 
     def force_release(self, key: bytes, now: float, digest: str) -> bool:
-        """Remove the record under ``key`` if it has this digest (``""``: any). Returns whether a record was removed.
+        """Remove the record under ``key``. Returns whether there was one to remove.
 
-        ``now``: seconds of the backend's clock.
+        ``digest``: remove it only if this is its digest; ``""``: in any case. ``now``: seconds of the backend's clock.
         """
 
 

@@ -115,9 +115,9 @@ class Contenders:
             return contender
 
     def discard(self, contender: Contender) -> None:
-        """Remove ``contender`` from this collection, and have the thread delete its znode.
+        """Remove ``contender`` from this collection, and have the background thread delete its znode.
 
-        The thread also finds a znode whose creation was not confirmed.
+        The thread finds the znode even if the reply to its creation never arrived.
         """
         with self._mutex:
             self._here.pop(contender.claim.token, None)

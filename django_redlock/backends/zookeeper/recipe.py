@@ -154,10 +154,10 @@ class Recipe:
         return True
 
     def _granted(self, contender: Contender, until: float) -> Lease:
-        """Return the lease of ``contender``, which is first in the queue.
+        """Return the lease of ``contender``, which is at the head of the queue.
 
-        Writes its znode first, unless a write within the last `FINAL_REQUEST_SECONDS` was confirmed. A confirmed write
-        proves that the session is alive. ``until``: the deadline in seconds of the backend's clock.
+        Before that, checks by a write to the contender's znode that the session is alive. A write that was confirmed
+        within the last `FINAL_REQUEST_SECONDS` is enough. ``until``: the deadline in seconds of the backend's clock.
         """
         claim = contender.claim
         if contender.written is None or self._clock() - contender.written > FINAL_REQUEST_SECONDS:

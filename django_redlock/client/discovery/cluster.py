@@ -76,7 +76,7 @@ class ClusterNode:
         return slots
 
     def _use(self, slots: Slots) -> None:
-        """Replace the slot map by ``slots``. Forget the servers without a slot that are not in LOCATION."""
+        """Replace the slot map by ``slots``. Forget each server that has no slot, unless LOCATION names it."""
         self._slots = slots
         live = {*slots, *self._seeds}
         for address, pool in list(self._by_address.items()):

@@ -27,12 +27,12 @@ def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
 
 
 def _merge_shares(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
-    """Return the description of a lock with several holders, with those holders that enough nodes report.
+    """Merge the nodes' descriptions of a lock with several holders into one description.
 
-    ``found``: the descriptions by all nodes that have the lock. A holder is kept if at least ``votes`` of these nodes
-    and at least half of them report it. If no holder reaches half, the holders with most nodes are kept. Returns
-    ``None`` if no holder has ``votes`` nodes. Holders are counted one by one, because each may have been granted by a
-    different set of nodes.
+    ``found``: one description from each node that has the lock. A holder is kept if at least ``votes`` of these nodes
+    and at least half of them report it. If half report none of the holders, those that most nodes report are kept.
+    Returns ``None`` if no holder is reported by ``votes`` nodes. Holders are counted one by one, because each may have
+    been granted by a different set of nodes.
     """
     known = Counter(digest for each in found for digest in each.digests)
     if max(known.values()) < votes:

@@ -29,8 +29,10 @@ class RefusedAttempt(NamedTuple):
 
 
 def acquire_decided(replies: Sequence[Any], need: int) -> bool:
-    """Return whether ``need`` nodes have granted the lock (for stripes: the same stripe), or no longer can.
+    """Return whether the outcome of an acquire is certain: granted, or refused.
 
+    It is granted if ``need`` nodes have granted the lock, for stripes the same stripe. It is refused if so many nodes
+    have refused that ``need`` grants can't be reached.
     ``None`` among ``replies`` stands for a reply that has not arrived.
     """
     granted: dict[Any, int] = {}

@@ -9,9 +9,9 @@ from typing import Any
 
 
 def forward_members(handle: type, lock: type, private: Iterable[str] = ()) -> None:
-    """Add the public members of ``lock`` that ``handle`` lacks, and the members named in ``private``, to ``handle``.
+    """Add to ``handle`` the public members of ``lock`` that it lacks, and the members named in ``private``.
 
-    Each added member forwards to the lock that ``own_handle()`` returns.
+    Each added member forwards to the lock that ``handle.own_handle()`` returns at the time of the call.
     """
     for name in dir(lock):
         if name in private or not (name.startswith("_") or hasattr(handle, name)):

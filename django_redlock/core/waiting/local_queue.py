@@ -55,7 +55,7 @@ class LocalQueue:
     def acquire(self, primitive: Primitive, claim: Claim, deadline: float) -> Flow[Lease | Refusal]:
         """Acquire the lock. The first caller, the leader, asks the store. Later callers wait behind the leader.
 
-        A waiting caller gets a lease by a hand-over, becomes the leader, or asks the store once more at ``deadline``.
+        A waiting caller gets the lease of a releasing holder, or becomes the leader, or asks the store at ``deadline``.
         Arguments, result and errors are those of `Algorithm.acquire`.
         """
         key, me, token, waiter = _queue_key(claim), caller(), LeaderToken(), None

@@ -10,7 +10,7 @@
 Use `LockConformance` for a store that can't report holders, and `HandleConformance` for a backend that grants every
 acquire. If a store has passed the whole suite, use `TransportConformance` to test another way of connecting to it.
 
-Leases in the suite that end by themselves are as short as 0.06 s, and those that are renewed last 2 s. For a slower
+Leases in the suite that end by themselves are as short as 0.06 s, and those that are renewed last 3 s. For a slower
 store, set `short` and `renewable`. If the locks of a store exclude only within one process, set `one_process`. If a
 store does not support all kinds of locks, list the missing kinds in `lacks`, and `BackendConformance` does not collect
 their cases. If it does not support ``hand_off()`` or ``every=``, add ``"hand_off"`` or ``"every"`` to `lacks`.
