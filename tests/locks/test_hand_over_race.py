@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -86,3 +87,30 @@ def test_an_interrupted_release_leaves_the_next_holder_its_lock(backend, unique,
     threads[0].join(TEST_TIMEOUT)
     assert leader.owned()
     leader.release()
+
+
+def test_a_waiter_of_an_interrupted_hand_over_gives_up_in_time(backend, unique, monkeypatch):
+    """A waiter whose hand-over is interrupted before the grant waits no longer than its timeout."""
+    monkeypatch.setattr(local_queue, "FRESH_SECONDS", TEST_TIMEOUT)
+
+    def interrupted(waiter, lease):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Waiter, "grant", interrupted)
+    holder, queues = backend.lock(unique), backend._local_queue._queues
+    holder.acquire()
+    with ThreadPoolExecutor(2) as pool:
+        waiting = []
+        for timeout in (TEST_TIMEOUT, 3):
+            waiting.append(pool.submit(backend.lock(unique).acquire, timeout=timeout))
+            poll(
+                lambda: sum(1 + len(queue.waiters) for queue in list(queues.values())) == len(waiting),
+                timeout=TEST_TIMEOUT,
+                what="a waiter",
+            )
+        with pytest.raises(KeyboardInterrupt):
+            holder.release()
+        try:
+            assert waiting[1].result(TEST_TIMEOUT) is False
+        finally:
+            backend.force_release(unique)

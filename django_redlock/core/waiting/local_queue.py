@@ -105,7 +105,8 @@ class LocalQueue:
                     return
                 if queue.lead_if_orphaned(waiter):
                     return
-                if self._store.clock() >= deadline and queue.remove(waiter):
+                # A waiter that is queued is missing in the queue if an interrupt has ended its hand-over.
+                if self._store.clock() >= deadline and (queue.remove(waiter) or waiter.state is WaiterState.QUEUED):
                     waiter.state = WaiterState.EXPIRED
                     return
 
