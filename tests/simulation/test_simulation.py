@@ -191,8 +191,8 @@ def test_it_finds_a_lock_that_is_handed_on_and_freed(monkeypatch: pytest.MonkeyP
     """A lock that is handed over locally must not also be released."""
     release = LocalQueue.release
 
-    def twice(self: LocalQueue, primitive: Any, lease: Any, keep: float) -> Any:
-        freed = yield from release(self, primitive, lease, keep)
+    def twice(self: LocalQueue, primitive: Any, lease: Any, keep: float, handed_over: Any = None) -> Any:
+        freed = yield from release(self, primitive, lease, keep, handed_over)
         yield from self._store.algorithm.release(primitive, lease.claim)
         return freed
 
