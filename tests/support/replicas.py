@@ -29,7 +29,10 @@ def wait_in_sync(primary: RedisServer, replicas: Iterable[RedisServer], timeout:
         # Write something: the primary knows the offset of a replica only after a request for it. Before the first write
         # both offsets are 0, where a Valkey stays until it has a replica.
         asked = client.pipeline(transaction=False).publish("in sync?", "").info("replication").wait(len(ports), 50)
-        _, before, _, after = asked.info("replication").execute()
+        try:
+            _, before, _, after = asked.info("replication").execute()
+        except redis.ConnectionError:  # a Sentinel has given the server another role, and closed its connections
+            return False
         followers = [value for key, value in after.items() if key.startswith("slave") and isinstance(value, dict)]
         return ports <= {
             known["port"] for known in followers if known["offset"] >= max(1, before["master_repl_offset"])

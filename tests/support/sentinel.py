@@ -149,7 +149,8 @@ class Sentinel(Group):
             what="one master",
         )
         for replica in self.replicas:
-            replicate(replica, self.master.port)
+            with contextlib.suppress(redis.ConnectionError):  # a Sentinel gives it this role at the same moment
+                replicate(replica, self.master.port)
         wait_in_sync(self.master, self.replicas, timeout)
         poll(lambda: all(s.content() for s in self.sentinels), timeout=timeout, what="Sentinels that are content")
 
