@@ -21,21 +21,33 @@ def backend(redis_url):
     backend.close()
 
 
+def until_queued(backend, number):
+    """Wait until so many callers wait for locks of the backend: the leader, and those behind it."""
+    queues = backend._local_queue._queues
+    poll(
+        lambda: sum(1 + len(queue.waiters) for queue in list(queues.values())) == number,
+        timeout=TEST_TIMEOUT,
+        what="a waiter",
+    )
+
+
+def waiting(backend, handles, taken):
+    """Return a thread for each handle, which waits for the lock in this order and sets `taken` when it holds it."""
+    threads = []
+    for handle in handles:
+        threads.append(threading.Thread(target=lambda handle=handle: handle.acquire() and taken.set(), daemon=True))
+        threads[-1].start()
+        until_queued(backend, len(threads))
+    return threads
+
+
 def test_the_next_holder_keeps_its_lease(backend, unique, monkeypatch):
     """A release sends no request for a lease that the next holder already has."""
     monkeypatch.setattr(local_queue, "FRESH_SECONDS", TEST_TIMEOUT)
     holder, leader, following = (backend.lock(unique) for _ in range(3))
-    queues, taken = backend._local_queue._queues, threading.Event()
+    taken = threading.Event()
     holder.acquire()
-    threads = []
-    for handle in (leader, following):
-        threads.append(threading.Thread(target=lambda handle=handle: handle.acquire() and taken.set(), daemon=True))
-        threads[-1].start()
-        poll(
-            lambda: sum(1 + len(queue.waiters) for queue in list(queues.values())) == len(threads),
-            timeout=TEST_TIMEOUT,
-            what="a waiter",
-        )
+    threads = waiting(backend, (leader, following), taken)
 
     def wait_for_the_next_holder(frame, event, _):
         if event == "return" and frame.f_code.co_name == "_next_waiter":
@@ -66,17 +78,9 @@ def test_an_interrupted_release_leaves_the_next_holder_its_lock(backend, unique,
 
     monkeypatch.setattr(Waiter, "grant", interrupted)
     holder, *handles = (backend.lock(unique) for _ in range(3))
-    queues, taken = backend._local_queue._queues, threading.Event()
+    taken = threading.Event()
     holder.acquire()
-    token, threads = holder.token.encode(), []
-    for handle in handles:
-        threads.append(threading.Thread(target=lambda handle=handle: handle.acquire() and taken.set(), daemon=True))
-        threads[-1].start()
-        poll(
-            lambda: sum(1 + len(queue.waiters) for queue in list(queues.values())) == len(threads),
-            timeout=TEST_TIMEOUT,
-            what="a waiter",
-        )
+    token, threads = holder.token.encode(), waiting(backend, handles, taken)
     with pytest.raises(KeyboardInterrupt):
         holder.release()
     assert taken.wait(TEST_TIMEOUT)
@@ -97,20 +101,16 @@ def test_a_waiter_of_an_interrupted_hand_over_gives_up_in_time(backend, unique, 
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Waiter, "grant", interrupted)
-    holder, queues = backend.lock(unique), backend._local_queue._queues
+    holder = backend.lock(unique)
     holder.acquire()
     with ThreadPoolExecutor(2) as pool:
-        waiting = []
+        outcomes = []
         for timeout in (TEST_TIMEOUT, 3):
-            waiting.append(pool.submit(backend.lock(unique).acquire, timeout=timeout))
-            poll(
-                lambda: sum(1 + len(queue.waiters) for queue in list(queues.values())) == len(waiting),
-                timeout=TEST_TIMEOUT,
-                what="a waiter",
-            )
+            outcomes.append(pool.submit(backend.lock(unique).acquire, timeout=timeout))
+            until_queued(backend, len(outcomes))
         with pytest.raises(KeyboardInterrupt):
             holder.release()
         try:
-            assert waiting[1].result(TEST_TIMEOUT) is False
+            assert outcomes[1].result(TEST_TIMEOUT) is False
         finally:
             backend.force_release(unique)
