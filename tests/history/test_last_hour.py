@@ -129,14 +129,15 @@ def test_several_processes_add_up(backend):
 
 
 @pytest.mark.parametrize("store", [REDIS, f"{BACKENDS}.locmem.LocMemBackend"])
-def test_off(settings, redis_server, unique, store):
+def test_off(settings, own_redis, unique, store):
     """With `history=False` nothing is stored."""
-    location, options = (redis_server.url, PATIENT) if store == REDIS else (unique, {})
+    server = own_redis()
+    location, options = (server.url, PATIENT) if store == REDIS else (unique, {})
     settings.REDLOCK = {"default": {"BACKEND": store, "LOCATION": location, "OPTIONS": {**options, "history": False}}}
     with locks["default"].lock("stock"):
         pass
     assert hour(locks["default"])["acquired"] == 0
-    with redis_server.client() as client:
+    with server.client() as client:
         assert client.keys() == []
 
 

@@ -17,7 +17,15 @@ VALUE = TOKEN + b" " + OWNER
 WAITER = TOKEN[:24] + b" " + OWNER
 
 
-@pytest.fixture(params=[RedisServer, OlderRedis], ids=["redis", "older-redis"])
+class Newer(RedisServer):
+    """A server of these tests alone, into which nothing of other tests is written later."""
+
+
+class Older(OlderRedis):
+    """The same for the oldest supported Redis."""
+
+
+@pytest.fixture(params=[Newer, Older], ids=["redis", "older-redis"])
 def redis(request, running):
     """A client of an empty server."""
     server = running(request.param)

@@ -115,9 +115,11 @@ def test_granted_again(backend):
     ("key_format", "key"),
     [("{name}", "stock:1"), ("lock.{name}", "lock.stock:1"), ("{prefix}/{name}/mutex", "shop/stock:1/mutex")],
 )
-def test_key_format(redis_url, redis, key_format, key):
+def test_key_format(own_redis, key_format, key):
     """The lock's key has the name of the old code, and companion keys have the prefix."""
-    backend = TimestampBackend(redis_url, node_timeout=5, key_format=key_format, key_prefix="shop")
+    server = own_redis()
+    redis = server.client(decode_responses=True)
+    backend = TimestampBackend(server.url, node_timeout=5, key_format=key_format, key_prefix="shop")
     with backend.lock("stock:1"):
         (companion,) = set(redis.keys()) - {key}
         assert companion.startswith("shop:{")
@@ -126,6 +128,7 @@ def test_key_format(redis_url, redis, key_format, key):
         assert backend.held("order:*") == []
     assert redis.keys() == []
     backend.close()
+    redis.close()
 
 
 def test_held_among_other_keys(backend, redis, old):
