@@ -120,8 +120,8 @@ class Broadcast:
     def _send_to_connected(self, connect_deadline: float, straggler_deadline: float) -> None:
         """Send to nodes that have been connected meanwhile. Record a fault for nodes that take too long to connect.
 
-        Nodes may take until ``connect_deadline`` to connect, or until ``straggler_deadline`` if the outcome is certain.
-        Both are in monotonic seconds.
+        Nodes may take until ``connect_deadline`` to connect. If the outcome is certain, nodes that are not connected at
+        ``straggler_deadline`` are not waited for. Both are in monotonic seconds.
         """
         connector, now = self.connections.connector, time.monotonic()
         certain = self.decided(self.replies)
@@ -134,10 +134,12 @@ class Broadcast:
                 if closed is not None:
                     connection.tries, connection.first_fault = closed.tries + 1, closed.first_fault
                 self._send(slot, connection, now)
-            elif now >= (straggler_deadline if certain else connect_deadline) or (
+            elif now >= connect_deadline or (
                 connector.is_down(node) and (certain or (not opening and connector.failure(node, now)))
             ):
                 self._not_connected(slot)
+            elif certain and now >= straggler_deadline:
+                self._not_sent(slot)  # the node may be slow only: its reply stays unknown
             elif not opening and not self.connections.is_full(node):
                 connector.connect(node)  # another request has used the connection that was opened
 
@@ -193,8 +195,12 @@ class Broadcast:
 
     def _not_connected(self, slot: int) -> None:
         """Record a fault as the reply of a node without a connection. A release is retried in the background."""
+        self.replies[slot] = self.connections.not_connected(self.requests[slot].node)
+        self._not_sent(slot)
+
+    def _not_sent(self, slot: int) -> None:
+        """Stop waiting for a connection to the node. A release is retried in the background."""
         request, closed = self.requests[slot], self.connecting.pop(slot)
-        self.replies[slot] = self.connections.not_connected(request.node)
         if closed is None:
             calls = script_calls_of(request)
             self.connections.missed_releases.not_sent(self.acquisition_id, calls, request.node)

@@ -39,3 +39,18 @@ def test_undone_where_it_has_not_been_heard(three, start, client_of):
         proxy.restore()
         poll(lambda: scripts() >= before + 2, timeout=20, what="the acquire and its undoing")
         assert not third.exists(KEY)
+
+
+def test_taken_before_all_nodes_are_connected(start, client_of):
+    """A semaphore that enough nodes report as full is refused, although slow nodes are not connected yet."""
+    servers = start(Group(RedisServer() for _ in range(5))).servers
+    slow = [start(Proxy(server.url)) for server in servers[:2]]
+    holder = client_of(RedlockBackend([server.url for server in servers], ttl=60, node_timeout=5, quarantine=False))
+    assert all(row["ok"] for row in holder.backend.health())
+    permits = [holder.semaphore("stock", limit=2) for _ in range(2)]
+    assert all(permit.acquire(blocking=False) for permit in permits)
+    for proxy in slow:
+        proxy.hold("requests")
+    urls = [each.url for each in (*slow, *servers[2:])]
+    client = client_of(RedlockBackend(urls, node_timeout=5, quarantine=False))
+    assert client.semaphore("stock", limit=2).acquire(blocking=False) is False
