@@ -12,18 +12,22 @@ from ..lock_info import LockInfo
 def merge_views(found: Sequence[LockInfo], votes: int = 1) -> LockInfo | None:
     """Return the description of a lock that most nodes agree on; ``None`` if fewer than ``votes`` nodes agree.
 
-    ``found``: the descriptions by all nodes that have the lock.
+    ``found``: the descriptions by all nodes that have the lock. The waiters are those of the node that lists most.
     """
     if len(found) < votes:
         return None
-    if any(each.digests for each in found):
-        return _merge_shares(found, votes)
-    digest, known = Counter(each.digest for each in found).most_common(1)[0]
-    if known < votes:
+    merged = (_merge_shares if any(each.digests for each in found) else _merge_holders)(found, votes)
+    if merged is None:
         return None
+    fullest = max(found, key=lambda each: each.waiters)
+    return replace(merged, waiters=fullest.waiters, queue=fullest.queue)
+
+
+def _merge_holders(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
+    """Merge the nodes' descriptions of a lock with one holder: the holder that most nodes report is kept."""
+    digest, known = Counter(each.digest for each in found).most_common(1)[0]
     same = [each for each in found if each.digest == digest]
-    nodes = tuple(node for each in same for node in each.nodes)
-    return replace(same[0], nodes=nodes, waiters=max(each.waiters for each in found))
+    return replace(same[0], nodes=tuple(node for each in same for node in each.nodes)) if known >= votes else None
 
 
 def _merge_shares(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
@@ -43,5 +47,4 @@ def _merge_shares(found: Sequence[LockInfo], votes: int) -> LockInfo | None:
     holders = tuple(owners[digest] for digest in shares)
     first = max(found, key=lambda each: len(set(each.digests) & set(shares)))
     nodes = tuple(node for each in found for node in each.nodes)
-    waiters = max(each.waiters for each in found)
-    return replace(first, owner=holders[0], holders=holders, digests=shares, nodes=nodes, waiters=waiters)
+    return replace(first, owner=holders[0], holders=holders, digests=shares, nodes=nodes)
