@@ -105,7 +105,7 @@ class ForkCases(Fixtures):
 
 
 # SIGINT may interrupt the store's client library between two steps that open or close a socket.
-LEFT_OPEN = pytest.mark.filterwarnings("ignore:.*<socket:pytest.PytestUnraisableExceptionWarning")
+LEFT_OPEN = pytest.mark.filterwarnings("ignore:.*<(socket|ssl):pytest.PytestUnraisableExceptionWarning")
 
 
 class InterruptionCases(Fixtures):

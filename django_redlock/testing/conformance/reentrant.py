@@ -108,12 +108,12 @@ class ReentrantCases(Fixtures):
         outer, inner = store.rlock(name), store.rlock(name)
         outer.acquire()
         inner.acquire()
-        waiting = spawn(store.rlock(name).acquire, True, WAKE)
+        waiting = spawn(store.rlock(name).acquire, True, TEST_TIMEOUT)
         until_someone_waits(store, name)
         inner.release()
         assert not waiting.done()
         outer.release()
-        assert waiting.result(TEST_TIMEOUT)
+        assert waiting.result(WAKE)
 
     def test_rlock_lost(self, store: Backend, name: str) -> None:
         """In a `with` block that has lost the lock, extend() and acquire() raise LockLost.

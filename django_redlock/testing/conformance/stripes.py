@@ -70,12 +70,12 @@ class StripedCases(Fixtures):
         for lock in locks:
             lock.acquire()
         late = [client.striped(name, 3) for _ in range(3)]
-        waiting = [spawn(lock.acquire, True, WAKE) for lock in late]
+        waiting = [spawn(lock.acquire, True, TEST_TIMEOUT) for lock in late]
         for lock in locks:
             until_someone_waits(client, stripe_name(name, lock.stripe))
         for lock in locks:
             lock.release()
-        assert all(each.result(TEST_TIMEOUT) for each in waiting)
+        assert all(each.result(WAKE) for each in waiting)
         assert {lock.stripe for lock in late} == {0, 1, 2}
 
     def test_stripes_wake_who_can_use_it(self, client: Client, name: str, spawn: Spawn) -> None:
@@ -83,15 +83,15 @@ class StripedCases(Fixtures):
         first, second = client.striped(name, 2, without={1}), client.striped(name, 2, without={0})
         first.acquire()
         second.acquire()
-        picky = spawn(client.striped(name, 2, without={0}).acquire, True, WAKE)
+        picky = spawn(client.striped(name, 2, without={0}).acquire, True, TEST_TIMEOUT)
         until_someone_waits(client, stripe_name(name, 1))
-        other = spawn(client.striped(name, 2).acquire, True, WAKE)
+        other = spawn(client.striped(name, 2).acquire, True, TEST_TIMEOUT)
         until_someone_waits(client, stripe_name(name, 0))
         first.release()
-        assert other.result(TEST_TIMEOUT)
+        assert other.result(WAKE)
         assert not picky.done()
         second.release()
-        assert picky.result(TEST_TIMEOUT)
+        assert picky.result(WAKE)
 
     def test_stripes_of_many(self, client: Client, name: str, spawn: Spawn) -> None:
         """Many threads never hold the same stripe at the same time, and every acquire succeeds."""
