@@ -16,7 +16,7 @@ demo: .venv/demo ## a flash sale with the lock and without it, until Ctrl-C on a
 	@scripts/redis
 	@$(PY) -m testproject.demo --nodes $(NODES) $(ARGS)
 
-quick: lint ## on each save, about a minute: style, and tests of what needs memory or one Redis
+quick: lint ## on each save, half a minute: style, and tests of what needs memory or one Redis
 	$(PYTEST) --tier quick
 
 test: lint types layers ## before a commit, four minutes: what finds most mistakes; needs no more than a redis-server
