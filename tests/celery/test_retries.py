@@ -104,12 +104,20 @@ def test_autoretry_for_an_error_of_the_fence_ends(tasks, workers, seen, go):
     assert seen.count("start") == 1
 
 
-def test_retry_outlives_the_worker_that_sent_it(tasks, start_worker, seen, held, free):
+def test_retry_outlives_the_worker_that_sent_it(tasks, start_worker, seen, held, free, broker):
     """A retry runs even if its worker dies between retry() and the end of the body."""
     queue, name = f"q-{seen.name}", f"retries_on:{seen.name}"
-    with start_worker("prefork", queue, CELERY_VISIBILITY="1") as first:
+    with start_worker("prefork", queue, CELERY_VISIBILITY="1") as first, broker.client() as client:
+
+        def is_received():
+            return any(
+                seen.name in message and '"retries": 1' in message for message in map(str, client.hvals("unacked"))
+            )
+
         tasks.retries_on.apply_async((seen.name,), queue=queue)
         seen.wait("retried")
+        # kombu loses a message if the receiver dies between BRPOP and the entry in this hash.
+        poll(is_received, timeout=20, what="the retry in the first worker")
         first.kill()
     poll(lambda: held(name).owner.extra["state"] == "queued", timeout=20, what="the end of its lease")
     assert tasks.retries_on.apply_async((seen.name,), queue=queue).duplicate
