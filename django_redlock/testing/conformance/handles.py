@@ -90,13 +90,13 @@ class HandleCases(Fixtures):
 
     def test_extend_replaces(self, client: Client, name: str) -> None:
         """extend() replaces the remaining time of the lease, never adds to it, and returns the new remaining time."""
-        lock = client.lock(name, ttl=40, auto_renew=False)
+        lock = client.lock(name, ttl=14, auto_renew=False)
         lock.acquire()
-        assert 40 < lock.extend(80) < 80
-        assert 40 < lock.extend(timedelta(seconds=80)) < 80
-        assert 2 < lock.extend(20) < 20
-        assert 2 < lock.remaining < 20
-        assert 20 < lock.extend() < 40
+        assert 14 < lock.extend(28) < 28
+        assert 14 < lock.extend(timedelta(seconds=28)) < 28
+        assert 2 < lock.extend(8) < 8
+        assert 1 < lock.remaining < 8
+        assert 8 < lock.extend() < 14
         lock.release()
 
     def test_max_hold_bounds_extend(self, client: Client, name: str) -> None:
