@@ -68,7 +68,7 @@ class Cluster(Group):
         """Move all keys of the key's slot, with their ttl. Use it inside `migrating()`."""
         source, slot = self.owner(key), key_slot(key.encode())
         while keys := ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 100):
-            ask(source, "MIGRATE", "127.0.0.1", to.port, "", 0, 5000, "KEYS", *keys)
+            ask(source, "MIGRATE", "127.0.0.1", to.port, "", 0, 20_000, "KEYS", *keys)
 
     def move_slot(self, key: str, to: RedisServer) -> None:
         """Move the key's slot and its keys to another node. The old node then answers MOVED."""
@@ -78,7 +78,7 @@ class Cluster(Group):
             for node in (to, source, *self.nodes):
                 ask(node, "CLUSTER", "SETSLOT", key_slot(key.encode()), "NODE", _id(to))
 
-    def heal(self, timeout: float = 20) -> None:
+    def heal(self, timeout: float = 60) -> None:
         """Restart or resume all nodes, and wait until each node finds the cluster complete."""
         for node in self.nodes:
             revive(node)
