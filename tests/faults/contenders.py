@@ -109,7 +109,7 @@ def _threads(channel: Channel, backend: Any, job: Job, lanes: list[Lane]) -> Non
     with ThreadPoolExecutor(LANES) as pool:
         fights = [pool.submit(_fight, backend, job, lane, over) for lane in lanes]
         try:
-            channel.hear("stop", timeout=300)
+            channel.hear("stop", timeout=1200)
         finally:
             over.set()
         for fight in fights:
@@ -141,7 +141,7 @@ async def _coroutines(channel: Channel, backend: Any, job: Job, lanes: list[Lane
     await backend.ahealth()
     fights = [asyncio.create_task(_afight(backend, job, lane, over)) for lane in lanes]
     try:
-        await asyncio.to_thread(channel.hear, "stop", 300)
+        await asyncio.to_thread(channel.hear, "stop", 1200)
     finally:
         over.set()
     await asyncio.gather(*fights)
