@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from django_redlock import locks
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.event_queue import event_queue
 from django_redlock.core.flow.requests import Fault
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.decorators import idempotent
@@ -224,6 +225,7 @@ def test_store_goes_down_in_between(settings, own_redis):
     try:
         assert ask(idempotent()(view)).content == b"done"
     finally:
+        event_queue.flush()
         locks.reset()
 
 

@@ -74,7 +74,7 @@ def connect(zookeeper):
 
     def connect(**options):
         clients.append(KazooClient(zookeeper.hosts, **options))
-        clients[-1].start()
+        clients[-1].start(60)
         return clients[-1]
 
     yield connect
