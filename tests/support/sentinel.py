@@ -148,14 +148,14 @@ class Sentinel(Group):
         return self.wait_for_new_master(former, timeout)
 
     def wait_for_new_master(self, former: RedisServer, timeout: float = 100) -> RedisServer:
-        """Wait until all Sentinels that answer name a new master, and the new master has the role.
+        """Wait until all Sentinels name a new master, and the new master has the role. Use it after `former.kill()`.
 
-        Use it after `former.kill()`.
+        A Sentinel that is late with its answer may still name the former master afterwards.
         """
 
         def agreed() -> bool:
-            names = {sentinel.named() for sentinel in self.sentinels} - {None}
-            return len(names) == 1 and names != {former.port} and role(self.master) == "master"
+            names = {sentinel.named() for sentinel in self.sentinels}
+            return len(names) == 1 and names.isdisjoint({former.port, None}) and role(self.master) == "master"
 
         poll(agreed, timeout=timeout, what=f"another master than {former.port}")
         return self.master
