@@ -65,10 +65,13 @@ class Child:
         self.kill()
 
     def kill(self) -> None:
-        """Kill the whole process group (SIGKILL)."""
+        """Kill the whole process group (SIGKILL). All its processes have ended when this returns."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self.process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, 0)  # raises if the process was alone
+            wait_for_end(running_processes(group=self.pid))
         self._watchdog.kill()
         self._watchdog.communicate()
 
@@ -77,18 +80,50 @@ class Child:
         return self.output.read_text(errors="replace")[-characters:]
 
 
+def running_processes(*, parent: int | None = None, group: int | None = None) -> list[int]:
+    """Returns the ids of the running processes with this parent or process group; none without /proc."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            state, its_parent, its_group, *_ = each.read_text(errors="replace").rpartition(")")[2].split()
+            if state not in "ZX" and (int(its_parent) == parent or int(its_group) == group):
+                found.append(int(each.parent.name))
+    return found
+
+
+def wait_for_end(processes: Sequence[int], timeout: float = 20) -> None:
+    """Wait until these processes, which have been killed, have ended."""
+    deadline = time.monotonic() + timeout
+    while left := [each for each in processes if _runs(each)]:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"processes {left} do not end")
+        time.sleep(0.01)
+
+
+def _runs(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def wait_until(ready: Callable[[], bool], *, child: Child, timeout: float, what: str) -> None:
     """Poll `ready` until it returns true.
 
-    Raises `RuntimeError` with the child's log when the child ended or is late.
+    Raises `RuntimeError` with the child's log when the child ended or is late. Kills the child after any error.
     """
+    try:
+        _wait_until(ready, child, timeout, what)
+    except BaseException:
+        child.kill()
+        raise
+
+
+def _wait_until(ready: Callable[[], bool], child: Child, timeout: float, what: str) -> None:
     deadline = time.monotonic() + timeout
     while not ready():
         if not child.alive or time.monotonic() > deadline:
-            ended = (
-                f"ended with code {child.process.returncode}" if not child.alive else f"is not up after {timeout:g} s"
-            )
-            log = child.log()
-            child.kill()
-            raise RuntimeError(f"{what} {ended}:\n{log}")
+            code = child.process.returncode
+            ended = f"is not up after {timeout:g} s" if code is None else f"ended with code {code}"
+            raise RuntimeError(f"{what} {ended}:\n{child.log()}")
         time.sleep(0.01)

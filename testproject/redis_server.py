@@ -92,7 +92,7 @@ class RedisServer:
         port: int | None = None,
         socket: bool = True,
         dir: str | Path | None = None,
-        timeout: float = 20,
+        timeout: float = 60,
         binary: str | None = None,
     ) -> None:
         self.extra_args = extra_args

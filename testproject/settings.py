@@ -66,6 +66,7 @@ REDLOCK: dict[str, dict[str, Any]] = {
         "BACKEND": "django_redlock.backends.timestamp.TimestampBackend",
         "LOCATION": REDIS_URL,
         "KEY_PREFIX": "timestamp",
+        "OPTIONS": {"node_timeout": NODE_TIMEOUT},
     },
     "locmem": {"BACKEND": "django_redlock.backends.locmem.LocMemBackend", "LOCATION": "testproject"},
     "dummy": {"BACKEND": "django_redlock.backends.dummy.DummyBackend"},
@@ -84,7 +85,7 @@ CACHES = {
     "default": {
         "BACKEND": "django_redis.cache.RedisCache",
         "LOCATION": REDIS_URL,
-        "OPTIONS": {"SOCKET_CONNECT_TIMEOUT": 1, "SOCKET_TIMEOUT": 1},
+        "OPTIONS": {"SOCKET_CONNECT_TIMEOUT": NODE_TIMEOUT, "SOCKET_TIMEOUT": NODE_TIMEOUT},
     }
 }
 

@@ -89,6 +89,7 @@ def running(pytestconfig):
             server = started(kind)
             if isinstance(server, RedisServer | Service):  # a group decides itself which of its servers run
                 revive(server)
+            event_queue.flush()  # otherwise the events of earlier tests are written later, where this one has emptied
             return server
 
         yield up

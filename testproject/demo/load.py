@@ -54,7 +54,7 @@ def by_hand(url: str, pause: float) -> Acquire:
 
 def by_package(url: str) -> Callable[[], Acquire]:
     """Lock with this package. Returns a factory of clients, which share one backend, as in a project."""
-    backend = RedisBackend(url, ttl=TTL, node_timeout=2)
+    backend = RedisBackend(url, ttl=TTL, node_timeout=10)
 
     def client() -> Acquire:
         def acquire() -> Callable[[], object]:

@@ -16,7 +16,7 @@ from django.core.management import call_command
 from testproject.processes import Child, wait_until
 from testproject.redis_server import RedisServer, free_port
 
-START = 60.0  # seconds within which a server must be ready
+START = 120.0  # seconds within which a server must be ready
 NODES = 3  # independent Redis servers for the quorum
 LOGIN = "admin"  # user name and password
 

@@ -84,7 +84,7 @@ class Clients:
         """Stop the fight. Returns the reports of the clients."""
         for client in self.members:
             client.channel.say("stop")
-        told = [client.channel.hear("stopped", 30) for client in self.members]
+        told = [client.channel.hear("stopped", 120) for client in self.members]
         counts = sum((each["counts"] for each in told), Counter[str]())
         return Told(counts, [failure for each in told for failure in each["failures"]])
 

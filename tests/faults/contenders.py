@@ -40,6 +40,7 @@ class Job(NamedTuple):
     seed: int
     in_asyncio: bool = False
     forks: bool = False
+    stretch: float = 1.0  # factor for the times for which the lock is held
 
 
 class Failure(NamedTuple):
@@ -109,7 +110,7 @@ def _threads(channel: Channel, backend: Any, job: Job, lanes: list[Lane]) -> Non
     with ThreadPoolExecutor(LANES) as pool:
         fights = [pool.submit(_fight, backend, job, lane, over) for lane in lanes]
         try:
-            channel.hear("stop", timeout=300)
+            channel.hear("stop", timeout=1200)
         finally:
             over.set()
         for fight in fights:
@@ -129,7 +130,7 @@ def _fight(backend: Any, job: Job, lane: Lane, over: threading.Event) -> None:
         with _belief(lock, job, lane.number) as look:
             if job.forks and lane.number == 0 and rng.random() < 0.2:
                 _fork(lock, backend, job, lane.counts)
-            end = time.monotonic() + rng.choice(HOLDS)
+            end = time.monotonic() + job.stretch * rng.choice(HOLDS)
             while look() and time.monotonic() < end and not over.is_set():
                 time.sleep(STEP)
         with _counting(lane.counts):
@@ -141,7 +142,7 @@ async def _coroutines(channel: Channel, backend: Any, job: Job, lanes: list[Lane
     await backend.ahealth()
     fights = [asyncio.create_task(_afight(backend, job, lane, over)) for lane in lanes]
     try:
-        await asyncio.to_thread(channel.hear, "stop", 300)
+        await asyncio.to_thread(channel.hear, "stop", 1200)
     finally:
         over.set()
     await asyncio.gather(*fights)
@@ -159,7 +160,7 @@ async def _afight(backend: Any, job: Job, lane: Lane, over: asyncio.Event) -> No
             await asyncio.sleep(lane.failed(start, error))
             continue
         with _belief(lock, job, lane.number) as look:
-            end = time.monotonic() + rng.choice(HOLDS)
+            end = time.monotonic() + job.stretch * rng.choice(HOLDS)
             while look() and time.monotonic() < end and not over.is_set():  # noqa: ASYNC110  (it looks at the lock)
                 await asyncio.sleep(STEP)
         with _counting(lane.counts):

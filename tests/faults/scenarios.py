@@ -35,7 +35,7 @@ class Scenario(NamedTuple):
         return self.fault in faults.OF_THE_NETWORK
 
 
-_PATIENT = {"ttl": 2, "max_ttl": 2, "node_timeout": 1}
+_PATIENT = {"ttl": 4, "max_ttl": 4, "node_timeout": 3}
 SCENARIOS: dict[str, Scenario] = {
     **{
         f"{place}-{fault.__name__}": Scenario(arena, fault)

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from django_redlock import locks
 from django_redlock.backends.redis import RedisBackend
+from django_redlock.core.event_queue import event_queue
 from django_redlock.core.flow.requests import Fault
 from django_redlock.core.renewal.registry import renewal
 from django_redlock.decorators import idempotent
@@ -182,7 +183,7 @@ def test_a_lost_lease_forgets_nothing(new_store):
             assert code(ask(decorated)) == (409, "idempotency-outcome-unknown")
         return HttpResponse(b"done")
 
-    decorated, others = idempotent(**new_store("default"), ttl=3)(view), set(renewal.entries)
+    decorated, others = idempotent(**new_store("default"), ttl=6)(view), set(renewal.entries)
     assert ask(decorated).content == b"done"
     assert replayed(ask(decorated))
     assert calls == [1]
@@ -224,6 +225,7 @@ def test_store_goes_down_in_between(settings, own_redis):
     try:
         assert ask(idempotent()(view)).content == b"done"
     finally:
+        event_queue.flush()
         locks.reset()
 
 
@@ -231,7 +233,7 @@ def test_an_extension_in_flight_does_not_lose_the_answer(proxy, redis_server, un
     """If neither the release nor the renewal before it gets a reply, the release in the background stores the
     answer.
     """
-    backend = RedisBackend(proxy.url, node_timeout=2)
+    backend = RedisBackend(proxy.url, node_timeout=4)
     lock = request_lock(backend, Entry(unique, "f", "POST /pay", 60), None)
     assert backend.drive(lock.begin_flow()) is None
     extension, mine = lock.begin_renewal(), lock.token.encode()

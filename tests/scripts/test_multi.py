@@ -63,7 +63,7 @@ def test_any_free(redis, take, places, dump):
     assert (granted, which) == (1, 1)
     assert fence == micros
     assert dump() == {places[0].lock: VALUE}
-    assert 9_000 < redis.pttl(places[0].lock) <= 10_000
+    assert 3_000 < redis.pttl(places[0].lock) <= 10_000
 
 
 def test_any_other(redis, take, places):
@@ -90,7 +90,7 @@ def test_none_is_free(redis, take, places, dump):
     before = dump()
     refused, left, _, owner = take("striped")
     assert (refused, owner) == (0, b'{"host":"there"}')
-    assert 4_000 < left <= 5_000
+    assert 0 < left <= 5_000
     assert dump() == before
 
 
@@ -168,7 +168,7 @@ def test_all_free(redis, take, places, dump):
     for _ in range(2):
         assert isinstance(take("multi"), int)
         assert dump() == {place.lock: VALUE for place in places}
-        assert all(9_000 < redis.pttl(place.lock) <= 10_000 for place in places)
+        assert all(3_000 < redis.pttl(place.lock) <= 10_000 for place in places)
 
 
 def test_one_is_in_the_way(redis, take, places, dump):
@@ -177,7 +177,7 @@ def test_one_is_in_the_way(redis, take, places, dump):
     before = dump()
     refused, left, _, owner, which = take("multi")
     assert (refused, owner, which) == (0, b'{"host":"there"}', 2)
-    assert 4_000 < left <= 5_000
+    assert 0 < left <= 5_000
     assert dump() == before
 
 
@@ -225,7 +225,7 @@ def test_extend_all(redis, take, extend, places):
     """The leases of all are replaced."""
     take("multi")
     assert extend(20_000) == 1
-    assert all(19_000 < redis.pttl(place.lock) <= 20_000 for place in places)
+    assert all(15_000 < redis.pttl(place.lock) <= 20_000 for place in places)
 
 
 @pytest.mark.parametrize(("value", "answer"), [(None, 0), (THEIRS, -1)])
@@ -291,5 +291,5 @@ def test_release_any(take, release, dump):
 def test_keep_all(redis, take, release, places):
     """With `keep` all locks stay for that time."""
     take("multi")
-    assert release(keep=2_000) == 1
-    assert all(0 < redis.pttl(place.lock) <= 2_000 for place in places)
+    assert release(keep=5_000) == 1
+    assert all(0 < redis.pttl(place.lock) <= 5_000 for place in places)

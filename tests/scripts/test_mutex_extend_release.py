@@ -22,12 +22,12 @@ def release(call, keys):
     return lambda keep=0: call("mutex_release", (keys.lock,), TOKEN, keep)
 
 
-@pytest.mark.parametrize("ttl", [1_000, 20_000])
+@pytest.mark.parametrize("ttl", [5_000, 20_000])
 def test_extend(redis, extend, keys, dump, ttl):
     """The remaining lease is replaced by a longer or shorter one, and the value stays."""
     redis.set(keys.lock, VALUE, px=10_000)
     assert extend(ttl) == 1
-    assert ttl - 1_000 < redis.pttl(keys.lock) <= ttl
+    assert ttl - 5_000 < redis.pttl(keys.lock) <= ttl
     assert dump() == {keys.lock: VALUE}
 
 
@@ -114,8 +114,8 @@ def test_keep(redis, release, keys, dump):
     """With `keep` the lock stays for that time, and no waiter is woken."""
     redis.set(keys.lock, VALUE, px=10_000)
     redis.zadd(keys.waiters, {b"waits": 9e15})
-    assert release(2_000) == 1
-    assert 0 < redis.pttl(keys.lock) <= 2_000
+    assert release(5_000) == 1
+    assert 0 < redis.pttl(keys.lock) <= 5_000
     assert keys.wake not in dump()
 
 

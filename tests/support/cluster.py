@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -68,7 +69,7 @@ class Cluster(Group):
         """Move all keys of the key's slot, with their ttl. Use it inside `migrating()`."""
         source, slot = self.owner(key), key_slot(key.encode())
         while keys := ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 100):
-            ask(source, "MIGRATE", "127.0.0.1", to.port, "", 0, 5000, "KEYS", *keys)
+            ask(source, "MIGRATE", "127.0.0.1", to.port, "", 0, 20_000, "KEYS", *keys)
 
     def move_slot(self, key: str, to: RedisServer) -> None:
         """Move the key's slot and its keys to another node. The old node then answers MOVED."""
@@ -78,7 +79,7 @@ class Cluster(Group):
             for node in (to, source, *self.nodes):
                 ask(node, "CLUSTER", "SETSLOT", key_slot(key.encode()), "NODE", _id(to))
 
-    def heal(self, timeout: float = 20) -> None:
+    def heal(self, timeout: float = 60) -> None:
         """Restart or resume all nodes, and wait until each node finds the cluster complete."""
         for node in self.nodes:
             revive(node)
@@ -88,9 +89,12 @@ class Cluster(Group):
         for number, node in enumerate(self.nodes):
             ask(node, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
             ask(node, "CLUSTER", "ADDSLOTS", *range(SLOTS * number // 3, SLOTS * (number + 1) // 3))
-            for earlier in self.nodes[:number]:
-                ask(node, "CLUSTER", "MEET", "127.0.0.1", earlier.port)
-        self.heal()
+        for _ in range(6):  # a node forgets another one that does not answer the first message in time
+            for one, other in itertools.combinations(self.nodes, 2):
+                ask(one, "CLUSTER", "MEET", "127.0.0.1", other.port)
+            with contextlib.suppress(TimeoutError):
+                return self.heal(10)
+        return self.heal()
 
 
 def _id(node: RedisServer) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from testproject.processes import running_processes, wait_for_end
 from testproject.redis_server import free_port
 from tests.support.service import Service
 
@@ -84,6 +85,12 @@ class Postgres(Service):
             self.resume()
             self._child.signal(signal.SIGINT)
         super().stop()
+
+    def kill(self) -> None:
+        """Kill the main process with `kill -9`. The others end by themselves, and no new one can start before."""
+        others = running_processes(parent=self.pid)
+        super().kill()
+        wait_for_end(others)
 
     def __exit__(self, *exc: object) -> None:
         self.stop()

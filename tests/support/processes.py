@@ -73,7 +73,7 @@ class Worker:
         self.channel = Channel(ours)
         ours.send((function, args))
 
-    def expect(self, event: str, timeout: float = 30) -> dict[str, Any]:
+    def expect(self, event: str, timeout: float = 60) -> dict[str, Any]:
         """Wait for an event of the worker. Returns its facts.
 
         Raises `AssertionError` with the worker's log when the worker raised, ended or is late.
@@ -84,7 +84,7 @@ class Worker:
             reason = error if isinstance(error, TimeoutError) else f"the worker ended before {event!r}"
             raise AssertionError(f"{reason}; it wrote:\n{self.child.log()}") from error
 
-    def result(self, timeout: float = 30) -> Any:
+    def result(self, timeout: float = 60) -> Any:
         """Wait for the end of the function. Returns its return value."""
         return self.expect(RETURNED, timeout)["value"]
 

@@ -21,7 +21,7 @@ def replicate(server: RedisServer, port: int) -> None:
         client.replicaof("127.0.0.1", port)
 
 
-def wait_in_sync(primary: RedisServer, replicas: Iterable[RedisServer], timeout: float = 20) -> None:
+def wait_in_sync(primary: RedisServer, replicas: Iterable[RedisServer], timeout: float = 60) -> None:
     """Wait until each replica has acknowledged all writes, so that WAIT counts it. Raises `TimeoutError`."""
     ports = {replica.port for replica in replicas}
 
@@ -31,7 +31,7 @@ def wait_in_sync(primary: RedisServer, replicas: Iterable[RedisServer], timeout:
         asked = client.pipeline(transaction=False).publish("in sync?", "").info("replication").wait(len(ports), 50)
         try:
             _, before, _, after = asked.info("replication").execute()
-        except redis.ConnectionError:  # a Sentinel has given the server another role, and closed its connections
+        except redis.RedisError:  # a Sentinel has given the server another role, and closed its connections
             return False
         followers = [value for key, value in after.items() if key.startswith("slave") and isinstance(value, dict)]
         return ports <= {
@@ -43,9 +43,9 @@ def wait_in_sync(primary: RedisServer, replicas: Iterable[RedisServer], timeout:
 
 
 def role(server: RedisServer) -> str:
-    """Returns `master` or `slave`, or `down` if the server does not reply within a second."""
+    """Returns `master` or `slave`, or `down` if the server does not reply within ten seconds."""
     try:
-        with server.client(socket_timeout=1, retry=None) as client:
+        with server.client(socket_timeout=10, retry=None) as client:
             return str(client.info("replication")["role"])
     except redis.RedisError:
         return "down"

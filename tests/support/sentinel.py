@@ -52,17 +52,31 @@ class SentinelProcess(Service):
         return [find_redis_server(), str(self.config), "--sentinel", "--dir", str(self.dir)]
 
     def ready(self) -> bool:
-        with contextlib.suppress(redis.ConnectionError):
+        with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
             return bool(self.client.ping())
         return False
 
     def start(self) -> Self:
-        """Start the Sentinel. On Redis 7, also shorten its ping period and its timeout."""
+        """Start the Sentinel. On Redis 7, also shorten its ping period and its timeout.
+
+        A Sentinel that was not scheduled for two seconds does nothing for thirty (its "TILT" mode). Here half a second
+        is enough, which is less than the timeout, so that a stall of the machine is not taken for a failure; and one
+        second of rest is enough.
+        """
         super().start()
-        with contextlib.suppress(redis.ResponseError):
-            self.client.execute_command("SENTINEL", "DEBUG", "ping-period", 100)
-            self.client.execute_command("SENTINEL", "SET", SERVICE, "down-after-milliseconds", 600)
+        poll(self._hurry, timeout=60, what="a Sentinel that can be told to hurry")
         return self
+
+    def _hurry(self) -> bool:
+        periods = "ping-period", 100, "tilt-trigger", 500, "tilt-period", 1000
+        try:
+            self.client.execute_command("SENTINEL", "DEBUG", *periods)
+            self.client.execute_command("SENTINEL", "SET", SERVICE, "down-after-milliseconds", 600)
+        except (redis.ConnectionError, redis.TimeoutError):
+            return False
+        except redis.ResponseError:  # an older Redis
+            pass
+        return True
 
     def __exit__(self, *exc: object) -> None:
         self.client.close()
@@ -102,7 +116,13 @@ class Sentinel(Group):
     @property
     def master(self) -> RedisServer:
         """The master according to most of the Sentinels that answer."""
-        names = Counter(filter(None, (sentinel.named() for sentinel in self.sentinels)))
+        names = Counter[int]()
+
+        def told() -> bool:
+            names.update(filter(None, (sentinel.named() for sentinel in self.sentinels)))
+            return bool(names)
+
+        poll(told, timeout=60, what="a Sentinel that answers")
         port, _ = names.most_common(1)[0]
         return next(server for server in self.servers if server.port == port)
 
@@ -112,47 +132,59 @@ class Sentinel(Group):
         master = self.master
         return [server for server in self.servers if server is not master]
 
-    def failover(self, timeout: float = 60) -> RedisServer:
+    def failover(self, timeout: float = 100) -> RedisServer:
         """Order the Sentinels to promote a replica while the master is healthy. Returns the new master."""
-        former = self.master
+        former, first = self.master, self.sentinels[0]
 
         def ordered() -> bool:
-            with contextlib.suppress(redis.ResponseError):  # a failover is under way, or no replica is ready
-                return bool(self.sentinels[0].client.execute_command("SENTINEL", "FAILOVER", SERVICE))
+            if first.named() not in (former.port, None):  # an order without a reply was carried out
+                return True
+            # A failover is under way, or no replica is ready; or there was no reply in time.
+            with contextlib.suppress(redis.ResponseError, redis.ConnectionError, redis.TimeoutError):
+                return bool(first.client.execute_command("SENTINEL", "FAILOVER", SERVICE))
             return False
 
         poll(ordered, timeout=timeout, what="a failover that can begin")
         return self.wait_for_new_master(former, timeout)
 
-    def wait_for_new_master(self, former: RedisServer, timeout: float = 60) -> RedisServer:
-        """Wait until all Sentinels that answer name a new master, and the new master has the role.
+    def wait_for_new_master(self, former: RedisServer, timeout: float = 100) -> RedisServer:
+        """Wait until all Sentinels name a new master, and the new master has the role. Use it after `former.kill()`.
 
-        A Sentinel that was not scheduled for two seconds does nothing for thirty (its "TILT" mode).
-
-        Use it after `former.kill()`.
+        A Sentinel that is late with its answer may still name the former master afterwards.
         """
 
         def agreed() -> bool:
-            names = {sentinel.named() for sentinel in self.sentinels} - {None}
-            return len(names) == 1 and names != {former.port} and role(self.master) == "master"
+            names = {sentinel.named() for sentinel in self.sentinels}
+            return len(names) == 1 and names.isdisjoint({former.port, None}) and role(self.master) == "master"
 
         poll(agreed, timeout=timeout, what=f"another master than {former.port}")
         return self.master
 
-    def heal(self, timeout: float = 20) -> None:
+    def heal(self, timeout: float = 100) -> None:
         """Restart or resume all processes, and wait until the replicas follow the master that all Sentinels name."""
         for process in (*self.servers, *self.sentinels):
             revive(process)
-        poll(
-            lambda: len({sentinel.named() for sentinel in self.sentinels}) == 1 and role(self.master) == "master",
-            timeout=timeout,
-            what="one master",
-        )
-        for replica in self.replicas:
-            with contextlib.suppress(redis.ConnectionError):  # a Sentinel gives it this role at the same moment
-                replicate(replica, self.master.port)
-        wait_in_sync(self.master, self.replicas, timeout)
-        poll(lambda: all(s.content() for s in self.sentinels), timeout=timeout, what="Sentinels that are content")
+        poll(self._healthy, timeout=timeout, what="replicas of the master of Sentinels that are content")
+
+    def _healthy(self) -> bool:
+        """Make the servers follow the master that all Sentinels name. Returns false if anything is still on its way.
+
+        A failover that had begun may change the master at any step.
+        """
+        names = {sentinel.named() for sentinel in self.sentinels}
+        if len(names) > 1 or None in names:
+            return False
+        master = next(server for server in self.servers if server.port in names)
+        replicas = [server for server in self.servers if server is not master]
+        try:
+            if role(master) != "master":
+                return False
+            for replica in replicas:
+                replicate(replica, master.port)
+            wait_in_sync(master, replicas, 10)
+        except (redis.RedisError, TimeoutError):  # a Sentinel gives a server another role at the same moment
+            return False
+        return all(sentinel.content() for sentinel in self.sentinels)
 
     def form(self) -> None:
         first, *others = self.servers

@@ -14,7 +14,7 @@ from typing import Self
 from testproject.processes import Child, wait_until
 from testproject.redis_server import RedisServer
 
-START_TIMEOUT = 120
+START_TIMEOUT = 200
 
 
 def poll(ready: Callable[[], bool], *, timeout: float, what: str) -> None:

@@ -112,8 +112,14 @@ class Ensemble:
     @property
     def leader(self) -> Member:
         """The current leader. Raises `TimeoutError` if there is no leader for long."""
-        poll(lambda: any(member.mode() == "leader" for member in self.members), timeout=60, what="a leader")
-        return next(member for member in self.members if member.mode() == "leader")
+        leaders: list[Member] = []
+
+        def found() -> bool:
+            leaders[:] = [member for member in self.members if member.mode() == "leader"]
+            return bool(leaders)
+
+        poll(found, timeout=60, what="a leader")
+        return leaders[0]
 
     def resume(self) -> None:
         """Make sure that all members run, whether they were paused, stopped or killed."""
@@ -141,14 +147,18 @@ class Ensemble:
 def expire(hosts: str, client: KazooClient, timeout: float) -> None:
     """End a session as the server does after a period of silence.
 
-    A second connection takes the session over and closes it. Its ephemeral nodes are gone when this returns.
+    A second connection takes the session over and closes it. Its ephemeral nodes are gone when this returns. The client
+    may take its session back before it is closed, so this is repeated until the server does not know the session.
     """
     from kazoo.client import KazooClient
 
-    double = KazooClient(hosts, client_id=client.client_id, timeout=timeout)
-    double.start(timeout)
-    double.stop()
-    double.close()
+    session, taken = client.client_id, True
+    while taken:
+        double = KazooClient(hosts, client_id=session, timeout=timeout)
+        double.start(60)
+        taken = double.client_id == session
+        double.stop()
+        double.close()
 
 
 def end_sessions(backends: Iterable[ZooKeeperBackend]) -> None:

@@ -40,7 +40,7 @@ def test_what_is_not_installed(start, monkeypatch, pytestconfig, required, outco
 def test_shared_server_is_up(running, kind, end):
     """A shared server that a test has killed, stopped or paused is up for the next test that asks for it."""
     getattr(running(kind), end)()
-    with running(kind).client(socket_timeout=10) as client:
+    with running(kind).client(socket_timeout=60) as client:
         assert client.ping()
 
 
@@ -74,7 +74,7 @@ def connect(zookeeper):
 
     def connect(**options):
         clients.append(KazooClient(zookeeper.hosts, **options))
-        clients[-1].start()
+        clients[-1].start(60)
         return clients[-1]
 
     yield connect
@@ -92,7 +92,7 @@ def test_zookeeper_ends_a_session(zookeeper, connect, unique):
     assert witness.exists(unique)
     zookeeper.expire(client)
     assert not witness.exists(unique)
-    assert lost.wait(10)
+    assert lost.wait(60)
 
 
 def test_zookeeper_survives_a_kill(zookeeper, connect, unique):

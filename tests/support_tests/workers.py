@@ -10,7 +10,7 @@ from tests.support.overlap import believing
 
 def greet(channel, name):
     channel.say("hello", name=name, pid=os.getpid())
-    return channel.hear("go", timeout=10)["word"] * 2
+    return channel.hear("go", timeout=60)["word"] * 2
 
 
 def fail(channel):
@@ -26,10 +26,10 @@ def count(channel):
     while True:
         number += 1
         channel.say("count", number=number, at=time.monotonic())
-        channel.hear("next", timeout=10)
+        channel.hear("next", timeout=60)
 
 
 def believe(channel, file, name, worker, until=None):
     with believing(file, name, worker, until):
         channel.say("holding")
-        channel.hear("let go", timeout=10)
+        channel.hear("let go", timeout=60)
