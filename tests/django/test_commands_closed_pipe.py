@@ -1,6 +1,7 @@
 """`redlock_list | head -1`: the reader of a command's output ends first."""
 
 import contextlib
+import os
 import subprocess
 import sys
 
@@ -26,9 +27,10 @@ def test_a_command_ends_quietly(redis_url, tmp_path, monkeypatch, command):
 
 def ended(command):
     """Return exit code and stderr of a command whose reader ended before the first line."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
-        process.stdout.close()
+    reading, writing = os.pipe()
+    os.close(reading)
+    with subprocess.Popen(command, cwd=ROOT, text=True, stdout=writing, stderr=subprocess.PIPE) as process:
+        os.close(writing)
         try:
             return process.wait(60), process.stderr.read()
         finally:
