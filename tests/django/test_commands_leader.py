@@ -71,7 +71,11 @@ def begins(process):
 
 
 def until_standing(backend, process):
-    poll(lambda: backend.describe("job").waiters or process.poll() is not None, timeout=60, what="a candidate")
+    def stands():
+        held = backend.describe("job")
+        return (held is not None and held.waiters) or process.poll() is not None
+
+    poll(stands, timeout=60, what="a candidate")
     assert process.poll() is None, process.stderr.read()
 
 
@@ -88,7 +92,7 @@ def test_another_follows(launch, backend):
 
 def test_killed(launch, backend):
     """After ``kill -9`` of the leader another candidate runs the command."""
-    first = launch("--ttl", "2", "job", "--", *work())
+    first = launch("--ttl", "6", "job", "--", *work())
     token, _ = begins(first)
     second = launch("job", "--", *work())
     until_standing(backend, second)
@@ -117,7 +121,7 @@ def test_stubborn_command(launch, redis_server):
 
 def test_stops_before_the_next_leader(launch, backend, proxy):
     """The command of a leader that is cut off from the store ends before the next leader's begins."""
-    first = launch("--ttl", "6", "--grace", "2", "job", "--", *work(beats=True), url=proxy.url)
+    first = launch("--ttl", "12", "--grace", "5", "job", "--", *work(beats=True), url=proxy.url)
     token, last = begins(first)
     second = launch("--ttl", "6", "job", "--", *work())
     until_standing(backend, second)

@@ -156,12 +156,15 @@ def test_a_failure_is_its_callers_own(cache):
 
 
 def test_a_cancelled_computation_frees_the_others(cache):
+    begun = asyncio.Event()
+
     async def forever():
+        begun.set()
         await asyncio.sleep(60)
 
     async def scenario():
         first = asyncio.create_task(aget_or_compute(cache, "key", forever, 60))
-        await asyncio.sleep(0.1)
+        await begun.wait()
         second = asyncio.create_task(aget_or_compute(cache, "key", lambda: "value", 60))
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -238,12 +241,16 @@ def test_killed_process(cache):
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        get_or_compute(cache, "key", lambda: (os.write(writing, b"."), time.sleep(60)), 60, ttl=0.5)
-        os._exit(0)
-    os.read(reading, 1)
+        try:
+            get_or_compute(cache, "key", lambda: (os.write(writing, b"."), time.sleep(60)), 60, ttl=0.5)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    assert os.read(reading, 1), "the child has failed"
+    os.close(reading)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    assert get_or_compute(cache, "key", Compute(), 60, blocking_timeout=10) == "value"
+    assert get_or_compute(cache, "key", Compute(), 60, blocking_timeout=30) == "value"
 
 
 @pytest.mark.parametrize("timeout", [timedelta(seconds=30), 30.5, None])
