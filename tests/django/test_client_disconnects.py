@@ -19,7 +19,7 @@ from testproject.processes import Child, wait_until
 from testproject.redis_server import free_port
 from tests.support.service import poll
 
-PATIENCE = 20
+PATIENCE = 60
 
 
 class Request:
@@ -52,7 +52,7 @@ def port(request, redis_url, tmp_path):
     command = [sys.executable, "-m", request.param, *where, str(port), "tests.django.asgi_sale:application"]
     env = {"TESTPROJECT_REDIS": redis_url, "TESTPROJECT_DATABASE": str(tmp_path / "db.sqlite3"), "ASGI_SALE": "1"}
     child = Child(command, output=tmp_path / "log", env=env)
-    wait_until(lambda: answers(port), child=child, timeout=60, what=request.param)
+    wait_until(lambda: answers(port), child=child, timeout=120, what=request.param)
     yield port
     child.kill()
 

@@ -13,7 +13,7 @@ COMMANDS = [
     ("redlock_list", "--watch", "0.1"),
     ("redlock_list", "--format", "json"),
     ("redlock_check",),
-    ("redlock_bench", "--format", "json"),
+    ("redlock_bench", "--format", "json", "--rounds", "5"),
 ]
 
 
@@ -32,7 +32,7 @@ def ended(command):
     with subprocess.Popen(command, cwd=ROOT, text=True, stdout=writing, stderr=subprocess.PIPE) as process:
         os.close(writing)
         try:
-            return process.wait(60), process.stderr.read()
+            return process.wait(120), process.stderr.read()
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()

@@ -75,7 +75,7 @@ def until_standing(backend, process):
         held = backend.describe("job")
         return (held is not None and held.waiters) or process.poll() is not None
 
-    poll(stands, timeout=60, what="a candidate")
+    poll(stands, timeout=120, what="a candidate")
     assert process.poll() is None, process.stderr.read()
 
 
@@ -139,7 +139,7 @@ def test_signal_while_standing(launch, backend, number, code):
         process = launch("job", "--", *work())
         until_standing(backend, process)
         process.send_signal(number)
-        assert (*process.communicate(timeout=60), process.returncode) == ("", "", code)
+        assert (*process.communicate(timeout=120), process.returncode) == ("", "", code)
         assert not backend.describe("job").waiters
 
 
@@ -154,12 +154,12 @@ def test_timeout(launch, backend, redis_server):
     """Without an election within --timeout the exit code is 75 and the leader is named; without a store it is 69."""
     with backend.lock("job", owner="somebody"):
         process = launch("--timeout", "0.5", "job", "--", *work())
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         assert (process.returncode, out) == (75, "")
         assert "somebody" in err
     redis_server.stop()
     process = launch("--timeout", "0.5", "job", "--", *work())
-    assert (process.communicate(timeout=60)[0], process.returncode) == ("", 69)
+    assert (process.communicate(timeout=120)[0], process.returncode) == ("", 69)
 
 
 @pytest.mark.parametrize(
@@ -174,6 +174,6 @@ def test_timeout(launch, backend, redis_server):
 def test_misused(launch, options, text):
     """Wrong options give exit code 2, and nothing runs."""
     process = launch(*options, "job", "--", *work())
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (2, "")
     assert text in err

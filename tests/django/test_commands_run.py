@@ -64,7 +64,7 @@ def run(start):
 
     def to_the_end(*args):
         process = start(*args)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         return process.returncode, out, err
 
     return to_the_end
@@ -138,7 +138,7 @@ def test_waits(start, backend):
     """Without --timeout the command waits until the lock is free."""
     with backend.lock("job"):
         process = start("job", "--", "echo", "ran")
-        poll(lambda: backend.describe("job").waiters == 1, timeout=60, what="a waiter")
+        poll(lambda: backend.describe("job").waiters == 1, timeout=120, what="a waiter")
     assert process.communicate(timeout=30)[0] == "ran\n"
 
 
@@ -146,7 +146,7 @@ def test_interrupted_while_it_waits(start, backend):
     """Ctrl-C while it waits ends it without a traceback, and nothing runs."""
     with backend.lock("job"):
         process = start("job", "--", "echo", "ran")
-        poll(lambda: backend.describe("job").waiters == 1, timeout=60, what="a waiter")
+        poll(lambda: backend.describe("job").waiters == 1, timeout=120, what="a waiter")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, "", "")

@@ -241,8 +241,8 @@ def test_several_processes(tmp_path, redis_url):
     }
     run = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SHARED]
     for _ in range(2):
-        subprocess.run(run, env=environment, check=True, timeout=60)
-    told = subprocess.run([*run, "read"], env=environment, check=True, timeout=60, capture_output=True, text=True)
+        subprocess.run(run, env=environment, check=True, timeout=120)
+    told = subprocess.run([*run, "read"], env=environment, check=True, timeout=120, capture_output=True, text=True)
     assert told.stdout.split() == ["8.0", "4.0", "4.0"]
 
 
