@@ -69,7 +69,7 @@ class Threads:
         return thread
 
     def until(self, condition):
-        poll(condition, timeout=20, what="another thread")
+        poll(condition, timeout=60, what="another thread")
 
 
 @pytest.fixture

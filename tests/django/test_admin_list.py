@@ -190,7 +190,7 @@ def test_detail_of_a_lock_with_waiters(client, stores, operator, own_thread):
     backend = stores["memory"]
     waiter = backend.lock("busy", owner="patient one")
     with backend.lock("busy"):
-        waiting = own_thread(lambda: waiter.acquire(timeout=20))
+        waiting = own_thread(lambda: waiter.acquire(timeout=120))
         own_thread.until(lambda: backend.describe("busy").waiters == 1)
         page = client.get(f"{LIST}memory_3Abusy/change/").content.decode()
         assert "1 waiter" in page
@@ -375,7 +375,7 @@ def test_trouble_first(client, stores, operator, own_thread, monkeypatch):
     assert all(lock.acquire() for lock in calm)
     waiting = backend.lock("busy", on_lost="warn")
     with backend.lock("busy"):
-        thread = own_thread(lambda: waiting.acquire(timeout=20))
+        thread = own_thread(lambda: waiting.acquire(timeout=120))
         own_thread.until(lambda: backend.describe("busy").waiters == 1)
         assert names_in(client.get(LIST))[0] == "busy"
         monkeypatch.setattr(admin.site.get_model_admin(HeldLock), "max_locks", 1)

@@ -84,15 +84,15 @@ def two_buyers(shop, stage, own_thread, how):
     """Send two requests; the second reads the stock before the first has committed, or waits for the lock."""
     answers = []
     threads = [own_thread(lambda: answers.append(shop(how)))]
-    assert stage.sold.wait(20)
-    assert stage.looked.acquire(timeout=20)
+    assert stage.sold.wait(60)
+    assert stage.looked.acquire(timeout=60)
     threads.append(own_thread(lambda: answers.append(shop(how))))
 
     def second_is_there():
         held = locks["default"].describe("sale")
         return (held is not None and held.waiters == 1) or stage.looked.acquire(blocking=False)
 
-    poll(second_is_there, timeout=20, what="the second buyer")
+    poll(second_is_there, timeout=40, what="the second buyer")
     stage.go_on.set()
     for thread in threads:
         thread.join(60)

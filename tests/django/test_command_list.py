@@ -45,7 +45,7 @@ def trouble(stores, own_thread):
         for name in ("calm", "busy", "new"):
             held.enter_context(backend.lock(name))
             time.sleep(0.002)  # times are listed in milliseconds
-        waiter = own_thread(lambda: backend.lock("busy", on_lost="warn").acquire(timeout=20))
+        waiter = own_thread(lambda: backend.lock("busy", on_lost="warn").acquire(timeout=120))
         own_thread.until(lambda: backend.describe("busy").waiters)
         yield backend
     waiter.join()

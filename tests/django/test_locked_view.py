@@ -178,7 +178,7 @@ def test_retry_after_is_whole_seconds_and_one_at_least(settings, unique):
 
 def test_waits_when_asked_to(own_thread):
     """With blocking_timeout a request waits for the lock."""
-    waiting = locked_view("stock", blocking_timeout=20)(lambda _request: HttpResponse("got it"))
+    waiting = locked_view("stock", blocking_timeout=120)(lambda _request: HttpResponse("got it"))
     held = lock("stock")
     held.acquire()
     answers = []
