@@ -23,9 +23,10 @@ REDIS = "django_redlock.backends.redis.RedisBackend"
 
 @pytest.fixture(params=["locmem", "redis"])
 def cache(request, settings, redis_url):
+    pool = {"max_connections": 1000}  # redis-py's default is less than a crowd may need at a moment
     backend = {
         "locmem": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": "computed"},
-        "redis": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_url},
+        "redis": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_url, "OPTIONS": pool},
     }
     settings.CACHES = {"default": backend[request.param]}
     settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}}}
