@@ -10,20 +10,21 @@ from django.core.exceptions import FieldError
 
 from ..core.lock_info import by_trouble
 from ..errors import LockError
-from ..formatting import age, longest_wait
 from ..inspection import Listed, find_lock, list_locks, pattern_for
 from ..models import HeldLock, make_pk
 
+_FOREVER = float("inf")
+# By the time of an event, not by the time since then, which grows while the rows are sorted.
 _SORT: dict[str, Callable[[HeldLock], Any]] = {
     "pk": lambda row: row.pk,
     "name": lambda row: row.name,
     "alias": lambda row: row.alias,
     "kind": lambda row: row.held.kind,
     "holder": lambda row: str(row.held.owner),
-    "held": lambda row: age(row.held.owner) or 0.0,
-    "ttl": lambda row: float("inf") if row.held.remaining is None else row.held.remaining,
+    "held": lambda row: -(row.held.since or _FOREVER),
+    "ttl": lambda row: _FOREVER if row.held.remaining is None else row.held.remaining,
     "waiters": lambda row: row.held.waiters,
-    "wait": lambda row: longest_wait(row.held) or 0.0,
+    "wait": lambda row: -min((owner.since or _FOREVER for owner in row.held.queue), default=_FOREVER),
     "trouble": lambda row: by_trouble(row.held),
     "nodes": lambda row: len(row.held.nodes),
 }

@@ -76,12 +76,13 @@ def _server(node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
     reply = yield Command((b"INFO",), node, None, pool)
     asked, start = time.time(), time.perf_counter()
     clock = yield Command((b"TIME",), node, None, pool)
-    round_trip = time.perf_counter() - start
+    round_trip, answered = time.perf_counter() - start, time.time()
+    doubt = abs(answered - asked) / 2  # seconds: the server may have read its clock at any moment of the round trip
     for answer, kind in (reply, bytes), (clock, list):
         if type(answer) is not kind:
             return _unavailable(pool.where, answer if type(answer) is Fault else unreadable(answer))
     try:
-        ahead = int(clock[0]) + int(clock[1]) / 1e6 - asked - round_trip / 2
+        ahead = int(clock[0]) + int(clock[1]) / 1e6 - (asked + answered) / 2
     except (ValueError, TypeError, LookupError) as error:
         return _unavailable(pool.where, unreadable(clock, error))
     info = dict(line.split(":", 1) for line in reply.decode(errors="replace").splitlines() if ":" in line)
@@ -95,7 +96,7 @@ def _server(node: int, pool: ServerPool) -> Flow[dict[str, Any]]:
         "node": pool.where,
         "ok": not problems,
         "problems": problems,
-        "warnings": [apart] if abs(ahead) > CLOCKS_APART else [],
+        "warnings": [apart] if abs(ahead) > CLOCKS_APART + doubt else [],
         "version": _version(info),
         "run_id": info.get("run_id", ""),
         "role": info.get("role", ""),

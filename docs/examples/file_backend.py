@@ -49,15 +49,19 @@ class FileBackend(StorageBackend):
     def _entries(self) -> Iterator[Entries]:
         """What is held now. Nobody else reads or writes it within the block."""
         with Path(self.location).open("a+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
-            file.seek(0)
-            now = time.time()
-            before = {key: entry for key, entry in json.loads(file.read() or "{}").items() if entry[1] > now}
-            entries = dict(before)
-            yield entries
-            if entries != before:
-                file.truncate(0)
-                file.write(json.dumps(entries))
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                file.seek(0)
+                now = time.time()
+                before = {key: entry for key, entry in json.loads(file.read() or "{}").items() if entry[1] > now}
+                entries = dict(before)
+                yield entries
+                if entries != before:
+                    file.truncate(0)
+                    file.write(json.dumps(entries))
+                    file.flush()
+            finally:
+                fcntl.flock(file, fcntl.LOCK_UN)  # close() does not unlock a file that a child of a fork has, too
 
     def _is_held(self, entries: Entries, claim: Claim) -> bool:
         return entries.get(claim.keys.lock.decode(), ("",))[0] == claim.token.decode()

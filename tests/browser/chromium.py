@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from selenium import webdriver
-from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
@@ -115,9 +115,12 @@ class Browser:
         return self.driver.execute_script(text, *args)
 
     def until(self, condition, seconds: float = 60):
-        """Return the first true value of `condition()`."""
-        ignored = (NoSuchElementException, StaleElementReferenceException)
-        return WebDriverWait(self.driver, seconds, 0.02, ignored).until(lambda _: condition())
+        """Return the first true value of `condition()`, whose errors on a page that is just changing are ignored."""
+        return WebDriverWait(self.driver, seconds, 0.02, [WebDriverException]).until(lambda _: condition())
+
+    def arrive(self, selector: str) -> None:
+        """Wait until a page with such an element has loaded completely."""
+        self.until(lambda: self.all(selector) and self.script("return document.readyState === 'complete'"))
 
     def refreshed(self, times: int = 1) -> None:
         """Wait for so many refreshes from now on."""

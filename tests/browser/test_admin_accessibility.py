@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from django.contrib import admin
 from django.contrib.admin.models import DELETION, LogEntry
 from django.contrib.auth.models import User
 
@@ -15,13 +16,20 @@ pytestmark = pytest.mark.skipif(not AXE.exists(), reason="axe-core-python is not
 
 
 @pytest.fixture
+def page(page, monkeypatch):
+    """A window whose further pages stay as they are: axe-core does not expect elements that go."""
+    monkeypatch.setattr(admin.site.get_model_admin(HeldLock), "refresh", 3600)
+    return page
+
+
+@pytest.fixture
 def trouble(stores):
     """Locks of several kinds, one with a waiter, one that was released by force, and one with a long name."""
     backend = stores["default"]
     busy = backend.lock("stock:42", owner="till 7")
     waiting = backend.lock("stock:42", on_lost="warn")
     with busy, backend.rwlock("prices").write, backend.semaphore("exports", limit=3), backend.lock("x" * 200):
-        waiter = threading.Thread(target=waiting.acquire, kwargs={"timeout": 60})
+        waiter = threading.Thread(target=waiting.acquire, kwargs={"timeout": 300})
         waiter.start()
         poll(lambda: backend.describe("stock:42").waiters, timeout=20, what="the waiter")
         yield busy

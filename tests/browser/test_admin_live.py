@@ -62,7 +62,7 @@ def test_focus_follows_a_row_that_moves(page, stores):
         first, _ = page.until(lambda: len(names := page.names()) == 2 and names)
         other = "a" if first == "b" else "b"
         page.script("[...document.querySelectorAll('a.redlock-name')][1].focus()")
-        waiter = threading.Thread(target=backend.lock(other, on_lost="warn").acquire, kwargs={"timeout": 20})
+        waiter = threading.Thread(target=backend.lock(other, on_lost="warn").acquire, kwargs={"timeout": 120})
         waiter.start()
         page.until(lambda: page.names() == [other, first])
         page.refreshed()
@@ -108,7 +108,7 @@ def test_pause_during_a_refresh(page, stores, monkeypatch):
 
     def hang(*args, **options):
         under_way.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return read(*args, **options)
 
     def requests():
@@ -117,7 +117,7 @@ def test_pause_during_a_refresh(page, stores, monkeypatch):
         )
 
     monkeypatch.setattr(LockRows, "read", hang)
-    assert under_way.wait(20)
+    assert under_way.wait(60)
     ended = requests()
     page.one("#redlock-pause").click()
     with stores["default"].lock("a"):
@@ -148,7 +148,7 @@ def test_force_release(page, stores):
     page.one("input.action-select").click()
     page.one("select[name=action] option[value=force_release]").click()
     page.one("button[name=index]").click()
-    page.until(lambda: page.one(".redlock-confirm"))
+    page.arrive(".redlock-confirm")
     assert lock.owned()
     page.one(".redlock-danger").click()
     page.until(lambda: "Lock stock was released" in page.one(".messagelist .success").text)
@@ -173,7 +173,7 @@ def test_force_release_by_keyboard(page, stores):
     page.refreshed()
     page.script("document.querySelector('select[name=action]').focus()")
     tab_to("button[name=index]").send_keys(Keys.ENTER)
-    page.until(lambda: page.all(".redlock-confirm"))
+    page.arrive(".redlock-confirm")
     tab_to(".redlock-danger").send_keys(Keys.ENTER)
     page.until(lambda: "Lock stock was released" in page.one(".messagelist .success").text)
     assert not lock.locked()
@@ -217,14 +217,14 @@ def test_without_javascript(page, stores):
     lock = stores["default"].lock("stock", on_lost="warn")
     lock.acquire()
     page.one("#redlock-refresh").click()
-    page.until(lambda: page.all("a.redlock-name"))
+    page.arrive("a.redlock-name")
     assert not page.one("#redlock-pause").is_displayed()
     page.one("input.action-select").click()
     page.one("select[name=action] option[value=force_release]").click()
     page.one("button[name=index]").click()
-    page.until(lambda: page.all(".redlock-danger"))
+    page.arrive(".redlock-danger")
     page.one(".redlock-danger").click()
-    page.until(lambda: page.all(".messagelist .success"))
+    page.arrive(".messagelist .success")
     assert not lock.locked()
 
 

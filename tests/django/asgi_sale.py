@@ -23,11 +23,11 @@ redis = Redis.from_url(os.environ.get("TESTPROJECT_REDIS", ""))
 
 def sell(number: int) -> None:
     redis.rpush("events", f"entered {number}")
-    redis.blpop([f"commit {number}"], timeout=20)
+    redis.blpop([f"commit {number}"], timeout=60)
     redis.rpush("events", f"committed {number}")
 
 
-@locked_view("sale", blocking_timeout=20)
+@locked_view("sale", blocking_timeout=60)
 async def buy(request, number):
     await sync_to_async(sell, thread_sensitive=False)(number)
     return HttpResponse(status=201)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -66,7 +69,7 @@ class Threads:
         return thread
 
     def until(self, condition):
-        poll(condition, timeout=20, what="another thread")
+        poll(condition, timeout=60, what="another thread")
 
 
 @pytest.fixture
@@ -97,16 +100,35 @@ def watchers(stores, monkeypatch):
 
 
 @pytest.fixture
-def lost():
-    """An event that is set when a loss was signalled."""
-    told = threading.Event()
+def lost(stores):
+    """`lost.wait(20)`: wait until a loss in `stores` was signalled and recorded."""
+    told = SimpleNamespace(event=threading.Event())
 
-    def receiver(**_kwargs):
-        told.set()
+    def receiver(event, **_kwargs):
+        if event.lock.store is stores[event.alias]:  # not a lock of a test before
+            told.thread = threading.current_thread()
+            told.event.set()
 
+    def wait(seconds):
+        if (signalled := told.event.wait(seconds)) and told.thread is not threading.current_thread():
+            told.thread.join(seconds)  # it records the loss after the signal
+        return signalled
+
+    told.wait = wait
     lock_lost.connect(receiver)
     yield told
     lock_lost.disconnect(receiver)
+
+
+@pytest.fixture
+def passing_time(monkeypatch):
+    """`passing_time(10)`: from now on, each look at the clock for a duration finds it ten seconds ahead."""
+
+    def passing(step):
+        ticks = itertools.count(time.time(), step)
+        monkeypatch.setattr("django_redlock.formatting.time", SimpleNamespace(time=lambda: next(ticks)))
+
+    return passing
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def sell_out(channel: Channel, stripes: int, buyers: int) -> Counter[int]:
         return told
 
     channel.say("ready")
-    channel.hear("go", 60)
+    channel.hear("go", 120)
     with ThreadPoolExecutor(buyers) as crowd:
         return sum((each.result() for each in [crowd.submit(buy) for _ in range(buyers)]), Counter())
 

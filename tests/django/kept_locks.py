@@ -2,6 +2,7 @@
 
 from django.db import connections
 
+from django_redlock.core.values import LEAST
 from tests.support.service import poll
 
 
@@ -10,10 +11,12 @@ def wrapped_methods():
     return [name for name in ("commit", "rollback", "close", "set_autocommit") if name in vars(connections["default"])]
 
 
-def wait_for_loss():
-    """Wait until the kept lock is lost."""
-    [keeper] = vars(connections["default"])["_redlock_kept"].locks
-    poll(lambda: keeper.lost, timeout=20, what="the end of the lease")
+def end_lease(held=None):
+    """End the lease of a handle by its clock, by default of the one that keeps the lock for the transaction."""
+    if held is None:
+        [held] = vars(connections["default"])["_redlock_kept"].locks
+    held._lease = held._lease.shortened(held.store.clock(), LEAST)
+    poll(lambda: held.lost, timeout=20, what="the end of the lease")
 
 
 class Boom(Exception):

@@ -67,19 +67,19 @@ def slow_to_commit(view):
         response = view(request, *args, **kwargs)
         if not stage.sold.is_set():
             stage.sold.set()
-            stage.go_on.wait(20)
+            stage.go_on.wait(60)
         return response
 
     return slow
 
 
-@locked_view("sale", blocking_timeout=20)
+@locked_view("sale", blocking_timeout=60)
 @slow_to_commit
 def buy(request, limit):
     return sell(request, limit)
 
 
-@locked_view("sale", blocking_timeout=20)
+@locked_view("sale", blocking_timeout=60)
 class Buy(View):
     @slow_to_commit
     def dispatch(self, request, limit):
@@ -89,14 +89,14 @@ class Buy(View):
 @slow_to_commit
 def buy_naively(request, limit):
     """Sell under a lock within the transaction, which is released before the commit."""
-    with lock("sale", blocking_timeout=20):
+    with lock("sale", blocking_timeout=60):
         return sell(request, limit)
 
 
 @slow_to_commit
 def buy_kept(request, limit):
     """Sell under a lock within the transaction, which is kept until the commit."""
-    with lock("sale", blocking_timeout=20, release_on_commit="write"):
+    with lock("sale", blocking_timeout=60, release_on_commit="write"):
         return sell(request, limit)
 
 

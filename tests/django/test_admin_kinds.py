@@ -40,9 +40,15 @@ def test_mode_of_waiters(client, stores, operator, own_thread):
     lock = backend.rwlock("prices")
     with lock.read:
         thread = own_thread(lambda: lock.write.acquire(timeout=60) and lock.write.release())
-        own_thread.until(lambda: backend.describe("prices").waiters)
-        known, page = facts(client, "prices")
+        pages = []
+
+        def waits():
+            pages.append(facts(client, "prices"))
+            return "1 waiter" in pages[-1][1]
+
+        own_thread.until(waits)  # a waiter that is held up for half a second is not shown
     thread.join(60)
+    known, page = pages[-1]
     assert known["Kind"] == "rwlock read"
     assert "mode=write" in page.split("1 waiter")[1]
 

@@ -20,9 +20,10 @@ def nodes(settings, own_redis):
         "default": {
             "BACKEND": "django_redlock.backends.redlock.RedlockBackend",
             "LOCATION": [server.url for server in servers],
-            "OPTIONS": {"quarantine": False, "node_timeout": 2},
+            "OPTIONS": {"quarantine": False, "node_timeout": 5},
         }
     }
+    locks["default"].describe("stock")  # connects to all nodes: a grant would not wait for the last connection
     yield servers
     locks.reset()
 
@@ -78,6 +79,7 @@ def test_force_release_on_all_nodes(client, nodes, operator):
     """A forced release releases the lock on all nodes."""
     lock = locks["default"].lock("stock", on_lost="warn")
     lock.acquire()
+    all_know(client)
     digest = locks["default"].describe("stock").digest
     client.post(f"{LIST}release/", {"holding": f"{digest}:default:stock"})
     for server in nodes:

@@ -21,7 +21,7 @@ def run(tmp_path):
 
     def run(url, *command, fails=False):
         env = {**os.environ, "TESTPROJECT_REDIS": url, "DJANGO_SETTINGS_MODULE": "testproject.settings"}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
         assert bool(done.returncode) == fails, done.stderr
         return done.stdout + done.stderr
 

@@ -1,6 +1,8 @@
 """`redlock_check` and `redlock_bench`: the health of servers and settings."""
 
 import io
+import time
+from types import SimpleNamespace
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -23,6 +25,16 @@ def test_check_json(one_down):
     assert done.code == 2
     assert done.json["default"][0]["ok"]
     assert "Connection refused" in done.json["broken"][0]["problems"][0]
+
+
+@pytest.mark.parametrize(("asked", "answered", "code"), [(-60, -60, 1), (60, 60, 1), (-4, 0, 0), (0, 4, 0)])
+def test_check_of_clocks(stores, monkeypatch, asked, answered, code):
+    """A server's clock that differs is a warning; a pause of this process before or after the request is none."""
+    steps = iter([asked, answered])
+    clock = SimpleNamespace(time=lambda: time.time() + next(steps), perf_counter=time.perf_counter)
+    monkeypatch.setattr("django_redlock.backends.health.time", clock)
+    done = Done("redlock_check", "--using", "default")
+    assert (done.code, "its clock is" in done.out) == (code, bool(code))
 
 
 def test_check_finds_eviction(stores, redis_server):

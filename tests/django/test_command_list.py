@@ -15,8 +15,10 @@ from tests.django.commands import Done
 
 def test_list(stores):
     """The list has a line with the holder for each lock of every store."""
-    with stores["default"].lock("stock:42", owner="till 7"), stores["memory"].lock("invoice:7"):
-        done = Done("redlock_list")
+    with stores["default"].lock("stock:42", owner="till 7"):
+        time.sleep(0.002)  # times are listed in milliseconds
+        with stores["memory"].lock("invoice:7"):
+            done = Done("redlock_list")
     assert done.code == 0
     assert [line.split()[:2] for line in done.out.splitlines()] == [
         ["STORE", "NAME"],
@@ -43,7 +45,7 @@ def trouble(stores, own_thread):
         for name in ("calm", "busy", "new"):
             held.enter_context(backend.lock(name))
             time.sleep(0.002)  # times are listed in milliseconds
-        waiter = own_thread(lambda: backend.lock("busy", on_lost="warn").acquire(timeout=20))
+        waiter = own_thread(lambda: backend.lock("busy", on_lost="warn").acquire(timeout=120))
         own_thread.until(lambda: backend.describe("busy").waiters)
         yield backend
     waiter.join()
@@ -59,6 +61,14 @@ def test_list_order(trouble, order, names):
     assert [row["name"] for row in rows] == names
     assert {row["name"]: row["waiters"] for row in rows} == {"busy": 1, "calm": 0, "new": 0}
     assert next(row for row in rows if row["waiters"])["longest_wait"] > 0
+
+
+@pytest.mark.parametrize("step", [10, -10])
+def test_list_order_while_time_passes(trouble, passing_time, step):
+    """The time that passes while locks are sorted does not change their order."""
+    passing_time(step)
+    rows = Done("redlock_list", "--sort", "held", "--format", "json").json
+    assert [row["name"] for row in rows] == ["calm", "busy", "new"]
 
 
 def test_list_finds_trouble_behind_the_limit(trouble):
@@ -95,7 +105,7 @@ def test_list_fits_the_terminal(stores, monkeypatch):
 def test_list_colours_trouble(trouble, monkeypatch):
     """The number of waiters and a lease near its end are coloured."""
     with trouble.lock("dying", ttl=30, auto_renew=False) as lock:
-        lock.extend(5)
+        lock.extend(9)
         lines = on_a_terminal(monkeypatch, 100, "redlock_list").splitlines()
     assert [re.search(r"(busy|calm|new|dying)", line)[1] for line in lines[1:] if "\x1b[" in line] == ["busy", "dying"]
 

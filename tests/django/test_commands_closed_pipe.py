@@ -1,6 +1,7 @@
 """`redlock_list | head -1`: the reader of a command's output ends first."""
 
 import contextlib
+import os
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ COMMANDS = [
     ("redlock_list", "--watch", "0.1"),
     ("redlock_list", "--format", "json"),
     ("redlock_check",),
-    ("redlock_bench", "--format", "json"),
+    ("redlock_bench", "--format", "json", "--rounds", "5"),
 ]
 
 
@@ -26,11 +27,12 @@ def test_a_command_ends_quietly(redis_url, tmp_path, monkeypatch, command):
 
 def ended(command):
     """Return exit code and stderr of a command whose reader ended before the first line."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
-        process.stdout.close()
+    reading, writing = os.pipe()
+    os.close(reading)
+    with subprocess.Popen(command, cwd=ROOT, text=True, stdout=writing, stderr=subprocess.PIPE) as process:
+        os.close(writing)
         try:
-            return process.wait(60), process.stderr.read()
+            return process.wait(120), process.stderr.read()
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()

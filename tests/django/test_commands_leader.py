@@ -71,7 +71,11 @@ def begins(process):
 
 
 def until_standing(backend, process):
-    poll(lambda: backend.describe("job").waiters or process.poll() is not None, timeout=60, what="a candidate")
+    def stands():
+        held = backend.describe("job")
+        return (held is not None and held.waiters) or process.poll() is not None
+
+    poll(stands, timeout=120, what="a candidate")
     assert process.poll() is None, process.stderr.read()
 
 
@@ -88,7 +92,7 @@ def test_another_follows(launch, backend):
 
 def test_killed(launch, backend):
     """After ``kill -9`` of the leader another candidate runs the command."""
-    first = launch("--ttl", "2", "job", "--", *work())
+    first = launch("--ttl", "6", "job", "--", *work())
     token, _ = begins(first)
     second = launch("job", "--", *work())
     until_standing(backend, second)
@@ -117,7 +121,7 @@ def test_stubborn_command(launch, redis_server):
 
 def test_stops_before_the_next_leader(launch, backend, proxy):
     """The command of a leader that is cut off from the store ends before the next leader's begins."""
-    first = launch("--ttl", "6", "--grace", "2", "job", "--", *work(beats=True), url=proxy.url)
+    first = launch("--ttl", "12", "--grace", "5", "job", "--", *work(beats=True), url=proxy.url)
     token, last = begins(first)
     second = launch("--ttl", "6", "job", "--", *work())
     until_standing(backend, second)
@@ -135,7 +139,7 @@ def test_signal_while_standing(launch, backend, number, code):
         process = launch("job", "--", *work())
         until_standing(backend, process)
         process.send_signal(number)
-        assert (*process.communicate(timeout=60), process.returncode) == ("", "", code)
+        assert (*process.communicate(timeout=120), process.returncode) == ("", "", code)
         assert not backend.describe("job").waiters
 
 
@@ -150,12 +154,12 @@ def test_timeout(launch, backend, redis_server):
     """Without an election within --timeout the exit code is 75 and the leader is named; without a store it is 69."""
     with backend.lock("job", owner="somebody"):
         process = launch("--timeout", "0.5", "job", "--", *work())
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         assert (process.returncode, out) == (75, "")
         assert "somebody" in err
     redis_server.stop()
     process = launch("--timeout", "0.5", "job", "--", *work())
-    assert (process.communicate(timeout=60)[0], process.returncode) == ("", 69)
+    assert (process.communicate(timeout=120)[0], process.returncode) == ("", 69)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +174,6 @@ def test_timeout(launch, backend, redis_server):
 def test_misused(launch, options, text):
     """Wrong options give exit code 2, and nothing runs."""
     process = launch(*options, "job", "--", *work())
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (2, "")
     assert text in err

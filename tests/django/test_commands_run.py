@@ -64,7 +64,7 @@ def run(start):
 
     def to_the_end(*args):
         process = start(*args)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         return process.returncode, out, err
 
     return to_the_end
@@ -88,7 +88,7 @@ while True:
     """
 PATIENT = CHILD + "sys.exit(7)"
 STUBBORN = CHILD + "pass"
-SLOW_TO_END = CHILD + "time.sleep(2); os.write(1, b'done\\n'); os._exit(0)"
+SLOW_TO_END = CHILD + "signal.sigwait(awaited); os.write(1, b'done\\n'); os._exit(0)"
 UNTIL_SIGUSR1 = CHILD + "number == signal.SIGUSR1 and sys.exit(0)"
 
 
@@ -138,7 +138,7 @@ def test_waits(start, backend):
     """Without --timeout the command waits until the lock is free."""
     with backend.lock("job"):
         process = start("job", "--", "echo", "ran")
-        poll(lambda: backend.describe("job").waiters == 1, timeout=30, what="a waiter")
+        poll(lambda: backend.describe("job").waiters == 1, timeout=120, what="a waiter")
     assert process.communicate(timeout=30)[0] == "ran\n"
 
 
@@ -146,7 +146,7 @@ def test_interrupted_while_it_waits(start, backend):
     """Ctrl-C while it waits ends it without a traceback, and nothing runs."""
     with backend.lock("job"):
         process = start("job", "--", "echo", "ran")
-        poll(lambda: backend.describe("job").waiters == 1, timeout=30, what="a waiter")
+        poll(lambda: backend.describe("job").waiters == 1, timeout=120, what="a waiter")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, "", "")
@@ -173,10 +173,10 @@ def test_passes_signals(start, backend, number):
 
 def test_renews(start, backend):
     """The lock is renewed while the command runs."""
-    process = start("--ttl", "4", "job", "--", sys.executable, "-c", PATIENT)
+    process = start("--ttl", "6", "job", "--", sys.executable, "-c", PATIENT)
     assert process.stdout.readline() == "ready\n"
     other = backend.lock("job")
-    assert not other.acquire(timeout=4.5)
+    assert not other.acquire(timeout=6.5)
     process.terminate()
     assert other.acquire(timeout=20)
     other.release()
@@ -184,7 +184,7 @@ def test_renews(start, backend):
 
 def test_kills_when_lost(start, backend):
     """When the lock is released by force the command gets SIGTERM, and the exit code is 70."""
-    process = start("--ttl", "3", "job", "--", sys.executable, "-c", PATIENT)
+    process = start("--ttl", "5", "job", "--", sys.executable, "-c", PATIENT)
     assert process.stdout.readline() == "ready\n"
     backend.force_release("job")
     assert process.stdout.readline() == "got SIGTERM\n"
@@ -194,7 +194,7 @@ def test_kills_when_lost(start, backend):
 
 def test_kills_the_stubborn(start, backend):
     """A command that ignores SIGTERM is killed after the grace."""
-    process = start("--ttl", "3", "--grace", "1", "job", "--", sys.executable, "-c", STUBBORN)
+    process = start("--ttl", "5", "--grace", "1", "job", "--", sys.executable, "-c", STUBBORN)
     assert process.stdout.readline() == "ready\n"
     backend.force_release("job")
     assert process.stdout.readline() == "got SIGTERM\n"
@@ -203,7 +203,7 @@ def test_kills_the_stubborn(start, backend):
 
 def test_warns_when_lost(start, backend):
     """With --on-lost warn the command runs on, and its exit code counts."""
-    process = start("--ttl", "3", "--on-lost", "warn", "job", "--", sys.executable, "-c", PATIENT)
+    process = start("--ttl", "5", "--on-lost", "warn", "job", "--", sys.executable, "-c", PATIENT)
     assert process.stdout.readline() == "ready\n"
     backend.force_release("job")
     assert "was lost" in process.stderr.readline()
@@ -225,7 +225,7 @@ FAMILY = ["sh", "-c", '"$0" -c "$1" & wait', sys.executable]  # a command, and a
 
 def test_kills_what_the_command_has_started(start, backend):
     """When the lock is lost, processes that the command has started are ended, too."""
-    process = start("--ttl", "3", "--grace", "1", "job", "--", *FAMILY, STUBBORN)
+    process = start("--ttl", "5", "--grace", "1", "job", "--", *FAMILY, STUBBORN)
     assert process.stdout.readline() == "ready\n"
     backend.force_release("job")
     assert process.stdout.read() == "got SIGTERM\n"  # up to the end of file: no process is left that could write
@@ -234,11 +234,12 @@ def test_kills_what_the_command_has_started(start, backend):
 
 def test_ends_what_the_command_has_started(start, backend):
     """SIGTERM ends the command and the processes that it has started, under the lock."""
-    process = start("job", "--", *FAMILY, SLOW_TO_END)
+    process = start("--grace", "60", "job", "--", *FAMILY, SLOW_TO_END)
     assert process.stdout.readline() == "ready\n"
     process.terminate()
     assert process.stdout.readline() == "got SIGTERM\n"
     assert backend.describe("job") is not None
+    process.send_signal(signal.SIGUSR1)  # lets it end
     assert (process.stdout.read(), process.wait(30)) == ("done\n", 143)
     assert backend.describe("job") is None
 

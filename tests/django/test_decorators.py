@@ -71,10 +71,10 @@ def test_methods(stores):
 def test_using_and_options():
     """`using` chooses the backend, and the other options are the lock's."""
 
-    @locked("report", using="memory", ttl=7, owner="nightly")
+    @locked("report", using="memory", ttl=70, owner="nightly")
     def report():
         [entry] = locks["memory"].held()
-        return entry.owner.label, 6 < entry.remaining <= 7, held("default")
+        return entry.owner.label, 60 < entry.remaining <= 70, held("default")
 
     assert report() == ("nightly", True, [])
 

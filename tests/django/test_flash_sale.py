@@ -20,14 +20,14 @@ def test_exactly_the_stock_is_sold(redis_url, tmp_path, quantities):
     }
     with ExitStack() as ends:
         start = lambda function, *args: ends.enter_context(Worker(function, *args, **env))  # noqa: E731
-        start(open_shop, quantities).result(60)
+        start(open_shop, quantities).result(120)
         shops = [start(sell_out, len(quantities), BUYERS) for _ in range(PROCESSES)]
         for shop in shops:
-            shop.expect("ready", 60)
+            shop.expect("ready", 120)
         for shop in shops:
             shop.tell("go")
         told = [shop.result(100) for shop in shops]
-        orders, left = start(close_shop).result(60)
+        orders, left = start(close_shop).result(120)
     assert sum(each[201] for each in told) == orders == sum(quantities)
     assert left == [0] * len(quantities)
     assert sum(each[410] for each in told) == PROCESSES * BUYERS

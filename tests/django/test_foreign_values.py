@@ -128,7 +128,7 @@ def test_timestamp(stores, settings, redis_url, redis_server, client, operator, 
     """Foreign values beside the locks of a TimestampBackend are listed, too."""
     backend = "django_redlock.backends.timestamp.TimestampBackend"
     settings.REDLOCK = {"old": {"BACKEND": backend, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}}}
-    locks = [stores["old"].lock(f"name-{number}") for number in range(len(OWNERS))]
+    locks = [stores["old"].lock(f"name-{number}", ttl=300) for number in range(len(OWNERS))]  # no renewal meanwhile
     with redis_server.client() as redis:
         for lock, owner in zip(locks, OWNERS.values(), strict=True):
             assert lock.acquire()

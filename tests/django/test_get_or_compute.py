@@ -23,9 +23,10 @@ REDIS = "django_redlock.backends.redis.RedisBackend"
 
 @pytest.fixture(params=["locmem", "redis"])
 def cache(request, settings, redis_url):
+    pool = {"max_connections": 1000}  # redis-py's default is less than a crowd may need at a moment
     backend = {
         "locmem": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": "computed"},
-        "redis": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_url},
+        "redis": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_url, "OPTIONS": pool},
     }
     settings.CACHES = {"default": backend[request.param]}
     settings.REDLOCK = {"default": {"BACKEND": REDIS, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}}}
@@ -80,7 +81,7 @@ def test_a_crowd_computes_once(cache):
         futures = [pool.submit(get_or_compute, cache, "key", compute, 60) for _ in range(waits)]
         assert compute.started.wait(60)
         compute.may_end.set()
-        assert {future.result(30) for future in futures} == {"value"}
+        assert {future.result(120) for future in futures} == {"value"}
     assert compute.calls == 1
 
 
@@ -156,17 +157,20 @@ def test_a_failure_is_its_callers_own(cache):
 
 
 def test_a_cancelled_computation_frees_the_others(cache):
+    begun = asyncio.Event()
+
     async def forever():
+        begun.set()
         await asyncio.sleep(60)
 
     async def scenario():
         first = asyncio.create_task(aget_or_compute(cache, "key", forever, 60))
-        await asyncio.sleep(0.1)
+        await begun.wait()
         second = asyncio.create_task(aget_or_compute(cache, "key", lambda: "value", 60))
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
-        return await asyncio.wait_for(second, 20)
+        return await asyncio.wait_for(second, 60)
 
     assert asyncio.run(scenario()) == "value"
 
@@ -238,12 +242,16 @@ def test_killed_process(cache):
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        get_or_compute(cache, "key", lambda: (os.write(writing, b"."), time.sleep(60)), 60, ttl=0.5)
-        os._exit(0)
-    os.read(reading, 1)
+        try:
+            get_or_compute(cache, "key", lambda: (os.write(writing, b"."), time.sleep(60)), 60, ttl=0.5)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    assert os.read(reading, 1), "the child has failed"
+    os.close(reading)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    assert get_or_compute(cache, "key", Compute(), 60, blocking_timeout=10) == "value"
+    assert get_or_compute(cache, "key", Compute(), 60, blocking_timeout=30) == "value"
 
 
 @pytest.mark.parametrize("timeout", [timedelta(seconds=30), 30.5, None])

@@ -15,6 +15,7 @@ from django_redlock.backends.redlock import RedlockBackend
 from django_redlock.backends.replica import ReplicaBackend
 from django_redlock.backends.timestamp import TimestampBackend
 from tests.support.proxy import Proxy
+from tests.support.service import poll
 
 REDIS = "django_redlock.backends.redis.RedisBackend"
 LOCMEM = "django_redlock.backends.locmem.LocMemBackend"
@@ -177,7 +178,7 @@ def test_settings_that_change(redlock):
 
 def test_held_locks_survive_a_change_of_settings(redlock, redis_url):
     """A lock that is held when settings change can be released."""
-    redlock({"BACKEND": REDIS, "LOCATION": redis_url})
+    redlock({"BACKEND": REDIS, "LOCATION": redis_url, "OPTIONS": {"node_timeout": 5}})
     held = lock("x")
     held.acquire()
     redlock({"BACKEND": LOCMEM})
@@ -196,12 +197,13 @@ def test_building_connects_nowhere(redlock, settings, start, location):
     assert proxy.accepted == 0
     with pytest.raises(ConnectionError):
         made.acquire()
-    assert proxy.accepted > 0
+    poll(lambda: proxy.accepted > 0, timeout=20, what="the connection")
 
 
 @pytest.mark.parametrize("backend", ["django_redis.cache.RedisCache", "django.core.cache.backends.redis.RedisCache"])
-def test_a_cache_on_redis_is_the_default(settings, redis_url, backend):
+def test_a_cache_on_redis_is_the_default(settings, redis_url, backend, monkeypatch):
     """Without REDLOCK the default is the default cache's Redis."""
+    monkeypatch.setattr("django_redlock.backends.redis_base.default_node_timeout", lambda _ttl: 5)
     del settings.REDLOCK
     settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": redis_url}}
     with lock("x"):

@@ -39,6 +39,8 @@ def heard(connect):
 
     def receiver_for(kind):
         def receiver(sender, event, **kwargs):
+            if event.lock.store is not locks[event.alias]:
+                return  # a lock of a test before
             heard.append((kind, sender, event))
             if kind == "lost":
                 heard.lost.set()
@@ -131,7 +133,8 @@ def test_log_records(caplog):
     caplog.set_level(logging.DEBUG, "django_redlock.events")
     with lock("stock"):
         lock("stock").acquire(blocking=False)
-    records = [record for record in caplog.records if record.name == "django_redlock.events"]
+    mine = [record for record in caplog.records if record.thread == threading.get_ident()]
+    records = [record for record in mine if record.name == "django_redlock.events"]
     assert [record.lock_kind for record in records] == ["acquired", "refused", "released"]
     assert {(record.lock_name, record.lock_alias) for record in records} == {("stock", "default")}
     assert records[1].lock_holder

@@ -156,7 +156,7 @@ class TestRealTransactions:
             answered.set()
 
         with transaction.atomic(), mock.patch.object(store, "perform", slow):
-            held = kept(ttl=3)
+            held = kept(ttl=6)
             for _ in range(2):
                 with held:
                     sent.clear()
@@ -165,7 +165,7 @@ class TestRealTransactions:
                     answering = own_thread(answer_after_the_release)
                 answering.join(20)
             [keeper] = vars(connections["default"])["_redlock_kept"].locks
-            end = keeper._lease.valid_until + 0.75  # half of the ttl: two renewals
+            end = keeper._lease.valid_until + 1.5  # a renewal comes after a third of the ttl
             poll(lambda: keeper.lost or keeper._lease.valid_until > end, timeout=20, what="what comes after that")
             assert is_locked()
             assert not keeper.lost

@@ -7,8 +7,7 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 
 from django_redlock.errors import LockLost
-from tests.django.kept_locks import Boom, wait_for_loss, wrapped_methods
-from tests.support.service import poll
+from tests.django.kept_locks import Boom, end_lease, wrapped_methods
 
 pytestmark = pytest.mark.usefixtures("stores")
 
@@ -17,17 +16,17 @@ pytestmark = pytest.mark.usefixtures("stores")
 class TestRealTransactions:
     def test_lost_in_the_block(self, kept, using):
         """A lock that is lost within its block raises LockLost, and the transaction is rolled back."""
-        with pytest.raises(LockLost), transaction.atomic(), kept(ttl=1, auto_renew=False) as held:
+        with pytest.raises(LockLost), transaction.atomic(), kept(auto_renew=False) as held:
             Group.objects.create(name="written")
-            poll(lambda: held.lost, timeout=20, what="the end of the lease")
+            end_lease(held)
         assert not Group.objects.exists()
 
     def test_lost_before_the_commit(self, kept):
         """A lock that is lost between its block and the commit raises LockLost, and the transaction is rolled back."""
         with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
-            with kept(ttl=1, auto_renew=False):
+            with kept(auto_renew=False):
                 Group.objects.create(name="written")
-            wait_for_loss()
+            end_lease()
         assert not Group.objects.exists()
         assert wrapped_methods() == []
         Group.objects.create(name="connection works")
@@ -35,25 +34,25 @@ class TestRealTransactions:
     def test_lost_and_on_lost_warn(self, kept):
         """With on_lost="warn" the transaction is committed."""
         with transaction.atomic():
-            with kept(ttl=1, auto_renew=False, on_lost="warn"):
+            with kept(auto_renew=False, on_lost="warn"):
                 Group.objects.create(name="written")
-            wait_for_loss()
+            end_lease()
         assert Group.objects.exists()
 
     def test_taken_again_when_lost(self, kept):
         """A lost kept lock can't be acquired again in the same transaction."""
         with pytest.raises(LockLost), transaction.atomic():
-            with kept(ttl=1, auto_renew=False):
+            with kept(auto_renew=False):
                 pass
-            wait_for_loss()
+            end_lease()
             kept().acquire()
 
     def test_lost_when_taken_again(self, kept):
         """A failed attempt to acquire a lost kept lock again does not prevent the rollback."""
         with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
-            with kept(ttl=1, auto_renew=False):
+            with kept(auto_renew=False):
                 Group.objects.create(name="written")
-            wait_for_loss()
+            end_lease()
             with pytest.raises(LockLost):
                 kept().acquire()
         assert not Group.objects.exists()
@@ -64,11 +63,11 @@ class TestRealTransactions:
         caught.
         """
         with pytest.raises(LockLost, match="before the transaction"), transaction.atomic():
-            held = kept(ttl=1, auto_renew=False)
+            held = kept(auto_renew=False)
             with held:
                 Group.objects.create(name="written")
             with pytest.raises(LockLost), held:
-                poll(lambda: held.lost, timeout=20, what="the end of the lease")
+                end_lease(held)
             with pytest.raises(LockLost):
                 held.acquire()
         assert not Group.objects.exists()
@@ -81,15 +80,15 @@ class TestInsideTestCase:
     def test_lost(self, kept):
         """A lock that is lost before the end of the outermost block rolls it back."""
         with pytest.raises(LockLost), transaction.atomic():
-            with kept(ttl=1, auto_renew=False):
+            with kept(auto_renew=False):
                 Group.objects.create(name="written")
-            wait_for_loss()
+            end_lease()
         assert not Group.objects.exists()
 
     def test_lost_and_failed(self, kept):
         """An error of the block is raised, even if the lock is lost."""
         with pytest.raises(Boom), transaction.atomic():
-            with kept(ttl=1, auto_renew=False):
+            with kept(auto_renew=False):
                 pass
-            wait_for_loss()
+            end_lease()
             raise Boom

@@ -17,6 +17,8 @@ from django.test import override_settings
 
 from django_redlock import locks
 from django_redlock.backend_registry import build
+from django_redlock.backends.replica import ReplicaBackend
+from django_redlock.backends.zookeeper import ZooKeeperBackend
 from tests.docs.pages import DOCS, PAGES, ROOT, Example, examples
 from tests.support.replicas import Replicated
 from tests.support.zookeeper import ZooKeeper
@@ -30,7 +32,10 @@ FLAGS = doctest.ELLIPSIS
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    """Give the stores of the pages more time for a reply than their default: the machine may be busy."""
+    """Give the stores of the pages more time than their defaults: the machine may be busy."""
+    monkeypatch.setitem(ReplicaBackend.__init__.__kwdefaults__, "lag", 30)
+    for option in ("connect_timeout", "node_timeout"):
+        monkeypatch.setitem(ZooKeeperBackend.__init__.__kwdefaults__, option, 30)
     monkeypatch.setattr("django_redlock.backends.redis_base.default_node_timeout", lambda _ttl: 5)
 
 

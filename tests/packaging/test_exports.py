@@ -88,7 +88,7 @@ def loaded_by(*modules):
         "import sys; [__import__(name) for name in sys.argv[1:]]; print(*{name.split('.')[0] for name in sys.modules})"
     )
     command = [sys.executable, "-W", "error", "-c", program, *modules]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return set(done.stdout.split())
 
 
@@ -109,7 +109,7 @@ def test_backends_need_no_framework():
 def test_django_side_reads_no_settings_on_import():
     """`from django_redlock import lock, locks` works before settings are configured."""
     program = "from django_redlock import lock, locks; from django.conf import settings; print(settings.configured)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "False\n"
 
 
@@ -117,4 +117,4 @@ def test_django_side_reads_no_settings_on_import():
 def test_import_before_the_settings(module):
     """Programs may import these modules before they configure Django."""
     environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
-    subprocess.run([sys.executable, "-c", f"import {module}"], env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", f"import {module}"], env=environment, check=True, timeout=120)

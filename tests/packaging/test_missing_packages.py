@@ -34,6 +34,6 @@ exec(sys.argv[2])
 def test_says_what_to_install(missing, program, message):
     """The error names the extra to install, not only the module."""
     command = [sys.executable, "-c", _WITHOUT, missing, program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     assert message in done.stderr.splitlines()[-1]

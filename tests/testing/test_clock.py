@@ -68,10 +68,10 @@ def test_who_is_told(clock, backend, elsewhere):
     forget()
     clock.advance(1)
     assert len(steps) == 2
-    with backend.lock("x", auto_renew=False):
-        waiter = elsewhere(lambda: backend.lock("x").acquire(timeout=5))
+    with backend.lock("x", ttl=100, auto_renew=False):
+        waiter = elsewhere(lambda: backend.lock("x").acquire(timeout=50))
         assert len(clock._moved) == 1
-        clock.advance(6)
+        clock.advance(60)
         assert waiter.result(20) is False
     assert clock._moved == []
 
@@ -162,11 +162,11 @@ def test_asyncio(clock, backend):
 
 def test_semaphores(clock, backend):
     """Each permit of a semaphore ends by itself."""
-    permits = [backend.semaphore("s", limit=2, auto_renew=False) for _ in range(3)]
+    permits = [backend.semaphore("s", limit=2, ttl=100, auto_renew=False) for _ in range(3)]
     assert permits[0].acquire(blocking=False)
-    clock.advance(6)
+    clock.advance(60)
     assert permits[1].acquire(blocking=False)
     assert not permits[2].acquire(blocking=False)
-    clock.advance(6)
+    clock.advance(60)
     assert permits[2].acquire(blocking=False)
     assert [permit.lost for permit in permits] == [True, False, False]

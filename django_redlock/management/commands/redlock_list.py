@@ -11,7 +11,7 @@ from django.core.management.base import CommandParser
 
 from ...core.lock_info import LockInfo, by_trouble
 from ...core.owner import Owner
-from ...formatting import KINDS, STATES, age, as_dict, owners, state_of, task_of
+from ...formatting import KINDS, STATES, as_dict, owners, state_of, task_of
 from ...inspection import Listed, list_locks, pattern_for
 from ..base import StoreCommand, at_least
 
@@ -22,7 +22,7 @@ SORT: dict[str, Callable[[str, LockInfo], Any]] = {
     "trouble": lambda _, held: by_trouble(held),
     "name": lambda _, held: held.name,
     "store": lambda alias, held: (alias, held.name),
-    "held": lambda _, held: -(age(held.owner) or 0.0),
+    "held": lambda _, held: held.since or _FOREVER,
     "left": lambda _, held: _FOREVER if held.remaining is None else held.remaining,
     "waiters": lambda _, held: -held.waiters,
 }
