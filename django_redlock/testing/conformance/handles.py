@@ -42,7 +42,7 @@ class HandleCases(Fixtures):
         lock = client.lock(name)
         tokens = set()
         for _ in range(3):
-            assert lock.acquire(timeout=1)
+            assert lock.acquire(timeout=TEST_TIMEOUT)
             tokens.add(lock.token)
             lock.release()
         assert len(tokens) == 3
@@ -90,20 +90,20 @@ class HandleCases(Fixtures):
 
     def test_extend_replaces(self, client: Client, name: str) -> None:
         """extend() replaces the remaining time of the lease, never adds to it, and returns the new remaining time."""
-        lock = client.lock(name, ttl=10, auto_renew=False)
+        lock = client.lock(name, ttl=20, auto_renew=False)
         lock.acquire()
-        assert 10 < lock.extend(20) < 20
-        assert 10 < lock.extend(timedelta(seconds=20)) < 20
-        assert 2 < lock.extend(5) < 5
-        assert 2 < lock.remaining < 5
-        assert 5 < lock.extend() < 10
+        assert 20 < lock.extend(60) < 60
+        assert 20 < lock.extend(timedelta(seconds=60)) < 60
+        assert 0 < lock.extend(10) < 10
+        assert 0 < lock.remaining < 10
+        assert 10 < lock.extend() < 20
         lock.release()
 
     def test_max_hold_bounds_extend(self, client: Client, name: str) -> None:
         """max_hold limits both ttl and extend()."""
-        with client.lock(name, ttl=10, max_hold=5) as lock:
-            assert lock.remaining < 5
-            assert lock.extend(20) < 5
+        with client.lock(name, ttl=20, max_hold=10) as lock:
+            assert lock.remaining < 10
+            assert lock.extend(20) < 10
 
     def test_owner(self, client: Client, name: str) -> None:
         """The owner has the host, process, thread or task, the time of the acquire, and the caller's own fields."""

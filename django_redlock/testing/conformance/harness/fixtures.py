@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import pytest
 
 from ....backends.base import Backend
+from ....core.primitives import base
 from ....errors import LockNotSupported
 from .clients import TEST_TIMEOUT, AsyncClient, Client, SyncClient
 
@@ -55,6 +56,15 @@ class Fixtures:
                 needed = vars(cases).get("features"), getattr(case, "features", None)
                 if name.startswith("test_") and any(each and lacks.issuperset(each) for each in needed):
                     setattr(cls, name, None)
+
+    @pytest.fixture(autouse=True)
+    def rare_polls(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let waiters poll rarely, so that polling hides no lost wake-up from the cases that wait for one.
+
+        Waiters in fair queues poll more often, but not so often that a slow waiter counts as gone.
+        """
+        monkeypatch.setattr(base, "MAX_BLOCK", 15.0)
+        monkeypatch.setattr(base, "MAX_BLOCK_IN_QUEUE", 2.0)
 
     @pytest.fixture
     def new_backend(self) -> NewBackend:
