@@ -78,7 +78,7 @@ class Cluster(Group):
             for node in (to, source, *self.nodes):
                 ask(node, "CLUSTER", "SETSLOT", key_slot(key.encode()), "NODE", _id(to))
 
-    def heal(self, timeout: float = 20) -> None:
+    def heal(self, timeout: float = 60) -> None:
         """Restart or resume all nodes, and wait until each node finds the cluster complete."""
         for node in self.nodes:
             revive(node)

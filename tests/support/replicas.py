@@ -21,7 +21,7 @@ def replicate(server: RedisServer, port: int) -> None:
         client.replicaof("127.0.0.1", port)
 
 
-def wait_in_sync(primary: RedisServer, replicas: Iterable[RedisServer], timeout: float = 20) -> None:
+def wait_in_sync(primary: RedisServer, replicas: Iterable[RedisServer], timeout: float = 60) -> None:
     """Wait until each replica has acknowledged all writes, so that WAIT counts it. Raises `TimeoutError`."""
     ports = {replica.port for replica in replicas}
 

@@ -139,20 +139,28 @@ class Sentinel(Group):
         poll(agreed, timeout=timeout, what=f"another master than {former.port}")
         return self.master
 
-    def heal(self, timeout: float = 20) -> None:
+    def heal(self, timeout: float = 60) -> None:
         """Restart or resume all processes, and wait until the replicas follow the master that all Sentinels name."""
         for process in (*self.servers, *self.sentinels):
             revive(process)
-        poll(
-            lambda: len({sentinel.named() for sentinel in self.sentinels}) == 1 and role(self.master) == "master",
-            timeout=timeout,
-            what="one master",
-        )
-        for replica in self.replicas:
-            with contextlib.suppress(redis.ConnectionError):  # a Sentinel gives it this role at the same moment
-                replicate(replica, self.master.port)
-        wait_in_sync(self.master, self.replicas, timeout)
-        poll(lambda: all(s.content() for s in self.sentinels), timeout=timeout, what="Sentinels that are content")
+        poll(self._healed, timeout=timeout, what="a master with replicas in sync, and Sentinels that are content")
+
+    def _healed(self) -> bool:
+        """Whether the replicas follow the master that all Sentinels name. Otherwise makes them follow it."""
+        [named, *others] = {sentinel.named() for sentinel in self.sentinels}
+        if named is None or others:
+            return False
+        master = next(server for server in self.servers if server.port == named)
+        replicas = [server for server in self.servers if server is not master]
+        if role(master) != "master":
+            return False
+        # A failover that the Sentinels had begun may still go on, and give the servers other roles at any moment.
+        with contextlib.suppress(redis.RedisError, TimeoutError):
+            for replica in replicas:
+                replicate(replica, master.port)
+            wait_in_sync(master, replicas, 5)
+            return all(sentinel.content() for sentinel in self.sentinels)
+        return False
 
     def form(self) -> None:
         first, *others = self.servers
