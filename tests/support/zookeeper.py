@@ -146,7 +146,7 @@ def expire(hosts: str, client: KazooClient, timeout: float) -> None:
     from kazoo.client import KazooClient
 
     double = KazooClient(hosts, client_id=client.client_id, timeout=timeout)
-    double.start(timeout)
+    double.start(60)
     double.stop()
     double.close()
 

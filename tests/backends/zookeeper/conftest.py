@@ -43,8 +43,8 @@ def own(start):
 
 @pytest.fixture
 def witness(zookeeper):
-    client = KazooClient(zookeeper.hosts)
-    client.start()
+    client = KazooClient(zookeeper.hosts, timeout=30)
+    client.start(60)
     yield client
     client.stop()
     client.close()

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import pytest
 
 from ....backends.base import Backend
+from ....core.locks import lock_flows
 from ....core.primitives import base
 from ....errors import LockNotSupported
 from .clients import TEST_TIMEOUT, AsyncClient, Client, SyncClient
@@ -58,13 +59,15 @@ class Fixtures:
                     setattr(cls, name, None)
 
     @pytest.fixture(autouse=True)
-    def rare_polls(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let waiters poll rarely, so that polling hides no lost wake-up from the cases that wait for one.
 
-        Waiters in fair queues poll more often, but not so often that a slow waiter counts as gone.
+        Waiters in fair queues poll more often, but not so often that a slow waiter counts as gone. Leases of `short`
+        seconds are asked for more often than usual, until one is granted before its end.
         """
         monkeypatch.setattr(base, "MAX_BLOCK", 15.0)
         monkeypatch.setattr(base, "MAX_BLOCK_IN_QUEUE", 2.0)
+        monkeypatch.setattr(lock_flows, "_LATE_GRANTS", 9)
 
     @pytest.fixture
     def new_backend(self) -> NewBackend:
