@@ -59,7 +59,7 @@ def spawn():
         thread.start()
         threads.append(thread)
 
-        def result(timeout=TEST_TIMEOUT):
+        def result(timeout=FAILOVER):
             thread.join(timeout)
             assert outcome, "it still waits"
             if isinstance(outcome[0], Exception):
@@ -70,7 +70,7 @@ def spawn():
 
     yield run
     for thread in threads:
-        thread.join(TEST_TIMEOUT)
+        thread.join(FAILOVER)
 
 
 class TestSentinel:
@@ -100,7 +100,7 @@ class TestSentinel:
             group.wait_for_new_master(former)
         else:
             group.failover()
-        assert waiting(FAILOVER)  # when it is released, or the lease that the new master knows has ended
+        assert waiting()  # when it is released, or the lease that the new master knows has ended
 
     def test_failover_with_quarantine(self, group, new_client, unique, spawn):
         """With ReplicaBackend a waiter survives the failover and the quarantine of the new primary."""
@@ -113,7 +113,7 @@ class TestSentinel:
         former = group.master
         former.kill()
         group.wait_for_new_master(former)
-        assert waiting(FAILOVER)
+        assert waiting()
 
     def test_deadline(self, group, users, unique, spawn):
         """Without a master, a waiter gives up at its deadline with LockUnavailable."""
@@ -154,7 +154,7 @@ class TestCluster:
         one, other = users
         holder, key = one.lock(unique), f"redlock:{{{unique}}}"
         assert holder.acquire()
-        waiting = spawn(other.lock(unique).acquire, True, TEST_TIMEOUT)
+        waiting = spawn(other.lock(unique).acquire, True, FAILOVER)
         until_someone_waits(one, unique)
         owner = cluster.owner(key)
         return holder, waiting, key, next(node for node in cluster.nodes if node is not owner)
@@ -210,7 +210,7 @@ class TestSeveralSlots(TestCluster):
         one, other = users
         holder = one.multilock(names)
         assert holder.acquire()
-        waiting = spawn(other.multilock(names).acquire, True, TEST_TIMEOUT)
+        waiting = spawn(other.multilock(names).acquire, True, FAILOVER)
         until_someone_waits(one, names[0])
         owner = cluster.owner(_key(names[0]))
         return holder, waiting, _key(names[0]), next(node for node in cluster.nodes if node is not owner)
@@ -254,7 +254,7 @@ class TestHalfMoved:
             with pytest.raises(LockUnavailable, match=r"TRYAGAIN|[Mm]ultiple keys"):
                 make().acquire(False)
             before = _times_tryagain(to)
-            waiting = spawn(make().acquire, True, TEST_TIMEOUT)
+            waiting = spawn(make().acquire, True, FAILOVER)
             assert eventually(lambda: _times_tryagain(to) > before + 1)
         assert waiting()
 
@@ -300,7 +300,7 @@ class TestQuorum:
         one, other = users
         holder = one.lock(unique)
         assert holder.acquire()
-        waiting = spawn(other.lock(unique).acquire, True, TEST_TIMEOUT)
+        waiting = spawn(other.lock(unique).acquire, True, FAILOVER)
         until_someone_waits(one, unique)
         return holder, waiting
 

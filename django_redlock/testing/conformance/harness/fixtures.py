@@ -19,6 +19,7 @@ import pytest
 from ....backends.base import Backend
 from ....core.locks import lock_flows
 from ....core.primitives import base
+from ....core.waiting import local_queue
 from ....errors import LockNotSupported
 from .clients import TEST_TIMEOUT, AsyncClient, Client, SyncClient
 
@@ -67,6 +68,7 @@ class Fixtures:
         """
         monkeypatch.setattr(base, "MAX_BLOCK", 15.0)
         monkeypatch.setattr(base, "MAX_BLOCK_IN_QUEUE", 2.0)
+        monkeypatch.setattr(local_queue, "LEADER_CHECK_SECONDS", 15.0)
         monkeypatch.setattr(lock_flows, "_LATE_GRANTS", 9)
 
     @pytest.fixture
